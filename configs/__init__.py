@@ -1,0 +1,44 @@
+"""The typed tree of a run's configuration, and how it is read."""
+
+from configs.errors import ConfigError, UserError
+from configs.load import find_config, load_run, save_run
+from configs.schema import (
+    CheckpointSection,
+    CorpusFiles,
+    DatasetSource,
+    EngineSection,
+    EvaluationSection,
+    LossSection,
+    ModelSection,
+    OptimizerSection,
+    PrepareSection,
+    RunConfig,
+    ScheduleSection,
+    SearchSection,
+    StreamSection,
+    TokenizerSection,
+    TrainingSection,
+)
+
+__all__ = [
+    "CheckpointSection",
+    "ConfigError",
+    "CorpusFiles",
+    "DatasetSource",
+    "EngineSection",
+    "EvaluationSection",
+    "LossSection",
+    "ModelSection",
+    "OptimizerSection",
+    "PrepareSection",
+    "RunConfig",
+    "ScheduleSection",
+    "SearchSection",
+    "StreamSection",
+    "TokenizerSection",
+    "TrainingSection",
+    "UserError",
+    "find_config",
+    "load_run",
+    "save_run",
+]

@@ -1,0 +1,143 @@
+"""Reading a configuration: defaults < YAML < `section.key=value`, validated as a whole, written back resolved."""
+
+import dataclasses
+import difflib
+import json
+import typing
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import TypeAdapter, ValidationError
+from yaml import YAMLError
+
+from configs.errors import ConfigError, UserError
+from configs.schema import RunConfig
+
+
+def find_config(name: str) -> Path:
+    """The YAML file of a run: a path, or the name of one that is shipped (`tatoeba_demo`).
+
+    Raises:
+        UserError: there is no such file; the message names those that are shipped.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    shipped = {p.name.removesuffix(".yaml"): p for p in resources.files("configs.runs").iterdir() if p.name.endswith(".yaml")}
+    if name in shipped:
+        return Path(str(shipped[name]))
+    raise UserError(f"CONFIG: no such file: {name!r}; allowed is a YAML file or one of {', '.join(sorted(shipped))}")
+
+
+def load_run(name: str, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read a run's configuration.
+
+    Args:
+        name: a YAML file, or the name of a shipped run.
+        overrides: `section.key=value` settings, the last one wins. Values are read as YAML.
+
+    Raises:
+        ConfigError: with every error that was found.
+        UserError: the file cannot be read.
+    """
+    path = find_config(name)
+    try:
+        given = OmegaConf.load(path)
+        if not isinstance(given, DictConfig):
+            raise UserError(f"CONFIG: {name}: holds no mapping of sections")
+        if "name" not in given:
+            given["name"] = path.stem
+        for item in overrides:
+            key, separator, _ = item.partition("=")
+            if not separator or not key:
+                raise UserError(f"override: {item!r} is not of the form section.key=value")
+            given = typing.cast(DictConfig, OmegaConf.merge(given, OmegaConf.from_dotlist([item])))
+        tree = OmegaConf.to_container(given, resolve=True)
+    except (OmegaConfBaseException, YAMLError, UnicodeDecodeError, OSError) as error:
+        raise UserError(f"CONFIG: {name}: cannot be read: {' '.join(str(error).split())}") from error
+    return parse_run(typing.cast("dict[str, Any]", tree))
+
+
+def parse_run(tree: dict[str, Any]) -> RunConfig:
+    """The typed configuration of a plain tree of dictionaries.
+
+    Raises:
+        ConfigError: with every error that was found.
+    """
+    problems = list(_unknown_keys(tree, RunConfig, ""))
+    known = _prune(tree, RunConfig)
+    try:
+        config = _typed(RunConfig, known)
+    except ValidationError as error:
+        problems += [_describe(e) for e in error.errors(include_url=False)]
+        broken = {str(e["loc"][0]) for e in error.errors(include_url=False) if e["loc"]}
+        for section in dataclasses.fields(RunConfig):  # sections that stand by themselves still report what they know
+            if section.name in known and section.name not in broken and dataclasses.is_dataclass(section.type):
+                problems += _section_problems(_typed(section.type, known[section.name]), section.name)
+        raise ConfigError(problems) from error
+    problems += _section_problems(config, "")
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def save_run(config: RunConfig, path: Path) -> None:
+    """Write the resolved tree as YAML."""
+    path.write_text(dump_run(config), encoding="utf-8")
+
+
+def dump_run(config: RunConfig) -> str:
+    """The resolved tree as YAML."""
+    return OmegaConf.to_yaml(OmegaConf.create(dataclasses.asdict(config)))
+
+
+def _section_problems(section: Any, where: str) -> list[str]:
+    """Problems of a section and of the sections in it, each with the path of its field."""
+    prefix = f"{where}." if where else ""
+    found = [prefix + p for p in section.problems()] if hasattr(section, "problems") else []
+    for f in dataclasses.fields(section):
+        value = getattr(section, f.name)
+        if dataclasses.is_dataclass(value):
+            found += _section_problems(value, prefix + f.name)
+    return found
+
+
+def _typed(type_: Any, tree: Any) -> Any:
+    """The tree as `type_`. Through JSON, where pydantic's strict mode takes a mapping for a section but no string for a number."""
+    return TypeAdapter(type_).validate_json(json.dumps(tree))
+
+
+def _is_section(type_: Any) -> bool:
+    return isinstance(type_, type) and dataclasses.is_dataclass(type_)
+
+
+def _unknown_keys(tree: Any, type_: Any, where: str) -> Iterator[str]:
+    if not isinstance(tree, dict):
+        return
+    fields = {f.name: f.type for f in dataclasses.fields(type_)}
+    for key, value in tree.items():
+        if key in fields:
+            if _is_section(fields[key]):
+                yield from _unknown_keys(value, fields[key], f"{where}{key}.")
+            continue
+        near = difflib.get_close_matches(str(key), fields, n=1, cutoff=0.5)
+        hint = f"did you mean {where}{near[0]}?" if near else f"allowed: {', '.join(fields)}"
+        yield f"{where}{key}: unknown key; {hint}"
+
+
+def _prune(tree: Any, type_: Any) -> Any:
+    """The tree without unknown keys, so that the rest is validated in the same pass."""
+    if not isinstance(tree, dict):
+        return tree
+    fields = {f.name: f.type for f in dataclasses.fields(type_)}
+    return {k: _prune(v, fields[k]) if _is_section(fields[k]) else v for k, v in tree.items() if k in fields}
+
+
+def _describe(error: Any) -> str:
+    where = ".".join(str(part) for part in error["loc"] if not str(part).startswith(("constrained-", "function-")))
+    message = error["msg"].replace("Input should be", "allowed is")
+    return f"{where}: {error['input']!r}: {message}"

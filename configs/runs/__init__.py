@@ -1,0 +1,1 @@
+"""The YAML files of runs that are shipped."""

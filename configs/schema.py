@@ -1,0 +1,394 @@
+"""The configuration of a run, section by section.
+
+A field's type and bounds stand in its annotation; what concerns several fields of one section stands in that
+section's `problems`, what concerns several sections in `RunConfig.problems`. Nothing here is changed after it was built,
+and a component receives its own section, never the whole tree.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+Positive = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+NonNegativeFloat = Annotated[float, Field(ge=0)]
+Probability = Annotated[float, Field(ge=0, lt=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=128)]
+Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([_-][A-Za-z0-9]+)*$")]
+
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+# DeepSpeed keys that this project sets itself; the rest of `zero_optimization` passes through.
+OWN_ZERO_KEYS = ("stage", "offload_optimizer", "offload_param")
+# Keys that DeepSpeed dropped, with what to use in their place.
+REMOVED_ZERO_KEYS = {
+    "cpu_offload": "engine.offload_optimizer",
+    "cpu_offload_params": "engine.zero_stage=3 with engine.offload_optimizer",
+    "cpu_offload_use_pin_memory": "engine.offload_optimizer",
+    "stage3_gather_fp16_weights_on_model_save": "nothing: checkpoints hold whole fp32 weights at every stage",
+    "elastic_checkpoint": "nothing: every checkpoint is elastic",
+    "load_from_fp32_weights": "nothing: checkpoints hold fp32 weights",
+}
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class CorpusFiles:
+    """Files of raw parallel text: either `source` and `target`, line N beside line N, or `tsv` with two columns.
+
+    A name ending in .gz or .zst is decompressed. Several files are read one after the other.
+    """
+
+    __pydantic_config__ = STRICT
+
+    source: list[str] = field(default_factory=list)
+    target: list[str] = field(default_factory=list)
+    tsv: list[str] = field(default_factory=list)
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong between the fields, one line each."""
+        if self.tsv and (self.source or self.target):
+            yield "tsv: given together with source or target; allowed is one or the other"
+        if len(self.source) != len(self.target):
+            yield f"source: {len(self.source)} files beside {len(self.target)} in target; allowed is the same number"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no file is named."""
+        return not (self.source or self.target or self.tsv)
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class TokenizerSection:
+    """SentencePiece (Kudo and Richardson, 2018): one joint vocabulary or one for each side."""
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["bpe", "unigram"] = "bpe"
+    vocabulary: Literal["joint", "separate"] = "joint"
+    vocab_size: Annotated[int, Field(ge=16, le=1_000_000)] = 8000
+    """Pieces of the joint vocabulary, or of the source's; special pieces included."""
+    target_vocab_size: Annotated[int, Field(ge=16, le=1_000_000)] | None = None
+    """Pieces of the target's vocabulary when they are separate; `vocab_size` unless said."""
+    character_coverage: Annotated[float, Field(gt=0.9, le=1)] = 1.0
+    byte_fallback: bool = False
+    normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"
+    sample_pairs: Positive = 2_000_000
+    """At most so many pairs, drawn evenly over the whole corpus, train the tokenizer."""
+    threads: Annotated[int, Field(ge=1, le=128)] = 4
+    """Threads of the training. A part of the recipe: the unigram model's sums depend on it."""
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong between the fields, one line each."""
+        if self.target_vocab_size is not None and self.vocabulary == "joint":
+            yield "target_vocab_size: given with vocabulary=joint; allowed with vocabulary=separate only"
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class PrepareSection:
+    """What `zeromt prepare` reads, and the dataset that it writes."""
+
+    __pydantic_config__ = STRICT
+
+    output: str = "data/prepared"
+    """Folder of the prepared dataset."""
+    root: str = "."
+    """Folder that the names of the corpus files are relative to."""
+    source_language: Language = "en"
+    target_language: Language = "de"
+    train: CorpusFiles = field(default_factory=CorpusFiles)
+    valid: CorpusFiles = field(default_factory=CorpusFiles)
+    test: CorpusFiles = field(default_factory=CorpusFiles)
+    tokenizer: TokenizerSection = field(default_factory=TokenizerSection)
+    max_pieces: Annotated[int, Field(ge=1, le=65_000)] = 512
+    """A training pair with more pieces on either side is dropped and counted."""
+    on_bad_pair: Literal["drop", "error"] = "drop"
+    """What becomes of empty and too long training pairs. Broken files are an error always."""
+    pairs_per_block: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
+    blocks_per_shard: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
+    workers: Count = 0
+    """Processes that encode; 0 takes one for each core. The result does not depend on it."""
+    seed: Count = 1
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class DatasetSource:
+    """A prepared dataset and its weight in the mixture."""
+
+    __pydantic_config__ = STRICT
+
+    path: str
+    weight: PositiveFloat = 1.0
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class StreamSection:
+    """The canonical stream: how an epoch's pairs become updates. It does not know the number of ranks."""
+
+    __pydantic_config__ = STRICT
+
+    datasets: list[DatasetSource] = field(default_factory=list)
+    """Prepared datasets; empty takes `prepare.output`."""
+    micro_batches: Annotated[int, Field(ge=1, le=65_536)] = 2
+    """K: micro-batches of an update, and lanes of an epoch. Any number of ranks up to K divides them."""
+    source_tokens: Positive = 4096
+    """Budget of a micro-batch in padded source tokens: rows times longest source."""
+    target_tokens: Positive = 4096
+    """Budget of a micro-batch in padded target tokens: rows times longest target."""
+    max_rows: Positive = 1024
+    """At most so many pairs stand in a micro-batch, however short they are."""
+    window_pairs: Annotated[int, Field(ge=1, le=50_000_000)] = 262_144
+    """Pairs that a lane shuffles and sorts at once. Memory grows with it, padding falls with it."""
+    length_multiple: Annotated[int, Field(ge=1, le=512)] = 1
+    """Padded lengths are rounded up to a multiple of it (8 suits tensor cores)."""
+    on_oversized_pair: Literal["error", "drop"] = "error"
+    """What becomes of a pair that no micro-batch can hold."""
+    prefetch_updates: Annotated[int, Field(ge=0, le=1024)] = 4
+    """Updates read ahead by a thread; 0 reads in the training loop. The order does not depend on it."""
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong between the fields, one line each."""
+        if len(self.datasets) > 1:
+            yield f"datasets: {len(self.datasets)} named; allowed is one (mixtures are not built yet)"
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class ModelSection:
+    """The encoder-decoder Transformer (Vaswani et al., 2017) and its variants, each chosen by name."""
+
+    __pydantic_config__ = STRICT
+
+    d_model: Positive = 512
+    num_heads: Positive = 8
+    d_ff: Positive = 2048
+    encoder_layers: Positive = 6
+    decoder_layers: Positive = 6
+    norm_position: Literal["pre", "post"] = "pre"
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    max_positions: Positive = 1024
+    """Longest sequence. Learned positions have so many; sinusoidal ones are refused beyond it."""
+    activation: Literal["relu", "gelu", "swiglu"] = "relu"
+    tied_embeddings: Literal["three-way", "decoder", "none"] = "three-way"
+    """three-way: source, target and output share one matrix; decoder: target and output do."""
+    scale_embeddings: bool = True
+    dropout: Probability = 0.1
+    """On embeddings and on what each sub-layer adds to the residual stream."""
+    attention_dropout: Probability = 0.0
+    activation_dropout: Probability = 0.0
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong between the fields, one line each."""
+        if self.d_model % self.num_heads:
+            yield f"num_heads: {self.num_heads} does not divide d_model={self.d_model}; allowed is a divisor of it"
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            yield f"d_model: {self.d_model} is odd; allowed with sinusoidal positions is an even number"
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class LossSection:
+    """Cross-entropy with label smoothing (Szegedy et al., 2016)."""
+
+    __pydantic_config__ = STRICT
+
+    label_smoothing: Probability = 0.1
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class OptimizerSection:
+    """AdamW (Loshchilov and Hutter, 2019) and the clipping of the gradient's global norm."""
+
+    __pydantic_config__ = STRICT
+
+    lr: PositiveFloat = 1e-3
+    """Peak learning rate."""
+    beta1: Probability = 0.9
+    beta2: Probability = 0.98
+    eps: PositiveFloat = 1e-9
+    weight_decay: NonNegativeFloat = 0.0
+    """On matrices; norms and biases are left alone."""
+    clip_norm: NonNegativeFloat = 1.0
+    """0 clips nothing."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class ScheduleSection:
+    """The learning rate as a function of applied updates: linear warm-up, then a decay by name."""
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["inverse_sqrt", "cosine", "linear", "constant"] = "inverse_sqrt"
+    warmup_updates: Count = 4000
+    min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Floor of the decay as a share of the peak; cosine and linear end there at `training.max_updates`."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class EngineSection:
+    """How DeepSpeed holds the model: ZeRO stage (Rajbhandari et al., 2020), precision, offload."""
+
+    __pydantic_config__ = STRICT
+
+    zero_stage: Literal[0, 1, 2, 3] = 1
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """auto: bf16 where the device multiplies it in hardware, fp32 elsewhere."""
+    offload_optimizer: bool = False
+    """Keep fp32 masters and moments in host memory (stages 1 to 3)."""
+    zero_optimization: dict[str, Any] = field(default_factory=dict)
+    """Further keys of DeepSpeed's `zero_optimization`, passed through as they are."""
+    fp16_initial_scale_power: Annotated[int, Field(ge=0, le=32)] = 16
+    communication_timeout_minutes: PositiveFloat = 30.0
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong between the fields, one line each."""
+        if self.offload_optimizer and self.zero_stage == 0:
+            yield "offload_optimizer: true at zero_stage=0; allowed at stages 1 to 3"
+        for key in self.zero_optimization:
+            if key in OWN_ZERO_KEYS:
+                yield f"zero_optimization.{key}: set by this project; use engine.zero_stage or engine.offload_optimizer"
+            elif key in REMOVED_ZERO_KEYS:
+                yield f"zero_optimization.{key}: DeepSpeed removed it; use {REMOVED_ZERO_KEYS[key]}"
+        if self.zero_stage < 2 and self.zero_optimization.get("overlap_comm"):
+            yield f"zero_optimization.overlap_comm: true at zero_stage={self.zero_stage}; allowed at stages 2 and 3"
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class TrainingSection:
+    """How long to train, and what to log. The first limit that is reached ends the run."""
+
+    __pydantic_config__ = STRICT
+
+    max_updates: Positive = 100_000
+    max_epochs: Positive | None = None
+    max_minutes: PositiveFloat | None = None
+    """Wall time of training over all restarts, evaluation and saving included."""
+    log_every: Positive = 50
+    record_pairs: bool = False
+    """Write the identifiers of every update's pairs to pairs/ in the run's folder."""
+    max_skipped_in_a_row: Positive = 20
+    """Updates with a non-finite gradient that may follow one another before the run stops."""
+    tensorboard: bool = True
+    deterministic: bool = False
+    """torch.use_deterministic_algorithms; slower on GPUs."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class SearchSection:
+    """Greedy search (beam 1) or beam search, with the length penalty of Wu et al. (2016), equation 14."""
+
+    __pydantic_config__ = STRICT
+
+    beam: Annotated[int, Field(ge=1, le=256)] = 1
+    length_penalty: NonNegativeFloat = 1.0
+    max_length_ratio: PositiveFloat = 2.0
+    """Longest translation in pieces: ratio times source plus `max_length_extra`."""
+    max_length_extra: Count = 20
+    batch_tokens: Positive = 4096
+    """Padded source tokens of a batch, times the beam."""
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong between the fields, one line each."""
+        if self.beam > self.batch_tokens:
+            yield f"beam: {self.beam} is more than batch_tokens={self.batch_tokens}; allowed is at most that"
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class EvaluationSection:
+    """Loss, BLEU (Papineni et al., 2002) and chrF (Popovic, 2015) on the validation set while training."""
+
+    __pydantic_config__ = STRICT
+
+    every_updates: Count = 1000
+    """0 evaluates at the end only."""
+    search: SearchSection = field(default_factory=SearchSection)
+    tokenizer: Literal["auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "none"] = "auto"
+    """sacreBLEU's tokeniser; auto follows the target language: zh, ja-mecab, ko-mecab, 13a elsewhere."""
+    max_pairs: Positive | None = None
+    """Evaluate on the first so many validation pairs only."""
+    samples: Count = 5
+    """Translations shown in TensorBoard."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class CheckpointSection:
+    """When to save, and what to keep."""
+
+    __pydantic_config__ = STRICT
+
+    every_updates: Count = 1000
+    """0 saves at the end only."""
+    keep_last: Annotated[int, Field(ge=2)] = 3
+    keep_best: Count = 1
+    """Besides the last ones, so many with the best validation BLEU are kept."""
+    max_failures: Positive = 3
+    """Saves that may fail one after the other before the run stops."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class RunConfig:
+    """A whole run."""
+
+    __pydantic_config__ = STRICT
+
+    name: Name = "run"
+    output: str = "runs"
+    """Folder of runs; this one lies in OUTPUT/NAME."""
+    seed: Count = 1
+    prepare: PrepareSection = field(default_factory=PrepareSection)
+    stream: StreamSection = field(default_factory=StreamSection)
+    model: ModelSection = field(default_factory=ModelSection)
+    loss: LossSection = field(default_factory=LossSection)
+    optimizer: OptimizerSection = field(default_factory=OptimizerSection)
+    schedule: ScheduleSection = field(default_factory=ScheduleSection)
+    engine: EngineSection = field(default_factory=EngineSection)
+    training: TrainingSection = field(default_factory=TrainingSection)
+    evaluation: EvaluationSection = field(default_factory=EvaluationSection)
+    checkpoint: CheckpointSection = field(default_factory=CheckpointSection)
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong between the sections, one line each."""
+        if self.prepare.tokenizer.vocabulary == "separate" and self.model.tied_embeddings == "three-way":
+            yield (
+                "model.tied_embeddings: three-way with prepare.tokenizer.vocabulary=separate; "
+                "allowed is decoder or none, or a joint vocabulary"
+            )
+        if (
+            self.schedule.kind in ("cosine", "linear")
+            and self.schedule.warmup_updates >= self.training.max_updates
+        ):
+            yield (
+                f"schedule.warmup_updates: {self.schedule.warmup_updates} leaves nothing of "
+                f"training.max_updates={self.training.max_updates} to decay in; allowed is less than that"
+            )
+        longest = min(self.stream.source_tokens, self.stream.target_tokens)
+        if self.stream.on_oversized_pair == "error" and self.prepare.max_pieces + 1 > longest:
+            yield (
+                f"prepare.max_pieces: a pair of {self.prepare.max_pieces} pieces and its end mark can never fit a budget of "
+                f"{longest} tokens; allowed is at most {longest - 1}, or stream.on_oversized_pair=drop"
+            )
+        if self.prepare.max_pieces + 1 > self.model.max_positions:
+            yield (
+                f"model.max_positions: {self.model.max_positions} is less than prepare.max_pieces + 1 = "
+                f"{self.prepare.max_pieces + 1}; allowed is at least that"
+            )
+        if self.search_budget_too_small:
+            yield (
+                f"evaluation.search.batch_tokens: {self.evaluation.search.batch_tokens} is less than beam times one token; "
+                "raise it or lower the beam"
+            )
+
+    @property
+    def search_budget_too_small(self) -> bool:
+        """Whether not even one source token fits a search batch."""
+        return self.evaluation.search.batch_tokens < self.evaluation.search.beam
+
+    @property
+    def folder(self) -> str:
+        """The run's folder."""
+        return f"{self.output}/{self.name}"
+
+    @property
+    def datasets(self) -> list[DatasetSource]:
+        """The prepared datasets that training reads."""
+        return list(self.stream.datasets) or [DatasetSource(path=self.prepare.output)]
