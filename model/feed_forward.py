@@ -1,0 +1,45 @@
+"""The position-wise feed-forward sub-layer, by the name of its activation."""
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from model.dropout import Dropout
+
+
+class FeedForward(nn.Module):
+    """linear, activation, dropout, linear (Vaswani et al., 2017, equation 2); GELU after Hendrycks and Gimpel (2016)."""
+
+    def __init__(self, width: int, inner_width: int, activation: str, dropout: float) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, inner_width)
+        self.outer = nn.Linear(inner_width, width)
+        self.activation = {"relu": F.relu, "gelu": F.gelu}[activation]
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) to (..., D)."""
+        out: Tensor = self.outer(self.dropout(self.activation(self.inner(x))))
+        return out
+
+
+class GatedFeedForward(nn.Module):
+    """SwiGLU (Shazeer, 2020): the inner layer is gated by a second one through SiLU."""
+
+    def __init__(self, width: int, inner_width: int, activation: str, dropout: float) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, inner_width)
+        self.gate = nn.Linear(width, inner_width)
+        self.outer = nn.Linear(inner_width, width)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) to (..., D)."""
+        out: Tensor = self.outer(self.dropout(F.silu(self.gate(x)) * self.inner(x)))
+        return out
+
+
+FEED_FORWARDS: dict[str, type[FeedForward] | type[GatedFeedForward]] = {
+    "relu": FeedForward,
+    "gelu": FeedForward,
+    "swiglu": GatedFeedForward,
+}

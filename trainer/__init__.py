@@ -1,0 +1,1 @@
+"""The loop, the DeepSpeed engine, checkpoints, evaluation and metrics."""

@@ -1,0 +1,201 @@
+"""The files of a checkpoint: how they are written, and how they are verified before a byte of them is used.
+
+    step-00000500/manifest.json       every other file with bytes and SHA-256; written after all that it lists
+    step-00000500/manifest.sha256     of the manifest's own bytes
+    step-00000500/model-00000-of-00002.safetensors      fp32 weights, whole tensors
+    step-00000500/optimizer-00000-of-00002.safetensors  exp_avg/NAME, exp_avg_sq/NAME
+    step-00000500/state.json, config.yaml, tokenizer*.model
+
+Nothing is ever unpickled.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from configs import UserError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+MANIFEST_HASH = "manifest.sha256"
+STATE = "state.json"
+CONFIG = "config.yaml"
+_PLAIN_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+_STEP_NAME = re.compile(r"^step-(\d{8,})$")
+
+
+class CheckpointError(UserError):
+    """A checkpoint is not whole; the message names the file."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class FileRecord:
+    """What the manifest says of a file."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Checkpoint:
+    """A checkpoint whose manifest is sound; `verify` has looked at the other files."""
+
+    folder: Path
+    manifest: dict[str, Any]
+
+    @property
+    def files(self) -> dict[str, FileRecord]:
+        """Every file but the manifest and its hash."""
+        return {name: FileRecord(**record) for name, record in self.manifest["files"].items()}
+
+    def state(self) -> dict[str, Any]:
+        """The trainer's state."""
+        tree: dict[str, Any] = json.loads((self.folder / STATE).read_text(encoding="utf-8"))
+        return tree
+
+    def tensors(self, kind: str) -> Iterator[tuple[str, Tensor]]:
+        """Names and tensors of `model` or `optimizer`, one at a time.
+
+        Raises:
+            CheckpointError: a file is no safetensors file.
+        """
+        for name in sorted(self.files):
+            if not (name.startswith(f"{kind}-") and name.endswith(".safetensors")):
+                continue
+            try:
+                with safe_open(self.folder / name, framework="pt") as file:
+                    for key in file.keys():  # noqa: SIM118 (not a dict)
+                        yield key, file.get_tensor(key)
+            except (SafetensorError, OSError) as error:
+                raise CheckpointError(f"{self.folder / name}: cannot be read: {error}") from error
+
+
+def step_folder(step: int) -> str:
+    """The name of a step's folder."""
+    return f"step-{step:08d}"
+
+
+def step_of(folder: Path) -> int | None:
+    """The step in a folder's name; None for other folders."""
+    match = _STEP_NAME.match(folder.name)
+    return int(match[1]) if match else None
+
+
+def shard_name(kind: str, rank: int, world_size: int) -> str:
+    """The file of one rank's share."""
+    return f"{kind}-{rank:05d}-of-{world_size:05d}.safetensors"
+
+
+def share_out(sizes: Mapping[str, int], world_size: int) -> list[list[str]]:
+    """Names of tensors for each rank, balanced by size: the largest first, each to the rank with the least so far."""
+    shares: list[list[str]] = [[] for _ in range(world_size)]
+    loads = [0] * world_size
+    for name in sorted(sizes, key=lambda n: (-sizes[n], n)):
+        rank = loads.index(min(loads))
+        shares[rank].append(name)
+        loads[rank] += sizes[name]
+    return shares
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileRecord:
+    """Write a safetensors file down to the disk."""
+    save_file(dict(tensors), path)
+    return _settle(path)
+
+
+def write_bytes(path: Path, content: bytes) -> FileRecord:
+    """Write a file down to the disk."""
+    path.write_bytes(content)
+    return _settle(path)
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """The manifest and its hash, after everything else is on the disk."""
+    content = (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode()
+    write_bytes(folder / MANIFEST, content)
+    write_bytes(folder / MANIFEST_HASH, (hashlib.sha256(content).hexdigest() + "\n").encode())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a folder's entries, and renames in it, last."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Open a checkpoint by its manifest. Look at the other files with `file_problem`.
+
+    Raises:
+        CheckpointError: the manifest is missing, is not what its hash says, or lists names outside the folder.
+    """
+    try:
+        content = (folder / MANIFEST).read_bytes()
+        expected = (folder / MANIFEST_HASH).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{folder}: no complete checkpoint: {MANIFEST} or its hash cannot be read") from error
+    if hashlib.sha256(content).hexdigest() != expected:
+        raise CheckpointError(f"{folder / MANIFEST}: SHA-256 is not that of {MANIFEST_HASH}")
+    try:
+        manifest = json.loads(content)
+        checkpoint = Checkpoint(folder=folder, manifest=manifest)
+        names = list(checkpoint.files)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder / MANIFEST}: is no manifest") from error
+    if manifest.get("format") != FORMAT:
+        raise CheckpointError(f"{folder / MANIFEST}: format {manifest.get('format')!r}; allowed is {FORMAT}")
+    for name in names:
+        if not _PLAIN_NAME.match(name):
+            raise CheckpointError(f"{folder / MANIFEST}: names {name!r}; allowed are plain file names")
+    return checkpoint
+
+
+def file_problem(checkpoint: Checkpoint, name: str) -> str | None:
+    """What is wrong with a file of the checkpoint, in one line that names it; None where it is whole."""
+    path, record = checkpoint.folder / name, checkpoint.files[name]
+    try:
+        if path.is_symlink() or not path.is_file():
+            return f"{path}: is missing"
+        size = path.stat().st_size
+        if size != record.bytes:
+            return f"{path}: {size} bytes, {record.bytes} were written"
+        if _sha256(path) != record.sha256:
+            return f"{path}: SHA-256 is not that of the manifest"
+    except OSError as error:
+        return f"{path}: cannot be read: {error.strerror}"
+    return None
+
+
+def verify(checkpoint: Checkpoint) -> list[str]:
+    """Everything that is wrong with the files of a checkpoint."""
+    return [p for name in sorted(checkpoint.files) if (p := file_problem(checkpoint, name)) is not None]
+
+
+def list_steps(folder: Path) -> list[Path]:
+    """Folders named after a step, the newest first."""
+    if not folder.is_dir():
+        return []
+    found = [(step, p) for p in folder.iterdir() if (step := step_of(p)) is not None and p.is_dir()]
+    return [p for _, p in sorted(found, reverse=True)]
+
+
+def _settle(path: Path) -> FileRecord:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    return FileRecord(bytes=path.stat().st_size, sha256=_sha256(path))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,111 @@
+"""The ranks of a run and the small messages between them.
+
+Tensors of the model travel through DeepSpeed, over NCCL where there are GPUs. Flags, counts and short objects travel over gloo in
+a group of their own, so that they never wait for the GPU nor mix with its collectives.
+"""
+
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from configs import UserError
+
+
+class World:
+    """This process among the ranks. With one rank every method does what it says without sending anything."""
+
+    def __init__(self, *, timeout_minutes: float) -> None:
+        """Join the other ranks as the environment that torchrun sets says; without one, be alone.
+
+        Raises:
+            UserError: RANK, WORLD_SIZE and LOCAL_RANK contradict each other.
+        """
+        self.rank, self.size, self.local_rank = read_environment(os.environ)
+        if torch.cuda.is_available():
+            torch.cuda.set_device(self.local_rank)
+            self.device = torch.device("cuda", self.local_rank)
+        else:
+            self.device = torch.device("cpu")
+        backend = "nccl" if self.device.type == "cuda" else "gloo"
+        timeout = timedelta(minutes=timeout_minutes)
+        if self.size == 1:  # DeepSpeed wants a process group all the same; no port is opened for it
+            dist.init_process_group(backend, rank=0, world_size=1, store=dist.HashStore(), timeout=timeout)
+        else:
+            dist.init_process_group(backend, timeout=timeout)
+        self._control = dist.new_group(backend="gloo", timeout=timeout)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0, which writes what is written once."""
+        return self.rank == 0
+
+    def sum(self, numbers: Sequence[int]) -> list[int]:
+        """Sums over the ranks, number by number; 64-bit, wrapping."""
+        total = torch.tensor(list(numbers), dtype=torch.int64)
+        dist.all_reduce(total, group=self._control)
+        return [int(n) for n in total.tolist()]
+
+    def sum_floats(self, numbers: Sequence[float]) -> list[float]:
+        """Sums over the ranks in fp64."""
+        total = torch.tensor(list(numbers), dtype=torch.float64)
+        dist.all_reduce(total, group=self._control)
+        return [float(n) for n in total.tolist()]
+
+    def all_succeeded(self, succeeded: bool) -> bool:
+        """Whether every rank says so."""
+        return self.sum([int(not succeeded)]) == [0]
+
+    def gather(self, item: Any) -> list[Any]:
+        """Every rank's item, by rank, on every rank. Items are trusted: they come from this run's own processes."""
+        if self.size == 1:
+            return [item]
+        items: list[Any] = [None] * self.size
+        dist.all_gather_object(items, item, group=self._control)
+        return items
+
+    def from_main(self, item: Any) -> Any:
+        """Rank 0's item, on every rank."""
+        if self.size == 1:
+            return item
+        box = [item]
+        dist.broadcast_object_list(box, src=0, group=self._control)
+        return box[0]
+
+    def barrier(self) -> None:
+        """Wait for every rank."""
+        self.sum([0])
+
+    def close(self) -> None:
+        """Leave. Not after an error: the other ranks may no longer be there to leave with."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def read_environment(environment: "os._Environ[str] | dict[str, str]") -> tuple[int, int, int]:
+    """(rank, world size, local rank) from RANK, WORLD_SIZE and LOCAL_RANK; (0, 1, 0) where none of them is set.
+
+    Raises:
+        UserError: they are incomplete, not numbers, or contradict each other.
+    """
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    given = {name: environment[name] for name in names if name in environment}
+    if not given:
+        return 0, 1, 0
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise UserError(
+            f"{missing[0]}: not set beside {', '.join(given)}; allowed is all of {', '.join(names)}, as torchrun sets, or none"
+        )
+    for name, value in given.items():
+        if not value.isdecimal():
+            raise UserError(f"{name}: {value!r}; allowed is a whole number from 0")
+    rank, size, local_rank = (int(given[name]) for name in names)
+    if size < 1 or rank >= size:
+        raise UserError(f"RANK: {rank} with WORLD_SIZE={size}; allowed is 0 to WORLD_SIZE - 1")
+    if local_rank > rank:
+        raise UserError(f"LOCAL_RANK: {local_rank} with RANK={rank}; allowed is at most RANK")
+    return rank, size, local_rank

@@ -1,0 +1,287 @@
+"""The sharded model and its optimizer behind a small protocol. The only file that knows DeepSpeed (0.19)."""
+
+import logging
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+# Before DeepSpeed reads its environment: no C++ op is ever compiled for a gloo all-reduce (a minute, and a compiler).
+os.environ.setdefault("DS_SKIP_CUDA_CHECK", "1")
+logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+
+import deepspeed
+from deepspeed.utils import (
+    safe_get_full_fp32_param,
+    safe_get_full_optimizer_state,
+    safe_set_full_fp32_param,
+    safe_set_full_optimizer_state,
+)
+
+from configs import EngineSection, OptimizerSection
+from model import Objective, ObjectiveOutput
+from trainer.precision import DTYPES, Precision
+from trainer.zero_config import deepspeed_config
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class DeviceBatch:
+    """A micro-batch on the device: source (B, S), target with a begin mark (B, T), target with an end mark (B, T)."""
+
+    source: Tensor
+    target_input: Tensor
+    target_output: Tensor
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class StepResult:
+    """What became of an update."""
+
+    applied: bool
+    """False where a gradient was not finite; nothing was changed then, on no rank."""
+    grad_norm: Tensor | float
+    """Global L2 norm of the gradient before clipping."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class ParameterState:
+    """One parameter, whole, in fp32, with its AdamW moments (None before the first step)."""
+
+    name: str
+    weight: Tensor
+    moments: dict[str, Tensor] | None
+
+
+class Engine(Protocol):
+    """What the trainer needs of a training back end. Every method is called on all ranks alike."""
+
+    device: torch.device
+
+    def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
+        """Forward and backward of one micro-batch; the loss sum times `scale` is differentiated."""
+        ...
+
+    def step(self, lr: float) -> StepResult:
+        """Apply the accumulated gradient at this learning rate, or skip it where it is not finite; forget it either way."""
+        ...
+
+    def parameter_sizes(self) -> dict[str, int]:
+        """Elements of every parameter, whole."""
+        ...
+
+    def parameter_states(self) -> Iterator[ParameterState]:
+        """Every parameter, gathered one at a time in the order of `named_parameters`."""
+        ...
+
+    def load_moments(self, states: "dict[str, dict[str, Tensor]]", weights: dict[str, Tensor], *, num_steps: int) -> None:
+        """Put a checkpoint's optimizer state (and fp32 masters) in place."""
+        ...
+
+    def copy_weights_to(self, model: nn.Module) -> None:
+        """Fill a plain model of the same shape with the weights that training computes with."""
+        ...
+
+
+def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Parameter groups for AdamW: matrices decay, norms and biases do not."""
+    parameters = list(model.parameters())
+    return [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+
+
+class DeepSpeedEngine:
+    """ZeRO stages 0 to 3 (Rajbhandari et al., 2020) around an Objective.
+
+    The model's weights must be in place before: DeepSpeed takes its fp32 masters from them.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        *,
+        section: EngineSection,
+        optimizer: OptimizerSection,
+        precision: Precision,
+        device: torch.device,
+        world_size: int,
+    ) -> None:
+        self.device = device
+        self._stage = section.zero_stage
+        self._world_size = world_size
+        self._precision = precision
+        os.environ.setdefault("LOCAL_RANK", "0")  # DeepSpeed asks for it even where nobody launched
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        objective.to(device)
+        # At a rate of 0, because stage 0 in bf16 takes a dummy step while it initialises.
+        adamw = torch.optim.AdamW(
+            decay_groups(objective, optimizer.weight_decay),
+            lr=0.0,
+            betas=(optimizer.beta1, optimizer.beta2),
+            eps=optimizer.eps,
+            fused=True,
+        )
+        config = deepspeed_config(section, precision=precision, clip_norm=optimizer.clip_norm, world_size=world_size)
+        self._engine, *_ = deepspeed.initialize(
+            model=objective, optimizer=adamw, config=config, dist_init_required=False
+        )
+        self._set_step_count(0)
+
+    def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
+        """See Engine."""
+        self._engine.set_gradient_accumulation_boundary(is_last)
+        loss_sum, nll_sum = self._engine(batch.source, batch.target_input, batch.target_output)
+        # DeepSpeed averages over the ranks; the caller's scale makes it a sum over the update's tokens.
+        self._engine.backward(loss_sum * (scale * self._world_size), scale_wrt_gas=False)
+        return ObjectiveOutput(loss_sum.detach(), nll_sum.detach())
+
+    def step(self, lr: float) -> StepResult:
+        """See Engine."""
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = lr
+        if self._stage == 0 and self._precision == "fp32":
+            return self._step_unchecked_stage()
+        self._engine.step()
+        norm = self._engine.get_global_grad_norm()
+        return StepResult(applied=bool(self._engine.was_step_applied()), grad_norm=float("nan") if norm is None else norm)
+
+    def _step_unchecked_stage(self) -> StepResult:
+        """Stage 0 in fp32 would apply NaN and gives no norm. Its gradients are whole and equal on all ranks: look at them."""
+        grads = [p.grad for p in self._engine.module.parameters() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(grads) if grads else torch.zeros(())
+        if not math.isfinite(norm.item()):
+            self._engine.optimizer.zero_grad()
+            return StepResult(applied=False, grad_norm=norm)
+        self._engine.step()
+        return StepResult(applied=True, grad_norm=norm)
+
+    def parameter_sizes(self) -> dict[str, int]:
+        """See Engine."""
+        # at stage 3 a parameter itself is empty between its uses
+        return {name: int(getattr(p, "ds_numel", p.numel())) for name, p in self._model.named_parameters()}
+
+    def parameter_states(self) -> Iterator[ParameterState]:
+        """See Engine."""
+        has_stepped = self._has_stepped()
+        if has_stepped:
+            self._link_moments()
+        for name, parameter in self._model.named_parameters():
+            weight = self._full_weight(parameter)
+            moments = None
+            if has_stepped:
+                moments = {key: self._full_moment(parameter, key) for key in MOMENTS}
+            yield ParameterState(name=name, weight=weight, moments=moments)
+
+    def load_moments(
+        self, states: dict[str, dict[str, Tensor]], weights: dict[str, Tensor], *, num_steps: int
+    ) -> None:
+        """See Engine."""
+        self._create_optimizer_state()
+        self._link_moments()
+        for name, parameter in self._model.named_parameters():
+            self._set_full_weight(parameter, weights[name])
+            for key in MOMENTS:
+                self._set_full_moment(parameter, key, states[name][key])
+        self._set_step_count(num_steps)
+
+    def copy_weights_to(self, model: nn.Module) -> None:
+        """See Engine."""
+        targets = dict(model.named_parameters())
+        with torch.no_grad():
+            for name, parameter in self._model.named_parameters():
+                if self._stage == 3:
+                    with deepspeed.zero.GatheredParameters([parameter]):
+                        targets[name].copy_(parameter)
+                else:
+                    targets[name].copy_(parameter)
+
+    @property
+    def _model(self) -> nn.Module:
+        objective: Objective = self._engine.module
+        return objective.model
+
+    def _create_optimizer_state(self) -> None:
+        """One step at a rate of 0: DeepSpeed lets the moments be set only once they exist."""
+        one = torch.full((1, 1), self._model.special.eos, device=self.device)  # type: ignore[union-attr]
+        self.accumulate(DeviceBatch(source=one, target_input=one, target_output=one), scale=0.0, is_last=True)
+        self.step(0.0)
+
+    # Stage 0 keeps whole tensors and DeepSpeed's getters answer None there.
+
+    def _master(self, parameter: nn.Parameter) -> Tensor:
+        """The fp32 tensor that stage 0 updates."""
+        if self._precision == "fp32":
+            return parameter
+        optimizer = self._engine.optimizer
+        for half, full in zip(optimizer.fp16_groups, optimizer.fp32_groups, strict=True):
+            for low, master in zip(half, full, strict=True):
+                if low is parameter:
+                    return master  # type: ignore[no-any-return]
+        raise AssertionError("a parameter without a master")
+
+    def _full_weight(self, parameter: nn.Parameter) -> Tensor:
+        weight = self._master(parameter) if self._stage == 0 else safe_get_full_fp32_param(parameter)
+        return weight.detach().to(torch.float32)
+
+    def _set_full_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:
+        if self._stage == 0:
+            with torch.no_grad():
+                self._master(parameter).copy_(weight)
+                parameter.copy_(weight)
+        else:
+            safe_set_full_fp32_param(parameter, weight.to(self.device))
+
+    def _full_moment(self, parameter: nn.Parameter, key: str) -> Tensor:
+        if self._stage == 0:
+            return self._base_optimizer.state[self._master(parameter)][key]  # type: ignore[no-any-return]
+        moment: Tensor = safe_get_full_optimizer_state(parameter, key)
+        return moment
+
+    def _set_full_moment(self, parameter: nn.Parameter, key: str, moment: Tensor) -> None:
+        if self._stage == 0:
+            self._base_optimizer.state[self._master(parameter)][key].copy_(moment)
+        else:
+            safe_set_full_optimizer_state(parameter, moment.to(self.device), key)
+
+    def _link_moments(self) -> None:
+        """Let DeepSpeed's getters find the moments of every parameter group.
+
+        Stages 1 and 2 link them after the first group's first step, when the other groups have none yet, and never again
+        (0.19.8: 'exp_avg not found in optimizer state fragment').
+        """
+        optimizer = self._engine.optimizer
+        if hasattr(optimizer, "_hp_optimizer_states_linked"):
+            optimizer._hp_optimizer_states_linked = False
+            optimizer._lazy_init_hp_params_optimizer_state()
+
+    @property
+    def _base_optimizer(self) -> torch.optim.Optimizer:
+        """torch's AdamW itself, under whatever DeepSpeed wraps around it."""
+        base: torch.optim.Optimizer = self._engine.basic_optimizer
+        return base
+
+    def _has_stepped(self) -> bool:
+        """Whether moments exist; the same on all ranks."""
+        return any("exp_avg" in state for state in self._base_optimizer.state.values())
+
+    def _set_step_count(self, num_steps: int) -> None:
+        """AdamW's own counter, which corrects the moments' bias."""
+        for state in self._base_optimizer.state.values():
+            if "step" in state:
+                state["step"].fill_(num_steps)
+
+
+def inference_dtype(precision: Precision) -> torch.dtype:
+    """What a plain copy of the model computes in, so that its scores are those of the trained one."""
+    return DTYPES[precision]
+
+
+__all__ = ["DeepSpeedEngine", "DeviceBatch", "Engine", "ParameterState", "StepResult", "decay_groups", "dist"]

@@ -1,0 +1,155 @@
+"""metrics.jsonl and TensorBoard: the same figures, by step. Only rank 0 writes."""
+
+import contextlib
+import json
+import logging
+import math
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+log = logging.getLogger(__name__)
+
+TRAIN_SCALARS = {
+    "loss": "train/loss",
+    "perplexity": "train/perplexity",
+    "lr": "train/learning_rate",
+    "grad_norm": "train/gradient_norm",
+    "tokens_per_second": "train/tokens_per_second",
+    "padding": "train/padding_share",
+    "empty_micro_batches": "train/empty_micro_batches",
+    "skipped_updates": "train/skipped_updates",
+    "epoch": "train/epoch",
+}
+EVALUATION_SCALARS = {"loss": "valid/loss", "perplexity": "valid/perplexity", "bleu": "valid/bleu", "chrf": "valid/chrf"}
+
+
+class Metrics(Protocol):
+    """Where figures go."""
+
+    def train(self, step: int, figures: Mapping[str, Any]) -> None:
+        """Figures of a log step."""
+        ...
+
+    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]) -> None:
+        """Scores, and (source, reference, translation) samples."""
+        ...
+
+    def event(self, step: int, figures: Mapping[str, Any]) -> None:
+        """Something that happened, such as a skipped update."""
+        ...
+
+    def close(self) -> None:
+        """Write out what is still held."""
+        ...
+
+
+class NoMetrics:
+    """What every rank but the first has."""
+
+    def train(self, step: int, figures: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]) -> None:
+        """Nothing."""
+
+    def event(self, step: int, figures: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class RunMetrics:
+    """Writes a run's figures. On resume, what was written after the checkpoint's step is cut away first."""
+
+    def __init__(self, folder: Path, *, tensorboard: bool, resume_step: int) -> None:
+        path = folder / "metrics.jsonl"
+        cut_back(path, resume_step)
+        self._file = path.open("a", encoding="utf-8", buffering=1)
+        self._board = _open_board(folder / "tensorboard", resume_step) if tensorboard else None
+
+    def train(self, step: int, figures: Mapping[str, Any]) -> None:
+        """See Metrics."""
+        self._write({"kind": "train", "step": step, **figures})
+        self._scalars(step, figures, TRAIN_SCALARS)
+
+    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]) -> None:
+        """See Metrics."""
+        self._write({"kind": "evaluation", "step": step, **figures})
+        self._scalars(step, figures, EVALUATION_SCALARS)
+        rows = "\n".join(f"| {_cell(s)} | {_cell(r)} | {_cell(t)} |" for s, r, t in samples)
+        if rows:
+            self._text(step, "valid/translations", f"| source | reference | translation |\n|---|---|---|\n{rows}")
+        self._flush()
+
+    def event(self, step: int, figures: Mapping[str, Any]) -> None:
+        """See Metrics."""
+        self._write({"kind": "event", "step": step, **figures})
+
+    def close(self) -> None:
+        """See Metrics."""
+        self._file.close()
+        if self._board is not None:
+            with contextlib.suppress(OSError):
+                self._board.close()
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
+        try:
+            self._file.write(json.dumps(clean) + "\n")
+        except OSError as error:
+            log.warning("metrics.jsonl: %s", error)
+
+    def _scalars(self, step: int, figures: Mapping[str, Any], tags: Mapping[str, str]) -> None:
+        for key, tag in tags.items():
+            if figures.get(key) is not None:
+                self._on_board(lambda board, tag=tag, key=key: board.add_scalar(tag, figures[key], step))
+
+    def _text(self, step: int, tag: str, text: str) -> None:
+        self._on_board(lambda board: board.add_text(tag, text, step))
+
+    def _flush(self) -> None:
+        self._on_board(lambda board: board.flush())
+
+    def _on_board(self, action: Any) -> None:
+        """TensorBoard's folder may be full or unwritable; training goes on without it, and says so once."""
+        if self._board is None:
+            return
+        try:
+            action(self._board)
+        except OSError as error:
+            log.warning("TensorBoard is given up, training goes on: %s", error)
+            self._board = None
+
+
+def cut_back(path: Path, step: int) -> None:
+    """Remove the lines of later steps, and a last line that was cut off."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+    beside = path.with_name(path.name + ".tmp")
+    beside.write_text("".join(kept), encoding="utf-8")
+    os.replace(beside, path)
+
+
+def _open_board(folder: Path, resume_step: int) -> Any:
+    """A SummaryWriter that hides what earlier files hold of later steps; None where the folder cannot be written."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.utils.tensorboard import SummaryWriter
+    try:
+        return SummaryWriter(str(folder), purge_step=resume_step + 1 if resume_step else None)  # type: ignore[no-untyped-call]
+    except OSError as error:
+        log.warning("TensorBoard is left out, training goes on: %s", error)
+        return None
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

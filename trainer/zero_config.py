@@ -1,0 +1,44 @@
+"""The DeepSpeed configuration of a run: a pure function of its sections."""
+
+from typing import Any
+
+from configs import EngineSection
+from trainer.precision import Precision
+
+BUCKET_ELEMENTS = 50_000_000
+"""Default size of a reduction bucket; DeepSpeed's own (500 million) sets a gigabyte aside before the first step."""
+
+
+def deepspeed_config(section: EngineSection, *, precision: Precision, clip_norm: float, world_size: int) -> dict[str, Any]:
+    """What `deepspeed.initialize` is given.
+
+    The batch sizes are nominal: DeepSpeed counts samples, an update here is measured in tokens and the trainer counts for itself.
+    """
+    zero: dict[str, Any] = {"stage": section.zero_stage}
+    if section.zero_stage > 0:
+        zero |= {"reduce_bucket_size": BUCKET_ELEMENTS, "allgather_bucket_size": BUCKET_ELEMENTS}
+    if section.zero_stage == 3:
+        zero |= {"stage3_prefetch_bucket_size": BUCKET_ELEMENTS}
+        del zero["allgather_bucket_size"]
+    if section.offload_optimizer:
+        zero["offload_optimizer"] = {"device": "cpu"}
+    config: dict[str, Any] = {
+        "train_batch_size": world_size,
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": clip_norm,
+        "zero_optimization": zero | dict(section.zero_optimization),
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,  # torch's own AdamW steps on the CPU: no compiler is needed
+        "steps_per_print": None,
+        "wall_clock_breakdown": False,
+    }
+    if precision == "bf16":
+        config["bf16"] = {"enabled": True}
+        config["communication_data_type"] = "fp32"
+        if section.zero_stage > 0:  # stage 0 refuses the mix; its gradients accumulate in bf16
+            config["data_types"] = {"grad_accum_dtype": "fp32"}
+    if precision == "fp16":
+        config["fp16"] = {"enabled": True, "initial_scale_power": section.fp16_initial_scale_power}
+        config["communication_data_type"] = "fp32"
+    return config
