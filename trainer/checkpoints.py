@@ -41,7 +41,9 @@ class CheckpointManager:
         self.num_failures = 0
         """Saves that failed since the last good one."""
 
-    def save(self, step: int, engine: Engine, state: Mapping[str, Any], *, scores: Mapping[int, float]) -> bool:
+    def save(
+        self, step: int, engine: Engine, state: Mapping[str, Any], *, scores: Mapping[int, float]
+    ) -> bool:
         """Write the checkpoint of a step, or nothing: False where any rank failed, and then the older ones stand.
 
         Two phases: every rank writes and syncs its share in a `tmp-` folder and all agree that it is there; then rank 0 writes
@@ -120,7 +122,9 @@ class CheckpointManager:
             records[name] = format_.write_tensors(folder / name, tensors)
         return records
 
-    def _commit(self, temporary: Path, step: int, state: Mapping[str, Any], records: dict[str, FileRecord]) -> None:
+    def _commit(
+        self, temporary: Path, step: int, state: Mapping[str, Any], records: dict[str, FileRecord]
+    ) -> None:
         extra = {
             format_.STATE: (json.dumps(state, indent=1) + "\n").encode(),
             format_.CONFIG: self._identity.config_yaml.encode(),
@@ -153,8 +157,12 @@ class CheckpointManager:
 
     def _retain(self, scores: Mapping[int, float]) -> None:
         """Delete what is neither among the last nor among the best; a folder is renamed first, so that no half of it counts."""
-        steps = {step: p for p in format_.list_steps(self._folder) if (step := format_.step_of(p)) is not None}
-        best = sorted((s for s in steps if s in scores), key=lambda s: (-scores[s], -s))[: self._section.keep_best]
+        steps = {
+            step: p for p in format_.list_steps(self._folder) if (step := format_.step_of(p)) is not None
+        }
+        best = sorted((s for s in steps if s in scores), key=lambda s: (-scores[s], -s))[
+            : self._section.keep_best
+        ]
         keep = {*sorted(steps)[-self._section.keep_last :], *best}
         for step, folder in steps.items():
             if step not in keep:

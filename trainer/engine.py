@@ -11,10 +11,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-# Before DeepSpeed reads its environment: no C++ op is ever compiled for a gloo all-reduce (a minute, and a compiler).
-os.environ.setdefault("DS_SKIP_CUDA_CHECK", "1")
-logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-
 import deepspeed
 from deepspeed.utils import (
     safe_get_full_fp32_param,
@@ -27,6 +23,8 @@ from configs import EngineSection, OptimizerSection
 from model import Objective, ObjectiveOutput
 from trainer.precision import DTYPES, Precision
 from trainer.zero_config import deepspeed_config
+
+logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -80,7 +78,9 @@ class Engine(Protocol):
         """Every parameter, gathered one at a time in the order of `named_parameters`."""
         ...
 
-    def load_moments(self, states: "dict[str, dict[str, Tensor]]", weights: dict[str, Tensor], *, num_steps: int) -> None:
+    def load_moments(
+        self, states: "dict[str, dict[str, Tensor]]", weights: dict[str, Tensor], *, num_steps: int
+    ) -> None:
         """Put a checkpoint's optimizer state (and fp32 masters) in place."""
         ...
 
@@ -119,6 +119,7 @@ class DeepSpeedEngine:
         self._world_size = world_size
         self._precision = precision
         os.environ.setdefault("LOCAL_RANK", "0")  # DeepSpeed asks for it even where nobody launched
+        # Else it compiles a C++ op for gloo, which takes a minute and a compiler.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         objective.to(device)
         # At a rate of 0, because stage 0 in bf16 takes a dummy step while it initialises.
@@ -129,7 +130,9 @@ class DeepSpeedEngine:
             eps=optimizer.eps,
             fused=True,
         )
-        config = deepspeed_config(section, precision=precision, clip_norm=optimizer.clip_norm, world_size=world_size)
+        config = deepspeed_config(
+            section, precision=precision, clip_norm=optimizer.clip_norm, world_size=world_size
+        )
         self._engine, *_ = deepspeed.initialize(
             model=objective, optimizer=adamw, config=config, dist_init_required=False
         )
@@ -151,7 +154,9 @@ class DeepSpeedEngine:
             return self._step_unchecked_stage()
         self._engine.step()
         norm = self._engine.get_global_grad_norm()
-        return StepResult(applied=bool(self._engine.was_step_applied()), grad_norm=float("nan") if norm is None else norm)
+        return StepResult(
+            applied=bool(self._engine.was_step_applied()), grad_norm=float("nan") if norm is None else norm
+        )
 
     def _step_unchecked_stage(self) -> StepResult:
         """Stage 0 in fp32 would apply NaN and gives no norm. Its gradients are whole and equal on all ranks: look at them."""

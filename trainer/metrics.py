@@ -23,7 +23,12 @@ TRAIN_SCALARS = {
     "skipped_updates": "train/skipped_updates",
     "epoch": "train/epoch",
 }
-EVALUATION_SCALARS = {"loss": "valid/loss", "perplexity": "valid/perplexity", "bleu": "valid/bleu", "chrf": "valid/chrf"}
+EVALUATION_SCALARS = {
+    "loss": "valid/loss",
+    "perplexity": "valid/perplexity",
+    "bleu": "valid/bleu",
+    "chrf": "valid/chrf",
+}
 
 
 class Metrics(Protocol):
@@ -33,7 +38,9 @@ class Metrics(Protocol):
         """Figures of a log step."""
         ...
 
-    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]) -> None:
+    def evaluation(
+        self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]
+    ) -> None:
         """Scores, and (source, reference, translation) samples."""
         ...
 
@@ -52,7 +59,9 @@ class NoMetrics:
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
         """Nothing."""
 
-    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]) -> None:
+    def evaluation(
+        self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]
+    ) -> None:
         """Nothing."""
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
@@ -76,13 +85,17 @@ class RunMetrics:
         self._write({"kind": "train", "step": step, **figures})
         self._scalars(step, figures, TRAIN_SCALARS)
 
-    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]) -> None:
+    def evaluation(
+        self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]
+    ) -> None:
         """See Metrics."""
         self._write({"kind": "evaluation", "step": step, **figures})
         self._scalars(step, figures, EVALUATION_SCALARS)
         rows = "\n".join(f"| {_cell(s)} | {_cell(r)} | {_cell(t)} |" for s, r, t in samples)
         if rows:
-            self._text(step, "valid/translations", f"| source | reference | translation |\n|---|---|---|\n{rows}")
+            self._text(
+                step, "valid/translations", f"| source | reference | translation |\n|---|---|---|\n{rows}"
+            )
         self._flush()
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:

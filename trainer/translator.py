@@ -21,7 +21,9 @@ class Translation:
 class Translator:
     """Translates with one model on one device. Batches depend on the lines alone, not on who translates them."""
 
-    def __init__(self, model: Transformer, tokenizer: Tokenizer, section: SearchSection, device: torch.device) -> None:
+    def __init__(
+        self, model: Transformer, tokenizer: Tokenizer, section: SearchSection, device: torch.device
+    ) -> None:
         self._model = model.eval()
         self._tokenizer = tokenizer
         self._section = section
@@ -47,7 +49,9 @@ class Translator:
                 if len(source) == 1:
                     results[i] = [Translation(text="", score=0.0)]
         filled = [i for i, source in enumerate(sources) if len(source) > 1]
-        batches = cut_batches([len(sources[i]) for i in filled], self._section.batch_tokens // self._section.beam)
+        batches = cut_batches(
+            [len(sources[i]) for i in filled], self._section.batch_tokens // self._section.beam
+        )
         for batch in batches[rank::world_size]:
             rows = [filled[i] for i in batch]
             found = search(self._model, self._pad([sources[i] for i in rows]), self._section, n_best=n_best)

@@ -9,7 +9,9 @@ BUCKET_ELEMENTS = 50_000_000
 """Default size of a reduction bucket; DeepSpeed's own (500 million) sets a gigabyte aside before the first step."""
 
 
-def deepspeed_config(section: EngineSection, *, precision: Precision, clip_norm: float, world_size: int) -> dict[str, Any]:
+def deepspeed_config(
+    section: EngineSection, *, precision: Precision, clip_norm: float, world_size: int
+) -> dict[str, Any]:
     """What `deepspeed.initialize` is given.
 
     The batch sizes are nominal: DeepSpeed counts samples, an update here is measured in tokens and the trainer counts for itself.

@@ -1,0 +1,96 @@
+"""From the reader's micro-batches to the device, and what is random about each."""
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from data_pipeline.batch import MicroBatch
+from data_pipeline.tokenizer import BOS_ID, EOS_ID
+from trainer.engine import DeviceBatch
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class UpdateCounts:
+    """What all ranks' micro-batches of an update hold together."""
+
+    target_tokens: int
+    source_tokens: int
+    padded_tokens: int
+    """Of both sides, padding included."""
+    pairs: int
+    micro_batches: int
+    """Those that are not empty."""
+    pairs_digest: int
+    """An order-free hash of which pair stood in which micro-batch: equal digests mean the same update."""
+
+    def numbers(self) -> list[int]:
+        """For an all-reduce: every field is a sum."""
+        return [
+            self.target_tokens,
+            self.source_tokens,
+            self.padded_tokens,
+            self.pairs,
+            self.micro_batches,
+            self.pairs_digest,
+        ]
+
+
+def count(micro_batches: Sequence[MicroBatch | None]) -> UpdateCounts:
+    """What one rank's micro-batches hold."""
+    filled = [m for m in micro_batches if m is not None]
+    return UpdateCounts(
+        target_tokens=sum(m.num_target_tokens for m in filled),
+        source_tokens=sum(m.num_source_tokens for m in filled),
+        padded_tokens=sum(m.num_padded_source + m.num_padded_target for m in filled),
+        pairs=sum(m.num_pairs for m in filled),
+        micro_batches=len(filled),
+        pairs_digest=wrap(sum(pairs_digest(m.lane, m.pair_ids) for m in filled)),
+    )
+
+
+def pairs_digest(lane: int, pair_ids: NDArray[np.int64]) -> int:
+    """A 64-bit sum over the pairs of a hash of (lane, pair): SplitMix64's finaliser (Steele et al., 2014)."""
+    with np.errstate(over="ignore"):
+        x = pair_ids.astype(np.uint64) + np.uint64(((lane + 1) * 0x9E3779B97F4A7C15) & (2**64 - 1))
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return int((x ^ (x >> np.uint64(31))).sum(dtype=np.uint64))
+
+
+def wrap(number: int) -> int:
+    """As a signed 64-bit integer, the way an all-reduce of them wraps."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def to_device(micro_batch: MicroBatch, device: torch.device) -> DeviceBatch:
+    """The three arrays as tensors on the device; the copy to a GPU does not make the host wait."""
+
+    def move(array: NDArray[np.int64]) -> torch.Tensor:
+        tensor = torch.from_numpy(array)
+        return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+    return DeviceBatch(
+        source=move(micro_batch.source),
+        target_input=move(micro_batch.target_input),
+        target_output=move(micro_batch.target_output),
+    )
+
+
+def empty_batch(device: torch.device) -> DeviceBatch:
+    """One token, to go forward and backward on with weight 0 where a lane is dry: collectives want every rank."""
+    return DeviceBatch(
+        source=torch.full((1, 1), EOS_ID, device=device),
+        target_input=torch.full((1, 1), BOS_ID, device=device),
+        target_output=torch.full((1, 1), EOS_ID, device=device),
+    )
+
+
+def micro_batch_seed(seed: int, epoch: int, update: int, lane: int) -> int:
+    """The seed of a micro-batch's dropout. The rank has no part in it, so that any world size draws the same."""
+    packed = struct.pack("<4q", seed, epoch, update, lane)
+    return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little") >> 1

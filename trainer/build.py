@@ -1,0 +1,200 @@
+"""From a configuration to a trainer: every part built from its own section."""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from configs import RunConfig, UserError, load_run
+from configs.load import dump_run
+from data_pipeline.dataset import Dataset
+from data_pipeline.reader import StreamReader, StreamState
+from data_pipeline.tokenizer import Tokenizer
+from model import Objective
+from trainer.checkpoint_format import CONFIG, Checkpoint
+from trainer.checkpoints import CheckpointManager, RunIdentity
+from trainer.distributed import World
+from trainer.engine import MOMENTS, DeepSpeedEngine, inference_dtype
+from trainer.evaluation import Evaluator
+from trainer.loop import Trainer, TrainerState
+from trainer.metrics import Metrics, NoMetrics, RunMetrics
+from trainer.model_files import build_model, load_weights
+from trainer.pairs import PairLog
+from trainer.precision import resolve_precision
+from trainer.scoring import Scorer, bleu_tokenizer
+
+log = logging.getLogger(__name__)
+
+PACKAGES = ("torch", "deepspeed", "webdataset", "sentencepiece", "sacrebleu", "safetensors")
+
+
+@dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
+class BuiltRun:
+    """A trainer that is ready, and what is closed after it."""
+
+    trainer: Trainer
+    metrics: Metrics
+    reader: StreamReader
+    pair_log: PairLog
+    resumed_step: int
+
+    def close(self) -> None:
+        """Write out and end what is still open."""
+        self.reader.close()
+        self.pair_log.close()
+        self.metrics.close()
+
+
+def build(config: RunConfig, world: World, *, stop_requested: Callable[[], bool]) -> BuiltRun:
+    """Build a run, resumed from its newest whole checkpoint where there is one.
+
+    Raises:
+        UserError: data, tokenizer or checkpoint do not fit the configuration.
+    """
+    precision = resolve_precision(config.engine.precision, world.device)
+    datasets = [(Dataset.load(Path(d.path)), d.weight) for d in config.datasets]
+    dataset = datasets[0][0]
+    tokenizer = dataset.tokenizer
+    scorer = Scorer(bleu_tokenizer(config.evaluation.tokenizer, dataset.target_language))
+    reader = StreamReader(datasets, config.stream, seed=config.seed, rank=world.rank, world_size=world.size)
+    folder = Path(config.folder)
+    identity = RunIdentity(
+        config_yaml=dump_run(config),
+        tokenizer_files=tokenizer.files(),
+        manifest={
+            "zero_stage": config.engine.zero_stage,
+            "precision": precision,
+            "versions": versions(),
+            "fingerprints": {
+                "data": [d.fingerprint for d, _ in datasets],
+                "tokenizer": tokenizer.fingerprint,
+            },
+        },
+    )
+    checkpoints = CheckpointManager(folder / "checkpoints", config.checkpoint, world, identity)
+    checkpoint = checkpoints.newest()
+
+    model = build_model(config.model, tokenizer, seed=config.seed)
+    state = TrainerState()
+    if checkpoint is not None:
+        check_identity(checkpoint, config, tokenizer)
+        state, stream = read_state(checkpoint)
+        reader.restore(stream)
+        load_weights(checkpoint, model)
+    engine = DeepSpeedEngine(
+        Objective(model, label_smoothing=config.loss.label_smoothing).train(),
+        section=config.engine,
+        optimizer=config.optimizer,
+        precision=precision,
+        device=world.device,
+        world_size=world.size,
+    )
+    if checkpoint is not None:
+        restore_optimizer(checkpoint, engine, num_steps=state.step - state.skipped_updates)
+        log.info(
+            "resumed from %s: step %d, epoch %d, update %d",
+            checkpoint.folder,
+            state.step,
+            reader.epoch,
+            reader.update,
+        )
+    metrics: Metrics = NoMetrics()
+    if world.is_main:
+        (folder / CONFIG).write_text(identity.config_yaml, encoding="utf-8")
+        metrics = RunMetrics(folder, tensorboard=config.training.tensorboard, resume_step=state.step)
+    pair_log = PairLog(
+        folder / "pairs", enabled=config.training.record_pairs, resume_step=state.step, world=world
+    )
+    evaluator = Evaluator(
+        config.evaluation,
+        build_model=lambda: build_model(config.model, tokenizer, seed=config.seed),
+        tokenizer=tokenizer,
+        scorer=scorer,
+        held_out=dataset.held_out("valid"),
+        label_smoothing=config.loss.label_smoothing,
+        dtype=inference_dtype(precision),
+        world=world,
+        folder=folder / "eval",
+    )
+    log.info(
+        "%d parameters, %d pairs, %d rank%s on %s, ZeRO-%d, %s",
+        sum(engine.parameter_sizes().values()),
+        dataset.num_pairs,
+        world.size,
+        "s" * (world.size > 1),
+        world.device.type,
+        config.engine.zero_stage,
+        precision,
+    )
+    trainer = Trainer(
+        config,
+        world=world,
+        engine=engine,
+        reader=reader,
+        evaluator=evaluator,
+        checkpoints=checkpoints,
+        metrics=metrics,
+        pair_log=pair_log,
+        state=state,
+        stop_requested=stop_requested,
+    )
+    return BuiltRun(
+        trainer=trainer, metrics=metrics, reader=reader, pair_log=pair_log, resumed_step=state.step
+    )
+
+
+def check_identity(checkpoint: Checkpoint, config: RunConfig, tokenizer: Tokenizer) -> None:
+    """Refuse to resume with another architecture or tokenizer, field by field.
+
+    Raises:
+        UserError: naming the first difference and how many there are.
+    """
+    saved = dataclasses.asdict(load_run(str(checkpoint.folder / CONFIG)).model)
+    now = dataclasses.asdict(config.model)
+    changed = [f"model.{k}: {now[k]!r}, the checkpoint has {saved[k]!r}" for k in now if now[k] != saved[k]]
+    if changed:
+        raise UserError(
+            f"{'; '.join(changed)}; allowed is what {checkpoint.folder} was trained with, or another name for a new run"
+        )
+    trained_with = checkpoint.manifest["fingerprints"]["tokenizer"]
+    if tokenizer.fingerprint != trained_with:
+        raise UserError(
+            f"tokenizer: fingerprint {tokenizer.fingerprint[:12]}, the checkpoint has {trained_with[:12]}; "
+            f"allowed is the dataset that {checkpoint.folder} was trained on, or another name for a new run"
+        )
+
+
+def read_state(checkpoint: Checkpoint) -> tuple[TrainerState, StreamState]:
+    """The trainer's state and the stream's."""
+    tree = checkpoint.state()
+    return TrainerState.from_json(tree["trainer"]), StreamState.from_json(tree["stream"])
+
+
+def restore_optimizer(checkpoint: Checkpoint, engine: DeepSpeedEngine, *, num_steps: int) -> None:
+    """Give the engine the checkpoint's fp32 weights and moments."""
+    moments: dict[str, dict[str, torch.Tensor]] = {}
+    for key, tensor in checkpoint.tensors("optimizer"):
+        kind, name = key.split("/", 1)
+        moments.setdefault(name, {})[kind] = tensor
+    if not moments:  # saved before the first step that was applied
+        return
+    weights = dict(checkpoint.tensors("model"))
+    incomplete = [n for n in weights if set(moments.get(n, ())) != set(MOMENTS)]
+    if incomplete:
+        raise UserError(f"{checkpoint.folder}: the optimizer's state of {incomplete[0]} is missing")
+    engine.load_moments(moments, weights, num_steps=num_steps)
+
+
+def versions() -> Mapping[str, Any]:
+    """Versions of the packages that have a part in the result."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found

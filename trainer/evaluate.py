@@ -1,0 +1,67 @@
+"""`zeromt evaluate`: corpus BLEU and chrF of a run on any test set, as JSON with signatures."""
+
+import json
+import time
+from pathlib import Path
+
+from configs import CorpusFiles, UserError
+from data_pipeline.raw_text import read_chunks
+from trainer.cpu import tune_process
+from trainer.loading import load_trained
+from trainer.scoring import Scorer, bleu_tokenizer
+from trainer.translate import CHUNK_LINES, search_section
+from trainer.translator import Translator
+
+
+def run(
+    *,
+    run: str,
+    source: str,
+    reference: str,
+    beam: int | None,
+    length_penalty: float | None,
+    tokenizer: str | None,
+    output: str | None,
+) -> int:
+    """Translate the source (plain, .gz or .zst) and score it against the reference; JSON on standard output.
+
+    Args:
+        tokenizer: sacreBLEU's; the run's own where it is None.
+        output: a file for the translations.
+
+    Raises:
+        UserError: the files cannot be read, differ in length or are empty, or the run has no whole checkpoint.
+    """
+    tune_process()
+    files = CorpusFiles(source=[source], target=[reference])
+    pairs = [
+        pair for chunk in read_chunks(files, ".", CHUNK_LINES) for pair in zip(chunk.sources, chunk.targets, strict=True)
+    ]
+    if not pairs:
+        raise UserError(f"--source: {source!r} is empty; allowed is at least one line")
+    trained = load_trained(Path(run))
+    section = search_section(trained.config.evaluation.search, beam=beam, length_penalty=length_penalty)
+    target_language = trained.config.prepare.target_language
+    scorer = Scorer(bleu_tokenizer(tokenizer or trained.config.evaluation.tokenizer, target_language))
+    translator = Translator(trained.model, trained.tokenizer, section, trained.device)
+    begin = time.monotonic()
+    hypotheses = [best[0].text for best in translator.translate([s for s, _ in pairs])]
+    seconds = time.monotonic() - begin
+    scores = scorer.score(hypotheses, [t for _, t in pairs])
+    if output is not None:
+        Path(output).write_text("".join(f"{h}\n" for h in hypotheses), encoding="utf-8")
+    report = {
+        "bleu": round(scores.bleu, 2),
+        "bleu_signature": scores.bleu_signature,
+        "chrf": round(scores.chrf, 2),
+        "chrf_signature": scores.chrf_signature,
+        "pairs": len(pairs),
+        "beam": section.beam,
+        "length_penalty": section.length_penalty,
+        "checkpoint": str(trained.checkpoint.folder),
+        "step": trained.checkpoint.manifest["step"],
+        "truncated": translator.num_truncated,
+        "seconds": round(seconds, 2),
+    }
+    print(json.dumps(report, indent=1))
+    return 0

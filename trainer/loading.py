@@ -1,0 +1,75 @@
+"""A trained model from a run's folder, for translation and evaluation."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from configs import RunConfig, UserError, load_run
+from data_pipeline.tokenizer import Tokenizer
+from model import Transformer
+from trainer.checkpoint_format import CONFIG, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
+from trainer.model_files import build_model, load_weights
+from trainer.precision import DTYPES, resolve_precision
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class TrainedModel:
+    """A model ready to translate, and where it came from."""
+
+    model: Transformer
+    tokenizer: Tokenizer
+    config: RunConfig
+    device: torch.device
+    checkpoint: Checkpoint
+
+
+def find_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint at a path, or the newest whole one of a run's folder; every byte verified.
+
+    Raises:
+        UserError: there is none, or the one that was named is broken.
+    """
+    if not path.is_dir():
+        raise UserError(
+            f"RUN: no such folder: {str(path)!r}; allowed is a run's folder or one checkpoint in it"
+        )
+    if (path / "checkpoints").is_dir():
+        refused = []
+        for folder in list_steps(path / "checkpoints"):
+            try:
+                return _whole(folder)
+            except CheckpointError as error:
+                refused.append(str(error))
+        problem = f": {refused[0]}" if refused else ""
+        raise UserError(f"RUN: {str(path)!r} has no complete checkpoint{problem}")
+    return _whole(path)
+
+
+def load_trained(path: Path) -> TrainedModel:
+    """Load the model of a run or checkpoint in the precision it was trained with, where the device has it.
+
+    Raises:
+        UserError: there is no whole checkpoint.
+    """
+    checkpoint = find_checkpoint(path)
+    config = load_run(str(checkpoint.folder / CONFIG))
+    tokenizer = Tokenizer.load(checkpoint.folder)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = build_model(config.model, tokenizer, seed=config.seed)
+    load_weights(checkpoint, model)
+    dtype = DTYPES[resolve_precision(config.engine.precision, device)]
+    return TrainedModel(
+        model=model.to(device, dtype).eval(),
+        tokenizer=tokenizer,
+        config=config,
+        device=device,
+        checkpoint=checkpoint,
+    )
+
+
+def _whole(folder: Path) -> Checkpoint:
+    checkpoint = read_checkpoint(folder)
+    if problems := verify(checkpoint):
+        raise CheckpointError(problems[0])
+    return checkpoint

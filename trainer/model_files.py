@@ -1,0 +1,43 @@
+"""A plain model for a tokenizer, and its weights from a checkpoint. Needs no DeepSpeed."""
+
+import torch
+
+from configs import ModelSection, UserError
+from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from model import SpecialIds, Transformer, build_transformer
+from trainer.checkpoint_format import Checkpoint
+
+
+def build_model(section: ModelSection, tokenizer: Tokenizer, *, seed: int) -> Transformer:
+    """A new model for a tokenizer's vocabularies.
+
+    Raises:
+        UserError: three-way tying with two vocabularies.
+    """
+    if section.tied_embeddings == "three-way" and not tokenizer.is_joint:
+        raise UserError("model.tied_embeddings: three-way with two vocabularies; allowed is decoder or none")
+    return build_transformer(
+        section,
+        source_vocab_size=tokenizer.source_vocab_size,
+        target_vocab_size=tokenizer.target_vocab_size,
+        special=SpecialIds(pad=PAD_ID, bos=BOS_ID, eos=EOS_ID),
+        seed=seed,
+    )
+
+
+def load_weights(checkpoint: Checkpoint, model: torch.nn.Module) -> None:
+    """Fill a plain model from a checkpoint.
+
+    Raises:
+        UserError: the names or shapes are not the model's.
+    """
+    parameters = dict(model.named_parameters())
+    seen = set()
+    with torch.no_grad():
+        for name, tensor in checkpoint.tensors("model"):
+            if name not in parameters or parameters[name].shape != tensor.shape:
+                raise UserError(f"{checkpoint.folder}: {name} {tuple(tensor.shape)} is not of this model")
+            parameters[name].copy_(tensor)
+            seen.add(name)
+    if missing := sorted(parameters.keys() - seen):
+        raise UserError(f"{checkpoint.folder}: {missing[0]} is missing")
