@@ -1,4 +1,4 @@
-"""Reading a configuration: defaults < YAML < `section.key=value`, validated as a whole, written back resolved."""
+"""Reading a configuration: defaults < YAML < `section.key=value`, validated as a whole, written resolved."""
 
 import dataclasses
 import difflib
@@ -27,7 +27,9 @@ def find_config(name: str) -> Path:
     path = Path(name)
     if path.is_file():
         return path
-    shipped = {p.name.removesuffix(".yaml"): p for p in resources.files("configs.runs").iterdir() if p.name.endswith(".yaml")}
+    shipped = {
+        p.name.removesuffix(".yaml"): p for p in resources.files("configs.runs").iterdir() if p.name.endswith(".yaml")
+    }
     if name in shipped:
         return Path(str(shipped[name]))
     raise UserError(f"CONFIG: no such file: {name!r}; allowed is a YAML file or one of {', '.join(sorted(shipped))}")
@@ -48,18 +50,26 @@ def load_run(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     try:
         given = OmegaConf.load(path)
         if not isinstance(given, DictConfig):
-            raise UserError(f"CONFIG: {name}: holds no mapping of sections")
+            raise UserError(f"CONFIG: {name}: holds no section; allowed is a mapping such as `seed: 1`")
         if "name" not in given:
             given["name"] = path.stem
         for item in overrides:
-            key, separator, _ = item.partition("=")
-            if not separator or not key:
-                raise UserError(f"override: {item!r} is not of the form section.key=value")
-            given = typing.cast(DictConfig, OmegaConf.merge(given, OmegaConf.from_dotlist([item])))
+            given = typing.cast(DictConfig, OmegaConf.merge(given, _override(item)))
         tree = OmegaConf.to_container(given, resolve=True)
     except (OmegaConfBaseException, YAMLError, UnicodeDecodeError, OSError) as error:
         raise UserError(f"CONFIG: {name}: cannot be read: {' '.join(str(error).split())}") from error
     return parse_run(typing.cast("dict[str, Any]", tree))
+
+
+def _override(item: str) -> DictConfig:
+    """The tree of one `section.key=value`."""
+    key, separator, _ = item.partition("=")
+    if not separator or not key:
+        raise UserError(f"override: {item!r}; allowed is section.key=value")
+    try:
+        return OmegaConf.from_dotlist([item])
+    except (OmegaConfBaseException, YAMLError) as error:
+        raise UserError(f"override: {item!r}: the value is no YAML; allowed is section.key=value") from error
 
 
 def parse_run(tree: dict[str, Any]) -> RunConfig:
@@ -71,7 +81,7 @@ def parse_run(tree: dict[str, Any]) -> RunConfig:
     problems = list(_unknown_keys(tree, RunConfig, ""))
     known = _prune(tree, RunConfig)
     try:
-        config = _typed(RunConfig, known)
+        config: RunConfig = _typed(RunConfig, known)
     except ValidationError as error:
         problems += [_describe(e) for e in error.errors(include_url=False)]
         broken = {str(e["loc"][0]) for e in error.errors(include_url=False) if e["loc"]}
@@ -107,7 +117,7 @@ def _section_problems(section: Any, where: str) -> list[str]:
 
 
 def _typed(type_: Any, tree: Any) -> Any:
-    """The tree as `type_`. Through JSON, where pydantic's strict mode takes a mapping for a section but no string for a number."""
+    """The tree as `type_`. Through JSON, where strict mode takes a mapping but no string for a number."""
     return TypeAdapter(type_).validate_json(json.dumps(tree))
 
 
@@ -126,7 +136,8 @@ def _unknown_keys(tree: Any, type_: Any, where: str) -> Iterator[str]:
             continue
         near = difflib.get_close_matches(str(key), fields, n=1, cutoff=0.5)
         hint = f"did you mean {where}{near[0]}?" if near else f"allowed: {', '.join(fields)}"
-        yield f"{where}{key}: unknown key; {hint}"
+        shown = str(key) if str(key).isprintable() else repr(key)
+        yield f"{where}{shown}: unknown key; {hint}"
 
 
 def _prune(tree: Any, type_: Any) -> Any:
@@ -137,7 +148,33 @@ def _prune(tree: Any, type_: Any) -> Any:
     return {k: _prune(v, fields[k]) if _is_section(fields[k]) else v for k, v in tree.items() if k in fields}
 
 
+_TYPES = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "list_type": "a list",
+    "dict_type": "a section with keys",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "float_type": "a number",
+}
+
+
 def _describe(error: Any) -> str:
     where = ".".join(str(part) for part in error["loc"] if not str(part).startswith(("constrained-", "function-")))
-    message = error["msg"].replace("Input should be", "allowed is")
-    return f"{where}: {error['input']!r}: {message}"
+    value = error["input"]
+    if isinstance(value, dict):
+        shown = "a section"
+    elif value is None or isinstance(value, bool):
+        shown = json.dumps(value)  # as YAML writes it
+    else:
+        shown = repr(value)
+    if error["type"] == "missing":
+        return f"{where}: missing; allowed is a value"
+    if error["type"] == "unexpected_keyword_argument":
+        return f"{where}: unknown key"
+    if error["type"] in ("dataclass_type", "dataclass_exact_type"):
+        return f"{where}: {shown}; allowed is a section with keys"
+    if error["type"] == "string_pattern_mismatch":
+        return f"{where}: {shown}; allowed is text that matches {error['ctx']['pattern']}"
+    message = _TYPES.get(error["type"]) or error["msg"].replace("Input should be ", "")
+    return f"{where}: {shown}; allowed is {message}"

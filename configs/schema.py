@@ -1,8 +1,8 @@
 """The configuration of a run, section by section.
 
-A field's type and bounds stand in its annotation; what concerns several fields of one section stands in that
-section's `problems`, what concerns several sections in `RunConfig.problems`. Nothing here is changed after it was built,
-and a component receives its own section, never the whole tree.
+A field's type and bounds stand in its annotation; what concerns several fields of one section stands in
+that section's `problems`, what concerns several sections in `RunConfig.problems`. Nothing is changed once
+built, and a component receives its own section, never the whole tree.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ REMOVED_ZERO_KEYS = {
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class CorpusFiles:
-    """Files of raw parallel text: either `source` and `target`, line N beside line N, or `tsv` with two columns.
+    """Files of raw parallel text: `source` and `target`, line N beside line N, or `tsv` with two columns.
 
     A name ending in .gz or .zst is decompressed. Several files are read one after the other.
     """
@@ -52,7 +52,7 @@ class CorpusFiles:
         if self.tsv and (self.source or self.target):
             yield "tsv: given together with source or target; allowed is one or the other"
         if len(self.source) != len(self.target):
-            yield f"source: {len(self.source)} files beside {len(self.target)} in target; allowed is the same number"
+            yield f"source: {len(self.source)} files, target {len(self.target)}; allowed is the same number"
 
     @property
     def is_empty(self) -> bool:
@@ -181,7 +181,7 @@ class ModelSection:
     def problems(self) -> Iterator[str]:
         """What is wrong between the fields, one line each."""
         if self.d_model % self.num_heads:
-            yield f"num_heads: {self.num_heads} does not divide d_model={self.d_model}; allowed is a divisor of it"
+            yield f"num_heads: {self.num_heads} does not divide d_model={self.d_model}; allowed is a divisor"
         if self.positions == "sinusoidal" and self.d_model % 2:
             yield f"d_model: {self.d_model} is odd; allowed with sinusoidal positions is an even number"
 
@@ -246,11 +246,16 @@ class EngineSection:
             yield "offload_optimizer: true at zero_stage=0; allowed at stages 1 to 3"
         for key in self.zero_optimization:
             if key in OWN_ZERO_KEYS:
-                yield f"zero_optimization.{key}: set by this project; use engine.zero_stage or engine.offload_optimizer"
+                yield (
+                    f"zero_optimization.{key}: set by this project; "
+                    "allowed in its place is engine.zero_stage or engine.offload_optimizer"
+                )
             elif key in REMOVED_ZERO_KEYS:
-                yield f"zero_optimization.{key}: DeepSpeed removed it; use {REMOVED_ZERO_KEYS[key]}"
+                yield (
+                    f"zero_optimization.{key}: DeepSpeed removed it; allowed in its place is {REMOVED_ZERO_KEYS[key]}"
+                )
         if self.zero_stage < 2 and self.zero_optimization.get("overlap_comm"):
-            yield f"zero_optimization.overlap_comm: true at zero_stage={self.zero_stage}; allowed at stages 2 and 3"
+            yield (f"zero_optimization.overlap_comm: true at zero_stage={self.zero_stage}; allowed at stages 2 and 3")
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -302,7 +307,9 @@ class EvaluationSection:
     every_updates: Count = 1000
     """0 evaluates at the end only."""
     search: SearchSection = field(default_factory=SearchSection)
-    tokenizer: Literal["auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "none"] = "auto"
+    tokenizer: Literal[
+        "auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "none"
+    ] = "auto"
     """sacreBLEU's tokeniser; auto follows the target language: zh, ja-mecab, ko-mecab, 13a elsewhere."""
     max_pairs: Positive | None = None
     """Evaluate on the first so many validation pairs only."""
@@ -353,10 +360,7 @@ class RunConfig:
                 "model.tied_embeddings: three-way with prepare.tokenizer.vocabulary=separate; "
                 "allowed is decoder or none, or a joint vocabulary"
             )
-        if (
-            self.schedule.kind in ("cosine", "linear")
-            and self.schedule.warmup_updates >= self.training.max_updates
-        ):
+        if self.schedule.kind in ("cosine", "linear") and self.schedule.warmup_updates >= self.training.max_updates:
             yield (
                 f"schedule.warmup_updates: {self.schedule.warmup_updates} leaves nothing of "
                 f"training.max_updates={self.training.max_updates} to decay in; allowed is less than that"
@@ -364,24 +368,15 @@ class RunConfig:
         longest = min(self.stream.source_tokens, self.stream.target_tokens)
         if self.stream.on_oversized_pair == "error" and self.prepare.max_pieces + 1 > longest:
             yield (
-                f"prepare.max_pieces: a pair of {self.prepare.max_pieces} pieces and its end mark can never fit a budget of "
-                f"{longest} tokens; allowed is at most {longest - 1}, or stream.on_oversized_pair=drop"
+                f"prepare.max_pieces: {self.prepare.max_pieces} pieces and an end mark can never fit: "
+                f"{self.prepare.max_pieces} + 1 > {longest} of stream.source_tokens or stream.target_tokens; "
+                f"allowed is at most {longest - 1}, or stream.on_oversized_pair=drop"
             )
         if self.prepare.max_pieces + 1 > self.model.max_positions:
             yield (
                 f"model.max_positions: {self.model.max_positions} is less than prepare.max_pieces + 1 = "
                 f"{self.prepare.max_pieces + 1}; allowed is at least that"
             )
-        if self.search_budget_too_small:
-            yield (
-                f"evaluation.search.batch_tokens: {self.evaluation.search.batch_tokens} is less than beam times one token; "
-                "raise it or lower the beam"
-            )
-
-    @property
-    def search_budget_too_small(self) -> bool:
-        """Whether not even one source token fits a search batch."""
-        return self.evaluation.search.batch_tokens < self.evaluation.search.beam
 
     @property
     def folder(self) -> str:

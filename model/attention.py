@@ -27,7 +27,9 @@ class AttentionCache:
             self.key, self.value = self.key.index_select(0, rows), self.value.index_select(0, rows)
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, *, is_causal: bool, dropout: Dropout) -> Tensor:
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, *, is_causal: bool, dropout: Dropout
+) -> Tensor:
     """softmax(q k^T / sqrt(K) + bias) v.
 
     Args:
@@ -42,7 +44,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, *, is
     """
     if query.device.type != "cpu":
         p = dropout.p if dropout.training else 0.0
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=p, is_causal=is_causal)
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=bias, dropout_p=p, is_causal=is_causal
+        )
     # On CPUs torch's flash kernel runs its bf16 backward five times slower than these three plain steps.
     scores = torch.matmul(query * query.shape[-1] ** -0.5, key.transpose(-1, -2))
     if is_causal:

@@ -40,7 +40,9 @@ class OutputLayer(nn.Module):
         if hidden.device.type == "cpu":  # elsewhere a selection would make the host wait for the device
             rows = (targets_N != self.padding_id).nonzero()[:, 0]
             hidden_ND, targets_N = hidden_ND.index_select(0, rows), targets_N.index_select(0, rows)
-        loss, nll = _ChunkedCrossEntropy.apply(hidden_ND, self.weight, targets_N, label_smoothing, self.padding_id)  # type: ignore[no-untyped-call]
+        loss, nll = _ChunkedCrossEntropy.apply(
+            hidden_ND, self.weight, targets_N, label_smoothing, self.padding_id
+        )  # type: ignore[no-untyped-call]
         return loss, nll
 
 
@@ -58,7 +60,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         num_rows, vocab = hidden_ND.shape[0], weight_VD.shape[0]
         needs_grad = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
         grad_hidden = torch.empty_like(hidden_ND) if needs_grad else None
-        grad_weight = torch.zeros(weight_VD.shape, dtype=torch.float32, device=weight_VD.device) if needs_grad else None
+        grad_weight = (
+            torch.zeros(weight_VD.shape, dtype=torch.float32, device=weight_VD.device) if needs_grad else None
+        )
         loss_sum = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
         nll_sum = torch.zeros_like(loss_sum)
         chunk = max(1, CHUNK_ELEMENTS // vocab)
@@ -102,7 +106,9 @@ class Objective(nn.Module):
         self.model = model
         self.label_smoothing = label_smoothing
 
-    def forward(self, source_BS: Tensor, target_input_BT: Tensor, target_output_BT: Tensor) -> ObjectiveOutput:
+    def forward(
+        self, source_BS: Tensor, target_input_BT: Tensor, target_output_BT: Tensor
+    ) -> ObjectiveOutput:
         """Sums of loss and likelihood over the targets that are not padding.
 
         Args:

@@ -34,7 +34,9 @@ def max_length(source_length: int, section: SearchSection, model: Transformer) -
 
 
 @torch.inference_mode()
-def search(model: Transformer, source_BS: Tensor, section: SearchSection, *, n_best: int = 1) -> list[list[Hypothesis]]:
+def search(
+    model: Transformer, source_BS: Tensor, section: SearchSection, *, n_best: int = 1
+) -> list[list[Hypothesis]]:
     """Translate a batch.
 
     Args:
@@ -49,9 +51,13 @@ def search(model: Transformer, source_BS: Tensor, section: SearchSection, *, n_b
         ValueError: n_best is more than the beam, or a source is longer than the model's positions.
     """
     if not 1 <= n_best <= section.beam:
-        raise ValueError(f"n_best: {n_best} is not allowed with beam={section.beam}; allowed is 1 to the beam")
+        raise ValueError(
+            f"n_best: {n_best} is not allowed with beam={section.beam}; allowed is 1 to the beam"
+        )
     if source_BS.shape[1] > model.max_positions:
-        raise ValueError(f"source: {source_BS.shape[1]} tokens; allowed is at most max_positions={model.max_positions}")
+        raise ValueError(
+            f"source: {source_BS.shape[1]} tokens; allowed is at most max_positions={model.max_positions}"
+        )
     lengths = (source_BS != model.special.pad).sum(1).tolist()
     limits = [max_length(n, section, model) for n in lengths]
     if section.beam == 1:
@@ -91,7 +97,10 @@ def _greedy(model: Transformer, source_BS: Tensor, limits: list[int], alpha: flo
             rows, last_N = [rows[n] for n in staying], last_N[keep]
             if rows:
                 state.select(keep)
-    return [[Hypothesis(ids=i, score=s / length_penalty(len(i) + 1, alpha))] for i, s in zip(ids, sums, strict=True)]
+    return [
+        [Hypothesis(ids=i, score=s / length_penalty(len(i) + 1, alpha))]
+        for i, s in zip(ids, sums, strict=True)
+    ]
 
 
 class _Finished:

@@ -60,7 +60,9 @@ class EncoderLayer(nn.Module):
     def __init__(self, section: ModelSection) -> None:
         super().__init__()
         residual = RESIDUALS[section.norm_position]
-        self.self_attention = MultiHeadAttention(section.d_model, section.num_heads, section.attention_dropout)
+        self.self_attention = MultiHeadAttention(
+            section.d_model, section.num_heads, section.attention_dropout
+        )
         self.self_attention_residual = residual(section.d_model, section.dropout)
         self.feed_forward = FEED_FORWARDS[section.activation](
             section.d_model, section.d_ff, section.activation, section.activation_dropout
@@ -80,9 +82,13 @@ class DecoderLayer(nn.Module):
     def __init__(self, section: ModelSection) -> None:
         super().__init__()
         residual = RESIDUALS[section.norm_position]
-        self.self_attention = MultiHeadAttention(section.d_model, section.num_heads, section.attention_dropout)
+        self.self_attention = MultiHeadAttention(
+            section.d_model, section.num_heads, section.attention_dropout
+        )
         self.self_attention_residual = residual(section.d_model, section.dropout)
-        self.cross_attention = MultiHeadAttention(section.d_model, section.num_heads, section.attention_dropout)
+        self.cross_attention = MultiHeadAttention(
+            section.d_model, section.num_heads, section.attention_dropout
+        )
         self.cross_attention_residual = residual(section.d_model, section.dropout)
         self.feed_forward = FEED_FORWARDS[section.activation](
             section.d_model, section.d_ff, section.activation, section.activation_dropout
@@ -101,7 +107,9 @@ class DecoderLayer(nn.Module):
         )
         x_BTD = self.cross_attention_residual(
             x_BTD,
-            lambda h: self.cross_attention(h, memory_BSD, memory_bias, cache=cross_cache, memory_is_fixed=True),
+            lambda h: self.cross_attention(
+                h, memory_BSD, memory_bias, cache=cross_cache, memory_is_fixed=True
+            ),
         )
         out: Tensor = self.feed_forward_residual(x_BTD, self.feed_forward)
         return out

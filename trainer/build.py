@@ -106,9 +106,7 @@ def build(config: RunConfig, world: World, *, stop_requested: Callable[[], bool]
     if world.is_main:
         (folder / CONFIG).write_text(identity.config_yaml, encoding="utf-8")
         metrics = RunMetrics(folder, tensorboard=config.training.tensorboard, resume_step=state.step)
-    pair_log = PairLog(
-        folder / "pairs", enabled=config.training.record_pairs, resume_step=state.step, world=world
-    )
+    pair_log = PairLog(folder / "pairs", enabled=config.training.record_pairs, resume_step=state.step, world=world)
     evaluator = Evaluator(
         config.evaluation,
         build_model=lambda: build_model(config.model, tokenizer, seed=config.seed),
@@ -142,9 +140,7 @@ def build(config: RunConfig, world: World, *, stop_requested: Callable[[], bool]
         state=state,
         stop_requested=stop_requested,
     )
-    return BuiltRun(
-        trainer=trainer, metrics=metrics, reader=reader, pair_log=pair_log, resumed_step=state.step
-    )
+    return BuiltRun(trainer=trainer, metrics=metrics, reader=reader, pair_log=pair_log, resumed_step=state.step)
 
 
 def check_identity(checkpoint: Checkpoint, config: RunConfig, tokenizer: Tokenizer) -> None:

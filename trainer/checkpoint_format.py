@@ -144,9 +144,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         content = (folder / MANIFEST).read_bytes()
         expected = (folder / MANIFEST_HASH).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(
-            f"{folder}: no complete checkpoint: {MANIFEST} or its hash cannot be read"
-        ) from error
+        raise CheckpointError(f"{folder}: no complete checkpoint: {MANIFEST} or its hash cannot be read") from error
     if hashlib.sha256(content).hexdigest() != expected:
         raise CheckpointError(f"{folder / MANIFEST}: SHA-256 is not that of {MANIFEST_HASH}")
     try:

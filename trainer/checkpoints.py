@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import logging
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,13 +40,11 @@ class CheckpointManager:
         self.num_failures = 0
         """Saves that failed since the last good one."""
 
-    def save(
-        self, step: int, engine: Engine, state: Mapping[str, Any], *, scores: Mapping[int, float]
-    ) -> bool:
-        """Write the checkpoint of a step, or nothing: False where any rank failed, and then the older ones stand.
+    def save(self, step: int, engine: Engine, state: Mapping[str, Any], *, scores: Mapping[int, float]) -> bool:
+        """Write the checkpoint of a step, or nothing; False where any rank failed, and then the older ones stand.
 
-        Two phases: every rank writes and syncs its share in a `tmp-` folder and all agree that it is there; then rank 0 writes
-        the manifest, renames the folder and moves the `latest` pointer.
+        Two phases: every rank writes and syncs its share in a `tmp-` folder and all agree that it is there; then
+        rank 0 writes the manifest, renames the folder and moves the `latest` pointer.
 
         Args:
             scores: validation BLEU by step, for the choice of what to keep.
@@ -91,14 +88,14 @@ class CheckpointManager:
             problems = self._problems(self._folder / name)
             if not problems:
                 checkpoint = format_.read_checkpoint(self._folder / name)
-                self._on_main(lambda name=name: self._point_to(name))  # type: ignore[misc]
+                self._on_main(lambda name=name: self._point_to(name))
                 return checkpoint
             for problem in problems:
                 log.warning("checkpoint refused: %s", problem)
         if names:
             raise CheckpointError(
-                f"checkpoints: none of {len(names)} in {self._folder} is whole; allowed is at least one, or another output or name "
-                "for a new run"
+                f"checkpoints: none of {len(names)} in {self._folder} is whole; "
+                "allowed is at least one, or another output or name for a new run"
             )
         return None
 
@@ -122,9 +119,7 @@ class CheckpointManager:
             records[name] = format_.write_tensors(folder / name, tensors)
         return records
 
-    def _commit(
-        self, temporary: Path, step: int, state: Mapping[str, Any], records: dict[str, FileRecord]
-    ) -> None:
+    def _commit(self, temporary: Path, step: int, state: Mapping[str, Any], records: dict[str, FileRecord]) -> None:
         extra = {
             format_.STATE: (json.dumps(state, indent=1) + "\n").encode(),
             format_.CONFIG: self._identity.config_yaml.encode(),
@@ -152,17 +147,13 @@ class CheckpointManager:
             return
         beside = self._folder / "tmp-latest"
         format_.write_bytes(beside, f"{name}\n".encode())
-        os.replace(beside, pointer)
+        beside.replace(pointer)
         format_.sync_folder(self._folder)
 
     def _retain(self, scores: Mapping[int, float]) -> None:
-        """Delete what is neither among the last nor among the best; a folder is renamed first, so that no half of it counts."""
-        steps = {
-            step: p for p in format_.list_steps(self._folder) if (step := format_.step_of(p)) is not None
-        }
-        best = sorted((s for s in steps if s in scores), key=lambda s: (-scores[s], -s))[
-            : self._section.keep_best
-        ]
+        """Delete what is neither among the last nor the best; renamed first, so that no half of it counts."""
+        steps = {step: p for p in format_.list_steps(self._folder) if (step := format_.step_of(p)) is not None}
+        best = sorted((s for s in steps if s in scores), key=lambda s: (-scores[s], -s))[: self._section.keep_best]
         keep = {*sorted(steps)[-self._section.keep_last :], *best}
         for step, folder in steps.items():
             if step not in keep:

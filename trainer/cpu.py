@@ -11,9 +11,9 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 def tune_process() -> None:
     """Keep freed memory for the next step, flush denormals, bound oneDNN's cache.
 
-    glibc hands every large block back to the kernel and takes it anew, page by page: a log-softmax over 16 million elements
-    took 33 ms so and 9 ms with the memory kept. Gradients near zero become denormals, and a backward pass on them was seen to
-    take 40 times as long. oneDNN keeps a kernel for every shape it ever saw unless told otherwise.
+    glibc hands every large block back to the kernel and takes it anew, page by page: a log-softmax over 16 million
+    elements took 33 ms so, and 9 ms with the memory kept. Gradients near zero become denormals, and a backward pass on
+    them was seen to take 40 times as long. oneDNN keeps a kernel for every shape it ever saw unless told otherwise.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     torch.set_flush_denormal(True)

@@ -1,7 +1,7 @@
 """The ranks of a run and the small messages between them.
 
-Tensors of the model travel through DeepSpeed, over NCCL where there are GPUs. Flags, counts and short objects travel over gloo in
-a group of their own, so that they never wait for the GPU nor mix with its collectives.
+Tensors of the model travel through DeepSpeed, over NCCL where there are GPUs. Flags, counts and short objects travel
+over gloo in a group of their own, so that they never wait for the GPU nor mix with its collectives.
 """
 
 import os
@@ -33,7 +33,7 @@ class World:
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         timeout = timedelta(minutes=timeout_minutes)
         if self.size == 1:  # DeepSpeed wants a process group all the same; no port is opened for it
-            dist.init_process_group(backend, rank=0, world_size=1, store=dist.HashStore(), timeout=timeout)
+            dist.init_process_group(backend, rank=0, world_size=1, store=dist.HashStore(), timeout=timeout)  # type: ignore[attr-defined]
         else:
             dist.init_process_group(backend, timeout=timeout)
         self._control = dist.new_group(backend="gloo", timeout=timeout)
@@ -98,7 +98,8 @@ def read_environment(environment: "os._Environ[str] | dict[str, str]") -> tuple[
     missing = [name for name in names if name not in given]
     if missing:
         raise UserError(
-            f"{missing[0]}: not set beside {', '.join(given)}; allowed is all of {', '.join(names)}, as torchrun sets, or none"
+            f"{missing[0]}: not set beside {', '.join(given)}; "
+            f"allowed is all of {', '.join(names)}, as torchrun sets them, or none"
         )
     for name, value in given.items():
         if not value.isdecimal():

@@ -7,20 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
-import torch.distributed as dist
-from torch import Tensor, nn
-
 import deepspeed
+import torch
 from deepspeed.utils import (
     safe_get_full_fp32_param,
     safe_get_full_optimizer_state,
     safe_set_full_fp32_param,
     safe_set_full_optimizer_state,
 )
+from torch import Tensor, nn
 
 from configs import EngineSection, OptimizerSection
-from model import Objective, ObjectiveOutput
+from model import Objective, ObjectiveOutput, Transformer
 from trainer.precision import DTYPES, Precision
 from trainer.zero_config import deepspeed_config
 
@@ -67,7 +65,7 @@ class Engine(Protocol):
         ...
 
     def step(self, lr: float) -> StepResult:
-        """Apply the accumulated gradient at this learning rate, or skip it where it is not finite; forget it either way."""
+        """Apply the accumulated gradient at this rate, or skip it where it is not finite; forget it either way."""
         ...
 
     def parameter_sizes(self) -> dict[str, int]:
@@ -130,9 +128,7 @@ class DeepSpeedEngine:
             eps=optimizer.eps,
             fused=True,
         )
-        config = deepspeed_config(
-            section, precision=precision, clip_norm=optimizer.clip_norm, world_size=world_size
-        )
+        config = deepspeed_config(section, precision=precision, clip_norm=optimizer.clip_norm, world_size=world_size)
         self._engine, *_ = deepspeed.initialize(
             model=objective, optimizer=adamw, config=config, dist_init_required=False
         )
@@ -159,7 +155,7 @@ class DeepSpeedEngine:
         )
 
     def _step_unchecked_stage(self) -> StepResult:
-        """Stage 0 in fp32 would apply NaN and gives no norm. Its gradients are whole and equal on all ranks: look at them."""
+        """Stage 0 in fp32 would apply NaN and gives no norm; its gradients are whole and equal on all ranks."""
         grads = [p.grad for p in self._engine.module.parameters() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads) if grads else torch.zeros(())
         if not math.isfinite(norm.item()):
@@ -185,9 +181,7 @@ class DeepSpeedEngine:
                 moments = {key: self._full_moment(parameter, key) for key in MOMENTS}
             yield ParameterState(name=name, weight=weight, moments=moments)
 
-    def load_moments(
-        self, states: dict[str, dict[str, Tensor]], weights: dict[str, Tensor], *, num_steps: int
-    ) -> None:
+    def load_moments(self, states: dict[str, dict[str, Tensor]], weights: dict[str, Tensor], *, num_steps: int) -> None:
         """See Engine."""
         self._create_optimizer_state()
         self._link_moments()
@@ -209,13 +203,13 @@ class DeepSpeedEngine:
                     targets[name].copy_(parameter)
 
     @property
-    def _model(self) -> nn.Module:
+    def _model(self) -> Transformer:
         objective: Objective = self._engine.module
         return objective.model
 
     def _create_optimizer_state(self) -> None:
         """One step at a rate of 0: DeepSpeed lets the moments be set only once they exist."""
-        one = torch.full((1, 1), self._model.special.eos, device=self.device)  # type: ignore[union-attr]
+        one = torch.full((1, 1), self._model.special.eos, device=self.device)
         self.accumulate(DeviceBatch(source=one, target_input=one, target_output=one), scale=0.0, is_last=True)
         self.step(0.0)
 
@@ -259,8 +253,8 @@ class DeepSpeedEngine:
     def _link_moments(self) -> None:
         """Let DeepSpeed's getters find the moments of every parameter group.
 
-        Stages 1 and 2 link them after the first group's first step, when the other groups have none yet, and never again
-        (0.19.8: 'exp_avg not found in optimizer state fragment').
+        Stages 1 and 2 link them after the first group's first step, when the other groups have none yet, and never
+        again (0.19.8: 'exp_avg not found in optimizer state fragment').
         """
         optimizer = self._engine.optimizer
         if hasattr(optimizer, "_hp_optimizer_states_linked"):
@@ -289,4 +283,4 @@ def inference_dtype(precision: Precision) -> torch.dtype:
     return DTYPES[precision]
 
 
-__all__ = ["DeepSpeedEngine", "DeviceBatch", "Engine", "ParameterState", "StepResult", "decay_groups", "dist"]
+__all__ = ["DeepSpeedEngine", "DeviceBatch", "Engine", "ParameterState", "StepResult", "decay_groups"]

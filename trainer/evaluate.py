@@ -34,9 +34,8 @@ def run(
     """
     tune_process()
     files = CorpusFiles(source=[source], target=[reference])
-    pairs = [
-        pair for chunk in read_chunks(files, ".", CHUNK_LINES) for pair in zip(chunk.sources, chunk.targets, strict=True)
-    ]
+    chunks = read_chunks(files, ".", CHUNK_LINES)
+    pairs = [pair for chunk in chunks for pair in zip(chunk.sources, chunk.targets, strict=True)]
     if not pairs:
         raise UserError(f"--source: {source!r} is empty; allowed is at least one line")
     trained = load_trained(Path(run))

@@ -53,9 +53,9 @@ class Evaluation:
 class Evaluator:
     """Evaluates the weights of an engine on one held-out set.
 
-    Every rank holds a plain copy of the model, filled parameter by parameter, and works through its share of the batches at its own pace:
-    under ZeRO-3 ranks that decode different lengths with the sharded model would wait for one another for ever. Batches are cut without
-    regard to the number of ranks, so the scores do not depend on it.
+    Every rank holds a plain copy of the model, filled parameter by parameter, and works through its share of the
+    batches at its own pace: under ZeRO-3, ranks that decode different lengths with the sharded model would wait for one
+    another for ever. Batches are cut without regard to the number of ranks, so the scores do not depend on it.
     """
 
     def __init__(

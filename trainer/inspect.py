@@ -27,9 +27,7 @@ def run(*, path: str) -> int:
     elif (folder / "checkpoints").is_dir() or (folder / "metrics.jsonl").exists():
         lines, whole = inspect_run(folder)
     else:
-        raise UserError(
-            f"PATH: {path!r} is no dataset, checkpoint or run; allowed is a folder with one of them"
-        )
+        raise UserError(f"PATH: {path!r} is no dataset, checkpoint or run; allowed is a folder with one of them")
     print("\n".join(lines))
     return 0 if whole else 1
 
@@ -59,9 +57,7 @@ def inspect_checkpoint(folder: Path) -> tuple[list[str], bool]:
             f"weights         {elements} in {tensors} tensors",
         ]
     lines += [f"  {record.bytes:>14,}  {name}" for name, record in sorted(checkpoint.files.items())]
-    lines += [f"broken: {p}" for p in problems] or [
-        "whole: every file has the size and SHA-256 of the manifest"
-    ]
+    lines += [f"broken: {p}" for p in problems] or ["whole: every file has the size and SHA-256 of the manifest"]
     return lines, not problems
 
 
@@ -75,9 +71,7 @@ def inspect_run(folder: Path) -> tuple[list[str], bool]:
             f"{train['tokens_per_second']:.0f} tokens/s, {train['total_seconds']:.0f} s in all"
         )
     for score in scores[-5:]:
-        lines.append(
-            f"evaluation      step {score['step']}: BLEU {score['bleu']:.2f}, chrF {score['chrf']:.2f}"
-        )
+        lines.append(f"evaluation      step {score['step']}: BLEU {score['bleu']:.2f}, chrF {score['chrf']:.2f}")
     whole = True
     for checkpoint in list_steps(folder / "checkpoints"):
         _, is_whole = inspect_checkpoint(checkpoint)

@@ -31,9 +31,7 @@ def find_checkpoint(path: Path) -> Checkpoint:
         UserError: there is none, or the one that was named is broken.
     """
     if not path.is_dir():
-        raise UserError(
-            f"RUN: no such folder: {str(path)!r}; allowed is a run's folder or one checkpoint in it"
-        )
+        raise UserError(f"RUN: no such folder: {str(path)!r}; allowed is a run's folder or one checkpoint in it")
     if (path / "checkpoints").is_dir():
         refused = []
         for folder in list_steps(path / "checkpoints"):

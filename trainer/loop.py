@@ -157,9 +157,7 @@ class Trainer:
             if micro_batch is None:
                 self._engine.accumulate(empty_batch(self._world.device), scale=0.0, is_last=slot == last)
                 continue
-            torch.manual_seed(
-                micro_batch_seed(self._config.seed, update.epoch, update.number, micro_batch.lane)
-            )
+            torch.manual_seed(micro_batch_seed(self._config.seed, update.epoch, update.number, micro_batch.lane))
             out = self._engine.accumulate(
                 to_device(micro_batch, self._world.device),
                 scale=1 / update.counts.target_tokens,
@@ -276,9 +274,7 @@ class Trainer:
         if self._checkpoints.save(self._state.step, self._engine, state, scores=self._state.scores):
             self._saved_step = self._state.step
         elif self._checkpoints.num_failures >= self._config.checkpoint.max_failures:
-            raise TrainingError(
-                f"{self._checkpoints.num_failures} saves in a row failed; at step {self._state.step}"
-            )
+            raise TrainingError(f"{self._checkpoints.num_failures} saves in a row failed; at step {self._state.step}")
         seconds = time.monotonic() - pause
         self._metrics.event(
             self._state.step,
@@ -302,9 +298,7 @@ class _Window:
 
     def __init__(self, device: torch.device) -> None:
         self._begin = time.monotonic()
-        self._losses = torch.zeros(
-            2, dtype=torch.float64 if device.type == "cpu" else torch.float32, device=device
-        )
+        self._losses = torch.zeros(2, dtype=torch.float64 if device.type == "cpu" else torch.float32, device=device)
         self._counts = [0] * len(UpdateCounts.__dataclass_fields__)
         self._num_updates = 0
         self._num_slots = 0
@@ -316,9 +310,7 @@ class _Window:
     def add_losses(self, loss_sum: torch.Tensor, nll_sum: torch.Tensor) -> None:
         self._losses += torch.stack([loss_sum, nll_sum])
 
-    def add_update(
-        self, counts: UpdateCounts, lr: float, grad_norm: torch.Tensor | float, num_slots: int
-    ) -> None:
+    def add_update(self, counts: UpdateCounts, lr: float, grad_norm: torch.Tensor | float, num_slots: int) -> None:
         self._counts = [a + b for a, b in zip(self._counts, counts.numbers(), strict=True)]
         self._num_updates += 1
         self._num_slots += num_slots

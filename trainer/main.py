@@ -62,9 +62,7 @@ def run(config_name: str, overrides: Sequence[str]) -> int:
     except Exception as error:
         # No more collectives after an error: the others may not be there to answer.
         traceback.print_exc()
-        write_status(
-            folder, "failed", exit_code=EXIT_FAILED, error=f"rank {rank}: {type(error).__name__}: {error}"
-        )
+        write_status(folder, "failed", exit_code=EXIT_FAILED, error=f"rank {rank}: {type(error).__name__}: {error}")
         return EXIT_FAILED
 
 

@@ -4,7 +4,6 @@ import contextlib
 import json
 import logging
 import math
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,9 +37,7 @@ class Metrics(Protocol):
         """Figures of a log step."""
         ...
 
-    def evaluation(
-        self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]
-    ) -> None:
+    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]) -> None:
         """Scores, and (source, reference, translation) samples."""
         ...
 
@@ -59,9 +56,7 @@ class NoMetrics:
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
         """Nothing."""
 
-    def evaluation(
-        self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]
-    ) -> None:
+    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]) -> None:
         """Nothing."""
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
@@ -85,17 +80,13 @@ class RunMetrics:
         self._write({"kind": "train", "step": step, **figures})
         self._scalars(step, figures, TRAIN_SCALARS)
 
-    def evaluation(
-        self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]
-    ) -> None:
+    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]) -> None:
         """See Metrics."""
         self._write({"kind": "evaluation", "step": step, **figures})
         self._scalars(step, figures, EVALUATION_SCALARS)
         rows = "\n".join(f"| {_cell(s)} | {_cell(r)} | {_cell(t)} |" for s, r, t in samples)
         if rows:
-            self._text(
-                step, "valid/translations", f"| source | reference | translation |\n|---|---|---|\n{rows}"
-            )
+            self._text(step, "valid/translations", f"| source | reference | translation |\n|---|---|---|\n{rows}")
         self._flush()
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
@@ -149,7 +140,7 @@ def cut_back(path: Path, step: int) -> None:
                 kept.append(line + "\n")
     beside = path.with_name(path.name + ".tmp")
     beside.write_text("".join(kept), encoding="utf-8")
-    os.replace(beside, path)
+    beside.replace(path)
 
 
 def _open_board(folder: Path, resume_step: int) -> Any:
@@ -158,7 +149,7 @@ def _open_board(folder: Path, resume_step: int) -> Any:
         warnings.simplefilter("ignore")
         from torch.utils.tensorboard import SummaryWriter
     try:
-        return SummaryWriter(str(folder), purge_step=resume_step + 1 if resume_step else None)  # type: ignore[no-untyped-call]
+        return SummaryWriter(str(folder), purge_step=resume_step + 1 if resume_step else None)
     except OSError as error:
         log.warning("TensorBoard is left out, training goes on: %s", error)
         return None

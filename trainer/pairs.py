@@ -1,7 +1,6 @@
 """Which pairs stood in which update: an audit trail, one file for each rank."""
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
@@ -21,7 +20,7 @@ class PairLog:
                 kept = [line for line in path.read_text().splitlines() if _step_of(line) <= resume_step]
                 beside = path.with_suffix(".tmp")
                 beside.write_text("".join(line + "\n" for line in kept))
-                os.replace(beside, path)
+                beside.replace(path)
         world.barrier()
         if enabled:
             folder.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ def write_status(folder: Path, state: str, *, exit_code: int, error: str | None 
     folder.mkdir(parents=True, exist_ok=True)
     beside = folder / f"status.json.{os.getpid()}"
     beside.write_text(json.dumps(status) + "\n", encoding="utf-8")
-    os.replace(beside, folder / "status.json")
+    beside.replace(folder / "status.json")
 
 
 def make_shared(folder: Path, world: World) -> None:

@@ -13,7 +13,8 @@ def learning_rate(section: ScheduleSection, *, peak: float, update: int, max_upd
         update: number of the update, from 1, counting those that were applied.
         max_updates: where cosine and linear decay end.
 
-    inverse_sqrt is Vaswani et al. (2017), section 5.3, scaled to `peak`; cosine is Loshchilov and Hutter (2017) without restarts.
+    inverse_sqrt is Vaswani et al. (2017), section 5.3, scaled to `peak`; cosine is Loshchilov and Hutter (2017) without
+    restarts.
     """
     if update <= section.warmup_updates:
         return peak * update / section.warmup_updates

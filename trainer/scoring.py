@@ -52,7 +52,8 @@ class Scorer:
         """
         if len(hypotheses) != len(references):
             raise UserError(
-                f"evaluation: {len(hypotheses)} translations beside {len(references)} references; allowed is the same number"
+                f"evaluation: {len(hypotheses)} translations beside {len(references)} references; "
+                "allowed is the same number"
             )
         if not references:
             raise UserError("evaluation: no sentences; allowed is at least one")

@@ -21,9 +21,7 @@ class Translation:
 class Translator:
     """Translates with one model on one device. Batches depend on the lines alone, not on who translates them."""
 
-    def __init__(
-        self, model: Transformer, tokenizer: Tokenizer, section: SearchSection, device: torch.device
-    ) -> None:
+    def __init__(self, model: Transformer, tokenizer: Tokenizer, section: SearchSection, device: torch.device) -> None:
         self._model = model.eval()
         self._tokenizer = tokenizer
         self._section = section
@@ -34,7 +32,8 @@ class Translator:
     def translate(self, lines: Sequence[str], *, n_best: int = 1) -> list[list[Translation]]:
         """The best translations of each line, in order; an empty line has the empty translation.
 
-        A line that the tokenizer turns into nothing is empty. One that is longer than the model's positions is cut there and counted.
+        A line that the tokenizer turns into nothing is empty. One that is longer than the model's positions is cut
+        there and counted.
         """
         return self.translate_share(lines, rank=0, world_size=1, n_best=n_best)  # type: ignore[return-value]
 
@@ -49,9 +48,7 @@ class Translator:
                 if len(source) == 1:
                     results[i] = [Translation(text="", score=0.0)]
         filled = [i for i, source in enumerate(sources) if len(source) > 1]
-        batches = cut_batches(
-            [len(sources[i]) for i in filled], self._section.batch_tokens // self._section.beam
-        )
+        batches = cut_batches([len(sources[i]) for i in filled], self._section.batch_tokens // self._section.beam)
         for batch in batches[rank::world_size]:
             rows = [filled[i] for i in batch]
             found = search(self._model, self._pad([sources[i] for i in rows]), self._section, n_best=n_best)

@@ -14,7 +14,8 @@ def deepspeed_config(
 ) -> dict[str, Any]:
     """What `deepspeed.initialize` is given.
 
-    The batch sizes are nominal: DeepSpeed counts samples, an update here is measured in tokens and the trainer counts for itself.
+    The batch sizes are nominal: DeepSpeed counts samples, an update here is measured in tokens and the trainer counts
+    for itself.
     """
     zero: dict[str, Any] = {"stage": section.zero_stage}
     if section.zero_stage > 0:

@@ -1,0 +1,99 @@
+# One environment, .venv, for everything. Recipes are POSIX sh; they need Python 3.11 or newer, make and no compiler.
+#
+#   make install     .venv with .venv/bin/zeromt
+#   make demo        prepare, train, evaluate and translate the bundled corpus
+#   make test        all tests but those marked slow, gpu or slurm (make test-slow, test-gpu, test-slurm)
+#   make check       lint, format, types, import contracts
+#   make format      mend what lint and format can mend
+#   make clean       remove .venv and caches; runs and prepared data stay
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3 || command -v python)
+BIN := .venv/bin
+STAMP := .venv/.install-stamp
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+CORPUS := data/tatoeba-en-fr
+DEMO := runs/tatoeba_demo
+
+.PHONY: help install demo test test-slow test-gpu test-slurm check format clean
+
+help:
+	@sed -n 's/^#   make/make/p' Makefile
+
+install: $(STAMP)
+
+# deepspeed is a source package whose setup imports torch and runs bash: torch goes first, pip must not isolate the build, and
+# where there is no bash its one-line commands get sh. DS_BUILD_OPS=0 compiles nothing.
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "make install: no python3.11 or python3 on PATH" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "make install: $(PYTHON) is older than Python 3.11; name another: make install PYTHON=..." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
+		{ rm -rf .venv; echo "make install: $(PYTHON) -m venv failed; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@echo "install: torch"
+	@$(install_torch)
+	@echo "install: deepspeed"
+	@$(PIP) numpy setuptools wheel
+	@shim="$$PWD/.venv/shim"; mkdir -p "$$shim"; \
+		command -v bash >/dev/null || ln -sf "$$(command -v sh)" "$$shim/bash"; \
+		PATH="$$PATH:$$shim" DS_BUILD_OPS=0 $(PIP) --no-build-isolation deepspeed; \
+		status=$$?; rm -rf "$$shim"; exit $$status
+	@echo "install: zeromt"
+	@$(PIP) --no-build-isolation -e '.[dev]'
+	@touch $@
+	@echo "install: done; the command is $(BIN)/zeromt"
+
+# The registry's torch brings gigabytes of CUDA, and with a GPU it is the one to have: === passes over 2.13.0+cpu. Without
+# one, take the CPU build: from the indexes that pip knows, else from torch's own, else the registry's after all.
+define install_torch
+if nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then \
+	$(PIP) torch===2.13.0; \
+else \
+	$(PIP) torch==2.13.0+cpu 2>/dev/null || \
+	$(PIP) --retries 1 --timeout 20 --extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu 2>/dev/null || \
+	$(PIP) torch==2.13.0; \
+fi
+endef
+
+demo: $(STAMP)
+	@start=$$(date +%s); set -e; \
+	$(BIN)/zeromt prepare configs/runs/tatoeba_demo.yaml; \
+	if test -d $(DEMO)/checkpoints; then \
+		echo "demo: $(DEMO) is there already: training goes on from its last checkpoint (rm -r $(DEMO) to start over)"; \
+	fi; \
+	$(BIN)/zeromt launch local configs/runs/tatoeba_demo.yaml --nproc auto; \
+	echo "demo: BLEU of the test set, beam 5"; \
+	$(BIN)/zeromt evaluate $(DEMO) --source $(CORPUS)/test.en.gz --reference $(CORPUS)/test.fr.gz --beam 5; \
+	echo "demo: five test sentences"; \
+	gzip -dc $(CORPUS)/test.en.gz | head -n 5 > $(DEMO)/five.en; \
+	$(BIN)/zeromt translate $(DEMO) --beam 5 -i $(DEMO)/five.en -o $(DEMO)/five.fr; \
+	while IFS= read -r source && IFS= read -r translation <&3; do \
+		printf '  %s\n    -> %s\n' "$$source" "$$translation"; \
+	done < $(DEMO)/five.en 3< $(DEMO)/five.fr; \
+	echo "demo: curves, translations and settings: $(BIN)/tensorboard --logdir runs"; \
+	echo "demo: done in $$(( $$(date +%s) - start )) seconds"
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -q
+	@echo "left out: tests marked slow, gpu or slurm; run them with make test-slow, make test-gpu, make test-slurm"
+
+# pytest ends with 5 where no test carries the mark.
+test-slow test-gpu test-slurm: $(STAMP)
+	@status=0; $(BIN)/python -m pytest -q -m $(@:test-%=%) || status=$$?; \
+	if test $$status -eq 5; then echo "no test is marked $(@:test-%=%)"; exit 0; fi; exit $$status
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

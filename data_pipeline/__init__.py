@@ -1,0 +1,1 @@
+"""Raw text -> tokenised shards -> batches. Knows nothing of models or DeepSpeed."""

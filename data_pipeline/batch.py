@@ -1,0 +1,97 @@
+"""A micro-batch, and how rows of tokens become one.
+
+Shapes: B pairs, S padded source length, T padded target length.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
+
+Ids = NDArray[np.int64]
+Pieces = NDArray[np.unsignedinteger]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """The pairs of one micro-batch, padded with `PAD_ID` on the right."""
+
+    lane: int
+    """Number of the micro-batch within its update, from 0 to K - 1."""
+    pair_ids: Ids
+    """(B,): rows of the dataset's length table."""
+    source: Ids
+    """(B, S): each row ends with `EOS_ID`."""
+    target_input: Ids
+    """(B, T): each row starts with `BOS_ID`."""
+    target_output: Ids
+    """(B, T): each row ends with `EOS_ID`; position t is what `target_input` up to t predicts."""
+
+    @property
+    def num_pairs(self) -> int:
+        """B."""
+        return len(self.pair_ids)
+
+    @property
+    def num_source_tokens(self) -> int:
+        """Source tokens that are no padding, the end marks among them."""
+        return int(np.count_nonzero(self.source != PAD_ID))
+
+    @property
+    def num_target_tokens(self) -> int:
+        """Target tokens to predict, the end marks among them."""
+        return int(np.count_nonzero(self.target_output != PAD_ID))
+
+    @property
+    def num_padded_source(self) -> int:
+        """B * S, padding included."""
+        return self.source.size
+
+    @property
+    def num_padded_target(self) -> int:
+        """B * T, padding included."""
+        return self.target_output.size
+
+
+def round_up(length: int, multiple: int) -> int:
+    """The least multiple of `multiple` that is not below `length`."""
+    return -(-length // multiple) * multiple
+
+
+def collate(
+    lane: int, pair_ids: Ids, sources: Sequence[Pieces], targets: Sequence[Pieces], length_multiple: int
+) -> MicroBatch:
+    """Pad pairs of raw pieces (no special ids) to one micro-batch.
+
+    Args:
+        lane: number of the micro-batch within its update.
+        pair_ids: (B,).
+        sources: B rows of pieces.
+        targets: B rows of pieces.
+        length_multiple: S and T are rounded up to a multiple of it.
+    """
+    assert len(pair_ids) == len(sources) == len(targets) > 0
+    target_output = _pad(targets, length_multiple)
+    target_input = np.roll(target_output, 1, axis=1)
+    target_input[:, 0] = BOS_ID
+    target_input[target_input == EOS_ID] = PAD_ID  # raw pieces hold no end mark, so each is a row's own
+    return MicroBatch(
+        lane=lane,
+        pair_ids=np.asarray(pair_ids, dtype=np.int64),
+        source=_pad(sources, length_multiple),
+        target_input=target_input,
+        target_output=target_output,
+    )
+
+
+def _pad(rows: Sequence[Pieces], multiple: int) -> Ids:
+    """(B, longest + 1 rounded up): each row with its end mark, then padding."""
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    padded = np.full((len(rows), round_up(int(lengths.max()) + 1, multiple)), PAD_ID, dtype=np.int64)
+    columns = np.arange(padded.shape[1])
+    padded[columns < lengths[:, None]] = np.concatenate(rows)
+    padded[np.arange(len(rows)), lengths] = EOS_ID
+    return padded

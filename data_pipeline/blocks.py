@@ -1,0 +1,119 @@
+"""A block of pairs: from the bytes of its tar members to arrays, believing nothing.
+
+webdataset drops samples of cut or corrupt tars without an error; here whatever is not as the index declares
+is an error.
+"""
+
+import hashlib
+import io
+import tarfile
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_pipeline.errors import DataError
+from data_pipeline.tokenizer import UNK_ID
+
+PARTS = ("len.npy", "src.npy", "tgt.npy")
+
+Pieces = NDArray[np.unsignedinteger]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSpec:
+    """What the index declares of a block."""
+
+    shard: str
+    number: int
+    """Number of the block in the dataset."""
+    pairs: int
+    source_tokens: int
+    target_tokens: int
+    sha256: bytes
+    token_dtype: str
+    source_vocab_size: int
+    target_vocab_size: int
+
+    def error(self, what: str) -> DataError:
+        """An error that names shard and block."""
+        return DataError(f"{self.shard}: block {self.number}: {what}")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Pairs of raw pieces, without special ids."""
+
+    source: Pieces
+    """Source pieces of all pairs, one after the other."""
+    target: Pieces
+    lengths: NDArray[np.uint16]
+    """(pairs, 2)."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the arrays."""
+        return self.source.nbytes + self.target.nbytes + self.lengths.nbytes
+
+
+def decode_block(data: bytes, spec: BlockSpec) -> Block:
+    """Decode the bytes of a block.
+
+    Raises:
+        DataError: they are not what the index declares: hash, members, types, counts or ids.
+    """
+    if hashlib.sha256(data).digest() != spec.sha256:
+        raise spec.error("its hash is not the index's: the shard is corrupt or was replaced")
+    parts = _members(data, spec)
+    lengths = _array(parts["len.npy"], "len.npy", "uint16", spec)
+    source = _array(parts["src.npy"], "src.npy", spec.token_dtype, spec)
+    target = _array(parts["tgt.npy"], "tgt.npy", spec.token_dtype, spec)
+    if lengths.shape != (spec.pairs, 2):
+        raise spec.error(f"len.npy has shape {lengths.shape}; allowed is ({spec.pairs}, 2)")
+    sums = lengths.sum(axis=0, dtype=np.int64).tolist()
+    for name, array, declared, summed, size in (
+        ("src.npy", source, spec.source_tokens, sums[0], spec.source_vocab_size),
+        ("tgt.npy", target, spec.target_tokens, sums[1], spec.target_vocab_size),
+    ):
+        if not array.shape == (declared,) == (summed,):
+            raise spec.error(f"{name} has shape {array.shape}; allowed is ({declared},), and {summed} in len.npy")
+        if len(array) and int(array.max()) >= size:
+            raise spec.error(f"{name} holds token id {array.max()}; allowed is less than the vocabulary's {size}")
+        if len(array) and int(array.min()) < UNK_ID:
+            raise spec.error(f"{name} holds special id {array.min()}; allowed is {UNK_ID} and above")
+    return Block(source=source, target=target, lengths=lengths)
+
+
+def _members(data: bytes, spec: BlockSpec) -> dict[str, bytes]:
+    """The three parts of a block, each a plain file of the block's own key."""
+    parts: dict[str, bytes] = {}
+    names = {f"{spec.number:09d}.{part}": part for part in PARTS}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
+            for member in tar:
+                if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+                    raise spec.error(f"member {member.name!r} is a link, device or folder; allowed is a plain file")
+                if member.name.startswith("/") or ".." in member.name.split("/"):
+                    raise spec.error(f"member {member.name!r} points out of the shard; allowed is a plain name")
+                if member.name not in names:
+                    raise spec.error(f"member {member.name!r}; allowed is {', '.join(names)}")
+                if names[member.name] in parts:
+                    raise spec.error(f"member {member.name!r} is there twice; allowed is once")
+                file = tar.extractfile(member)
+                parts[names[member.name]] = file.read() if file else b""
+    except (tarfile.TarError, OSError, ValueError) as error:
+        raise spec.error(f"is no tar: {error}") from error
+    for name, part in names.items():
+        if part not in parts:
+            raise spec.error(f"member {name!r} is missing")
+    return parts
+
+
+def _array(content: bytes, name: str, dtype: str, spec: BlockSpec) -> NDArray[np.unsignedinteger]:
+    try:
+        array = np.load(io.BytesIO(content), allow_pickle=False)
+    except Exception as error:  # a header is parsed as Python literals: anything can come of a broken one
+        raise spec.error(f"{name} is no array without pickle: {' '.join(str(error).split())}") from error
+    if not isinstance(array, np.ndarray) or array.dtype != np.dtype(dtype):
+        raise spec.error(f"{name} has type {getattr(array, 'dtype', type(array).__name__)}; allowed is {dtype}")
+    return array

@@ -1,0 +1,34 @@
+"""Random orders as pure functions of integers.
+
+Every random choice of the stream takes its bits from Philox (Salmon et al., 2011) under a key that
+`SeedSequence` mixes from (seed, purpose, dataset, pass, lane, window, ...). Only these two, whose output
+numpy guarantees never to change, and sorting are used; the methods of `numpy.random.Generator` may change
+from one version to the next.
+"""
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Purpose(IntEnum):
+    """What bits are for; two purposes never share any."""
+
+    DEAL_UNITS = 1
+    DEAL_LANES = 2
+    LANE_ORDER = 3
+    PAIRS = 4
+    MICRO_BATCHES = 5
+    TOKENIZER_SAMPLE = 6
+
+
+def random_bits(count: int, seed: int, purpose: Purpose, *place: int) -> NDArray[np.uint64]:
+    """`count` random 64-bit integers that belong to a place in the stream."""
+    sequence = np.random.SeedSequence([seed, int(purpose), *place])
+    return np.random.Philox(sequence).random_raw(count)
+
+
+def permutation(count: int, seed: int, purpose: Purpose, *place: int) -> NDArray[np.int64]:
+    """A random order of `range(count)` that belongs to a place in the stream."""
+    return np.argsort(random_bits(count, seed, purpose, *place), kind="stable")

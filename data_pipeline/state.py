@@ -1,0 +1,89 @@
+"""Where a stream stands: a few integers, so that resuming costs the same anywhere in an epoch."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from configs import UserError
+
+Count = Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCursor:
+    """The next micro-batch of a lane."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
+    pass_: Count
+    """Pass over the dataset; with one dataset the epoch."""
+    window: Count
+    """Window of the lane in this pass. The number of its windows: the lane is dry."""
+    position: Count
+    """Micro-batches of the window that were handed out."""
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """What was handed out so far. Of one rank, or merged, of all K lanes."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
+    epoch: Count
+    update: Count
+    """Updates done within the epoch."""
+    lanes: dict[int, LaneCursor]
+    seed: Count
+    micro_batches: Annotated[int, Field(ge=1)]
+    """K."""
+    fingerprints: list[str]
+    """Of the datasets."""
+    settings: dict[str, int] = field(default_factory=dict)
+    """Fields of the stream's section that positions within an epoch depend on."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON; a lane is a list of three integers."""
+        tree = dataclasses.asdict(self)
+        tree["lanes"] = {str(lane): list(dataclasses.astuple(c)) for lane, c in sorted(self.lanes.items())}
+        return tree
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any]) -> "StreamState":
+        """Read what `to_json` gave.
+
+        Raises:
+            UserError: it is something else.
+        """
+        try:
+            names = [f.name for f in dataclasses.fields(LaneCursor)]
+            lanes = {n: dict(zip(names, cursor, strict=True)) for n, cursor in tree["lanes"].items()}
+            # Through JSON, where pydantic's strict mode takes a mapping for a dataclass and text for a key.
+            return TypeAdapter(cls).validate_json(json.dumps({**tree, "lanes": lanes}))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise UserError(f"stream state: {where}: {first['input']!r:.100}: {first['msg']}") from error
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"stream state: is broken: {type(error).__name__}: {error}") from error
+
+    @staticmethod
+    def merge(states: Sequence["StreamState"]) -> "StreamState":
+        """The states of all ranks as one with all K lanes.
+
+        Raises:
+            ValueError: they contradict each other, or lanes are missing.
+        """
+        merged: dict[int, LaneCursor] = {}
+        for state in states:
+            if dataclasses.replace(state, lanes={}) != dataclasses.replace(states[0], lanes={}):
+                raise ValueError("the ranks' stream states contradict each other")
+            if merged.keys() & state.lanes.keys():
+                raise ValueError("two ranks hold the same lane")
+            merged.update(state.lanes)
+        if sorted(merged) != list(range(states[0].micro_batches)):
+            raise ValueError(f"{len(merged)} of {states[0].micro_batches} lanes are there")
+        return dataclasses.replace(states[0], lanes=dict(sorted(merged.items())))

@@ -1,0 +1,131 @@
+"""SentencePiece tokenizers (Kudo and Richardson, 2018): one joint vocabulary, or one for each side."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import sentencepiece
+
+from configs import UserError
+
+PAD_ID = 0
+BOS_ID = 1
+EOS_ID = 2
+UNK_ID = 3
+
+JOINT_FILE = "tokenizer.model"
+SOURCE_FILE = "tokenizer.source.model"
+TARGET_FILE = "tokenizer.target.model"
+
+
+def fingerprint_of(hashes: Mapping[str, str]) -> str:
+    """SHA-256 over a tokenizer's files, given the SHA-256 of each by name."""
+    lines = "".join(f"{name} {hashes[name]}\n" for name in sorted(hashes))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+class Tokenizer:
+    """Text to pieces and back. Pieces are given without begin and end marks."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        """Build from the files' contents, by name.
+
+        Raises:
+            UserError: a model cannot be read, or its special pieces are not those of this project.
+        """
+        if set(files) not in ({JOINT_FILE}, {SOURCE_FILE, TARGET_FILE}):
+            found = ", ".join(sorted(files)) or "none"
+            raise UserError(f"tokenizer: files {found}; allowed is {JOINT_FILE}, or {SOURCE_FILE} with {TARGET_FILE}")
+        self._files = dict(files)
+        self.is_joint = JOINT_FILE in files
+        """Whether both sides share one vocabulary."""
+        self._source = _processor(JOINT_FILE if self.is_joint else SOURCE_FILE, files)
+        self._target = self._source if self.is_joint else _processor(TARGET_FILE, files)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Tokenizer":
+        """Read the tokenizer in a folder.
+
+        Raises:
+            UserError: there is none, or it cannot be used.
+        """
+        names = [n for n in (JOINT_FILE, SOURCE_FILE, TARGET_FILE) if (folder / n).exists()]
+        if not names:
+            raise UserError(
+                f"tokenizer: {folder} holds none; allowed is {JOINT_FILE}, or {SOURCE_FILE} with {TARGET_FILE}"
+            )
+        try:
+            return cls({n: (folder / n).read_bytes() for n in names})
+        except OSError as error:
+            raise UserError(f"tokenizer: {folder}: cannot be read: {error.strerror}") from error
+
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer's files into a folder."""
+        for name, content in self._files.items():
+            (folder / name).write_bytes(content)
+
+    def files(self) -> dict[str, bytes]:
+        """The files' contents, by name."""
+        return dict(self._files)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over the files, in hexadecimal."""
+        return fingerprint_of({n: hashlib.sha256(c).hexdigest() for n, c in self._files.items()})
+
+    @property
+    def source_vocab_size(self) -> int:
+        """Pieces of the source vocabulary, special ones included."""
+        return int(self._source.get_piece_size())
+
+    @property
+    def target_vocab_size(self) -> int:
+        """Pieces of the target vocabulary, special ones included."""
+        return int(self._target.get_piece_size())
+
+    def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
+        """The pieces of each source line, without begin and end marks. A blank line has none."""
+        return _encode(self._source, lines)
+
+    def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
+        """The pieces of each target line, without begin and end marks."""
+        return _encode(self._target, lines)
+
+    def decode_target(self, rows: Iterable[Sequence[int]]) -> list[str]:
+        """The text of each row of target ids, always one line for each.
+
+        Padding, begin and end marks and ids beyond the vocabulary are ignored (a model may pad its output
+        layer).
+        """
+        size = self.target_vocab_size
+        kept = [[int(i) for i in row if EOS_ID < i < size] for row in rows]
+        # With byte_fallback a model can spell out a line feed.
+        texts = (str(self._target.decode(row)) if row else "" for row in kept)
+        return [text.replace("\n", " ").replace("\r", " ") for text in texts]
+
+
+def _encode(processor: sentencepiece.SentencePieceProcessor, lines: Sequence[str]) -> list[list[int]]:
+    # One thread: preparation has processes for it, and a rank must not take its neighbours' cores.
+    encoded: list[list[int]] = processor.encode(list(lines), out_type=int, num_threads=1)
+    return encoded
+
+
+def _processor(name: str, files: Mapping[str, bytes]) -> sentencepiece.SentencePieceProcessor:
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        loaded = bool(files[name]) and processor.load_from_serialized_proto(files[name])
+    except (RuntimeError, OSError):
+        loaded = False
+    if not loaded:
+        raise UserError(f"tokenizer: {name}: is no SentencePiece model; allowed is one made by zeromt prepare")
+    found = {
+        "pad": processor.pad_id(),
+        "bos": processor.bos_id(),
+        "eos": processor.eos_id(),
+        "unk": processor.unk_id(),
+    }
+    wanted = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
+    if found != wanted:
+        wrong = ", ".join(f"{k} is {'missing' if v < 0 else v}" for k, v in found.items() if v != wanted[k])
+        raise UserError(f"tokenizer: {name}: {wrong}; allowed is {', '.join(f'{k}={v}' for k, v in wanted.items())}")
+    return processor

@@ -1,0 +1,1 @@
+"""The command line, and what starts training processes. Does not import torch."""

@@ -1,0 +1,191 @@
+"""`zeromt`: reads the command line, starts what it names, and turns errors into exit codes.
+
+0 done; 2 the user's input is wrong, one line on stderr for each error; 75 stopped on request after a
+complete save; 130 interrupted; 1 anything else, with a traceback. Nothing heavy is imported before a
+command is well formed.
+"""
+
+import difflib
+import os
+import select
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launcher import options
+from launcher.dispatch import resolve
+from launcher.options import Parser
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Command:
+    """A command: what it does, its arguments, and the `module:function` that receives them by name."""
+
+    summary: str
+    usage: str
+    add_arguments: Callable[[Parser], None]
+    target: str
+
+
+COMMANDS = {
+    "prepare": Command(
+        summary="raw text -> tokenizer + shards + index",
+        usage="CONFIG [section.key=value ...]",
+        add_arguments=options.add_config,
+        target="launcher.commands:prepare",
+    ),
+    "train": Command(
+        summary="one process, or one rank when torchrun started it",
+        usage="CONFIG [section.key=value ...]",
+        add_arguments=options.add_config,
+        target="launcher.commands:train",
+    ),
+    "launch local": Command(
+        summary="torchrun on this machine",
+        usage="CONFIG [--nproc N] [--max-restarts R] [section.key=value ...]",
+        add_arguments=options.add_launch_local,
+        target="launcher.local:launch",
+    ),
+    "translate": Command(
+        summary="translate lines; stdin -> stdout by default",
+        usage="RUN [-i FILE] [-o FILE] [--beam N] [--length-penalty A] [--n-best K] [--batch-tokens N]",
+        add_arguments=options.add_translate,
+        target="trainer.translate:run",
+    ),
+    "evaluate": Command(
+        summary="corpus BLEU and chrF as JSON, with signatures",
+        usage="RUN --source FILE --reference FILE [--beam N] [--length-penalty A] [--tokenizer T] [-o FILE]",
+        add_arguments=options.add_evaluate,
+        target="trainer.evaluate:run",
+    ),
+    "inspect": Command(
+        summary="a dataset, a checkpoint or a run: what it holds, whether it is whole",
+        usage="PATH",
+        add_arguments=options.add_inspect,
+        target="trainer.inspect:run",
+    ),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: the arguments behind `zeromt`; those of this process unless given.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _is_stdout_closed():
+            # Whoever read the output has enough (`| head`). Python's own flush at exit must not complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        if _is_users(error):
+            for line in str(error).splitlines():
+                print(f"zeromt: error: {line}", file=sys.stderr)
+            return 2
+        traceback.print_exc()
+        return 1
+
+
+def _run(argv: list[str]) -> int:
+    try:
+        command, arguments = parse(argv)
+    except SystemExit as leaving:  # argparse has said what there is to say: help, version or an error
+        return leaving.code if isinstance(leaving.code, int) else 2
+    return int(resolve(command.target)(**arguments))
+
+
+def parse(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
+    """The command that `argv` names and its arguments.
+
+    Raises:
+        SystemExit: after help or version (0) or a usage error (2).
+    """
+    name, rest = _split(argv)
+    command = COMMANDS[name]
+    parser = Parser(
+        prog=f"zeromt {name}",
+        usage=f"zeromt {name} {command.usage}",
+        description=command.summary,
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    # Intermixed: overrides may stand before, between and behind options.
+    return command, vars(parser.parse_intermixed_args(rest))
+
+
+def _split(argv: Sequence[str]) -> tuple[str, list[str]]:
+    """The command's name, of one word or two, and what follows it. Leaves for everything else."""
+    parser = Parser(prog="zeromt", usage=_usage(), add_help=False)
+    if not argv:
+        parser.error(f"COMMAND: none given; allowed is one of {', '.join(COMMANDS)}")
+    if argv[0] in ("-h", "--help"):
+        parser.exit(_print(_help()))
+    if argv[0] == "--version":
+        parser.exit(_print(f"zeromt {_version()}"))
+    groups = {name.split()[0] for name in COMMANDS if " " in name}
+    if argv[0] in groups and argv[1:2] and argv[1] in ("-h", "--help"):
+        parser.exit(_print(_help(argv[0])))
+    num_words = 2 if argv[0] in groups else 1
+    name = " ".join(argv[:num_words])
+    if name in COMMANDS:
+        return name, list(argv[num_words:])
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"allowed is one of {', '.join(COMMANDS)}"
+    return parser.error(f"COMMAND: {name!r} is unknown; {hint}")
+
+
+def _usage() -> str:
+    return "zeromt COMMAND ..."
+
+
+def _help(group: str = "") -> str:
+    lines = [f"usage: {_usage()}", "", "A distributed trainer for translation Transformers.", ""]
+    for name, command in COMMANDS.items():
+        if name.startswith(group):
+            lines += [f"  zeromt {name} {command.usage}", f"      {command.summary}"]
+    lines += [
+        "",
+        "CONFIG is a YAML file or the name of a shipped run; RUN a run's folder or one checkpoint in it.",
+    ]
+    return "\n".join([*lines, "`zeromt COMMAND --help` says more; `zeromt --version` names the version."])
+
+
+def _print(text: str) -> int:
+    print(text)
+    return 0
+
+
+def _version() -> str:
+    from importlib import metadata  # 30 ms that no other command needs
+
+    try:
+        return metadata.version("zeromt")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _is_users(error: Exception) -> bool:
+    """Whether the error is the user's to mend. Where `configs` was never imported none can be."""
+    errors = sys.modules.get("configs.errors")
+    return errors is not None and isinstance(error, errors.UserError)
+
+
+def _is_stdout_closed() -> bool:
+    """Whether the other end of stdout's pipe is gone."""
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):  # closed, or no file at all
+        return False
+    return any(event & select.POLLERR for _, event in poll.poll(0))

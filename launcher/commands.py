@@ -1,0 +1,30 @@
+"""Commands that read the configuration before anything heavy is imported, so that its errors show at once."""
+
+from collections.abc import Sequence
+
+from configs import load_run
+from launcher.dispatch import resolve
+
+
+def prepare(*, config: str, overrides: Sequence[str]) -> int:
+    """`zeromt prepare`: raw text -> tokenizer, shards and index.
+
+    Raises:
+        UserError: the configuration or the corpus is wrong.
+    """
+    section = load_run(config, overrides).prepare
+    resolve("data_pipeline.prepare:run")(section)
+    return 0
+
+
+def train(*, config: str, overrides: Sequence[str]) -> int:
+    """`zeromt train`: one process, or one rank when torchrun started it.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UserError: the configuration is wrong.
+    """
+    load_run(config, overrides)
+    return int(resolve("trainer.main:run")(config, list(overrides)))

@@ -1,0 +1,15 @@
+"""From a name to the function that does it, imported only when it is called for.
+
+This is what keeps `zeromt --help` quick and the launcher free of torch.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+
+def resolve(target: str) -> Callable[..., Any]:
+    """The function that `module:function` names; imports its module."""
+    module, _, function = target.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found

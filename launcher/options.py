@@ -1,0 +1,158 @@
+"""The arguments of every command, each checked as far as that needs no configuration."""
+
+import argparse
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line and exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say in one line what is wrong and leave with exit code 2."""
+        self.exit(2, f"zeromt: error: {' '.join(message.split())}; see `{self.prog} --help`\n")
+
+
+def add_config(parser: Parser) -> None:
+    """CONFIG and the overrides behind it."""
+    parser.add_argument("config", metavar="CONFIG", help="a YAML file, or the name of a shipped run")
+    parser.add_argument(
+        "overrides",
+        metavar="section.key=value",
+        nargs="*",
+        default=[],  # without it argparse calls the overrides required when CONFIG is missing
+        help="settings that replace those of CONFIG, such as optimizer.lr=5e-4",
+    )
+
+
+def add_launch_local(parser: Parser) -> None:
+    """Arguments of `zeromt launch local`."""
+    add_config(parser)
+    parser.add_argument(
+        "--nproc",
+        metavar="N",
+        type=_processes,
+        help="processes; auto (the default) takes one for each GPU, or for each core where there is no GPU, "
+        "at most stream.micro_batches",
+    )
+    parser.add_argument(
+        "--max-restarts",
+        metavar="R",
+        type=_whole(0, 1_000_000),
+        default=0,
+        help="start again from the last checkpoint, at most so often, when a process fails (default: 0)",
+    )
+
+
+def add_translate(parser: Parser) -> None:
+    """Arguments of `zeromt translate`."""
+    _add_run(parser)
+    parser.add_argument("-i", "--input", metavar="FILE", type=_input_file, help="one sentence a line (default: stdin)")
+    parser.add_argument("-o", "--output", metavar="FILE", type=_output_file, help="translations (default: stdout)")
+    _add_search(parser)
+    parser.add_argument(
+        "--n-best",
+        metavar="K",
+        type=_whole(1, 256),
+        default=1,
+        help="translations of every sentence, best first; at most the beam (default: 1)",
+    )
+    parser.add_argument(
+        "--batch-tokens",
+        metavar="N",
+        type=_whole(1, 2**31),
+        help="padded source tokens of a batch, times the beam",
+    )
+
+
+def add_evaluate(parser: Parser) -> None:
+    """Arguments of `zeromt evaluate`."""
+    _add_run(parser)
+    parser.add_argument("--source", metavar="FILE", type=_existing_file, required=True, help="sentences to translate")
+    parser.add_argument("--reference", metavar="FILE", type=_existing_file, required=True, help="their references")
+    _add_search(parser)
+    parser.add_argument("--tokenizer", metavar="NAME", help="sacreBLEU's tokeniser, such as 13a, zh or ja-mecab")
+    parser.add_argument("-o", "--output", metavar="FILE", type=_output_file, help="write the translations here too")
+
+
+def add_inspect(parser: Parser) -> None:
+    """Arguments of `zeromt inspect`."""
+    parser.add_argument("path", metavar="PATH", type=_existing, help="a dataset, a checkpoint or a run")
+
+
+def _add_run(parser: Parser) -> None:
+    parser.add_argument("run", metavar="RUN", type=_existing, help="a run's folder, or one checkpoint in it")
+
+
+def _add_search(parser: Parser) -> None:
+    parser.add_argument(
+        "--beam", metavar="N", type=_whole(1, 256), help="hypotheses kept; 1 is greedy (default: the run's)"
+    )
+    parser.add_argument(
+        "--length-penalty",
+        metavar="A",
+        type=_non_negative,
+        help="alpha of Wu et al. (2016) (default: the run's)",
+    )
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r}; allowed is a whole number from {low} to {high}")
+        return value
+
+    return parse
+
+
+def _processes(text: str) -> int | None:
+    """A number of processes; None stands for auto."""
+    if text == "auto":
+        return None
+    try:
+        return _whole(1, 65_536)(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, or auto") from error
+
+
+def _non_negative(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed is a finite number from 0")
+    return value
+
+
+def _existing(text: str) -> str:
+    if not text or not Path(text).exists():
+        raise argparse.ArgumentTypeError(f"{text!r}: no such file or folder; allowed is one that exists")
+    return text
+
+
+def _input_file(text: str) -> str | None:
+    """A file to read; None stands for stdin, also written as `-`."""
+    return None if text == "-" else _existing_file(text)
+
+
+def _existing_file(text: str) -> str:
+    """A file to read, which may be a pipe."""
+    if not text or not Path(text).exists() or Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r}: no such file; allowed is a file that exists")
+    return text
+
+
+def _output_file(text: str) -> str | None:
+    """A file to write; None stands for stdout, also written as `-`."""
+    if text == "-":
+        return None
+    if not text or Path(text).is_dir() or not Path(text).absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed is a file in a folder that exists")
+    return text

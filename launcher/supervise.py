@@ -1,0 +1,80 @@
+"""One child at a time, and the signals on their way to it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any, Self
+
+# What reaches the launcher, and what the ranks get: they know two requests to save and stop.
+FORWARDED = {
+    signal.SIGTERM: signal.SIGTERM,
+    signal.SIGINT: signal.SIGTERM,
+    signal.SIGHUP: signal.SIGTERM,
+    signal.SIGQUIT: signal.SIGTERM,
+    signal.SIGUSR1: signal.SIGUSR1,
+}
+
+
+class Supervisor:
+    """Runs children and passes on the first request to stop, exactly once.
+
+    A child gets a session of its own: Ctrl-C in a terminal signals every process of the foreground group, and
+    the ranks would be asked twice, once while they are already saving. Later requests change nothing.
+    """
+
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+        self._request: signal.Signals | None = None
+        self._is_passed_on = False
+        self._handlers: dict[signal.Signals, Any] = {}
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether a request to stop has come."""
+        return self._request is not None
+
+    def __enter__(self) -> Self:
+        for number in FORWARDED:
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a shell's background job, wants it ignored
+                self._handlers[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
+        """Start a child and wait for it.
+
+        Returns:
+            Its exit code, minus the signal's number when a signal ended it.
+        """
+        if self.was_stopped:
+            return 1
+        self._child = subprocess.Popen(command, env=dict(environment), stdin=subprocess.DEVNULL, start_new_session=True)
+        self._pass_on()  # a request may have come while the child was being started
+        code = self._child.wait()
+        self._child = None
+        return code
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if self._request is None:
+            self._request = signal.Signals(number)
+            self._say(f"{name}: asking the ranks to save and stop; waiting for them")
+        else:
+            self._say(f"{name}: already stopping; kill -9 {os.getpid()} gives up waiting")
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._child is None or self._request is None or self._is_passed_on:
+            return
+        self._is_passed_on = True
+        self._child.send_signal(FORWARDED[self._request])
+
+    def _say(self, line: str) -> None:
+        # Not print: a handler may run in the middle of one, and a buffered stream cannot be entered twice.
+        os.write(sys.stderr.fileno(), f"zeromt: {line}\n".encode())

@@ -1,0 +1,223 @@
+"""What a configuration refuses, in which words, and that what it accepts survives a round trip."""
+
+import dataclasses
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from configs import ConfigError, UserError, find_config, load_run, save_run
+from configs.load import dump_run
+
+SHIPPED = sorted(
+    p.name.removesuffix(".yaml") for p in resources.files("configs.runs").iterdir() if p.name.endswith(".yaml")
+)
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "run.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def problems(name: str, *overrides: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_run(name, overrides)
+    lines = str(caught.value).splitlines()
+    assert lines == caught.value.problems
+    return lines
+
+
+# (setting, what the line must say: field, value, what is allowed)
+WRONG = [
+    ("optimizer.beta3=0.5", "optimizer.beta3: unknown key; did you mean optimizer.beta2?"),
+    ("modle.d_model=4", "modle: unknown key; did you mean model?"),
+    (
+        "evaluation.search.beems=4",
+        "evaluation.search.beems: unknown key; did you mean evaluation.search.beam?",
+    ),
+    ('model.d_model="512"', "model.d_model: '512'; allowed is a whole number"),
+    ("model.d_model=512.5", "model.d_model: 512.5; allowed is a whole number"),
+    ("seed=true", "seed: true; allowed is a whole number"),
+    ("training.tensorboard=1", "training.tensorboard: 1; allowed is true or false"),
+    ("optimizer.lr=fast", "optimizer.lr: 'fast'; allowed is a number"),
+    ("optimizer.lr=", "optimizer.lr: null; allowed is a number"),
+    ("optimizer.lr=.nan", "optimizer.lr: nan; allowed is a finite number"),
+    ("optimizer.lr=.inf", "optimizer.lr: inf; allowed is a finite number"),
+    ("optimizer.lr=-0.1", "optimizer.lr: -0.1; allowed is greater than 0"),
+    ("optimizer.beta1=1", "optimizer.beta1: 1; allowed is less than 1"),
+    ("checkpoint.keep_last=1", "checkpoint.keep_last: 1; allowed is greater than or equal to 2"),
+    ("engine.zero_stage=4", "engine.zero_stage: 4; allowed is 0, 1, 2 or 3"),
+    ("engine.precision=fp8", "engine.precision: 'fp8'; allowed is 'auto', 'fp32', 'bf16' or 'fp16'"),
+    ("model=512", "model: 512; allowed is a section with keys"),
+    ("model.d_model.x=1", "model.d_model: a section; allowed is a whole number"),
+    ("name=a/b", "name: 'a/b'; allowed is text that matches ^[A-Za-z0-9]"),
+    ("stream.datasets=[{weight: 2}]", "stream.datasets.0.path: missing"),
+    ("stream.datasets=[{path: a}, {path: b}]", "stream.datasets: 2 named; allowed is one"),
+    ("prepare.train.source=[a]", "prepare.train.source: 1 files, target 0; allowed is the same number"),
+    ("model.num_heads=7", "model.num_heads: 7 does not divide d_model=512; allowed is a divisor"),
+    (
+        "engine.zero_optimization.cpu_offload=true",
+        "engine.zero_optimization.cpu_offload: DeepSpeed removed it; allowed in its place is engine.offload",
+    ),
+    ("engine.zero_optimization.stage=2", "engine.zero_optimization.stage: set by this project;"),
+    (
+        "prepare.tokenizer.vocabulary=separate",
+        "model.tied_embeddings: three-way with prepare.tokenizer.vocabulary=separate; allowed is decoder",
+    ),
+    (
+        "stream.target_tokens=512",
+        "prepare.max_pieces: 512 pieces and an end mark can never fit: 512 + 1 > 512",
+    ),
+    (
+        "prepare.max_pieces=2000",
+        "model.max_positions: 1024 is less than prepare.max_pieces + 1 = 2001; allowed is",
+    ),
+    (
+        "evaluation.search.beam=256 evaluation.search.batch_tokens=8",
+        "evaluation.search.beam: 256 is more than",
+    ),
+    (
+        "schedule.kind=cosine schedule.warmup_updates=9 training.max_updates=9",
+        "schedule.warmup_updates: 9 leaves nothing of training.max_updates=9 to decay in; allowed is less",
+    ),
+]
+
+
+@pytest.mark.parametrize(("settings", "expected"), WRONG, ids=[s for s, _ in WRONG])
+def test_wrong_setting_gives_one_line(tmp_path: Path, settings: str, expected: str) -> None:
+    overrides = [settings] if "[" in settings else settings.split()
+    found = problems(write(tmp_path, ""), *overrides)
+    assert len(found) == 1
+    assert expected in found[0]
+
+
+def test_all_errors_at_once(tmp_path: Path) -> None:
+    found = problems(
+        write(
+            tmp_path,
+            "foo: 1\noptimizer: {lr: .nan, beta1: -1, beta3: 2}\n"
+            'model: {num_heads: 7}\nengine: {zero_stage: "2"}\nstream: {datasets: [{path: a}, {path: b}]}\n',
+        )
+    )
+    for field in (
+        "foo",
+        "optimizer.beta3",
+        "optimizer.lr",
+        "optimizer.beta1",
+        "model.num_heads",
+        "engine.zero_stage",
+        "stream.datasets",
+    ):
+        assert sum(line.startswith(f"{field}:") for line in found) == 1, (field, found)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: [", "cannot be read"),
+        ("- 1\n- 2\n", "allowed is a mapping"),
+        ("seed: 1\nseed: 2\n", "duplicate key seed"),
+        ("seed: ${nope}\n", "Interpolation key 'nope' not found"),
+        ("seed: !!python/object/apply:os.system [true]\n", "could not determine a constructor"),
+    ],
+)
+def test_broken_file_is_one_line(tmp_path: Path, text: str, expected: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(UserError) as caught:
+        load_run(path)
+    assert expected in str(caught.value)
+    assert path in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_file_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_bytes(b"name: \xff\xfe\n")
+    with pytest.raises(UserError, match="cannot be read"):
+        load_run(str(path))
+
+
+@pytest.mark.parametrize("name", ["nope", "nope.yaml", "", ".", "configs"])
+def test_missing_file_names_the_shipped_ones(name: str) -> None:
+    with pytest.raises(UserError, match=r"CONFIG: no such file.*tatoeba_demo"):
+        find_config(name)
+
+
+@pytest.mark.parametrize("item", ["optimizer.lr", "=3", "", "optimizer.lr=[1"])
+def test_bad_override_is_named(item: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load_run("debug", [item])
+    assert str(caught.value).startswith(f"override: {item!r}")
+
+
+def test_key_with_a_newline_stays_on_its_line(tmp_path: Path) -> None:
+    assert len(problems(write(tmp_path, ""), "x\ny=1")) == 1
+
+
+def test_overrides_win_and_the_last_one_last(tmp_path: Path) -> None:
+    path = write(tmp_path, "optimizer: {lr: 0.5, beta1: 0.8}\nseed: 3\n")
+    run = load_run(path, ["optimizer.lr=0.25", "optimizer.lr=1e-3", "stream.datasets=[{path: x}]"])
+    assert run.optimizer.lr == 1e-3
+    assert run.optimizer.beta1 == 0.8
+    assert run.seed == 3
+    assert run.datasets[0].path == "x"
+
+
+def test_exponents_are_numbers(tmp_path: Path) -> None:
+    run = load_run(write(tmp_path, "optimizer: {lr: 1e-3, eps: 1E-9}\n"))
+    assert (run.optimizer.lr, run.optimizer.eps) == (1e-3, 1e-9)
+
+
+def test_whole_number_where_a_fraction_may_stand(tmp_path: Path) -> None:
+    assert load_run(write(tmp_path, ""), ["optimizer.clip_norm=5"]).optimizer.clip_norm == 5.0
+
+
+def test_name_comes_from_the_file_unless_given(tmp_path: Path) -> None:
+    path = write(tmp_path, "")
+    assert load_run(path).name == "run"
+    assert load_run(path, ["name=other"]).folder == "runs/other"
+
+
+def test_further_zero_keys_pass_through() -> None:
+    run = load_run("debug", ["engine.zero_optimization.reduce_bucket_size=1000"])
+    assert run.engine.zero_optimization == {"reduce_bucket_size": 1000}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_runs_load_and_survive_a_round_trip(name: str, tmp_path: Path) -> None:
+    run = load_run(name)
+    assert run.name == name
+    path = tmp_path / "config.yaml"
+    save_run(run, path)
+    again = load_run(str(path))
+    assert again == run
+    assert dump_run(again) == dump_run(run)
+
+
+def test_round_trip_of_every_kind_of_value(tmp_path: Path) -> None:
+    settings = [
+        "optimizer.eps=1e-12",
+        "training.max_minutes=0.5",
+        "evaluation.max_pairs=7",
+        "stream.datasets=[{path: 'a b: c', weight: 2.5}]",
+        "engine.zero_optimization.overlap_comm=false",
+        "output='/tmp/$x # y'",
+    ]
+    run = load_run("debug", settings)
+    save_run(run, tmp_path / "config.yaml")
+    assert load_run(str(tmp_path / "config.yaml")) == run
+
+
+def test_nothing_can_be_changed() -> None:
+    run = load_run("debug")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        run.seed = 2  # type: ignore[misc]
+
+
+def test_configs_do_not_import_torch_or_numpy() -> None:
+    code = "import sys, configs; configs.load_run('debug'); print({'torch', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

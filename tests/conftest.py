@@ -1,0 +1,164 @@
+"""Tools that several folders' tests share: a small prepared dataset, and ranks in real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPO = Path(__file__).parents[1]
+BUNDLED = REPO / "data" / "tatoeba-en-fr"
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def environment() -> dict[str, str]:
+    """What a child process gets: this checkout's packages, and not those of the current folder."""
+    variables = {k: v for k, v in os.environ.items() if not k.startswith(("TORCHELASTIC_", "ZEROMT_"))}
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        variables.pop(name, None)
+    return {**variables, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(REPO), "OMP_NUM_THREADS": "1"}
+
+
+@dataclass(kw_only=True, frozen=True)
+class Finished:
+    """What a command printed and returned."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Command:
+    """A running command and all that it started."""
+
+    def __init__(self, arguments: Sequence[str], *, cwd: Path, stdin: str | None = None) -> None:
+        self._stdin = stdin
+        self.process = subprocess.Popen(
+            list(arguments),
+            cwd=cwd,
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            start_new_session=True,
+        )
+
+    def finish(self, timeout: float = 120) -> Finished:
+        """Wait for it; when the time is up, end everything and fail."""
+        try:
+            out, err = self.process.communicate(self._stdin, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            out, err = self.process.communicate()
+            pytest.fail(f"{self.process.args} ran longer than {timeout} s\n{out[-2000:]}\n{err[-4000:]}")
+        return Finished(code=self.process.returncode, out=out, err=err)
+
+    def kill(self) -> None:
+        """SIGKILL to everything it started, in whatever session."""
+        for pid in [*descendants(self.process.pid), self.process.pid]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+def descendants(pid: int) -> list[int]:
+    """Children of a process, and theirs."""
+    found: list[int] = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        if parent == pid:
+            child = int(entry.name)
+            found += [*descendants(child), child]
+    return found
+
+
+Start = Callable[..., Command]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts commands, and ends what is left of them."""
+    running: list[Command] = []
+
+    def begin(*arguments: str, cwd: Path | None = None, stdin: str | None = None) -> Command:
+        running.append(Command(arguments, cwd=cwd or tmp_path, stdin=stdin))
+        return running[-1]
+
+    yield begin
+    for command in running:
+        if command.process.poll() is None:
+            command.kill()
+            command.process.wait()
+
+
+def zeromt(*arguments: str) -> list[str]:
+    """The console command, from this checkout."""
+    return [sys.executable, "-m", "launcher", *arguments]
+
+
+def ranks(number: int, *arguments: str) -> list[str]:
+    """`arguments` as `number` ranks of torchrun, or as one plain process."""
+    if number == 1:
+        return [sys.executable, *arguments]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={number}"]
+    return [*torchrun, "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", *arguments]
+
+
+def read_metrics(run: Path, kind: str = "train") -> list[dict[str, Any]]:
+    """The lines of a run's metrics.jsonl of one kind."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == kind]
+
+
+def read_pairs(run: Path) -> dict[tuple[int, int], list[int]]:
+    """The identifiers of every (step, lane), from the files of all ranks; a doubled entry is an error."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for path in (run / "pairs").glob("rank-*.jsonl"):
+        for text in path.read_text().splitlines():
+            line = json.loads(text)
+            key = (line["step"], line["lane"])
+            assert key not in found, f"{key} was recorded twice"
+            found[key] = line["pairs"]
+    return found
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float = 90) -> None:
+    """Wait for something that another process does."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not seen within {seconds} s"
+        time.sleep(0.01)
+
+
+@dataclass(kw_only=True, frozen=True)
+class Corpus:
+    """A prepared dataset, and the settings that a run needs to use it."""
+
+    folder: Path
+    overrides: tuple[str, ...]
+
+
+@pytest.fixture(scope="session")
+def corpus_en_fr(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """1,000 bundled pairs in one vocabulary of 500 pieces, prepared by the command itself; not to be written to."""
+    root = tmp_path_factory.mktemp("corpus")
+    folder = root / "prepared"
+    overrides = (f"prepare.output={folder}", f"prepare.root={BUNDLED}")
+    done = Command(zeromt("prepare", "debug", *overrides, "prepare.pairs_per_block=32"), cwd=root).finish()
+    assert done.code == 0, done.err
+    return Corpus(folder=folder, overrides=overrides)

@@ -1,0 +1,134 @@
+"""Running the command line in a process of its own, beside a trainer that only pretends."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+FAKE_TRAINER = '''
+"""A rank that does what FAKE says, by rank, and notes the signals that it gets."""
+import json, os, signal, sys, time
+from pathlib import Path
+from configs import load_run
+
+rank = int(os.environ["RANK"])
+run = load_run(sys.argv[1], sys.argv[2:])
+folder = Path(run.folder)
+todo = os.environ["FAKE"].split(",")[rank]
+got = []
+
+def on_signal(number, frame):
+    got.append(signal.Signals(number).name)
+    (folder / f"signals-{rank}").write_text(" ".join(got))
+
+for name in ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP", "SIGQUIT"):
+    signal.signal(getattr(signal, name), on_signal)
+
+def status(state, code, error=None):
+    if rank == 0:
+        (folder / "status.json").write_text(json.dumps({
+            "state": state, "exit_code": code, "error": error, "pid": os.getpid(), "time": time.time(),
+            "launch_id": os.environ["ZEROMT_LAUNCH_ID"]}))
+    sys.exit(code)
+
+(folder / f"pid-{rank}").write_text(str(os.getpid()))
+print(f"rank {rank} of {os.environ['WORLD_SIZE']} says hello", flush=True)
+if todo == "finish":
+    status("finished", 0)
+if todo == "refuse":
+    print("zeromt: error: field: 1; allowed is 2", file=sys.stderr, flush=True)
+    status("refused", 2)
+if todo == "fail":
+    raise RuntimeError("the root cause")
+if todo == "once":
+    mark = folder / "failed-once"
+    if mark.exists():
+        status("finished", 0)
+    mark.touch()
+    sys.exit(3)
+if todo == "die":
+    os.kill(os.getpid(), signal.SIGKILL)
+deadline = time.monotonic() + 120
+while not got and time.monotonic() < deadline:
+    time.sleep(0.02)
+time.sleep(1.0)  # the save
+if os.environ["FAKE"] == "wait,wait":
+    status("stopped", 75)
+sys.exit(1)
+'''
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """That of a child, without what the surroundings may hold of GPUs and launches."""
+    dropped = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "ZEROMT_LAUNCH_ID", "ZEROMT_LAUNCHER_PID", "LOGLEVEL")
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    return kept | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"} | extra
+
+
+Zeromt = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def zeromt(tmp_path: Path) -> Zeromt:
+    """Run `zeromt` with these arguments in an empty folder."""
+
+    def run(*arguments: str, **extra: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            command(arguments),
+            cwd=tmp_path,
+            env=environment(**extra),
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+
+    return run
+
+
+def command(arguments: Sequence[str]) -> list[str]:
+    """`zeromt` without its script, which may not be installed; -P: a script has not the current folder."""
+    return [
+        sys.executable,
+        "-P",
+        "-c",
+        "import sys; from launcher.cli import main; sys.exit(main())",
+        *arguments,
+    ]
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """A folder with a prepared dataset, by appearance, and traps for imports from the current folder."""
+    dataset = tmp_path / "data" / "prepared" / "debug"
+    dataset.mkdir(parents=True)
+    (dataset / "index.json").write_text("{}")
+    for name in ("trainer", "model", "launcher", "configs", "torch"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('picked up from the current folder')")
+    fake = tmp_path / "fake" / "trainer"
+    fake.mkdir(parents=True)
+    (fake / "__init__.py").touch()
+    (fake / "__main__.py").write_text(FAKE_TRAINER)
+    return tmp_path
+
+
+@pytest.fixture
+def launch(workplace: Path) -> Callable[..., "subprocess.Popen[str]"]:
+    """Start `zeromt launch local debug` with a pretending trainer whose ranks do what `fake` says."""
+
+    def start(fake: str, *arguments: str, **extra: str) -> "subprocess.Popen[str]":
+        paths = os.pathsep.join([str(workplace / "fake"), str(ROOT)])
+        return subprocess.Popen(
+            command(["launch", "local", "debug", *arguments]),
+            cwd=workplace,
+            env=environment(FAKE=fake, **{"PYTHONPATH": paths} | extra),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start

@@ -1,0 +1,248 @@
+"""The command line: how fast it answers, what it refuses in which words, with which exit code."""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from launcher import cli
+from launcher.cli import COMMANDS, main, parse
+from tests.launcher.conftest import ROOT, Zeromt, environment
+
+HEAVY = {"torch", "numpy", "pydantic", "omegaconf", "deepspeed", "configs", "trainer", "data_pipeline"}
+
+
+def test_help_is_quick(zeromt: Zeromt) -> None:
+    seconds = []
+    for _ in range(5):
+        started = time.perf_counter()
+        assert zeromt("--help").returncode == 0
+        seconds.append(time.perf_counter() - started)
+    assert statistics.median(seconds) < 0.3, seconds
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([*name.split(), "--help"] for name in COMMANDS)])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    code = f"import sys; from launcher.cli import main; main({arguments}); print({HEAVY} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+    assert done.stdout.startswith(("usage: zeromt", "zeromt "))
+
+
+def test_every_target_is_named_once_and_its_command_is_in_the_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    for name, entry in COMMANDS.items():
+        assert f"zeromt {name} {entry.usage}" in shown
+        assert entry.target.count(":") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--help"], 0),
+        (["launch", "local", "--help"], 0),
+        (["launch", "local", "debug"], 2),
+        (["launch", "local", "debug", "optimizer.lr=-1"], 2),
+        (["train", "nope"], 2),
+        (["prepare", "debug", "modle.x=1"], 2),
+    ],
+)
+def test_without_torch(zeromt: Zeromt, tmp_path: Path, arguments: list[str], expected: int) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.mkdir()
+    (blocked / "torch.py").write_text("raise ImportError('torch is blocked')")
+    done = zeromt(*arguments, PYTHONPATH=os.pathsep.join([str(blocked), str(ROOT)]))
+    assert done.returncode == expected, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+BAD = [
+    ([], "COMMAND: none given; allowed is one of prepare, train, launch local"),
+    (["trian"], "COMMAND: 'trian' is unknown; did you mean train?"),
+    (["zzz"], "COMMAND: 'zzz' is unknown; allowed is one of prepare"),
+    (["launch"], "COMMAND: 'launch' is unknown; did you mean launch local?"),
+    (["launch", "locla", "debug"], "COMMAND: 'launch locla' is unknown; did you mean launch local?"),
+    (["--frob"], "COMMAND: '--frob' is unknown"),
+    (["train"], "the following arguments are required: CONFIG; see `zeromt train --help`"),
+    (["train", "debug", "--frob", "1"], "unrecognized arguments: --frob"),
+    (["launch", "local", "debug", "--npro", "2"], "unrecognized arguments: --npro"),
+    (["train", "debug", "a\nb"], "override: 'a\\nb'; allowed is section.key=value"),
+    (["train", "nope.yaml"], "CONFIG: no such file: 'nope.yaml'; allowed is a YAML file or one of debug"),
+    (["train", "broken.yaml"], "CONFIG: broken.yaml: cannot be read"),
+    (["launch", "local", "broken.yaml"], "CONFIG: broken.yaml: cannot be read"),
+    (["prepare", "debug", "optimizer.lr"], "override: 'optimizer.lr'; allowed is section.key=value"),
+    (["launch", "local", "debug", "optimizer.lr=0"], "optimizer.lr: 0; allowed is greater than 0"),
+    (["launch", "local", "debug"], "prepare.output: 'data/prepared/debug' holds no index.json"),
+    (["launch", "local", "debug", "--nproc", "0"], "argument --nproc: '0'; allowed is a whole number from 1"),
+    (["launch", "local", "debug", "--nproc", "-2"], "argument --nproc:"),
+    (
+        ["launch", "local", "debug", "--nproc", "abc"],
+        "argument --nproc: 'abc'; allowed is a whole number from 1",
+    ),
+    (["launch", "local", "debug", "--nproc"], "argument --nproc: expected one argument"),
+    (
+        ["launch", "local", "debug", "--max-restarts", "x"],
+        "argument --max-restarts: 'x'; allowed is a whole number",
+    ),
+    (["translate", "runs/none"], "argument RUN: 'runs/none': no such file or folder"),
+    (["translate", ".", "-i", "none.txt"], "argument -i/--input: 'none.txt': no such file"),
+    (
+        ["translate", ".", "-o", "none/out.txt"],
+        "argument -o/--output: 'none/out.txt'; allowed is a file in a folder",
+    ),
+    (["translate", ".", "--beam", "0"], "argument --beam: '0'; allowed is a whole number from 1 to 256"),
+    (
+        ["translate", ".", "--length-penalty", "nan"],
+        "argument --length-penalty: 'nan'; allowed is a finite number",
+    ),
+    (["translate", ".", "--n-best", "1.5"], "argument --n-best: '1.5'; allowed is a whole number"),
+    (["translate", ".", "more"], "unrecognized arguments: more"),
+    (["evaluate", "."], "the following arguments are required: --source, --reference"),
+    (["evaluate", ".", "--source", "-", "--reference", "x"], "argument --source: '-': no such file"),
+    (["inspect"], "the following arguments are required: PATH"),
+    (["inspect", "none"], "argument PATH: 'none': no such file or folder"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "expected"), BAD, ids=[" ".join(a) or "nothing" for a, _ in BAD])
+def test_bad_input_is_one_line_and_exit_code_2(
+    arguments: list[str],
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.yaml").write_text("a: [")
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+    assert said.err.startswith(f"zeromt: error: {expected}")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_more_processes_than_lanes(zeromt: Zeromt, workplace: Path) -> None:
+    done = zeromt("launch", "local", "debug", "--nproc", "99")
+    assert done.returncode == 2
+    assert done.stderr == "zeromt: error: --nproc: 99 is more than stream.micro_batches=2; allowed is 1 to 2\n"
+
+
+def test_several_errors_are_several_lines(zeromt: Zeromt) -> None:
+    done = zeromt("train", "debug", "optimizer.lr=-1", "modle.x=1")
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("zeromt: error: ") for line in lines)
+
+
+def test_overrides_stand_anywhere() -> None:
+    _, found = parse(["launch", "local", "debug", "a.b=1", "--nproc", "2", "c.d=-1", "--max-restarts=3", "e.f={x: 1}"])
+    assert found == {
+        "config": "debug",
+        "overrides": ["a.b=1", "c.d=-1", "e.f={x: 1}"],
+        "nproc": 2,
+        "max_restarts": 3,
+    }
+
+
+def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> None:
+    file = str(tmp_path / "text")
+    Path(file).touch()
+    _, found = parse(["translate", str(tmp_path), "-i", "-", "--beam", "5", "--length-penalty", "0.6"])
+    assert found == {
+        "run": str(tmp_path),
+        "input": None,
+        "output": None,
+        "beam": 5,
+        "length_penalty": 0.6,
+        "n_best": 1,
+        "batch_tokens": None,
+    }
+    _, found = parse(["evaluate", "--source", file, "--reference", file, str(tmp_path)])
+    assert found == {
+        "run": str(tmp_path),
+        "source": file,
+        "reference": file,
+        "beam": None,
+        "length_penalty": None,
+        "tokenizer": None,
+        "output": None,
+    }
+    assert parse(["launch", "local", "x"])[1]["nproc"] is None
+    assert parse(["launch", "local", "x", "--nproc", "auto"])[1]["nproc"] is None
+    assert parse(["inspect", file])[1] == {"path": file}
+
+
+def test_exit_codes_of_what_happens_inside(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from configs import UserError
+
+    def inspect(outcome: int | BaseException) -> int:
+        def stand_in(**_: str) -> int:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return outcome
+
+        monkeypatch.setattr(cli, "resolve", lambda _: stand_in)
+        return main(["inspect", "."])
+
+    for code in (0, 1, 2, 75):
+        assert inspect(code) == code
+    assert inspect(KeyboardInterrupt()) == 130
+    assert inspect(UserError("a\nb")) == 2
+    assert capsys.readouterr().err == "zeromt: error: a\nzeromt: error: b\n"
+    assert inspect(ValueError("a bug")) == 1
+    assert "Traceback" in capsys.readouterr().err
+    assert inspect(BrokenPipeError("of some socket")) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_reader_that_has_enough() -> None:
+    code = (
+        "import sys; from launcher import cli\n"
+        "def write(**_):\n    while True: print('x' * 1000)\n"
+        "cli.resolve = lambda _: write\n"
+        "sys.exit(cli.main(['inspect', '.']))"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    assert child.stderr is not None
+    child.stdout.readline()
+    child.stdout.close()
+    assert child.wait(timeout=60) == 1
+    assert child.stderr.read() == ""
+    child.stderr.close()
+
+
+def test_python_dash_m(tmp_path: Path) -> None:
+    for arguments, expected in ([["--version"], 0], [["frob"], 2]):
+        assert isinstance(arguments, list)
+        entry = [sys.executable, "-m", "launcher", *arguments]
+        done = subprocess.run(entry, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+        assert done.returncode == expected
+
+
+def test_prepare_hands_over_its_section(monkeypatch: pytest.MonkeyPatch) -> None:
+    from launcher import commands
+
+    seen: list[object] = []
+
+    def stand_in(section: object) -> None:
+        seen.append(section)
+
+    monkeypatch.setattr(commands, "resolve", lambda target: stand_in if target == "data_pipeline.prepare:run" else None)
+    assert main(["prepare", "debug", "prepare.seed=9"]) == 0
+    assert getattr(seen[0], "seed", None) == 9

@@ -1,0 +1,137 @@
+"""`zeromt launch local` from end to end, with torchrun and two ranks of a pretending trainer."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Launch = Callable[..., "subprocess.Popen[str]"]
+
+
+def wait_for(*paths: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not all(p.exists() and p.read_text() for p in paths):
+        assert time.monotonic() < deadline, f"none of {paths} appeared"
+        time.sleep(0.05)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def run_folder(workplace: Path) -> Path:
+    return workplace / "runs" / "debug"
+
+
+def test_finished_run(launch: Launch, workplace: Path) -> None:
+    child = launch("finish,finish", "--nproc", "2", "seed=3")
+    out, err = child.communicate(timeout=240)
+    assert child.returncode == 0, err
+    assert out.splitlines() == ["rank 0 of 2 says hello"]
+    assert len(err.splitlines()) == 1
+    assert "2 processes" in err
+    logs = list(run_folder(workplace).glob("logs/*/attempt_0/1/stdout.log"))
+    assert [p.read_text() for p in logs] == ["rank 1 of 2 says hello\n"]
+
+
+def test_refusal_is_one_line(launch: Launch) -> None:
+    child = launch("refuse,refuse", "--max-restarts", "2")
+    _, err = child.communicate(timeout=240)
+    assert child.returncode == 2, err
+    assert "Traceback" not in err
+    assert [li for li in err.splitlines() if "error" in li] == ["zeromt: error: field: 1; allowed is 2"]
+    assert len(err.splitlines()) == 2
+
+
+def test_refusal_by_another_rank_alone_is_shown(launch: Launch) -> None:
+    child = launch("wait,refuse")
+    _, err = child.communicate(timeout=240)
+    assert child.returncode == 2, err
+    assert err.splitlines()[1:] == ["zeromt: error: field: 1; allowed is 2"]
+
+
+def test_failure_names_the_first_rank_and_shows_its_log(launch: Launch) -> None:
+    child = launch("wait,fail")
+    _, err = child.communicate(timeout=240)
+    assert child.returncode == 1, err
+    assert "zeromt: rank 1 failed first: it ended with exit code 1" in err
+    assert "zeromt: stopped because of it: rank 0" in err
+    assert "RuntimeError: the root cause" in err
+    assert "torch/distributed" not in err
+
+
+def test_killed_rank(launch: Launch) -> None:
+    child = launch("wait,die")
+    _, err = child.communicate(timeout=240)
+    assert child.returncode == 1, err
+    assert "rank 1 failed first: it was killed by SIGKILL" in err
+
+
+def test_restart_after_a_failure(launch: Launch) -> None:
+    child = launch("once,finish", "--max-restarts", "1")
+    _, err = child.communicate(timeout=240)
+    assert child.returncode == 0, err
+    assert "restart 1 of 1" in err
+
+
+@pytest.mark.parametrize(("sent", "received"), [("SIGUSR1", "SIGUSR1"), ("SIGTERM", "SIGTERM"), ("SIGINT", "SIGTERM")])
+def test_signals_reach_the_ranks_once(launch: Launch, workplace: Path, sent: str, received: str) -> None:
+    child = launch("wait,wait", "--max-restarts", "1")
+    folder = run_folder(workplace)
+    wait_for(folder / "pid-0", folder / "pid-1")
+    child.send_signal(signal.Signals[sent])
+    wait_for(folder / "signals-0", folder / "signals-1")
+    child.send_signal(signal.Signals[sent])
+    _, err = child.communicate(timeout=240)
+    assert child.returncode == 75, err
+    assert [(folder / f"signals-{rank}").read_text() for rank in (0, 1)] == [received, received]
+    assert f"zeromt: {sent}: asking the ranks to save and stop" in err
+    assert "already stopping" in err
+    assert "Traceback" not in err
+
+
+def test_signal_before_the_ranks_began(launch: Launch, workplace: Path) -> None:
+    child = launch("wait,wait")
+    wait_for_folder = run_folder(workplace) / "logs"
+    while not wait_for_folder.exists():
+        time.sleep(0.01)
+    time.sleep(0.3)
+    child.send_signal(signal.SIGUSR1)
+    _, err = child.communicate(timeout=240)
+    assert child.returncode == 75, err
+
+
+def test_ranks_stop_when_the_launcher_is_killed(launch: Launch, workplace: Path) -> None:
+    child = launch("wait,wait")
+    folder = run_folder(workplace)
+    wait_for(folder / "pid-0", folder / "pid-1")
+    pids = [int((folder / f"pid-{rank}").read_text()) for rank in (0, 1)]
+    child.kill()
+    child.wait()
+    deadline = time.monotonic() + 60
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert (folder / "signals-0").read_text() == "SIGTERM"
+
+
+def test_two_jobs_side_by_side(launch: Launch) -> None:
+    children = [launch("finish,finish", f"name=job{n}", OMP_NUM_THREADS="1") for n in (1, 2)]
+    for child in children:
+        _, err = child.communicate(timeout=240)
+        assert child.returncode == 0, err
+
+
+def test_run_folder_that_cannot_be_made(launch: Launch, workplace: Path) -> None:
+    (workplace / "file").touch()
+    child = launch("finish,finish", "output=file")
+    _, err = child.communicate(timeout=240)
+    assert child.returncode == 2
+    assert err.startswith("zeromt: error: output: 'file/debug/logs' cannot be made: Not a directory;")
+    assert len(err.splitlines()) == 1

@@ -1,0 +1,64 @@
+"""The numeric oracle: an update in plain PyTorch, one process, no DeepSpeed. Run the real trainer beside it."""
+
+from pathlib import Path
+
+import torch
+from torch.nn import functional as F
+
+from configs import RunConfig
+from data_pipeline.dataset import Dataset
+from data_pipeline.reader import StreamReader
+from model import SpecialIds, build_transformer
+from trainer.batches import micro_batch_seed
+
+
+def plain_losses(config: RunConfig) -> tuple[list[float], list[float]]:
+    """Loss and gradient norm of every update of a run at a constant learning rate, its data and dropout alike.
+
+    Loss, gradient accumulation, clipping and AdamW are torch's own; only the model and the order of pairs are shared.
+    """
+    dataset = Dataset.load(Path(config.datasets[0].path))
+    reader = StreamReader([(dataset, 1.0)], config.stream, seed=config.seed, rank=0, world_size=1)
+    model = build_transformer(
+        config.model,
+        source_vocab_size=dataset.tokenizer.source_vocab_size,
+        target_vocab_size=dataset.tokenizer.target_vocab_size,
+        special=SpecialIds(pad=0, bos=1, eos=2),
+        seed=config.seed,
+    ).train()
+    parameters = list(model.parameters())
+    o = config.optimizer
+    adamw = torch.optim.AdamW(
+        [
+            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": o.weight_decay},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        ],
+        lr=o.lr,
+        betas=(o.beta1, o.beta2),
+        eps=o.eps,
+    )
+    losses, norms = [], []
+    while len(losses) < config.training.max_updates:
+        epoch, update = reader.epoch, reader.update
+        micro_batches = [m for m in reader.next_update() if m is not None]
+        if not micro_batches:
+            reader.end_epoch()
+            continue
+        num_tokens = sum(int((m.target_output != 0).sum()) for m in micro_batches)
+        total = 0.0
+        for m in micro_batches:
+            torch.manual_seed(micro_batch_seed(config.seed, epoch, update, m.lane))
+            hidden = model(torch.from_numpy(m.source), torch.from_numpy(m.target_input))
+            logits = F.linear(hidden, model.output.weight).flatten(0, 1)
+            targets = torch.from_numpy(m.target_output).flatten()
+            loss = F.cross_entropy(
+                logits, targets, ignore_index=0, label_smoothing=config.loss.label_smoothing, reduction="sum"
+            )
+            (loss / num_tokens).backward()
+            total += loss.item()
+        norms.append(torch.nn.utils.clip_grad_norm_(parameters, o.clip_norm).item())
+        adamw.step()
+        adamw.zero_grad()
+        losses.append(total / num_tokens)
+    reader.close()
+    return losses, norms
