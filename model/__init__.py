@@ -4,7 +4,7 @@ Shape suffixes used throughout: B batch (sentences), S source length, T target l
 H heads, K head width, V vocabulary, N rows of any kind (tokens, or sentences times beam).
 """
 
-from model.loss import Objective, ObjectiveOutput
+from model.objective import Objective, ObjectiveOutput
 from model.search import Hypothesis, search
 from model.transformer import SpecialIds, Transformer, build_transformer
 

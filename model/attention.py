@@ -1,4 +1,4 @@
-"""Multi-head scaled dot-product attention (Vaswani et al., 2017, section 3.2), and the cache that search keeps of it."""
+"""Multi-head scaled dot-product attention (Vaswani et al., 2017, section 3.2), and the cache that search keeps."""
 
 import torch
 from torch import Tensor, nn
@@ -44,14 +44,12 @@ def attend(
     """
     if query.device.type != "cpu":
         p = dropout.p if dropout.training else 0.0
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=bias, dropout_p=p, is_causal=is_causal
-        )
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=p, is_causal=is_causal)
     # On CPUs torch's flash kernel runs its bf16 backward five times slower than these three plain steps.
     scores = torch.matmul(query * query.shape[-1] ** -0.5, key.transpose(-1, -2))
     if is_causal:
         length = scores.shape[-1]
-        bias = torch.full((length, length), torch.finfo(scores.dtype).min / 2, dtype=scores.dtype).triu(1)
+        bias = scores.new_full((length, length), torch.finfo(scores.dtype).min / 2).triu(1)
     if bias is not None:
         scores = scores + bias
     return torch.matmul(dropout(scores.softmax(-1)), value)
@@ -69,6 +67,7 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, width: int, num_heads: int, dropout: float) -> None:
         super().__init__()
         self.num_heads = num_heads
+        self.head_width = width // num_heads
         self.query = nn.Linear(width, width)
         self.key = nn.Linear(width, width)
         self.value = nn.Linear(width, width)
@@ -85,11 +84,13 @@ class MultiHeadAttention(nn.Module):
         cache: AttentionCache | None = None,
         memory_is_fixed: bool = False,
     ) -> Tensor:
-        """Attend; (B, L, D) in and out.
+        """Attend from (B, L, D) to (B, S, D), or to what the cache holds; gives (B, L, D).
 
         Args:
-            cache: keys and values of earlier positions, extended by those of this call; with `memory_is_fixed` they are
-                computed at the first call and kept.
+            bias, is_causal: see `attend`.
+            cache: keys and values of earlier calls, extended by those of this one.
+            memory_is_fixed: the memory is the same at every call: its keys and values are computed at the first call
+                and kept in the cache, and later calls ignore it.
         """
         query = self._split(self.query(queries_BLD))
         if cache is not None and memory_is_fixed and cache.key is not None and cache.value is not None:
@@ -103,4 +104,5 @@ class MultiHeadAttention(nn.Module):
         return merged
 
     def _split(self, x_BLD: Tensor) -> Tensor:
-        return x_BLD.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, H, L, K)
+        num_rows, length, _ = x_BLD.shape
+        return x_BLD.view(num_rows, length, self.num_heads, self.head_width).transpose(1, 2)  # (B, H, L, K)

@@ -10,9 +10,9 @@ _LEVELS = 256
 class Dropout(nn.Module):
     """Zeroes elements with probability `p` and scales the rest so that the expectation stays.
 
-    On a CPU torch draws one random number per element, some 19 % of a small model's step. There the mask comes from raw random
-    bytes, eight elements a draw, so `p` is rounded to the nearest 1/256 (0.1 becomes 0.1016; the scale is exact for the
-    rounded value). Elsewhere it is torch's own.
+    On a CPU torch draws one random number per element, some 19 % of a small model's step. There the mask comes from raw
+    random bytes, eight elements a draw, so `p` is rounded to the nearest 1/256 (0.1 becomes 0.1016); the scale belongs
+    to the rounded value, in the precision of `x`. Elsewhere it is torch's own.
     """
 
     def __init__(self, p: float) -> None:
@@ -28,7 +28,7 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu":
             return F.dropout(x, self.p)
-        words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)  # type: ignore[call-overload]
+        words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
         raw = words.view(torch.uint8)[: x.numel()].view(x.shape)
         keep = (raw >= self.threshold).to(x.dtype).mul_(_LEVELS / (_LEVELS - self.threshold))
         return x * keep

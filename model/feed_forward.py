@@ -1,19 +1,23 @@
 """The position-wise feed-forward sub-layer, by the name of its activation."""
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.dropout import Dropout
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+
 
 class FeedForward(nn.Module):
-    """linear, activation, dropout, linear (Vaswani et al., 2017, equation 2); GELU after Hendrycks and Gimpel (2016)."""
+    """linear, activation, dropout, linear (Vaswani et al., 2017, equation 2), or with GELU (Hendrycks et al., 2016)."""
 
     def __init__(self, width: int, inner_width: int, activation: str, dropout: float) -> None:
         super().__init__()
         self.inner = nn.Linear(width, inner_width)
         self.outer = nn.Linear(inner_width, width)
-        self.activation = {"relu": F.relu, "gelu": F.gelu}[activation]
+        self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -23,7 +27,11 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """SwiGLU (Shazeer, 2020): the inner layer is gated by a second one through SiLU."""
+    """SwiGLU (Shazeer, 2020), with biases: the inner layer is gated by a second one through SiLU.
+
+    Args:
+        activation: always swiglu; there so that both kinds are made alike.
+    """
 
     def __init__(self, width: int, inner_width: int, activation: str, dropout: float) -> None:
         super().__init__()

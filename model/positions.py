@@ -20,6 +20,12 @@ def sinusoidal_table(num_positions: int, width: int, *, base: float = 10000.0) -
     return table.float()
 
 
+def check_length(end: int, num_positions: int) -> None:
+    """Raise ValueError for a sequence that ends beyond the last position: adding a slice might broadcast instead."""
+    if end > num_positions:
+        raise ValueError(f"sequence: {end} tokens; allowed is at most max_positions={num_positions}")
+
+
 class SinusoidalPositions(nn.Module):
     """Adds fixed sinusoids; holds no parameters."""
 
@@ -27,11 +33,14 @@ class SinusoidalPositions(nn.Module):
 
     def __init__(self, num_positions: int, width: int) -> None:
         super().__init__()
+        self.num_positions = num_positions
         self.register_buffer("table", sinusoidal_table(num_positions, width), persistent=False)
 
     def forward(self, x_BLD: Tensor, start: int = 0) -> Tensor:
-        """Add the positions start, start + 1, ... to x (B, L, D)."""
-        return x_BLD + self.table[start : start + x_BLD.shape[1]].to(x_BLD.dtype)
+        """Add the positions start, start + 1, ... to x (B, L, D); ValueError beyond the last."""
+        end = start + x_BLD.shape[1]
+        check_length(end, self.num_positions)
+        return x_BLD + self.table[start:end].to(x_BLD.dtype)
 
 
 class LearnedPositions(nn.Module):
@@ -39,12 +48,18 @@ class LearnedPositions(nn.Module):
 
     def __init__(self, num_positions: int, width: int) -> None:
         super().__init__()
+        self.num_positions = num_positions
         self.weight = nn.Parameter(torch.empty(num_positions, width))
         nn.init.normal_(self.weight, std=width**-0.5)
 
     def forward(self, x_BLD: Tensor, start: int = 0) -> Tensor:
-        """Add the positions start, start + 1, ... to x (B, L, D)."""
-        return x_BLD + self.weight[start : start + x_BLD.shape[1]]
+        """Add the positions start, start + 1, ... to x (B, L, D); ValueError beyond the last."""
+        end = start + x_BLD.shape[1]
+        check_length(end, self.num_positions)
+        return x_BLD + self.weight[start:end]
 
 
-POSITIONS = {"sinusoidal": SinusoidalPositions, "learned": LearnedPositions}
+POSITIONS: dict[str, type[SinusoidalPositions] | type[LearnedPositions]] = {
+    "sinusoidal": SinusoidalPositions,
+    "learned": LearnedPositions,
+}

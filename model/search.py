@@ -1,15 +1,16 @@
 """Greedy and beam search, batched, with a key/value cache; finished sentences leave the batch."""
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from configs import SearchSection
-from model.transformer import DecoderState, Transformer
+from model.transformer import Transformer
 
 NEVER = -1e30
-"""A log-probability that no hypothesis survives; finite, so that sums of it stay ordered."""
+"""A log-probability that no hypothesis survives; finite, so that sums of it stay numbers."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -29,14 +30,13 @@ def length_penalty(length: int, alpha: float) -> float:
 
 
 def max_length(source_length: int, section: SearchSection, model: Transformer) -> int:
-    """Longest translation in tokens, its end mark counted, for a source of so many tokens."""
-    return min(int(source_length * section.max_length_ratio) + section.max_length_extra, model.max_positions)
+    """Longest translation in tokens, its end mark counted, for a source of so many tokens; at least the end mark."""
+    limit = int(source_length * section.max_length_ratio) + section.max_length_extra
+    return max(1, min(limit, model.max_positions))
 
 
 @torch.inference_mode()
-def search(
-    model: Transformer, source_BS: Tensor, section: SearchSection, *, n_best: int = 1
-) -> list[list[Hypothesis]]:
+def search(model: Transformer, source_BS: Tensor, section: SearchSection, *, n_best: int = 1) -> list[list[Hypothesis]]:
     """Translate a batch.
 
     Args:
@@ -45,19 +45,17 @@ def search(
         n_best: hypotheses wanted for each sentence, at most the beam.
 
     Returns:
-        For each row, in order, its hypotheses with the best first.
+        For each row, in order, its hypotheses with the best first: `n_best` of them, or all there are where the limit
+        of length allows fewer. A model that gives NaN has the empty hypothesis, with a score of NaN.
 
     Raises:
         ValueError: n_best is more than the beam, or a source is longer than the model's positions.
     """
+    assert not model.training, "search needs a model in evaluation mode"
     if not 1 <= n_best <= section.beam:
-        raise ValueError(
-            f"n_best: {n_best} is not allowed with beam={section.beam}; allowed is 1 to the beam"
-        )
+        raise ValueError(f"n_best: {n_best} is not allowed with beam={section.beam}; allowed is 1 to the beam")
     if source_BS.shape[1] > model.max_positions:
-        raise ValueError(
-            f"source: {source_BS.shape[1]} tokens; allowed is at most max_positions={model.max_positions}"
-        )
+        raise ValueError(f"source: {source_BS.shape[1]} tokens; allowed is at most max_positions={model.max_positions}")
     lengths = (source_BS != model.special.pad).sum(1).tolist()
     limits = [max_length(n, section, model) for n in lengths]
     if section.beam == 1:
@@ -65,46 +63,47 @@ def search(
     return _beam(model, source_BS, limits, section.beam, section.length_penalty, n_best)
 
 
-def _forbid(log_p_NV: Tensor, model: Transformer) -> Tensor:
-    """Padding and begin marks are never written."""
+def _restrict(log_p_NV: Tensor, model: Transformer, must_end: list[bool]) -> Tensor:
+    """Padding and begin marks are never written, and a hypothesis at its limit can only end. Changes its argument."""
     log_p_NV[:, model.special.pad] = NEVER
     log_p_NV[:, model.special.bos] = NEVER
-    return log_p_NV
+    if not any(must_end):
+        return log_p_NV
+    must_end_N = torch.tensor(must_end, device=log_p_NV.device)
+    restricted = log_p_NV.masked_fill(must_end_N[:, None], NEVER)
+    restricted[:, model.special.eos] = log_p_NV[:, model.special.eos]
+    return restricted
 
 
 def _greedy(model: Transformer, source_BS: Tensor, limits: list[int], alpha: float) -> list[list[Hypothesis]]:
     """The best token at each step."""
     eos = model.special.eos
     state = model.start(source_BS)
-    rows = list(range(len(limits)))  # sentences still in the batch
-    ids: list[list[int]] = [[] for _ in rows]
-    sums = [0.0] * len(rows)
-    last_N = source_BS.new_full((len(rows),), model.special.bos)
+    sentences = list(range(len(limits)))  # those still in the batch, in the order of its rows
+    ids: list[list[int]] = [[] for _ in limits]
+    sums = [0.0] * len(limits)
+    last_N = source_BS.new_full((len(limits),), model.special.bos)
     step = 0
-    while rows:
+    while sentences:
         step += 1
-        best_N, last_N = _forbid(model.step(last_N, state), model).max(-1)
+        log_p_NV = _restrict(model.step(last_N, state), model, [step >= limits[s] for s in sentences])
+        best_N, last_N = log_p_NV.max(-1)
         staying = []
-        for n, (row, token, log_p) in enumerate(zip(rows, last_N.tolist(), best_N.tolist(), strict=True)):
-            sums[row] += log_p
+        for row, (s, token, log_p) in enumerate(zip(sentences, last_N.tolist(), best_N.tolist(), strict=True)):
+            sums[s] += log_p
             if token != eos:
-                ids[row].append(token)
-            # one place is left for the end mark, so that greedy and beam search share their limit
-            if token != eos and step < limits[row] - 1:
-                staying.append(n)
-        if len(staying) < len(rows):
+                ids[s].append(token)
+                staying.append(row)
+        if len(staying) < len(sentences):
             keep = torch.tensor(staying, device=source_BS.device, dtype=torch.long)
-            rows, last_N = [rows[n] for n in staying], last_N[keep]
-            if rows:
-                state.select(keep)
-    return [
-        [Hypothesis(ids=i, score=s / length_penalty(len(i) + 1, alpha))]
-        for i, s in zip(ids, sums, strict=True)
-    ]
+            state.select(keep)
+            last_N = last_N[keep]
+            sentences = [sentences[row] for row in staying]
+    return [[Hypothesis(ids=i, score=s / length_penalty(len(i) + 1, alpha))] for i, s in zip(ids, sums, strict=True)]
 
 
 class _Finished:
-    """The best finished hypotheses of one sentence."""
+    """The best finished hypotheses of one sentence, as many as are wanted."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -117,89 +116,65 @@ class _Finished:
 
     def cannot_improve(self, best_open_sum: float, limit: int, alpha: float) -> bool:
         """Whether no open hypothesis can still enter: sums only fall, and the largest divisor is that of the limit."""
-        full = len(self.best) == self.capacity
-        return full and best_open_sum / length_penalty(limit, alpha) <= self.best[-1].score
+        is_full = len(self.best) == self.capacity
+        return is_full and best_open_sum / length_penalty(limit, alpha) <= self.best[-1].score
 
 
 def _beam(
     model: Transformer, source_BS: Tensor, limits: list[int], beam: int, alpha: float, n_best: int
 ) -> list[list[Hypothesis]]:
-    """Beam search: each step keeps the `beam` best open hypotheses of a sentence; it ends when none can enter its best."""
+    """Beam search: each step keeps the `beam` best open hypotheses of a sentence, until none can enter its `n_best`.
+
+    Shapes: k open hypotheses of a sentence, one at first and up to `beam` then; c candidates to follow them.
+    """
     device, eos = source_BS.device, model.special.eos
-    finished = [_Finished(beam) for _ in limits]
+    finished = [_Finished(n_best) for _ in limits]
     sentences = list(range(len(limits)))  # those still in the batch, in the order of its rows
     state = model.start(source_BS)
-    _expand(state, beam, len(sentences), device)
-    history_BkT = source_BS.new_empty((len(sentences), beam, 0))
-    sums_Bk = torch.full((len(sentences), beam), NEVER, device=device)
-    sums_Bk[:, 0] = 0.0  # all beams are alike at first
-    last_N = source_BS.new_full((len(sentences) * beam,), model.special.bos)
+    history_BkT = source_BS.new_empty((len(limits), 1, 0))
+    sums_Bk = torch.zeros((len(limits), 1), device=device)
+    last_N = source_BS.new_full((len(limits),), model.special.bos)
     step = 0
     while sentences:
         step += 1
-        log_p_BkV = _forbid(model.step(last_N, state), model).view(len(sentences), beam, -1)
+        num_open = sums_Bk.shape[1]
+        must_end = [step >= limits[s] for s in sentences for _ in range(num_open)]
+        log_p_BkV = _restrict(model.step(last_N, state), model, must_end).view(*sums_Bk.shape, -1)
         vocab = log_p_BkV.shape[-1]
-        must_end = torch.tensor([step >= limits[s] for s in sentences], device=device)
-        if bool(must_end.any()):
-            only_eos = torch.full_like(log_p_BkV, NEVER)
-            only_eos[..., eos] = log_p_BkV[..., eos]
-            log_p_BkV = torch.where(must_end[:, None, None], only_eos, log_p_BkV)
-        # each beam ends in one way at most, so twice the beam holds enough candidates that go on
         totals = (sums_Bk[..., None] + log_p_BkV).flatten(1)
-        top_B2k, flat_B2k = totals.topk(min(2 * beam, totals.shape[1]), dim=1)
-        origin_B2k, token_B2k = flat_B2k // vocab, flat_B2k % vocab
-        is_end = token_B2k == eos
-        _collect(finished, sentences, history_BkT, top_B2k, origin_B2k, is_end, beam, step, alpha)
-        open_B2k = top_B2k.masked_fill(is_end, 2 * NEVER)
-        sums_Bk, slot_Bk = open_B2k.topk(beam, dim=1)
-        origin_Bk, token_Bk = origin_B2k.gather(1, slot_Bk), token_B2k.gather(1, slot_Bk)
-        history_BkT = torch.cat(
-            [history_BkT.gather(1, origin_Bk[..., None].expand(-1, -1, step - 1)), token_Bk[..., None]], dim=2
-        )
-        best_open = sums_Bk[:, 0].tolist()
+        # each open hypothesis ends in one way only, so twice the beam holds enough candidates that go on
+        top_Bc, flat_Bc = totals.topk(min(2 * beam, totals.shape[1]), dim=1)
+        origin_Bc, token_Bc = flat_Bc // vocab, flat_Bc % vocab
+        is_end_Bc = token_Bc == eos
+        # an end that ranks below `beam` candidates is not among the best of its step
+        ends = is_end_Bc & (top_Bc > NEVER / 2)
+        for row, ids, total in _read(ends[:, :beam], history_BkT, origin_Bc, top_Bc):
+            finished[sentences[row]].add(ids, total / length_penalty(step, alpha))
+
+        sums_Bk, slot_Bk = top_Bc.masked_fill(is_end_Bc, 2 * NEVER).topk(min(beam, top_Bc.shape[1]), dim=1)
         staying = [
-            b
-            for b, s in enumerate(sentences)
-            if step < limits[s] and not finished[s].cannot_improve(best_open[b], limits[s], alpha)
+            row
+            for row, (s, best_open) in enumerate(zip(sentences, sums_Bk[:, 0].tolist(), strict=True))
+            if step < limits[s] and not finished[s].cannot_improve(best_open, limits[s], alpha)
         ]
-        rows_N = (torch.arange(len(sentences), device=device)[:, None] * beam + origin_Bk).flatten()
-        if len(staying) < len(sentences):
+        origin_Bk, token_Bk = origin_Bc.gather(1, slot_Bk), token_Bc.gather(1, slot_Bk)
+        history_BkT = history_BkT.gather(1, origin_Bk[..., None].expand(-1, -1, step - 1))
+        history_BkT = torch.cat([history_BkT, token_Bk[..., None]], dim=2)
+        rows_Bk = torch.arange(len(sentences), device=device)[:, None] * num_open + origin_Bk
+        all_stay = len(staying) == len(sentences)
+        if not all_stay:
             keep = torch.tensor(staying, device=device, dtype=torch.long)
-            rows_N = rows_N.view(-1, beam)[keep].flatten()
-            history_BkT, sums_Bk, token_Bk = history_BkT[keep], sums_Bk[keep], token_Bk[keep]
-            sentences = [sentences[b] for b in staying]
-            state.select(rows_N)
-        else:
-            state.select(rows_N, same_sources=True)
+            rows_Bk, token_Bk, sums_Bk, history_BkT = (x[keep] for x in (rows_Bk, token_Bk, sums_Bk, history_BkT))
+            sentences = [sentences[row] for row in staying]
+        state.select(rows_Bk.flatten(), same_sources=all_stay and sums_Bk.shape[1] == num_open)
         last_N = token_Bk.flatten()
-    return [f.best[:n_best] for f in finished]
+    return [f.best or [Hypothesis(ids=[], score=math.nan)] for f in finished]
 
 
-def _expand(state: DecoderState, beam: int, num_sentences: int, device: torch.device) -> None:
-    """Repeat every sentence `beam` times."""
-    state.select(torch.arange(num_sentences, device=device).repeat_interleave(beam))
-
-
-def _collect(
-    finished: list[_Finished],
-    sentences: list[int],
-    history_BkT: Tensor,
-    top_B2k: Tensor,
-    origin_B2k: Tensor,
-    is_end: Tensor,
-    beam: int,
-    step: int,
-    alpha: float,
-) -> None:
-    """Put the candidates that end among the `beam` best of a step with the finished ones."""
-    # an end that ranks below `beam` open candidates is not among the best of its step
-    ends = is_end[:, :beam] & (top_B2k[:, :beam] > NEVER / 2)
-    found = ends.nonzero()
-    if not len(found):
-        return
-    rows, slots = found.unbind(1)
-    origins = origin_B2k[rows, slots]
-    ids = history_BkT[rows, origins].tolist()
-    sums = top_B2k[rows, slots].tolist()
-    for row, tokens, total in zip(rows.tolist(), ids, sums, strict=True):
-        finished[sentences[row]].add(tokens, total / length_penalty(step, alpha))
+def _read(
+    chosen_Bc: Tensor, history_BkT: Tensor, origin_Bc: Tensor, top_Bc: Tensor
+) -> list[tuple[int, list[int], float]]:
+    """Row, ids and sum of the candidates that are chosen."""
+    rows, slots = chosen_Bc.nonzero().unbind(1)
+    ids = history_BkT[rows, origin_Bc[rows, slots]]
+    return list(zip(rows.tolist(), ids.tolist(), top_Bc[rows, slots].tolist(), strict=True))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +35,8 @@ class PreNorm(nn.Module):
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """(..., D) to (..., D)."""
-        return x + self.dropout(sublayer(self.norm(x)))
+        out: Tensor = x + self.dropout(sublayer(self.norm(x)))
+        return out
 
 
 class PostNorm(nn.Module):
@@ -60,9 +62,7 @@ class EncoderLayer(nn.Module):
     def __init__(self, section: ModelSection) -> None:
         super().__init__()
         residual = RESIDUALS[section.norm_position]
-        self.self_attention = MultiHeadAttention(
-            section.d_model, section.num_heads, section.attention_dropout
-        )
+        self.self_attention = MultiHeadAttention(section.d_model, section.num_heads, section.attention_dropout)
         self.self_attention_residual = residual(section.d_model, section.dropout)
         self.feed_forward = FEED_FORWARDS[section.activation](
             section.d_model, section.d_ff, section.activation, section.activation_dropout
@@ -82,13 +82,9 @@ class DecoderLayer(nn.Module):
     def __init__(self, section: ModelSection) -> None:
         super().__init__()
         residual = RESIDUALS[section.norm_position]
-        self.self_attention = MultiHeadAttention(
-            section.d_model, section.num_heads, section.attention_dropout
-        )
+        self.self_attention = MultiHeadAttention(section.d_model, section.num_heads, section.attention_dropout)
         self.self_attention_residual = residual(section.d_model, section.dropout)
-        self.cross_attention = MultiHeadAttention(
-            section.d_model, section.num_heads, section.attention_dropout
-        )
+        self.cross_attention = MultiHeadAttention(section.d_model, section.num_heads, section.attention_dropout)
         self.cross_attention_residual = residual(section.d_model, section.dropout)
         self.feed_forward = FEED_FORWARDS[section.activation](
             section.d_model, section.d_ff, section.activation, section.activation_dropout
@@ -99,7 +95,8 @@ class DecoderLayer(nn.Module):
         self, x_BTD: Tensor, memory_BSD: Tensor, memory_bias: Tensor | None, cache: "LayerCache | None" = None
     ) -> Tensor:
         """(B, T, D) to (B, T, D); with a cache, T counts the new positions only."""
-        self_cache, cross_cache = (cache.self_attention, cache.cross_attention) if cache else (None, None)
+        self_cache = cache.self_attention if cache is not None else None
+        cross_cache = cache.cross_attention if cache is not None else None
         x_BTD = self.self_attention_residual(
             x_BTD,
             # one new position at a time sees all that the cache holds, so there is nothing to hide from it
@@ -107,9 +104,7 @@ class DecoderLayer(nn.Module):
         )
         x_BTD = self.cross_attention_residual(
             x_BTD,
-            lambda h: self.cross_attention(
-                h, memory_BSD, memory_bias, cache=cross_cache, memory_is_fixed=True
-            ),
+            lambda h: self.cross_attention(h, memory_BSD, memory_bias, cache=cross_cache, memory_is_fixed=True),
         )
         out: Tensor = self.feed_forward_residual(x_BTD, self.feed_forward)
         return out
@@ -124,7 +119,7 @@ class LayerCache:
 
 
 class DecoderState:
-    """What search keeps between steps: the layers' caches, the source's padding, and the number of positions decoded."""
+    """What search keeps between steps: the layers' caches, the source's padding, and positions decoded so far."""
 
     def __init__(self, memory_BSD: Tensor, memory_bias: Tensor | None, num_layers: int) -> None:
         self.memory_BSD = memory_BSD
@@ -136,14 +131,16 @@ class DecoderState:
         """Keep these rows, in this order.
 
         Args:
-            same_sources: every row keeps its sentence (beams trade places within it), so what depends on the source alone stays.
+            same_sources: every row keeps its sentence (hypotheses trade places within it), so that what depends on the
+                source alone stays.
         """
         for layer in self.layers:
             layer.self_attention.select(rows)
             if not same_sources:
                 layer.cross_attention.select(rows)
         if not same_sources:
-            self.memory_BSD = self.memory_BSD.index_select(0, rows)
+            if self.position == 0:  # after the first step the layers hold its keys and values, and nobody reads it
+                self.memory_BSD = self.memory_BSD.index_select(0, rows)
             if self.memory_bias is not None:
                 self.memory_bias = self.memory_bias.index_select(0, rows)
 
@@ -180,6 +177,8 @@ class Transformer(nn.Module):
         section: sizes and variants.
         source_vocab_size, target_vocab_size: pieces of either vocabulary; equal when the three matrices are tied.
         special: ids of padding, begin and end.
+
+    Sequences longer than `section.max_positions` raise ValueError.
     """
 
     def __init__(
@@ -194,11 +193,12 @@ class Transformer(nn.Module):
         self.decoder = Stack([DecoderLayer(section) for _ in range(section.decoder_layers)], section)
         self.output = OutputLayer(section.d_model, target_vocab_size, padding_id=special.pad)
         self._initialise(section)
+        tied = cast(nn.Parameter, self.target_embedding.tokens.weight)
         if section.tied_embeddings == "three-way":
             assert source_vocab_size == target_vocab_size, "three-way tying needs one vocabulary"
-            self.source_embedding.tokens.weight = self.target_embedding.tokens.weight
+            self.source_embedding.tokens.weight = tied
         if section.tied_embeddings in ("three-way", "decoder"):
-            self.output.weight = self.target_embedding.tokens.weight
+            self.output.weight = tied
 
     def _initialise(self, section: ModelSection) -> None:
         """Xavier-uniform matrices (Glorot and Bengio, 2010), zero biases, embeddings of unit length in expectation."""
@@ -250,9 +250,9 @@ class Transformer(nn.Module):
 def build_transformer(
     section: ModelSection, *, source_vocab_size: int, target_vocab_size: int, special: SpecialIds, seed: int
 ) -> Transformer:
-    """A model whose initial weights depend on the seed alone. The global generator is left as it was."""
+    """A model on the CPU whose initial weights depend on the seed alone. Global generators are left as they were."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the devices' generators too
         return Transformer(
             section, source_vocab_size=source_vocab_size, target_vocab_size=target_vocab_size, special=special
         )

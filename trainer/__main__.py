@@ -2,7 +2,11 @@
 
 import sys
 
-from trainer.main import main
+from trainer.signals import stop_request
+
+stop_request()
+
+from trainer.main import main  # noqa: E402 (after the handlers)
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

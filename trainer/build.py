@@ -18,7 +18,7 @@ from model import Objective
 from trainer.checkpoint_format import CONFIG, Checkpoint
 from trainer.checkpoints import CheckpointManager, RunIdentity
 from trainer.distributed import World
-from trainer.engine import MOMENTS, DeepSpeedEngine, inference_dtype
+from trainer.engine import MOMENTS, DeepSpeedEngine, Engine, inference_dtype
 from trainer.evaluation import Evaluator
 from trainer.loop import Trainer, TrainerState
 from trainer.metrics import Metrics, NoMetrics, RunMetrics
@@ -37,6 +37,8 @@ class BuiltRun:
     """A trainer that is ready, and what is closed after it."""
 
     trainer: Trainer
+    engine: Engine
+    evaluator: Evaluator
     metrics: Metrics
     reader: StreamReader
     pair_log: PairLog
@@ -140,7 +142,15 @@ def build(config: RunConfig, world: World, *, stop_requested: Callable[[], bool]
         state=state,
         stop_requested=stop_requested,
     )
-    return BuiltRun(trainer=trainer, metrics=metrics, reader=reader, pair_log=pair_log, resumed_step=state.step)
+    return BuiltRun(
+        trainer=trainer,
+        engine=engine,
+        evaluator=evaluator,
+        metrics=metrics,
+        reader=reader,
+        pair_log=pair_log,
+        resumed_step=state.step,
+    )
 
 
 def check_identity(checkpoint: Checkpoint, config: RunConfig, tokenizer: Tokenizer) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from configs import CorpusFiles, UserError
 from data_pipeline.raw_text import read_chunks
-from trainer.cpu import tune_process
+from trainer.process import tune_process
 from trainer.loading import load_trained
 from trainer.scoring import Scorer, bleu_tokenizer
 from trainer.translate import CHUNK_LINES, search_section

@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 
 from configs import RunConfig, UserError, load_run
-from trainer.cpu import tune_process
+from trainer.process import tune_process
 from trainer.distributed import World, read_environment
 from trainer.run_folder import make_shared, write_status
-from trainer.signals import StopRequest, end_with_parent
+from trainer.signals import StopRequest, end_with_parent, stop_request
 
 EXIT_FINISHED, EXIT_FAILED, EXIT_REFUSED, EXIT_STOPPED = 0, 1, 2, 75
 
@@ -46,7 +46,7 @@ def run(config_name: str, overrides: Sequence[str]) -> int:
     Raises:
         UserError: the user's input is wrong; `status.json` says so too where there is a folder to say it in.
     """
-    stop = StopRequest()
+    stop = stop_request()
     end_with_parent()
     faulthandler.enable()
     config = load_run(config_name, overrides)

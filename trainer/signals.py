@@ -1,6 +1,7 @@
 """SIGTERM, SIGINT and SIGUSR1 ask a rank to save and stop at the next update."""
 
 import ctypes
+import functools
 import os
 import signal
 from types import FrameType
@@ -10,7 +11,11 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 class StopRequest:
-    """Remembers that someone asked to stop. All ranks agree on the update at which they do."""
+    """Remembers that someone asked to stop. All ranks agree on the update at which they do.
+
+    Made before torch is imported, which takes seconds: a rank that a signal finds without its handler dies, and the
+    others wait for it.
+    """
 
     def __init__(self) -> None:
         self._requested = False
@@ -23,6 +28,12 @@ class StopRequest:
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._requested = True
+
+
+@functools.cache
+def stop_request() -> StopRequest:
+    """The one of this process; its handlers are in place from the first call on."""
+    return StopRequest()
 
 
 def end_with_parent() -> None:

@@ -13,7 +13,7 @@ from typing import IO
 from tqdm import tqdm
 
 from configs import SearchSection, UserError
-from trainer.cpu import tune_process
+from trainer.process import tune_process
 from trainer.loading import load_trained
 from trainer.translator import Translation, Translator
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from configs import load_run
 from trainer.build import build
-from trainer.cpu import tune_process
+from trainer.process import tune_process
 from trainer.distributed import World
 
 

@@ -1,0 +1,36 @@
+"""What is trained: a model and its loss."""
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from model.transformer import Transformer
+
+
+class ObjectiveOutput(NamedTuple):
+    """Sums over the target tokens of a micro-batch."""
+
+    loss_sum: Tensor
+    """Label-smoothed cross-entropy in nats; what is differentiated."""
+    nll_sum: Tensor
+    """Negative log-likelihood in nats; its mean's exponential is the perplexity."""
+
+
+class Objective(nn.Module):
+    """A model and its loss. The trainer knows nothing else of either."""
+
+    def __init__(self, model: Transformer, *, label_smoothing: float) -> None:
+        super().__init__()
+        self.model = model
+        self.label_smoothing = label_smoothing
+
+    def forward(self, source_BS: Tensor, target_input_BT: Tensor, target_output_BT: Tensor) -> ObjectiveOutput:
+        """Sums of loss and likelihood over the targets that are not padding.
+
+        Args:
+            source_BS: source ids, padded, each row with its end mark.
+            target_input_BT: target ids behind a begin mark.
+            target_output_BT: the same shifted by one, with the end mark.
+        """
+        hidden_BTD = self.model(source_BS, target_input_BT)
+        return ObjectiveOutput(*self.model.output(hidden_BTD, target_output_BT, self.label_smoothing))

@@ -1,0 +1,68 @@
+"""Dropout by its definition: share, expectation, seed, and none where none is wanted."""
+
+import pytest
+import torch
+
+from model.dropout import Dropout
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("shape", [(300, 333), (7, 11, 1301)])
+def test_share_of_zeros_and_expectation(p: float, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(5)
+    x = torch.ones(shape)
+    out = Dropout(p).train()(x)
+    n = x.numel()
+    assert out.shape == x.shape
+    deviation = (p * (1 - p) / n) ** 0.5
+    share = (out == 0).float().mean().item()
+    assert share == pytest.approx(p, abs=1 / 512 + 5 * deviation)
+    assert out.mean().item() == pytest.approx(1, abs=5 * deviation / (1 - p))
+    assert len(out.unique()) == 2, "what is kept is scaled by one factor"
+
+
+def test_elements_are_independent() -> None:
+    """Eight come from one draw: neither neighbours nor the bytes of a word may go together."""
+    torch.manual_seed(5)
+    kept = (Dropout(0.5).train()(torch.ones(1 << 17)) != 0).float().view(-1, 8)
+    correlation = torch.corrcoef(kept.T) - torch.eye(8)
+    assert correlation.abs().max() < 5 / len(kept) ** 0.5
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9])
+def test_sizes_that_eight_does_not_divide(size: int) -> None:
+    assert Dropout(0.5).train()(torch.ones(size)).shape == (size,)
+
+
+def test_identity_where_nothing_is_dropped() -> None:
+    x = torch.randn(4, 5)
+    assert Dropout(0.5).eval()(x) is x
+    assert Dropout(0.0).train()(x) is x
+
+
+def test_the_seed_makes_the_mask() -> None:
+    x, dropout = torch.ones(1000), Dropout(0.4).train()
+    torch.manual_seed(9)
+    one, two = dropout(x), dropout(x)
+    torch.manual_seed(9)
+    assert torch.equal(dropout(x), one)
+    assert not torch.equal(one, two)
+
+
+@pytest.mark.parametrize(("p", "low", "high"), [(1e-9, 0.002, 0.006), (1 - 1e-9, 0.994, 0.998)])
+def test_small_and_large_probabilities_are_not_rounded_away(p: float, low: float, high: float) -> None:
+    torch.manual_seed(5)
+    out = Dropout(p).train()(torch.ones(200_000))
+    assert low < (out == 0).float().mean() < high
+    assert out.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradient_is_the_mask(dtype: torch.dtype) -> None:
+    x = torch.full((500,), 2.0, dtype=dtype, requires_grad=True)
+    out = Dropout(0.25).train()(x)
+    assert out.dtype == dtype
+    out.backward(torch.ones_like(out))
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad * 2, out.detach(), rtol=0, atol=0)
+    assert x.grad.max().item() == pytest.approx(1 / 0.75, rel=1e-6 if dtype == torch.float32 else 4e-3)

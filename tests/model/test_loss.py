@@ -1,0 +1,135 @@
+"""The chunked loss against torch's own cross-entropy in fp64."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from model import Objective
+from model import loss as loss_module
+from model.loss import OutputLayer, cross_entropy_sums
+from tests.model.reference import BOS, EOS, PAD, logits_of, pad, smoothed_losses, tiny_model, tiny_section
+
+WIDTH, VOCAB = 6, 17
+TARGETS = torch.tensor([[4, 16, 9, EOS, PAD], [EOS, PAD, PAD, PAD, PAD], [7, 8, 3, 5, EOS]])
+
+
+@pytest.fixture(params=[1, 3, 1000], ids=lambda rows: f"{rows}-rows-a-chunk")
+def chunk_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Of 10 target tokens and 15 places: one chunk or several, the last one short."""
+    rows: int = request.param
+    monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", rows * VOCAB)
+    return rows
+
+
+def make_inputs(dtype: torch.dtype = torch.float32) -> tuple[Tensor, OutputLayer]:
+    generator = torch.Generator().manual_seed(3)
+    hidden = torch.randn(*TARGETS.shape, WIDTH, generator=generator).to(dtype).requires_grad_()
+    layer = OutputLayer(WIDTH, VOCAB, padding_id=PAD)
+    with torch.no_grad():
+        layer.weight.copy_(torch.randn(VOCAB, WIDTH, generator=generator))
+    return hidden, layer.to(dtype)
+
+
+def expected_sums(hidden: Tensor, weight: Tensor, smoothing: float, scale: float) -> tuple[Tensor, ...]:
+    """Loss, likelihood and the gradients of loss * scale by hidden and weight, in fp64."""
+    h, w = (x.detach().double().requires_grad_() for x in (hidden, weight))
+    loss, nll = smoothed_losses((h @ w.T).flatten(0, 1), TARGETS.flatten(), smoothing)
+    return (loss, nll, *torch.autograd.grad(loss * scale, (h, w)))
+
+
+@pytest.mark.usefixtures("chunk_rows")
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
+@pytest.mark.parametrize("scale", [1.0, 0.037])
+def test_sums_and_gradients(smoothing: float, scale: float) -> None:
+    hidden, layer = make_inputs()
+    loss, nll = layer(hidden, TARGETS, smoothing)
+    (loss * scale).backward()
+    expected = expected_sums(hidden, layer.weight, smoothing, scale)
+    for got, wanted in zip((loss, nll, hidden.grad, layer.weight.grad), expected, strict=True):
+        assert got.dtype == torch.float32
+        torch.testing.assert_close(got.double(), wanted, rtol=2e-6, atol=2e-6)
+    assert not nll.requires_grad
+
+
+@pytest.mark.usefixtures("chunk_rows")
+def test_rows_of_padding_kept_weigh_nothing() -> None:
+    """As off the CPU, where selecting rows would make the host wait; even where those rows hold no numbers."""
+    hidden, layer = make_inputs()
+    expected = expected_sums(hidden, layer.weight, 0.1, 1.0)
+    is_padding = TARGETS.flatten() == PAD
+    assert is_padding.sum() == 5
+    rows = hidden.detach().flatten(0, 1)
+    rows = torch.where(is_padding[:, None], torch.tensor([float("nan"), float("inf")]).repeat(3), rows).requires_grad_()
+    loss, nll = cross_entropy_sums(rows, layer.weight, TARGETS.flatten(), label_smoothing=0.1, padding_id=PAD)
+    torch.autograd.backward(loss)
+    assert rows.grad is not None
+    got = (loss, nll, rows.grad.view_as(hidden), layer.weight.grad)
+    for value, wanted in zip(got, expected, strict=True):
+        assert value is not None
+        torch.testing.assert_close(value.double(), wanted, rtol=2e-6, atol=2e-6)
+    assert not rows.grad[is_padding].any()
+
+
+@pytest.mark.usefixtures("chunk_rows")
+def test_bf16_is_close() -> None:
+    hidden, layer = make_inputs(torch.bfloat16)
+    loss, nll = layer(hidden, TARGETS, 0.1)
+    loss.backward()
+    assert loss.dtype == nll.dtype == torch.float32
+    expected = expected_sums(hidden, layer.weight, 0.1, 1.0)
+    for got, wanted in zip((loss, nll, hidden.grad, layer.weight.grad), expected, strict=True):
+        torch.testing.assert_close(got.double(), wanted, rtol=0.02, atol=0.05)
+    assert hidden.grad is not None
+    assert hidden.grad.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_none_are_formed(mode: type[torch.no_grad]) -> None:
+    hidden, layer = make_inputs()
+    expected = expected_sums(hidden, layer.weight, 0.1, 1.0)
+    with mode(), FlopCounterMode(display=False) as counter:
+        loss, nll = layer(hidden.detach(), TARGETS, 0.1)
+    num_tokens = int((TARGETS != PAD).sum())
+    assert counter.get_total_flops() == 2 * num_tokens * WIDTH * VOCAB, "logits alone take this many"
+    assert not loss.requires_grad
+    torch.testing.assert_close(torch.stack([loss, nll]).double(), torch.stack(expected[:2]), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("frozen", ["hidden", "weight"])
+def test_one_side_frozen(frozen: str) -> None:
+    hidden, layer = make_inputs()
+    expected = expected_sums(hidden, layer.weight, 0.1, 1.0)
+    (hidden if frozen == "hidden" else layer.weight).requires_grad_(False)
+    layer(hidden, TARGETS, 0.1)[0].backward()
+    grads = {"hidden": hidden.grad, "weight": layer.weight.grad}
+    assert grads.pop(frozen) is None
+    (grad,) = grads.values()
+    assert grad is not None
+    torch.testing.assert_close(grad.double(), expected[2 if frozen == "weight" else 3], rtol=2e-6, atol=2e-6)
+
+
+def test_extreme_logits_stay_finite() -> None:
+    hidden, layer = make_inputs()
+    with torch.no_grad():
+        hidden *= 1000
+    loss, _ = layer(hidden, TARGETS, 0.1)
+    loss.backward()
+    torch.testing.assert_close(loss.double(), expected_sums(hidden, layer.weight, 0.1, 1.0)[0], rtol=1e-6, atol=0)
+    assert hidden.grad is not None
+    assert hidden.grad.isfinite().all()
+
+
+def test_sums_add_up_over_any_split_of_a_batch() -> None:
+    """What makes an update independent of how it is cut into micro-batches."""
+    objective = Objective(tiny_model(tiny_section()), label_smoothing=0.1)
+    sources = [[5, 6, EOS], [7, EOS], [8, 9, 10, EOS]]
+    targets = [[4, EOS], [5, 6, 7, EOS], [EOS]]
+    inputs = [[BOS, *row[:-1]] for row in targets]
+    whole = objective(pad(sources), pad(inputs), pad(targets))
+    parts = [objective(pad([s]), pad([i]), pad([t])) for s, i, t in zip(sources, inputs, targets, strict=True)]
+    assert whole.loss_sum.item() == pytest.approx(sum(p.loss_sum.item() for p in parts), rel=1e-6)
+    assert whole.nll_sum.item() == pytest.approx(sum(p.nll_sum.item() for p in parts), rel=1e-6)
+    logits = logits_of(objective.model, pad(sources), pad(inputs)).flatten(0, 1)
+    _, nll = smoothed_losses(logits, pad(targets).flatten(), 0.1)
+    assert whole.nll_sum.item() == pytest.approx(nll.item(), rel=1e-6)

@@ -1,0 +1,59 @@
+"""A run that has learnt something: 100 pairs by heart, so that its scores are far from 0."""
+
+import gzip
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import BUNDLED, Command, ranks, zeromt
+
+NUM_PAIRS = 100
+
+
+@dataclass(kw_only=True, frozen=True)
+class TrainedRun:
+    folder: Path
+    config: Path
+    source: Path
+    reference: Path
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    """Trained on two ranks under ZeRO-2; not to be written to."""
+    root = tmp_path_factory.mktemp("trained")
+    for language in ("en", "fr"):
+        lines = gzip.decompress((BUNDLED / f"valid.{language}.gz").read_bytes()).splitlines(keepends=True)
+        (root / f"text.{language}").write_bytes(b"".join(lines[:NUM_PAIRS]))
+    config = root / "heart.yaml"
+    config.write_text(
+        f"""
+name: heart
+output: {root}/runs
+prepare:
+  output: {root}/prepared
+  root: {root}
+  target_language: fr
+  train: {{source: [text.en], target: [text.fr]}}
+  valid: {{source: [text.en], target: [text.fr]}}
+  tokenizer: {{vocab_size: 400}}
+  max_pieces: 128
+  pairs_per_block: 16
+stream: {{micro_batches: 2, source_tokens: 512, target_tokens: 512}}
+model: {{d_model: 64, num_heads: 2, d_ff: 128, encoder_layers: 1, decoder_layers: 1, max_positions: 256, dropout: 0.0}}
+loss: {{label_smoothing: 0.0}}
+optimizer: {{lr: 5.0e-3}}
+schedule: {{warmup_updates: 20, kind: linear}}
+engine: {{zero_stage: 2, precision: fp32}}
+training: {{max_updates: 300, log_every: 50}}
+evaluation: {{every_updates: 150}}
+checkpoint: {{every_updates: 150}}
+"""
+    )
+    for command in (zeromt("prepare", str(config)), ranks(2, "-m", "trainer", str(config))):
+        done = Command(command, cwd=root).finish()
+        assert done.code == 0, done.err
+    return TrainedRun(
+        folder=root / "runs" / "heart", config=config, source=root / "text.en", reference=root / "text.fr"
+    )
