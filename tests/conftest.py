@@ -61,7 +61,7 @@ class Command:
         except subprocess.TimeoutExpired:
             self.kill()
             out, err = self.process.communicate()
-            pytest.fail(f"{self.process.args} ran longer than {timeout} s\n{out[-2000:]}\n{err[-4000:]}")
+            pytest.fail(f"{self.process.args!r} ran longer than {timeout} s\n{out[-2000:]}\n{err[-4000:]}")
         return Finished(code=self.process.returncode, out=out, err=err)
 
     def kill(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import deepspeed
 import torch
+from deepspeed.utils import logger as deepspeed_logger
 from deepspeed.utils import (
     safe_get_full_fp32_param,
     safe_get_full_optimizer_state,
@@ -22,7 +23,7 @@ from model import Objective, ObjectiveOutput, Transformer
 from trainer.precision import DTYPES, Precision
 from trainer.zero_config import deepspeed_config
 
-logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+deepspeed_logger.setLevel(logging.ERROR)
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 

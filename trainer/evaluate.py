@@ -6,8 +6,8 @@ from pathlib import Path
 
 from configs import CorpusFiles, UserError
 from data_pipeline.raw_text import read_chunks
-from trainer.process import tune_process
 from trainer.loading import load_trained
+from trainer.process import tune_process
 from trainer.scoring import Scorer, bleu_tokenizer
 from trainer.translate import CHUNK_LINES, search_section
 from trainer.translator import Translator

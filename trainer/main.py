@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from configs import RunConfig, UserError, load_run
-from trainer.process import tune_process
 from trainer.distributed import World, read_environment
+from trainer.process import tune_process
 from trainer.run_folder import make_shared, write_status
 from trainer.signals import StopRequest, end_with_parent, stop_request
 

@@ -13,8 +13,8 @@ from typing import IO
 from tqdm import tqdm
 
 from configs import SearchSection, UserError
-from trainer.process import tune_process
 from trainer.loading import load_trained
+from trainer.process import tune_process
 from trainer.translator import Translation, Translator
 
 CHUNK_LINES = 2048

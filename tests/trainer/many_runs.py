@@ -6,8 +6,8 @@ from pathlib import Path
 
 from configs import load_run
 from trainer.build import build
-from trainer.process import tune_process
 from trainer.distributed import World
+from trainer.process import tune_process
 
 
 def main() -> None:

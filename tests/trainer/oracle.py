@@ -37,7 +37,8 @@ def plain_losses(config: RunConfig) -> tuple[list[float], list[float]]:
         betas=(o.beta1, o.beta2),
         eps=o.eps,
     )
-    losses, norms = [], []
+    losses: list[float] = []
+    norms: list[float] = []
     while len(losses) < config.training.max_updates:
         epoch, update = reader.epoch, reader.update
         micro_batches = [m for m in reader.next_update() if m is not None]
@@ -54,7 +55,7 @@ def plain_losses(config: RunConfig) -> tuple[list[float], list[float]]:
             loss = F.cross_entropy(
                 logits, targets, ignore_index=0, label_smoothing=config.loss.label_smoothing, reduction="sum"
             )
-            (loss / num_tokens).backward()
+            torch.autograd.backward(loss / num_tokens)
             total += loss.item()
         norms.append(torch.nn.utils.clip_grad_norm_(parameters, o.clip_norm).item())
         adamw.step()

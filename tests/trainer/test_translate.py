@@ -19,7 +19,14 @@ def test_translates_what_it_learnt_by_heart(trained: TrainedRun, start: Start) -
 
 def test_strange_lines_give_one_line_each_in_order(trained: TrainedRun, start: Start) -> None:
     known = trained.source.read_text().splitlines()[:3]
-    strange = ["", " ", "\t", "😀 emoji \U0001f468‍\U0001f469‍\U0001f467", "\x01control\x7f\x1b[0m", "a\u2028b\u2029c\x0bd\x85e"]
+    strange = [
+        "",
+        " ",
+        "\t",
+        "😀 emoji \U0001f468‍\U0001f469‍\U0001f467",
+        "\x01control\x7f\x1b[0m",
+        "a\u2028b\u2029c\x0bd\x85e",
+    ]
     strange += ["word " * 3000, "日本語", "�", "\ufeffBOM", "x" * 5000, "carriage\r"]
     lines = [line for pair in zip(strange, known * 4, strict=True) for line in pair]
     done = start(*zeromt("translate", str(trained.folder)), stdin="\n".join(lines) + "\n").finish()
