@@ -67,11 +67,10 @@ def run(config_name: str, overrides: Sequence[str]) -> int:
 
 
 def _train(config: RunConfig, folder: Path, stop: StopRequest) -> int:
-    from trainer.build import (
-        build,
-    )  # DeepSpeed takes seconds to import: errors of the configuration need not wait for it
-
     tune_process()
+    # DeepSpeed takes seconds to import: errors of the configuration need not wait for it.
+    from trainer.build import build
+
     if config.training.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)

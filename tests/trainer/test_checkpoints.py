@@ -1,0 +1,157 @@
+"""A checkpoint that is not whole is refused by name, never loaded, never unpickled; the one before it is used."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Start, ranks, zeromt
+from tests.trainer.conftest import TrainedRun
+from trainer.checkpoint_format import CheckpointError, read_checkpoint, share_out, verify
+
+
+@pytest.fixture
+def checkpoint(trained: TrainedRun, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained.folder / "checkpoints" / "step-00000300", tmp_path / "step-00000300"))
+
+
+def problems(folder: Path) -> list[str]:
+    try:
+        return verify(read_checkpoint(folder))
+    except CheckpointError as error:
+        return [str(error)]
+
+
+def test_a_whole_one_has_no_problems(checkpoint: Path) -> None:
+    assert problems(checkpoint) == []
+    names = {p.name for p in checkpoint.iterdir()}
+    assert {"model-00000-of-00002.safetensors", "optimizer-00001-of-00002.safetensors", "tokenizer.model"} <= names
+
+
+def test_any_flipped_byte_is_found_and_its_file_named(checkpoint: Path) -> None:
+    draw = random.Random(1)
+    for path in sorted(checkpoint.iterdir()):
+        whole = path.read_bytes()
+        for position in {0, len(whole) - 1, *(draw.randrange(len(whole)) for _ in range(5))}:
+            broken = bytearray(whole)
+            broken[position] ^= 1 << draw.randrange(8)
+            path.write_bytes(broken)
+            found = problems(checkpoint)
+            assert found, (path.name, position)
+            assert path.name.split(".")[0] in found[0], (path.name, position, found)
+        path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("breaks", ["truncate", "remove", "empty", "link"])
+def test_missing_and_cut_files_are_named(breaks: str, checkpoint: Path, tmp_path: Path) -> None:
+
+    def link(path: Path) -> None:
+        path.rename(tmp_path / path.name)
+        path.symlink_to(tmp_path / path.name)
+
+    actions: dict[str, Callable[[Path], object]] = {
+        "truncate": lambda p: p.write_bytes(p.read_bytes()[:-1]),
+        "remove": lambda p: p.unlink(),
+        "empty": lambda p: p.write_bytes(b""),
+        "link": link,
+    }
+    for name in ("model-00000-of-00002.safetensors", "state.json", "manifest.json"):
+        copy = Path(shutil.copytree(checkpoint, tmp_path / f"{breaks}-{name}"))
+        if breaks == "link" and name == "manifest.json":
+            continue
+        actions[breaks](copy / name)
+        assert any(name in p for p in problems(copy)), name
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/b", ".hidden", ""])
+def test_names_outside_the_folder_are_refused(name: str, checkpoint: Path) -> None:
+    import hashlib
+
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    manifest["files"][name] = {"bytes": 1, "sha256": "0" * 64}
+    content = json.dumps(manifest).encode()
+    (checkpoint / "manifest.json").write_bytes(content)
+    (checkpoint / "manifest.sha256").write_text(hashlib.sha256(content).hexdigest())
+    assert "allowed are plain file names" in problems(checkpoint)[0]
+
+
+def test_shares_are_balanced_whole_and_stable() -> None:
+    sizes = {f"p{i}": (i * 7919) % 1000 + 1 for i in range(200)}
+    for world_size in (1, 2, 3, 64):
+        shares = share_out(sizes, world_size)
+        assert sorted(n for share in shares for n in share) == sorted(sizes)
+        loads = [sum(sizes[n] for n in share) for share in shares]
+        assert max(loads) - min(loads) <= max(sizes.values())
+    assert len(share_out({"only": 3}, 4)) == 4
+
+
+@pytest.fixture
+def copied_run(trained: TrainedRun, tmp_path: Path) -> tuple[Path, Path]:
+    """A copy of the trained run, and its configuration."""
+    shutil.copytree(trained.folder, tmp_path / "runs" / "heart")
+    config = tmp_path / "heart.yaml"
+    config.write_text(trained.config.read_text().replace(str(trained.folder.parent), str(tmp_path / "runs")))
+    return tmp_path / "runs" / "heart", config
+
+
+def test_falls_back_to_the_one_before_and_says_so(copied_run: tuple[Path, Path], start: Start) -> None:
+    run, config = copied_run
+    broken = run / "checkpoints" / "step-00000300" / "optimizer-00000-of-00002.safetensors"
+    broken.write_bytes(broken.read_bytes()[:-10])
+    (run / "checkpoints" / "latest").write_text("garbage")
+    done = start(*ranks(1, "-m", "trainer", str(config), "training.max_updates=151")).finish()
+    assert done.code == 0, done.err
+    said = done.out + done.err
+    assert "optimizer-00000-of-00002.safetensors" in said
+    assert "resumed from" in said
+    assert "step 150" in said
+    assert (run / "checkpoints" / "latest").read_text() == "step-00000151\n"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["model.d_ff=256", "model.activation=gelu"], ["model.d_ff: 256, the checkpoint has 128", "activation"]),
+        (["seed=9"], ["seed: 9"]),
+        (["engine.precision=fp16"], ["engine.precision: fp16 cannot run on a CPU"]),
+        (["prepare.output=missing"], ["missing"]),
+        (["stream.datasets=[{path: 'pipe:cat'}]"], ["pipe"]),
+    ],
+)
+def test_a_run_that_does_not_fit_is_refused_in_one_line(
+    overrides: list[str], said: list[str], copied_run: tuple[Path, Path], start: Start
+) -> None:
+    _, config = copied_run
+    done = start(*zeromt("train", str(config), "training.max_updates=400", *overrides)).finish()
+    assert done.code == 2, done.err
+    errors = [line for line in done.err.splitlines() if line.strip()]
+    assert len(errors) == 1, done.err
+    assert errors[0].startswith("zeromt: error: ")
+    for words in said:
+        assert words in errors[0]
+
+
+def test_no_whole_checkpoint_is_no_start_from_scratch(copied_run: tuple[Path, Path], start: Start) -> None:
+    run, config = copied_run
+    for folder in (run / "checkpoints").glob("step-*"):
+        (folder / "manifest.sha256").unlink()
+    done = start(*zeromt("train", str(config))).finish()
+    assert done.code == 2, done.err
+    assert "none of 2" in done.err
+    assert (run / "checkpoints" / "step-00000300").is_dir()
+
+
+def test_inspect_tells_whole_from_broken(copied_run: tuple[Path, Path], start: Start, trained: TrainedRun) -> None:
+    run, _ = copied_run
+    whole = start(*zeromt("inspect", str(run))).finish()
+    assert whole.code == 0, whole.err
+    assert "step-00000300: whole" in whole.out
+    (run / "checkpoints" / "step-00000300" / "state.json").write_text("{}")
+    broken = start(*zeromt("inspect", str(run / "checkpoints" / "step-00000300"))).finish()
+    assert broken.code == 1
+    assert "state.json" in broken.out
+    assert start(*zeromt("inspect", str(trained.folder.parents[1] / "prepared"))).finish().code == 0
+    assert start(*zeromt("inspect", "/proc")).finish().code == 2

@@ -1,0 +1,51 @@
+"""metrics.jsonl and TensorBoard hold the same figures, by step."""
+
+import json
+from pathlib import Path
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.conftest import read_metrics
+from tests.trainer.conftest import TrainedRun
+from trainer.metrics import RunMetrics, cut_back
+
+TAGS = {
+    "train/loss": "loss",
+    "train/learning_rate": "lr",
+    "train/gradient_norm": "grad_norm",
+    "train/tokens_per_second": "tokens_per_second",
+    "train/padding_share": "padding",
+}
+
+
+def test_tensorboard_shows_what_metrics_hold(trained: TrainedRun) -> None:
+    board = EventAccumulator(str(trained.folder / "tensorboard"), size_guidance={"tensors": 0})
+    board.Reload()
+    lines = read_metrics(trained.folder)
+    for tag, key in TAGS.items():
+        shown = {e.step: e.value for e in board.Scalars(tag)}
+        assert shown.keys() == {line["step"] for line in lines}
+        for line in lines:
+            assert abs(shown[line["step"]] - line[key]) <= 1e-5 * max(1, abs(line[key]))
+    for tag, key in (("valid/bleu", "bleu"), ("valid/chrf", "chrf")):
+        scores = [e.value for e in board.Scalars(tag)]
+        assert len(scores) == 2
+        assert abs(scores[-1] - read_metrics(trained.folder, "evaluation")[-1][key]) < 1e-3
+    texts = board.Tensors("valid/translations/text_summary")
+    assert [t.step for t in texts] == [150, 300]
+    assert b"| source | reference | translation |" in texts[-1].tensor_proto.string_val[0]
+
+
+def test_cut_back_keeps_what_the_checkpoint_knows(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps({"step": s, "kind": "train"}) + "\n" for s in range(1, 6)) + '{"step": 3, "k')
+    cut_back(path, 3)
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2, 3]
+
+
+def test_non_finite_figures_stay_json(tmp_path: Path) -> None:
+    metrics = RunMetrics(tmp_path, tensorboard=False, resume_step=0)
+    metrics.train(1, {"loss": float("nan"), "grad_norm": float("inf"), "lr": 0.5})
+    metrics.close()
+    line = (tmp_path / "metrics.jsonl").read_text()
+    assert json.loads(line, parse_constant=lambda c: (_ for _ in ()).throw(ValueError(c)))["lr"] == 0.5

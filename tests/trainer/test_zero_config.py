@@ -1,0 +1,66 @@
+"""What DeepSpeed is told, and the environment that ranks start in."""
+
+import pytest
+import torch
+
+from configs import EngineSection, UserError
+from trainer.distributed import read_environment
+from trainer.precision import resolve_precision
+from trainer.zero_config import deepspeed_config
+
+
+def test_golden_zero_2_in_bf16() -> None:
+    config = deepspeed_config(EngineSection(zero_stage=2), precision="bf16", clip_norm=0.5, world_size=4)
+    assert config == {
+        "train_batch_size": 4,
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": 0.5,
+        "zero_optimization": {"stage": 2, "reduce_bucket_size": 50_000_000, "allgather_bucket_size": 50_000_000},
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "steps_per_print": None,
+        "wall_clock_breakdown": False,
+        "bf16": {"enabled": True},
+        "communication_data_type": "fp32",
+        "data_types": {"grad_accum_dtype": "fp32"},
+    }
+
+
+def test_users_zero_keys_pass_through() -> None:
+    section = EngineSection(
+        zero_stage=3, offload_optimizer=True, zero_optimization={"reduce_bucket_size": 7, "overlap_comm": True}
+    )
+    zero = deepspeed_config(section, precision="fp32", clip_norm=0.0, world_size=1)["zero_optimization"]
+    assert zero["stage"] == 3
+    assert zero["reduce_bucket_size"] == 7
+    assert zero["overlap_comm"] is True
+    assert zero["offload_optimizer"] == {"device": "cpu"}
+
+
+def test_fp16_is_refused_on_a_cpu() -> None:
+    with pytest.raises(UserError, match=r"engine\.precision: fp16 cannot run on a CPU; allowed"):
+        resolve_precision("fp16", torch.device("cpu"))
+    assert resolve_precision("auto", torch.device("cpu")) in ("fp32", "bf16")
+
+
+def test_environment_of_a_rank() -> None:
+    assert read_environment({}) == (0, 1, 0)
+    assert read_environment({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}) == (5, 8, 1)
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"RANK": "0"}, "WORLD_SIZE: not set beside RANK"),
+        ({"RANK": "2", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "RANK: 2 with WORLD_SIZE=2"),
+        ({"RANK": "0", "WORLD_SIZE": "0", "LOCAL_RANK": "0"}, "RANK: 0 with WORLD_SIZE=0"),
+        ({"RANK": "one", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "RANK: 'one'"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}, "LOCAL_RANK: 1 with RANK=0"),
+    ],
+)
+def test_contradictory_environment_is_refused(variables: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read_environment(variables)
+    assert said in str(caught.value)
+    assert "allowed is" in str(caught.value)
