@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from trainer.loop import Trainer, TrainerState
 from trainer.metrics import Metrics, NoMetrics, RunMetrics
 from trainer.model_files import build_model, load_weights
 from trainer.pairs import PairLog
-from trainer.precision import resolve_precision
+from trainer.precision import Precision, resolve_precision
 from trainer.scoring import Scorer, bleu_tokenizer
 
 log = logging.getLogger(__name__)
@@ -59,30 +59,17 @@ def build(config: RunConfig, world: World, *, stop_requested: Callable[[], bool]
     """
     precision = resolve_precision(config.engine.precision, world.device)
     datasets = [(Dataset.load(Path(d.path)), d.weight) for d in config.datasets]
-    dataset = datasets[0][0]
-    tokenizer = dataset.tokenizer
-    scorer = Scorer(bleu_tokenizer(config.evaluation.tokenizer, dataset.target_language))
+    tokenizer = datasets[0][0].tokenizer
     reader = StreamReader(datasets, config.stream, seed=config.seed, rank=world.rank, world_size=world.size)
     folder = Path(config.folder)
-    identity = RunIdentity(
-        config_yaml=dump_run(config),
-        tokenizer_files=tokenizer.files(),
-        manifest={
-            "zero_stage": config.engine.zero_stage,
-            "precision": precision,
-            "versions": versions(),
-            "fingerprints": {
-                "data": [d.fingerprint for d, _ in datasets],
-                "tokenizer": tokenizer.fingerprint,
-            },
-        },
-    )
+    identity = _identity(config, [d for d, _ in datasets], precision)
     checkpoints = CheckpointManager(folder / "checkpoints", config.checkpoint, world, identity)
-    checkpoint = checkpoints.newest()
+    evaluator = _evaluator(config, datasets[0][0], world, precision)
 
+    checkpoint = checkpoints.newest()
     model = build_model(config.model, tokenizer, seed=config.seed)
     state = TrainerState()
-    if checkpoint is not None:
+    if checkpoint is not None:  # the weights go in before DeepSpeed takes its fp32 masters from them
         check_identity(checkpoint, config, tokenizer)
         state, stream = read_state(checkpoint)
         reader.restore(stream)
@@ -97,36 +84,20 @@ def build(config: RunConfig, world: World, *, stop_requested: Callable[[], bool]
     )
     if checkpoint is not None:
         restore_optimizer(checkpoint, engine, num_steps=state.step - state.skipped_updates)
-        log.info(
-            "resumed from %s: step %d, epoch %d, update %d",
-            checkpoint.folder,
-            state.step,
-            reader.epoch,
-            reader.update,
-        )
+        where = f"step {state.step}, epoch {reader.epoch}, update {reader.update}"
+        log.info("resumed from %s: %s", checkpoint.folder, where)
     metrics: Metrics = NoMetrics()
     if world.is_main:
         (folder / CONFIG).write_text(identity.config_yaml, encoding="utf-8")
         metrics = RunMetrics(folder, tensorboard=config.training.tensorboard, resume_step=state.step)
     pair_log = PairLog(folder / "pairs", enabled=config.training.record_pairs, resume_step=state.step, world=world)
-    evaluator = Evaluator(
-        config.evaluation,
-        build_model=lambda: build_model(config.model, tokenizer, seed=config.seed),
-        tokenizer=tokenizer,
-        scorer=scorer,
-        held_out=dataset.held_out("valid"),
-        label_smoothing=config.loss.label_smoothing,
-        dtype=inference_dtype(precision),
-        world=world,
-        folder=folder / "eval",
-    )
+    num_parameters, num_pairs = sum(engine.parameter_sizes().values()), sum(d.num_pairs for d, _ in datasets)
+    ranks = f"{world.size} rank{'s' * (world.size > 1)} on {world.device.type}"
     log.info(
-        "%d parameters, %d pairs, %d rank%s on %s, ZeRO-%d, %s",
-        sum(engine.parameter_sizes().values()),
-        dataset.num_pairs,
-        world.size,
-        "s" * (world.size > 1),
-        world.device.type,
+        "%d parameters, %d pairs, %s, ZeRO-%d, %s",
+        num_parameters,
+        num_pairs,
+        ranks,
         config.engine.zero_stage,
         precision,
     )
@@ -150,6 +121,36 @@ def build(config: RunConfig, world: World, *, stop_requested: Callable[[], bool]
         reader=reader,
         pair_log=pair_log,
         resumed_step=state.step,
+    )
+
+
+def _identity(config: RunConfig, datasets: Sequence[Dataset], precision: Precision) -> RunIdentity:
+    """What the run's checkpoints say of it."""
+    tokenizer = datasets[0].tokenizer
+    return RunIdentity(
+        config_yaml=dump_run(config),
+        tokenizer_files=tokenizer.files(),
+        manifest={
+            "zero_stage": config.engine.zero_stage,
+            "precision": precision,
+            "versions": versions(),
+            "fingerprints": {"data": [d.fingerprint for d in datasets], "tokenizer": tokenizer.fingerprint},
+        },
+    )
+
+
+def _evaluator(config: RunConfig, dataset: Dataset, world: World, precision: Precision) -> Evaluator:
+    """The evaluator of the validation set."""
+    return Evaluator(
+        config.evaluation,
+        build_model=lambda: build_model(config.model, dataset.tokenizer, seed=config.seed),
+        tokenizer=dataset.tokenizer,
+        scorer=Scorer(bleu_tokenizer(config.evaluation.tokenizer, dataset.target_language)),
+        held_out=dataset.held_out("valid"),
+        label_smoothing=config.loss.label_smoothing,
+        dtype=inference_dtype(precision),
+        world=world,
+        folder=Path(config.folder) / "eval",
     )
 
 

@@ -149,7 +149,7 @@ def _open_board(folder: Path, resume_step: int) -> Any:
         warnings.simplefilter("ignore")
         from torch.utils.tensorboard import SummaryWriter
     try:
-        return SummaryWriter(str(folder), purge_step=resume_step + 1 if resume_step else None)
+        return SummaryWriter(str(folder), purge_step=resume_step + 1)
     except OSError as error:
         log.warning("TensorBoard is left out, training goes on: %s", error)
         return None
