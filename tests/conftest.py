@@ -18,6 +18,12 @@ BUNDLED = REPO / "data" / "tatoeba-en-fr"
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# A shell starts background jobs with these ignored, children inherit that, and the launcher honours it (nohup). The
+# tests must not depend on how they were started.
+for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
 
 def environment() -> dict[str, str]:
     """What a child process gets: this checkout's packages, and not those of the current folder."""
