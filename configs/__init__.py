@@ -1,27 +1,24 @@
 """The typed tree of a run's configuration, and how it is read."""
 
+from configs.data import CleaningSection, CorpusFiles, DatasetSource, PrepareSection, StreamSection, TokenizerSection
 from configs.errors import ConfigError, UserError
 from configs.load import find_config, load_run, save_run
 from configs.schema import (
     CheckpointSection,
-    CorpusFiles,
-    DatasetSource,
     EngineSection,
     EvaluationSection,
     LossSection,
     ModelSection,
     OptimizerSection,
-    PrepareSection,
     RunConfig,
     ScheduleSection,
     SearchSection,
-    StreamSection,
-    TokenizerSection,
     TrainingSection,
 )
 
 __all__ = [
     "CheckpointSection",
+    "CleaningSection",
     "ConfigError",
     "CorpusFiles",
     "DatasetSource",

@@ -9,17 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-Positive = Annotated[int, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
-PositiveFloat = Annotated[float, Field(gt=0)]
-NonNegativeFloat = Annotated[float, Field(ge=0)]
-Probability = Annotated[float, Field(ge=0, lt=1)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=128)]
-Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([_-][A-Za-z0-9]+)*$")]
-
-STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+from configs.data import DatasetSource, PrepareSection, StreamSection
+from configs.fields import STRICT, Count, Name, NonNegativeFloat, Positive, PositiveFloat, Probability
 
 # DeepSpeed keys that this project sets itself; the rest of `zero_optimization` passes through.
 OWN_ZERO_KEYS = ("stage", "offload_optimizer", "offload_param")
@@ -32,126 +25,6 @@ REMOVED_ZERO_KEYS = {
     "elastic_checkpoint": "nothing: every checkpoint is elastic",
     "load_from_fp32_weights": "nothing: checkpoints hold fp32 weights",
 }
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class CorpusFiles:
-    """Files of raw parallel text: `source` and `target`, line N beside line N, or `tsv` with two columns.
-
-    A name ending in .gz or .zst is decompressed. Several files are read one after the other.
-    """
-
-    __pydantic_config__ = STRICT
-
-    source: list[str] = field(default_factory=list)
-    target: list[str] = field(default_factory=list)
-    tsv: list[str] = field(default_factory=list)
-
-    def problems(self) -> Iterator[str]:
-        """What is wrong between the fields, one line each."""
-        if self.tsv and (self.source or self.target):
-            yield "tsv: given together with source or target; allowed is one or the other"
-        if len(self.source) != len(self.target):
-            yield f"source: {len(self.source)} files, target {len(self.target)}; allowed is the same number"
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no file is named."""
-        return not (self.source or self.target or self.tsv)
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class TokenizerSection:
-    """SentencePiece (Kudo and Richardson, 2018): one joint vocabulary or one for each side."""
-
-    __pydantic_config__ = STRICT
-
-    kind: Literal["bpe", "unigram"] = "bpe"
-    vocabulary: Literal["joint", "separate"] = "joint"
-    vocab_size: Annotated[int, Field(ge=16, le=1_000_000)] = 8000
-    """Pieces of the joint vocabulary, or of the source's; special pieces included."""
-    target_vocab_size: Annotated[int, Field(ge=16, le=1_000_000)] | None = None
-    """Pieces of the target's vocabulary when they are separate; `vocab_size` unless said."""
-    character_coverage: Annotated[float, Field(gt=0.9, le=1)] = 1.0
-    byte_fallback: bool = False
-    normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"
-    sample_pairs: Positive = 2_000_000
-    """At most so many pairs, drawn evenly over the whole corpus, train the tokenizer."""
-    threads: Annotated[int, Field(ge=1, le=128)] = 4
-    """Threads of the training. A part of the recipe: the unigram model's sums depend on it."""
-
-    def problems(self) -> Iterator[str]:
-        """What is wrong between the fields, one line each."""
-        if self.target_vocab_size is not None and self.vocabulary == "joint":
-            yield "target_vocab_size: given with vocabulary=joint; allowed with vocabulary=separate only"
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class PrepareSection:
-    """What `zeromt prepare` reads, and the dataset that it writes."""
-
-    __pydantic_config__ = STRICT
-
-    output: str = "data/prepared"
-    """Folder of the prepared dataset."""
-    root: str = "."
-    """Folder that the names of the corpus files are relative to."""
-    source_language: Language = "en"
-    target_language: Language = "de"
-    train: CorpusFiles = field(default_factory=CorpusFiles)
-    valid: CorpusFiles = field(default_factory=CorpusFiles)
-    test: CorpusFiles = field(default_factory=CorpusFiles)
-    tokenizer: TokenizerSection = field(default_factory=TokenizerSection)
-    max_pieces: Annotated[int, Field(ge=1, le=65_000)] = 512
-    """A training pair with more pieces on either side is dropped and counted."""
-    on_bad_pair: Literal["drop", "error"] = "drop"
-    """What becomes of empty and too long training pairs. Broken files are an error always."""
-    pairs_per_block: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
-    blocks_per_shard: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
-    workers: Count = 0
-    """Processes that encode; 0 takes one for each core. The result does not depend on it."""
-    seed: Count = 1
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class DatasetSource:
-    """A prepared dataset and its weight in the mixture."""
-
-    __pydantic_config__ = STRICT
-
-    path: str
-    weight: PositiveFloat = 1.0
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class StreamSection:
-    """The canonical stream: how an epoch's pairs become updates. It does not know the number of ranks."""
-
-    __pydantic_config__ = STRICT
-
-    datasets: list[DatasetSource] = field(default_factory=list)
-    """Prepared datasets; empty takes `prepare.output`."""
-    micro_batches: Annotated[int, Field(ge=1, le=65_536)] = 2
-    """K: micro-batches of an update, and lanes of an epoch. Any number of ranks up to K divides them."""
-    source_tokens: Positive = 4096
-    """Budget of a micro-batch in padded source tokens: rows times longest source."""
-    target_tokens: Positive = 4096
-    """Budget of a micro-batch in padded target tokens: rows times longest target."""
-    max_rows: Positive = 1024
-    """At most so many pairs stand in a micro-batch, however short they are."""
-    window_pairs: Annotated[int, Field(ge=1, le=50_000_000)] = 262_144
-    """Pairs that a lane shuffles and sorts at once. Memory grows with it, padding falls with it."""
-    length_multiple: Annotated[int, Field(ge=1, le=512)] = 1
-    """Padded lengths are rounded up to a multiple of it (8 suits tensor cores)."""
-    on_oversized_pair: Literal["error", "drop"] = "error"
-    """What becomes of a pair that no micro-batch can hold."""
-    prefetch_updates: Annotated[int, Field(ge=0, le=1024)] = 4
-    """Updates read ahead by a thread; 0 reads in the training loop. The order does not depend on it."""
-
-    def problems(self) -> Iterator[str]:
-        """What is wrong between the fields, one line each."""
-        if len(self.datasets) > 1:
-            yield f"datasets: {len(self.datasets)} named; allowed is one (mixtures are not built yet)"
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -25,8 +25,8 @@ class BlockSpec:
     """What the index declares of a block."""
 
     shard: str
-    number: int
-    """Number of the block in the dataset."""
+    key: str
+    """The webdataset key of its sample."""
     pairs: int
     source_tokens: int
     target_tokens: int
@@ -37,7 +37,7 @@ class BlockSpec:
 
     def error(self, what: str) -> DataError:
         """An error that names shard and block."""
-        return DataError(f"{self.shard}: block {self.number}: {what}")
+        return DataError(f"{self.shard}: block {self.key}: {what}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def decode_block(data: bytes, spec: BlockSpec) -> Block:
 def _members(data: bytes, spec: BlockSpec) -> dict[str, bytes]:
     """The three parts of a block, each a plain file of the block's own key."""
     parts: dict[str, bytes] = {}
-    names = {f"{spec.number:09d}.{part}": part for part in PARTS}
+    names = {f"{spec.key}.{part}": part for part in PARTS}
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
             for member in tar:

@@ -17,6 +17,7 @@ from data_pipeline.index import (
     INDEX_FILE,
     DatasetIndex,
     FileEntry,
+    block_key,
     check_local,
     hash_file,
     parse_index,
@@ -40,6 +41,7 @@ class Dataset:
         self.blocks: NDArray[np.void] = _table(folder, index.block_table)
         """The table of blocks, of `BLOCK_DTYPE`, on the disk."""
         _check_tables(folder, index, self.lengths, self.blocks)
+        self._first_blocks = np.concatenate([[0], np.cumsum([s.blocks for s in index.shards], dtype=np.int64)])
 
     @classmethod
     def load(cls, folder: Path | str) -> "Dataset":
@@ -147,9 +149,10 @@ class Dataset:
 
     def _spec(self, number: int) -> BlockSpec:
         row = self.blocks[number]
+        shard = int(row["shard"])
         return BlockSpec(
-            shard=str(self.folder / self.index.shards[int(row["shard"])].file),
-            number=number,
+            shard=str(self.folder / self.index.shards[shard].file),
+            key=block_key(shard, number - int(self._first_blocks[shard])),
             pairs=int(row["pairs"]),
             source_tokens=int(row["source_tokens"]),
             target_tokens=int(row["target_tokens"]),
@@ -252,6 +255,8 @@ def _check_tables(folder: Path, index: DatasetIndex, lengths: NDArray[np.uint16]
     for name in ("source_tokens", "target_tokens"):
         total = int(blocks[name].sum())
         must(total == getattr(index, name), f"{name} do not add up")
+    counts = np.bincount(blocks["shard"], minlength=len(index.shards))
+    must(counts.tolist() == [s.blocks for s in index.shards], "blocks of the shards do not add up")
     for name in ("pairs", "source_tokens", "target_tokens"):
         by_shard = np.bincount(blocks["shard"], weights=blocks[name], minlength=len(index.shards))
         must(

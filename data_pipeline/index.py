@@ -20,7 +20,8 @@ from configs import UserError
 INDEX_FILE = "index.json"
 LENGTHS_FILE = "lengths.npy"
 BLOCKS_FILE = "blocks.npy"
-VERSION = 1
+REPORT_FILE = "report.json"
+VERSION = 2
 
 BLOCK_DTYPE = np.dtype(
     [
@@ -31,6 +32,8 @@ BLOCK_DTYPE = np.dtype(
         ("first_pair", "<u8"),
         ("source_tokens", "<u8"),
         ("target_tokens", "<u8"),
+        ("longest_source", "<u2"),
+        ("longest_target", "<u2"),
         ("sha256", "u1", (32,)),
     ]
 )
@@ -106,7 +109,7 @@ class DatasetIndex:
     target_tokens: Count
     token_dtype: TokenType
     dropped: dict[str, Count]
-    """Pairs that were left out, by reason."""
+    """Pairs that were left out, by the name of the filter."""
     source_equals_target: Count
     """Pairs that were kept though their sides are the same text."""
     shards: list[ShardEntry]
@@ -114,6 +117,10 @@ class DatasetIndex:
     block_table: FileEntry
     tokenizer: TokenizerEntry
     held_out: dict[HeldOutSplit, HeldOutEntry]
+    report: FileEntry
+    """What each filter dropped, with examples; see `data_pipeline.report`."""
+    target_tag: str | None
+    """Stands before every source line, those of the held-out sets too."""
     recipe: dict[str, Any]
     """Settings and input files that fix every byte of the dataset."""
     made_with: dict[str, str]
@@ -126,7 +133,12 @@ class DatasetIndex:
     def side_files(self) -> list[FileEntry]:
         """Every file but the shards and the index itself."""
         held_out = [entry for pair in self.held_out.values() for entry in (pair.source, pair.target)]
-        return [self.length_table, self.block_table, *self.tokenizer.files, *held_out]
+        return [self.length_table, self.block_table, self.report, *self.tokenizer.files, *held_out]
+
+
+def block_key(shard: int, row: int) -> str:
+    """The webdataset key of a block: its shard, and its place in it."""
+    return f"{shard:06d}-{row:06d}"
 
 
 def parse_index(content: bytes, where: Path) -> DatasetIndex:

@@ -19,6 +19,7 @@ from data_pipeline.index import (
     BLOCKS_FILE,
     INDEX_FILE,
     LENGTHS_FILE,
+    REPORT_FILE,
     VERSION,
     DatasetIndex,
     HeldOutEntry,
@@ -108,6 +109,7 @@ def _make_index(
     if written.writer.num_pairs == 0:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(written.dropped.items()))
         raise UserError(f"prepare.train: nothing is left of {written.dropped.total():,} pairs ({reasons})")
+    (folder / REPORT_FILE).write_text("{}\n")
     np.save(folder / BLOCKS_FILE, written.blocks, allow_pickle=False)
     return DatasetIndex(
         version=VERSION,
@@ -125,6 +127,8 @@ def _make_index(
         block_table=describe_file(folder / BLOCKS_FILE),
         tokenizer=_tokenizer_entry(tokenizer, folder),
         held_out=held_out,
+        report=describe_file(folder / REPORT_FILE),
+        target_tag=section.target_tag,
         recipe=recipe,
         made_with={"sentencepiece": sentencepiece.__version__},
     )
@@ -170,7 +174,7 @@ def _write_shards(
     num_equal = 0
     writer = ShardWriter(
         folder,
-        pairs_per_block=section.pairs_per_block,
+        pairs_per_block=section.pairs_per_block or 1024,
         blocks_per_shard=section.blocks_per_shard,
         dtype=dtype,
     )

@@ -17,7 +17,7 @@ import webdataset
 from numpy.typing import NDArray
 
 from data_pipeline.encode import EncodedChunk
-from data_pipeline.index import BLOCK_DTYPE, LENGTHS_FILE, ShardEntry
+from data_pipeline.index import BLOCK_DTYPE, LENGTHS_FILE, ShardEntry, block_key
 
 Pieces = NDArray[np.unsignedinteger]
 
@@ -51,7 +51,7 @@ class ShardWriter:
         self._targets = [np.empty(0, dtype=dtype)]
         self._lengths = [np.empty((0, 2), dtype=np.uint16)]
         self._waiting = 0
-        self._rows: list[tuple[int, int, int, int, int, int, int]] = []  # blocks of the shard being written
+        self._rows: list[tuple[int, ...]] = []  # blocks of the shard being written
         self._tables: list[NDArray[np.void]] = []  # blocks of the finished shards
         self._file: BinaryIO | None = None
         self._raw_lengths = (folder / f"{LENGTHS_FILE}.raw").open("w+b")
@@ -116,7 +116,7 @@ class ShardWriter:
         offset = tar.offset
         self._writer.write(
             {
-                "__key__": f"{self.num_blocks:09d}",
+                "__key__": block_key(len(self.shards), len(self._rows)),
                 "src.npy": npy_bytes(source),
                 "tgt.npy": npy_bytes(target),
                 "len.npy": npy_bytes(lengths),
@@ -124,7 +124,8 @@ class ShardWriter:
         )
         size = tar.offset - offset
         shard = len(self.shards)
-        self._rows.append((shard, offset, size, len(lengths), self.num_pairs, len(source), len(target)))
+        longest = lengths.max(axis=0).tolist()
+        self._rows.append((shard, offset, size, len(lengths), self.num_pairs, len(source), len(target), *longest))
         self._raw_lengths.write(lengths.astype("<u2").tobytes())
         self.num_pairs += len(lengths)
         self.num_blocks += 1

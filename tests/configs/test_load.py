@@ -55,7 +55,7 @@ WRONG = [
     ("model.d_model.x=1", "model.d_model: a section; allowed is a whole number"),
     ("name=a/b", "name: 'a/b'; allowed is text that matches ^[A-Za-z0-9]"),
     ("stream.datasets=[{weight: 2}]", "stream.datasets.0.path: missing"),
-    ("stream.datasets=[{path: a}, {path: b}]", "stream.datasets: 2 named; allowed is one"),
+    ("stream.datasets=[{path: a}, {path: b, weight: 2}]", "stream.datasets: a has no weight, others have"),
     ("prepare.train.source=[a]", "prepare.train.source: 1 files, target 0; allowed is the same number"),
     ("model.num_heads=7", "model.num_heads: 7 does not divide d_model=512; allowed is a divisor"),
     (
@@ -99,7 +99,7 @@ def test_all_errors_at_once(tmp_path: Path) -> None:
         write(
             tmp_path,
             "foo: 1\noptimizer: {lr: .nan, beta1: -1, beta3: 2}\n"
-            'model: {num_heads: 7}\nengine: {zero_stage: "2"}\nstream: {datasets: [{path: a}, {path: b}]}\n',
+            'model: {num_heads: 7}\nengine: {zero_stage: "2"}\nstream: {datasets: [{path: a}, {path: a}]}\n',
         )
     )
     for field in (

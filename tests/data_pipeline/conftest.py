@@ -130,7 +130,7 @@ def forge(copied: Path) -> Callable[[Sequence[Member] | bytes], Path]:
 def first_members(small: Dataset) -> dict[str, bytes]:
     """The members of the first block, by name."""
     with tarfile.open(small.folder / "train-000000.tar") as tar:
-        members = [m for m in tar.getmembers() if m.name.startswith("000000000.")]
+        members = [m for m in tar.getmembers() if m.name.startswith("000000-000000.")]
         return {m.name: file.read() for m in members if (file := tar.extractfile(m))}
 
 

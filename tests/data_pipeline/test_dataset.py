@@ -95,7 +95,7 @@ FILE_FAULTS: list[tuple[str, Callable[[Path], object], str]] = [
     ("lengths missing", lambda f: (f / "lengths.npy").unlink(), r"lengths.npy: is in the index and missing"),
     ("index missing", lambda f: (f / "index.json").unlink(), r"holds no index.json"),
     ("index is no JSON", lambda f: (f / "index.json").write_text("{"), r"index.json: is no dataset index"),
-    ("index is a list", lambda f: (f / "index.json").write_text("[]"), r"index.json: version None; allowed is 1"),
+    ("index is a list", lambda f: (f / "index.json").write_text("[]"), r"index.json: version None; allowed is 2"),
     ("index is binary", lambda f: (f / "index.json").write_bytes(b"\xff\xfe"), r"index.json: is no dataset index"),
 ]
 
@@ -124,7 +124,7 @@ def _set(*keys: Any) -> Callable[[dict[str, Any]], None]:
 
 
 INDEX_FAULTS = [
-    ("version", _set("version", 2), r"version 2; allowed is 1"),
+    ("version", _set("version", 2), r"version 2; allowed is 2"),
     ("absolute", _set("shards", 0, "file", "/etc/passwd"), r"shards.0.file: '/etc/passwd'"),
     ("parent", _set("shards", 0, "file", "../x.tar"), r"shards.0.file: '../x.tar'"),
     ("nested", _set("length_table", "file", "a/b"), r"length_table.file: 'a/b'"),
@@ -191,7 +191,7 @@ def test_a_shard_cut_while_open(copied: Path) -> None:
 
 
 FILE = tarfile.REGTYPE
-LEN, SRC, TGT = "000000000.len.npy", "000000000.src.npy", "000000000.tgt.npy"
+LEN, SRC, TGT = "000000-000000.len.npy", "000000-000000.src.npy", "000000-000000.tgt.npy"
 
 Members = list[tuple[str, bytes, bytes]]
 
@@ -220,11 +220,15 @@ class _Canary:
 PICKLED = np.array([_Canary()], dtype=object)
 
 MEMBER_FAULTS: list[tuple[str, Callable[[Members], Members], str]] = [
-    ("half a sample", lambda m: m[:2], r"member '000000000.tgt.npy' is missing"),
-    ("duplicate", lambda m: [*m, m[0]], r"member '000000000.len.npy' is there twice"),
-    ("extra", lambda m: [*m, ("000000000.txt", FILE, b"x")], r"member '000000000.txt'; allowed is"),
-    ("pickle", lambda m: [*m, ("000000000.x.pyd", FILE, pickle.dumps(_Canary()))], r"'000000000.x.pyd'; allowed"),
-    ("other key", lambda m: [("7.len.npy", *m[0][1:]), *m[1:]], r"member '7.len.npy'; allowed is 000000000"),
+    ("half a sample", lambda m: m[:2], r"member '000000-000000.tgt.npy' is missing"),
+    ("duplicate", lambda m: [*m, m[0]], r"member '000000-000000.len.npy' is there twice"),
+    ("extra", lambda m: [*m, ("000000-000000.txt", FILE, b"x")], r"member '000000-000000.txt'; allowed is"),
+    (
+        "pickle",
+        lambda m: [*m, ("000000-000000.x.pyd", FILE, pickle.dumps(_Canary()))],
+        r"'000000-000000.x.pyd'; allowed",
+    ),
+    ("other key", lambda m: [("7.len.npy", *m[0][1:]), *m[1:]], r"member '7.len.npy'; allowed is 000000-000000"),
     ("absolute", lambda m: [*m, ("/etc/x.npy", FILE, b"x")], r"points out of the shard"),
     ("parent", lambda m: [*m, ("../x.npy", FILE, b"x")], r"points out of the shard"),
     ("symbolic link", lambda m: [(LEN, tarfile.SYMTYPE, b""), *m[1:]], r"is a link, device or folder"),
@@ -263,7 +267,7 @@ def test_hostile_blocks_are_refused(
     monkeypatch.chdir(tmp_path)
     members = [(member, FILE, content) for member, content in first_members.items()]
     dataset = Dataset.load(forge(change(members)))  # every hash and size agrees
-    with pytest.raises(DataError, match=rf"train-000000.tar: block 0: .*{message}"):
+    with pytest.raises(DataError, match=rf"train-000000.tar: block 000000-000000: .*{message}"):
         dataset.read_block(0)
     assert dataset.read_block(1).lengths.shape == (32, 2)
     assert len(dataset.verify()) == 1
@@ -279,7 +283,7 @@ def test_a_forged_block_that_is_as_declared_is_read(forge: Forge, first_members:
 @pytest.mark.parametrize("content", [b"", b"garbage" * 200, bytes(1536)])
 def test_what_is_no_tar_is_refused(forge: Forge, content: bytes) -> None:
     dataset = Dataset.load(forge(content))
-    with pytest.raises(DataError, match=r"train-000000.tar: block 0"):
+    with pytest.raises(DataError, match=r"train-000000.tar: block 000000-000000"):
         dataset.read_block(0)
 
 

@@ -1,0 +1,229 @@
+"""The sections about data: what is prepared, and how it is streamed.
+
+See `configs.schema` for the rules of all sections.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from configs.fields import STRICT, Count, Language, Positive, PositiveFloat
+
+Tag = Annotated[str, Field(pattern=r"^>>[^<>\s]{1,32}<<$")]
+FieldPath = Annotated[str, Field(pattern=r"^[^.\s]+(\.[^.\s]+)*$")]
+Script = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,40}$")]
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class CorpusFiles:
+    """Raw parallel text of one form: `source` and `target`, line N beside line N, or `tsv`, `jsonl` or `huggingface`.
+
+    A name ending in .gz, .zst, .xz or .bz2 is decompressed. Several files are read one after the other.
+    """
+
+    __pydantic_config__ = STRICT
+
+    source: list[str] = field(default_factory=list)
+    target: list[str] = field(default_factory=list)
+    tsv: list[str] = field(default_factory=list)
+    """Files of two columns with a tab between them."""
+    jsonl: list[str] = field(default_factory=list)
+    """Files of one JSON object a line."""
+    huggingface: list[str] = field(default_factory=list)
+    """Folders that Hugging Face's `Dataset.save_to_disk` wrote (optional package: zeromt[huggingface])."""
+    source_field: FieldPath = "source"
+    """Where the source stands in a JSON object or a row, such as `translation.en`."""
+    target_field: FieldPath = "target"
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong between the fields, one line each."""
+        forms = [n for n in ("tsv", "jsonl", "huggingface") if getattr(self, n)]
+        if self.source or self.target:
+            forms.insert(0, "source and target")
+        if len(forms) > 1:
+            yield f"{', '.join(forms)}: given together; allowed is one form"
+        if len(self.source) != len(self.target):
+            yield f"source: {len(self.source)} files, target {len(self.target)}; allowed is the same number"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no file is named."""
+        return not (self.source or self.target or self.tsv or self.jsonl or self.huggingface)
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class TokenizerSection:
+    """SentencePiece (Kudo and Richardson, 2018): one joint vocabulary or one for each side."""
+
+    __pydantic_config__ = STRICT
+
+    path: str | None = None
+    """A prepared dataset, or a folder that holds tokenizer.model: its tokenizer is used and none is trained."""
+    kind: Literal["bpe", "unigram"] = "bpe"
+    vocabulary: Literal["joint", "separate"] = "joint"
+    vocab_size: Annotated[int, Field(ge=16, le=1_000_000)] = 8000
+    """Pieces of the joint vocabulary, or of the source's; special pieces included."""
+    target_vocab_size: Annotated[int, Field(ge=16, le=1_000_000)] | None = None
+    """Pieces of the target's vocabulary when they are separate; `vocab_size` unless said."""
+    character_coverage: Annotated[float, Field(gt=0.9, le=1)] = 1.0
+    byte_fallback: bool = False
+    normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"
+    tags: list[Tag] = field(default_factory=list)
+    """Target-language tags such as `>>fra<<`: each becomes one piece, recognised at the start of a source line."""
+    sample_pairs: Positive = 500_000
+    """At most so many pairs, drawn evenly over the whole corpus, train the tokenizer."""
+    sample_megabytes: Positive = 128
+    """At most so much text of those; training takes some multiple of it in memory, which is printed."""
+    bpe_dropout: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Refused unless 0: see `problems`."""
+    threads: Annotated[int, Field(ge=1, le=128)] = 4
+    """Threads of the training. A part of the recipe: the unigram model's sums depend on it."""
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong between the fields, one line each."""
+        if self.target_vocab_size is not None and self.vocabulary == "joint":
+            yield "target_vocab_size: given with vocabulary=joint; allowed with vocabulary=separate only"
+        if self.bpe_dropout:
+            yield (
+                f"bpe_dropout: {self.bpe_dropout}; allowed is 0: shards store tokens, so a sentence has one "
+                "segmentation and batches are planned by its length; drawing another each epoch contradicts both"
+            )
+        if len(set(self.tags)) != len(self.tags):
+            yield f"tags: {', '.join(self.tags)}; allowed is each once"
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class CleaningSection:
+    """Filters of training pairs, in the order in which they are applied. What a filter drops is counted in the report.
+
+    Empty pairs and those of more than `prepare.max_pieces` pieces are always left out.
+    """
+
+    __pydantic_config__ = STRICT
+
+    normalization: Literal["none", "nfc", "nfkc"] = "none"
+    """Unicode normalisation of both sides, before anything else looks at them."""
+    control_characters: Literal["keep", "remove", "drop"] = "keep"
+    """Category Cc (tabs apart) and the invisible Cf but joiners: removed, or dropped with their pair."""
+    identical: Literal["keep", "drop"] = "keep"
+    """Pairs whose source is their target."""
+    max_characters: Positive | None = None
+    """Of either side."""
+    source_scripts: list[Script] = field(default_factory=list)
+    """Unicode scripts of the source's letters, such as [Latin] or [Han, Hiragana, Katakana]; empty allows all."""
+    target_scripts: list[Script] = field(default_factory=list)
+    min_script_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Least share of a side's letters in its scripts. A side without letters passes."""
+    language_identification: bool = False
+    """Drop pairs of which either side is of another language (optional package: zeromt[langid])."""
+    min_language_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """A side is of another language where one is found with at least this probability."""
+    held_out_overlap: Literal["keep", "pair", "side"] = "keep"
+    """Drop a pair that stands in the validation or test set: the same pair, or either of its sides."""
+    max_length_ratio: Annotated[float, Field(ge=1)] | None = None
+    """Most pieces of the longer side for each of the shorter."""
+    duplicates: Literal["keep", "drop"] = "keep"
+    """Drop every occurrence but the first of the same pair, over the whole corpus."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class PrepareSection:
+    """What `zeromt prepare` reads, and the dataset that it writes."""
+
+    __pydantic_config__ = STRICT
+
+    output: str = "data/prepared"
+    """Folder of the prepared dataset."""
+    root: str = "."
+    """Folder that the names of the corpus files are relative to."""
+    source_language: Language = "en"
+    target_language: Language = "de"
+    train: CorpusFiles = field(default_factory=CorpusFiles)
+    valid: CorpusFiles = field(default_factory=CorpusFiles)
+    test: CorpusFiles = field(default_factory=CorpusFiles)
+    tokenizer: TokenizerSection = field(default_factory=TokenizerSection)
+    cleaning: CleaningSection = field(default_factory=CleaningSection)
+    target_tag: Tag | None = None
+    """Stands before every source line of this dataset, such as `>>fra<<`; one of `tokenizer.tags`."""
+    max_pieces: Annotated[int, Field(ge=1, le=65_000)] = 512
+    """A training pair with more pieces on either side is dropped and counted."""
+    on_bad_pair: Literal["drop", "error"] = "drop"
+    """What becomes of empty and too long training pairs. Broken files are an error always."""
+    pairs_per_block: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Unless said, 1,024, and fewer for small corpora, so that ranks can share out the blocks."""
+    blocks_per_shard: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
+    workers: Count = 0
+    """Processes that encode; 0 takes one for each core. The result does not depend on it."""
+    seed: Count = 1
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong between the fields, one line each."""
+        if self.target_tag is not None and self.tokenizer.path is None and self.target_tag not in self.tokenizer.tags:
+            tags = ", ".join(self.tokenizer.tags) or "none"
+            yield f"target_tag: {self.target_tag} is not in tokenizer.tags ({tags}); allowed is one of them"
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class DatasetSource:
+    """A prepared dataset and its weight in the mixture."""
+
+    __pydantic_config__ = STRICT
+
+    path: str
+    """A folder, or a URL of one (http, https, s3, gs; optional packages: zeromt[http], zeromt[s3], zeromt[gs])."""
+    weight: PositiveFloat | None = None
+    """Its share of the pairs is this over the sum of all weights. Unless said: by size and `stream.temperature`."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class StreamSection:
+    """The canonical stream: how an epoch's pairs become updates. It does not know the number of ranks."""
+
+    __pydantic_config__ = STRICT
+
+    datasets: list[DatasetSource] = field(default_factory=list)
+    """Prepared datasets; empty takes `prepare.output`."""
+    micro_batches: Annotated[int, Field(ge=1, le=65_536)] = 2
+    """K: micro-batches of an update, and lanes of an epoch. Any number of ranks up to K divides them."""
+    source_tokens: Positive = 4096
+    """Budget of a micro-batch in padded source tokens: rows times longest source."""
+    target_tokens: Positive = 4096
+    """Budget of a micro-batch in padded target tokens: rows times longest target."""
+    max_rows: Positive = 1024
+    """At most so many pairs stand in a micro-batch, however short they are."""
+    window_pairs: Annotated[int, Field(ge=1, le=50_000_000)] = 262_144
+    """Pairs that a lane shuffles and sorts at once. Memory grows with it, padding falls with it."""
+    length_multiple: Annotated[int, Field(ge=1, le=512)] = 1
+    """Padded lengths are rounded up to a multiple of it (8 suits tensor cores)."""
+    on_oversized_pair: Literal["error", "drop"] = "error"
+    """What becomes of a pair that no micro-batch can hold."""
+    prefetch_updates: Annotated[int, Field(ge=0, le=1024)] = 4
+    """Updates read ahead; 0 without workers reads in the training loop. The order does not depend on it."""
+    workers: Annotated[int, Field(ge=0, le=64)] = 0
+    """Processes of each rank that read and collate; 0 does so in a thread. The order does not depend on it."""
+    max_corrupt_blocks: Count = 0
+    """Broken blocks that a rank leaves out and counts before it stops; 0 stops at the first."""
+    temperature: Annotated[float, Field(ge=1, le=100)] = 1.0
+    """T of a mixture without weights: a dataset of n pairs has a share proportional to n ** (1 / T)."""
+    cache: str = "~/.cache/zeromt"
+    """Folder for what is read of remote datasets."""
+    cache_gigabytes: PositiveFloat = 50.0
+    """At most so much is kept there; what was used longest ago goes first."""
+    retries: Annotated[int, Field(ge=0, le=100)] = 5
+    """Of a remote read that failed, each after twice the time of the one before."""
+    timeout_seconds: PositiveFloat = 60.0
+    """Of one remote read."""
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong between the fields, one line each."""
+        weighted = [d for d in self.datasets if d.weight is not None]
+        if weighted and len(weighted) < len(self.datasets):
+            bare = next(d.path for d in self.datasets if d.weight is None)
+            yield f"datasets: {bare} has no weight, others have; allowed is a weight for all or for none"
+        if weighted and self.temperature != 1:
+            yield f"temperature: {self.temperature:g} with weights; allowed is one or the other"
+        paths = [d.path for d in self.datasets]
+        if twice := {p for p in paths if paths.count(p) > 1}:
+            yield f"datasets: {min(twice)} is named more than once; allowed is once, with a weight"

@@ -1,0 +1,15 @@
+"""Types of fields that several sections share."""
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+Positive = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+NonNegativeFloat = Annotated[float, Field(ge=0)]
+Probability = Annotated[float, Field(ge=0, lt=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=128)]
+Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([_-][A-Za-z0-9]+)*$")]
+
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
