@@ -21,8 +21,10 @@ class MicroBatch:
 
     lane: int
     """Number of the micro-batch within its update, from 0 to K - 1."""
+    dataset: int
+    """Number of the dataset in the mixture; 0 where there is one."""
     pair_ids: Ids
-    """(B,): rows of the dataset's length table."""
+    """(B,): rows of the length tables of all datasets, one table after the other."""
     source: Ids
     """(B, S): each row ends with `EOS_ID`."""
     target_input: Ids
@@ -62,7 +64,13 @@ def round_up(length: int, multiple: int) -> int:
 
 
 def collate(
-    lane: int, pair_ids: Ids, sources: Sequence[Pieces], targets: Sequence[Pieces], length_multiple: int
+    lane: int,
+    pair_ids: Ids,
+    sources: Sequence[Pieces],
+    targets: Sequence[Pieces],
+    length_multiple: int,
+    *,
+    dataset: int = 0,
 ) -> MicroBatch:
     """Pad pairs of raw pieces (no special ids) to one micro-batch.
 
@@ -72,6 +80,7 @@ def collate(
         sources: B rows of pieces.
         targets: B rows of pieces.
         length_multiple: S and T are rounded up to a multiple of it.
+        dataset: number of the dataset in the mixture.
     """
     assert len(pair_ids) == len(sources) == len(targets) > 0
     target_output = _pad(targets, length_multiple)
@@ -80,6 +89,7 @@ def collate(
     target_input[target_input == EOS_ID] = PAD_ID  # raw pieces hold no end mark, so each is a row's own
     return MicroBatch(
         lane=lane,
+        dataset=dataset,
         pair_ids=np.asarray(pair_ids, dtype=np.int64),
         source=_pad(sources, length_multiple),
         target_input=target_input,

@@ -1,137 +1,207 @@
-"""Text to pieces, in several processes; the result does not depend on how many.
+"""The map step of preparation: a part of the corpus is read, cleaned, encoded and scattered over the shards.
 
-The children import this module: it stays light (no torch, no webdataset).
+Processes import this module: it stays light (no torch, no webdataset).
 """
 
+import hashlib
 import itertools
-import multiprocessing
-import multiprocessing.connection
-import os
-import signal
-import threading
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from configs import UserError
+from configs import PrepareSection, UserError
+from data_pipeline.cleaning import Cleaner, HeldOut
+from data_pipeline.corpus import Part, RawPart, Unit, read_part
+from data_pipeline.index import TokenType
+from data_pipeline.randomness import Purpose, random_bits
 from data_pipeline.raw_text import TextChunk
+from data_pipeline.report import Report
+from data_pipeline.spill import HASH_BYTES, PairRows, SpillFolder, first_occurrences, take
 from data_pipeline.tokenizer import Tokenizer
 
-EMPTY = "empty"
-TOO_LONG = "too long"
+CHUNK_LINES = 4096
+EMPTY, TOO_LONG, LENGTH_RATIO, DUPLICATE = "empty", "too long", "length ratio", "duplicate"
+
+Rows = NDArray[np.int64]
+Pieces = NDArray[np.unsignedinteger]
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedChunk:
-    """The pairs of a chunk that are kept."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodeJob:
+    """What a process needs to encode parts."""
 
-    source: NDArray[np.unsignedinteger]
-    """Source pieces of all pairs, one after the other."""
-    target: NDArray[np.unsignedinteger]
-    lengths: NDArray[np.uint16]
-    """(pairs, 2): pieces of source and target."""
-    num_read: int
-    num_equal: int
-    """Kept pairs whose source is their target."""
-    dropped: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass(frozen=True, slots=True)
-class Encoder:
-    """Encodes chunks; what a process needs to do so."""
-
+    section: PrepareSection
+    units: Sequence[Unit]
     tokenizer_files: dict[str, bytes]
-    max_pieces: int
-    refuse_bad_pairs: bool
-    dtype: str
+    held_out: HeldOut
+    dtype: TokenType
+    spill: Path
+    num_shards: int
 
-    def stream(self, chunks: Iterable[TextChunk], workers: int) -> Iterator[EncodedChunk]:
-        """Encode chunks in order, with a bounded number of them in flight.
+    def open(self) -> Callable[[tuple[Part, RawPart | None]], int]:
+        """The function that encodes a part and returns the number of pairs that it read."""
+        return PartEncoder(self).encode_part
+
+    def spill_folder(self) -> SpillFolder:
+        """Where parts go."""
+        has_hashes = self.section.cleaning.duplicates == "drop"
+        return SpillFolder(self.spill, num_shards=self.num_shards, has_hashes=has_hashes, dtype=self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """The kept pairs of a chunk."""
+
+    rows: Rows
+    source: Pieces
+    target: Pieces
+    lengths: NDArray[np.uint16]
+    hashes: NDArray[np.uint8]
+
+
+class PartEncoder:
+    """Encodes parts in one process."""
+
+    def __init__(self, job: EncodeJob) -> None:
+        self._job = job
+        self._section = job.section
+        self._dtype = np.dtype(job.dtype)
+        self._tokenizer = Tokenizer(job.tokenizer_files)
+        self._cleaner = make_cleaner(job.section, job.held_out)
+        self._spill = job.spill_folder()
+        self._drops_duplicates = job.section.cleaning.duplicates == "drop"
+
+    def encode_part(self, task: tuple[Part, RawPart | None]) -> int:
+        """Encode a part and write it to the spill folder. Parts that cannot be read by themselves come along.
 
         Raises:
-            UserError: a pair is empty or too long and such pairs are refused. The first one is named.
+            UserError: it is no text, or a pair is empty or too long and such pairs are refused.
         """
-        if workers == 1:
-            tokenizer = Tokenizer(self.tokenizer_files)
-            for chunk in chunks:
-                yield encode(self, tokenizer, chunk)
-            return
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, context, _start_child, (self,)) as pool:
-            chunks = iter(chunks)
-            try:
-                waiting: deque[Future[EncodedChunk]] = deque(
-                    pool.submit(_encode_in_child, c) for c in itertools.islice(chunks, 2 * workers)
+        part, raw = task
+        raw = raw if raw is not None else read_part(self._job.units[part.unit], part)
+        report = Report.empty()
+        chunks, first = [], 0
+        for text in raw.chunks(CHUNK_LINES):
+            chunk, found = self._encode_chunk(text, first)
+            chunks.append(chunk)
+            report = report.merge(found)
+            first += len(text.sources)
+        keys = random_bits(first, self._section.seed, Purpose.SHUFFLE, part.number)
+        rows = np.concatenate([c.rows for c in chunks])
+        pairs = PairRows(
+            keys=(keys[rows] & np.uint64(0xFFFFFFFF)).astype(np.uint32),
+            hashes=np.concatenate([c.hashes for c in chunks]),
+            lengths=np.concatenate([c.lengths for c in chunks]),
+            source=np.concatenate([c.source for c in chunks]),
+            target=np.concatenate([c.target for c in chunks]),
+        )
+        shards = _spread((keys[rows] >> np.uint64(32)), self._job.num_shards)
+        if self._drops_duplicates:
+            is_first = first_occurrences(pairs.hashes)
+            report = report.merge(Report.of(dropped={DUPLICATE: int(np.count_nonzero(~is_first))}))
+            pairs = select(pairs, np.flatnonzero(is_first))
+            # By the text, so that a pair meets its duplicates from other parts in one shard.
+            shards = _spread(np.frombuffer(pairs.hashes[:, :4].tobytes(), dtype="<u4").astype(np.uint64), self._job.num_shards)
+        self._spill.write(part.number, pairs, shards, report)
+        return first
+
+    def _encode_chunk(self, text: TextChunk, first_row: int) -> tuple[_Chunk, Report]:
+        """Clean and encode; rows are counted within the part."""
+        cleaned = self._cleaner.clean(text.sources, text.targets)
+        if self._section.on_bad_pair == "error" and len(empty := cleaned.dropped.get(EMPTY, ())):
+            row = int(empty[0])
+            side = "target" if text.sources[row].strip() else "source"
+            raise UserError(
+                f"{text.where(row)}: the {side} is empty; allowed is text on both sides, or prepare.on_bad_pair=drop"
+            )
+        tag = self._section.target_tag
+        sources = [f"{tag} {s}" for s in cleaned.sources] if tag else cleaned.sources
+        encoded = self._tokenizer.encode_source(sources), self._tokenizer.encode_target(cleaned.targets)
+        lengths = np.stack([np.fromiter(map(len, side), dtype=np.int64, count=len(side)) for side in encoded], axis=1)
+        dropped, kept = self._by_pieces(lengths, text, cleaned.rows)
+        report = Report.of_chunk(text, cleaned, dropped={n: cleaned.rows[rows] for n, rows in dropped.items()})
+        source, target = (_concatenate(side, self._dtype) for side in encoded)
+        stored = lengths.astype(np.uint32)  # those that do not fit 16 bits are dropped
+        if len(kept) < len(lengths):
+            source, target = take(source, stored[:, 0], kept), take(target, stored[:, 1], kept)
+        hashes = np.empty((len(kept), 0), dtype=np.uint8)
+        if self._drops_duplicates:
+            hashes = _hashes([cleaned.sources[r] for r in kept], [cleaned.targets[r] for r in kept])
+        rows = cleaned.rows[kept] + first_row
+        return _Chunk(rows, source, target, lengths[kept].astype(np.uint16), hashes), report
+
+    def _by_pieces(self, lengths: Rows, text: TextChunk, rows: Rows) -> tuple[dict[str, Rows], Rows]:
+        """Rows to drop for their numbers of pieces, by filter, and those to keep."""
+        longest, shortest = lengths.max(axis=1, initial=0), lengths.min(axis=1, initial=1 << 30)
+        left = np.full(len(lengths), True)
+        dropped = {}
+        ratio = self._section.cleaning.max_length_ratio
+        for name, bad in (
+            (EMPTY, shortest == 0),  # text that the tokenizer's own normalisation leaves nothing of
+            (TOO_LONG, longest > self._section.max_pieces),
+            (LENGTH_RATIO, longest > shortest * ratio if ratio is not None else np.zeros_like(left)),
+        ):
+            found = np.flatnonzero(bad & left)
+            if len(found) and name != LENGTH_RATIO and self._section.on_bad_pair == "error":
+                row = int(found[0])
+                raise UserError(
+                    f"{text.where(int(rows[row]))}: {self._describe(lengths[row])}, or prepare.on_bad_pair=drop"
                 )
-                while waiting:
-                    done = waiting.popleft().result()
-                    waiting.extend(pool.submit(_encode_in_child, c) for c in itertools.islice(chunks, 1))
-                    yield done
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+            left[found] = False
+            dropped[name] = found
+        return dropped, np.flatnonzero(left)
+
+    def _describe(self, lengths: Rows) -> str:
+        if not lengths.all():
+            return f"the {'target' if lengths[0] else 'source'} is empty; allowed is text on both sides"
+        most = self._section.max_pieces
+        side, longest = ("source", lengths[0]) if lengths[0] > most else ("target", lengths[1])
+        return f"the {side} has {longest} pieces; allowed is at most prepare.max_pieces={most}"
 
 
-def encode(encoder: Encoder, tokenizer: Tokenizer, chunk: TextChunk) -> EncodedChunk:
-    """Encode one chunk, leaving out empty and too long pairs.
+def make_cleaner(section: PrepareSection, held_out: HeldOut) -> Cleaner:
+    """The filters that look at text.
 
     Raises:
-        UserError: there is such a pair and they are refused.
+        UserError: a setting cannot be used: a package is missing, a script or language is not known.
     """
-    sources, targets = tokenizer.encode_source(chunk.sources), tokenizer.encode_target(chunk.targets)
-    lengths = np.array([[len(s), len(t)] for s, t in zip(sources, targets, strict=True)], dtype=np.int64)
-    is_empty = (lengths == 0).any(axis=1)
-    is_long = (lengths > encoder.max_pieces).any(axis=1) & ~is_empty
-    kept = ~(is_empty | is_long)
-    if encoder.refuse_bad_pairs and not kept.all():
-        row = int(np.argmin(kept))
-        raise UserError(f"{chunk.where(row)}: {_describe(encoder, lengths[row])}, or prepare.on_bad_pair=drop")
-    rows = np.flatnonzero(kept).tolist()
-    dtype = np.dtype(encoder.dtype)
-    return EncodedChunk(
-        source=_concatenate(sources, rows, dtype),
-        target=_concatenate(targets, rows, dtype),
-        lengths=lengths[kept].astype(np.uint16),
-        num_read=len(chunk.sources),
-        num_equal=sum(chunk.sources[r] == chunk.targets[r] for r in rows),
-        dropped=Counter({EMPTY: int(is_empty.sum()), TOO_LONG: int(is_long.sum())}),
+    return Cleaner(
+        section.cleaning,
+        source_language=section.source_language,
+        target_language=section.target_language,
+        held_out=held_out,
     )
 
 
-def _describe(encoder: Encoder, lengths: NDArray[np.int64]) -> str:
-    if not lengths.all():
-        return f"the {'target' if lengths[0] else 'source'} is empty; allowed is text on both sides"
-    side, longest = ("source", lengths[0]) if lengths[0] > encoder.max_pieces else ("target", lengths[1])
-    return f"the {side} has {longest} pieces; allowed is at most prepare.max_pieces={encoder.max_pieces}"
+def select(pairs: PairRows, rows: Rows) -> PairRows:
+    """Some rows, in the order of `rows`."""
+    if len(rows) == len(pairs) and bool((rows == np.arange(len(rows))).all()):
+        return pairs
+    return PairRows(
+        keys=pairs.keys[rows],
+        hashes=pairs.hashes[rows],
+        lengths=pairs.lengths[rows],
+        source=take(pairs.source, pairs.lengths[:, 0], rows),
+        target=take(pairs.target, pairs.lengths[:, 1], rows),
+    )
 
 
-def _concatenate(
-    pieces: list[list[int]], rows: list[int], dtype: np.dtype[np.unsignedinteger]
-) -> NDArray[np.unsignedinteger]:
-    return np.fromiter(itertools.chain.from_iterable(pieces[r] for r in rows), dtype=dtype)
+def _spread(bits: NDArray[np.uint64], num_shards: int) -> Rows:
+    """Shards of pairs, given 32 random bits of each."""
+    return ((bits * np.uint64(num_shards)) >> np.uint64(32)).astype(np.int64)
 
 
-# A process of the pool keeps its tokenizer here: initializers have nowhere else to put one.
-_child: tuple[Encoder, Tokenizer] | None = None
+def _concatenate(pieces: list[list[int]], dtype: np.dtype[np.unsignedinteger]) -> Pieces:
+    return np.fromiter(itertools.chain.from_iterable(pieces), dtype=dtype)
 
 
-def _start_child(encoder: Encoder) -> None:
-    global _child
-    _child = encoder, Tokenizer(encoder.tokenizer_files)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its children
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
-
-
-def _encode_in_child(chunk: TextChunk) -> EncodedChunk:
-    assert _child is not None
-    return encode(*_child, chunk)
+def _hashes(sources: list[str], targets: list[str]) -> NDArray[np.uint8]:
+    """(pairs, 16): BLAKE2b of each pair's text."""
+    digests = b"".join(
+        hashlib.blake2b(f"{s}\0{t}".encode(), digest_size=HASH_BYTES).digest()
+        for s, t in zip(sources, targets, strict=True)
+    )
+    return np.frombuffer(digests, dtype=np.uint8).reshape(-1, HASH_BYTES)

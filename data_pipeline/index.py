@@ -141,7 +141,7 @@ def block_key(shard: int, row: int) -> str:
     return f"{shard:06d}-{row:06d}"
 
 
-def parse_index(content: bytes, where: Path) -> DatasetIndex:
+def parse_index(content: bytes, where: Path | str) -> DatasetIndex:
     """Read the bytes of an index.
 
     Raises:

@@ -28,6 +28,18 @@ class Units:
     tokens: Integers
     """(units,): pieces of both sides, what lanes are balanced by."""
 
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def largest(self) -> int:
+        """Most pairs of a unit."""
+        return int(np.diff(self.bounds).max())
+
+    def merged(self, firsts: Integers) -> "Units":
+        """Larger units, each beginning with one of the units `firsts`, the first of which is 0."""
+        return Units(np.append(self.bounds[firsts], self.bounds[-1]), np.add.reduceat(self.tokens, firsts))
+
 
 @dataclass(frozen=True, slots=True)
 class Deal:
@@ -44,28 +56,24 @@ class Deal:
 
 
 def choose_units(
-    lengths: NDArray[np.uint16],
-    blocks: Integers,
-    shards: Integers,
-    *,
-    num_lanes: int,
-    window_pairs: int,
+    blocks: Units, first_blocks: Integers, lengths: NDArray[np.uint16], *, num_lanes: int, window_pairs: int
 ) -> Units:
-    """The largest unit that leaves each lane at least eight, and that a window holds.
+    """The largest unit that leaves each lane at least eight, and that a window holds: shards, blocks or pairs.
 
     A unit larger than a window would break the window's bound on memory, so the next smaller one is taken.
+    Lengths are looked at for pairs alone: a dataset dealt by them has fewer than eight blocks for each lane, or
+    blocks larger than a window.
 
     Args:
-        lengths: (pairs, 2).
-        blocks: bounds of the blocks, (blocks + 1,).
-        shards: bounds of the shards, (shards + 1,).
+        blocks: the dataset's.
+        first_blocks: (shards,): number of the first block of each shard.
+        lengths: (pairs, 2): raw pieces.
         num_lanes: K.
         window_pairs: most pairs of a window.
     """
-    for bounds in (shards, blocks):
-        if len(bounds) - 1 >= UNITS_A_LANE * num_lanes and int(np.diff(bounds).max()) <= window_pairs:
-            by_side = np.add.reduceat(lengths, bounds[:-1], axis=0, dtype=np.int64)
-            return Units(bounds, by_side.sum(axis=1))
+    for units in (blocks.merged(first_blocks), blocks):
+        if len(units) >= UNITS_A_LANE * num_lanes and units.largest <= window_pairs:
+            return units
     return Units(np.arange(len(lengths) + 1), lengths.sum(axis=1, dtype=np.int64))
 
 
@@ -76,6 +84,7 @@ def deal(tokens: Integers, num_lanes: int, *, seed: int, dataset: int, pass_: in
     lanes in a random order, the next row in the reverse of it, so that who got a row's heaviest gets the next
     row's lightest.
     """
+    assert num_lanes <= np.iinfo(np.uint16).max + 1
     count = len(tokens)
     shuffled = permutation(count, seed, Purpose.DEAL_UNITS, dataset, pass_, num_lanes)
     heaviest_first = shuffled[np.argsort(-tokens[shuffled], kind="stable")]
@@ -83,7 +92,7 @@ def deal(tokens: Integers, num_lanes: int, *, seed: int, dataset: int, pass_: in
     row_pairs = -(-num_rows // 2)
     bits = random_bits(row_pairs * num_lanes, seed, Purpose.DEAL_LANES, dataset, pass_, num_lanes)
     there = np.argsort(bits.reshape(row_pairs, num_lanes), axis=1, kind="stable")
-    lanes = np.stack([there, there[:, ::-1]], axis=1).reshape(-1)[:count]
+    lanes = np.stack([there, there[:, ::-1]], axis=1).reshape(-1)[:count].astype(np.uint16)  # sorted by radix
     offsets = np.concatenate([[0], np.cumsum(np.bincount(lanes, minlength=num_lanes))])
     return Deal(heaviest_first[np.argsort(lanes, kind="stable")], offsets)
 

@@ -1,9 +1,11 @@
 """Reading ahead in a thread."""
 
+import queue
 import threading
 from collections import deque
-from collections.abc import Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -46,12 +48,14 @@ class Prefetch(Generic[T]):
             return self._ready.popleft()
 
     def close(self) -> None:
-        """End the thread. It finishes the item that it is at."""
+        """End the thread, which finishes the item that it is at, and the iterator where it is a generator."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
+        if isinstance(self._items, Generator):
+            self._items.close()
 
     def _fill(self) -> None:
         while True:
@@ -76,3 +80,56 @@ class Prefetch(Generic[T]):
         with self._changed:
             self._ready.append(item)
             self._changed.notify_all()
+
+
+class Background:
+    """Threads, one unless said, that do jobs in the order in which they were begun.
+
+    They are daemons: a process that ends by an error does not wait for jobs that nobody asks for any more, as it would
+    with `concurrent.futures`.
+    """
+
+    def __init__(self, num_threads: int = 1) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._is_closed = False
+        self._lock = threading.Lock()
+        self._threads = [
+            threading.Thread(target=self._work, name="background", daemon=True) for _ in range(num_threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def begin(self, job: Callable[[], T]) -> Callable[[], T]:
+        """Queue a job.
+
+        Returns:
+            What waits for the job, gives its result and raises its error; `CancelledError` after `close`.
+        """
+        future: Future[T] = Future()
+        with self._lock:
+            if self._is_closed:
+                future.cancel()
+            else:
+                self._jobs.put((future, job))
+        return future.result
+
+    def close(self) -> None:
+        """Finish the jobs that are being done, leave the others out, and end the threads."""
+        with self._lock:
+            self._is_closed = True
+            for _ in self._threads:
+                self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while (entry := self._jobs.get()) is not None:
+            future, job = entry
+            if self._is_closed:
+                future.cancel()
+                continue
+            try:
+                future.set_result(job())
+            except BaseException as error:  # handed to the thread that asks
+                future.set_exception(error)
+            del entry, future, job  # what it gave is the asker's alone, so that a window is let go of in time

@@ -1,8 +1,14 @@
-"""`zeromt prepare`: raw text -> tokenizer, shards and index, the same bytes for the same input."""
+"""`zeromt prepare`: raw text -> tokenizer, shards and index, the same bytes for the same input.
+
+A map and a reduce. The corpus is cut into parts; each is cleaned, encoded and scattered at random over the shards
+(`encode`, `spill`). Then each shard gathers its pairs, drops duplicates, shuffles and is written (`shards`). So every
+shard is a random sample of the corpus in random order, in bounded memory. Each step ends with a rename: interrupted at
+any moment and run again, it goes on where it was and ends in the same bytes, whatever the number of workers.
+"""
 
 import os
+import shutil
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +16,13 @@ from typing import Any
 
 import numpy as np
 import sentencepiece
-from numpy.typing import NDArray
 
 from configs import PrepareSection, UserError
+from data_pipeline import corpus
+from data_pipeline.cleaning import HeldOut
+from data_pipeline.corpus import Part, RawPart, Unit, corpus_units, read_chunks, stream_parts
 from data_pipeline.dataset import Dataset
-from data_pipeline.encode import Encoder
+from data_pipeline.encode import DUPLICATE, EncodeJob, make_cleaner
 from data_pipeline.index import (
     BLOCKS_FILE,
     INDEX_FILE,
@@ -29,174 +37,294 @@ from data_pipeline.index import (
     check_local,
     describe_file,
 )
+from data_pipeline.pool import run_tasks
 from data_pipeline.progress import Progress
-from data_pipeline.raw_text import TextChunk, read_chunks
-from data_pipeline.shards import ShardWriter
+from data_pipeline.report import Report
 from data_pipeline.staging import (
     Input,
+    WorkFolder,
     check_disk,
     check_unchanged,
+    disk_errors,
     inspect_inputs,
     is_already_prepared,
+    keep_hashes,
     make_recipe,
-    staging_folder,
+    remove_partial,
+    sync_folder,
 )
+from data_pipeline.survey import Survey, survey
 from data_pipeline.tokenizer import Tokenizer
-from data_pipeline.tokenizer_training import Sample, train_tokenizer
+from data_pipeline.tokenizer_training import existing_tokenizer
 
 CHUNK_LINES = 4096
 HELD_OUT: tuple[HeldOutSplit, ...] = ("valid", "test")
-BYTES_A_WORKER = 1 << 20
+BYTES_A_WORKER = 1 << 22
 """A process takes half a second to start: small corpora are not worth one."""
+LEAST_BLOCK, MOST_BLOCK = 128, 1024
+BLOCKS_A_CORPUS = 256
 
 
-def run(section: PrepareSection) -> None:
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One of the equal shares of a corpus that machines prepare side by side: `--part NUMBER/OF`."""
+
+    number: int
+    """From 1."""
+    of: int
+
+
+def run(section: PrepareSection, *, share: Share | None = None, merge: bool = False) -> None:
     """Prepare the dataset that a section describes, unless it is there already.
 
+    Args:
+        section: what to prepare.
+        share: encode this share only, into the work folder that stands beside the output.
+        merge: make the dataset of shares that are all there.
+
     Raises:
-        UserError: an input is broken, nothing is left of it, or the output cannot be written.
+        UserError: an input is broken, nothing is left of it, the output cannot be written, another process is at
+            work there, or shares are missing.
     """
     started = time.monotonic()
     check_local(section.output)
     output = Path(section.output)
     if section.train.is_empty:
-        raise UserError("prepare.train: no file is named; allowed is source and target, or tsv")
-    inputs = inspect_inputs(section)
-    recipe = make_recipe(section, inputs)
+        raise UserError("prepare.train: no file is named; allowed is source and target, tsv, jsonl or huggingface")
+    work = WorkFolder.beside(output)
+    inputs = inspect_inputs(section, work.hashes)
+    tokenizer = existing_tokenizer(section.tokenizer)
+    recipe = make_recipe(section, inputs, tokenizer)
     if is_already_prepared(output, recipe):
         pairs = Dataset.load(output).num_pairs
         print(f"{output}: already prepared from the same input, {pairs:,} pairs; nothing to do")
         return
-    check_disk(output, inputs)
-    with staging_folder(output) as folder:
-        held_out = {s: h for s in HELD_OUT if (h := _write_held_out(section, s, folder))}
-        sample = _draw_sample(section)
-        print(f"training the tokenizer on {len(sample.sources):,} of {sample.num_seen:,} pairs", flush=True)
-        tokenizer = train_tokenizer(section.tokenizer, sample)
-        tokenizer.save(folder)
-        num_seen = sample.num_seen
-        del sample
-        written = _write_shards(section, tokenizer, folder, inputs, num_seen)
-        check_unchanged(inputs)
-        index = _make_index(section, tokenizer, folder, written, held_out, recipe)
-        (folder / INDEX_FILE).write_bytes(index.to_json())
-    _print_summary(output, index, num_seen, time.monotonic() - started)
+    preparation = Preparation(section, inputs, recipe, tokenizer)
+    if not work.root.exists():
+        check_disk(output, inputs)
+    with work.lock(output, shared=share is not None), disk_errors(output):
+        folder = work.of_recipe(recipe)
+        keep_hashes(inputs, work.hashes)
+        if share is None:
+            remove_partial(folder)
+            work.remove_others(folder)
+        try:
+            with work.lock(output, shared=False, name="survey.lock", wait=True):
+                job = preparation.begin(folder)
+            if share is not None:
+                with work.lock(output, shared=False, name=f"share-{share.number}-of-{share.of}.lock"):
+                    preparation.encode(job, [p for p in job.survey.parts if p.number % share.of == share.number - 1])
+                print(f"{output}: share {share.number} of {share.of} is ready; zeromt prepare --merge joins them")
+                return
+            if merge:
+                _must_be_complete(job, output)
+            preparation.encode(job, job.survey.parts)
+            index = preparation.finish(job)
+        except UserError:
+            if share is None and not merge:  # mended input or settings make another recipe: this is of no use to it
+                shutil.rmtree(folder, ignore_errors=True)
+                if not any(p.is_dir() for p in work.root.iterdir()):
+                    work.remove()
+            raise
+        (folder / "dataset").rename(output.absolute())
+        sync_folder(output.absolute().parent)
+        work.remove()
+    _print_summary(output, index, job.survey.num_pairs, time.monotonic() - started)
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
-    """What the encoding came to."""
+class Encoding:
+    """The corpus, and how it is encoded."""
 
-    writer: ShardWriter
-    blocks: NDArray[np.void]
-    dropped: Counter[str]
-    num_equal: int
+    folder: Path
+    survey: Survey
+    job: EncodeJob
+    held_out: dict[HeldOutSplit, HeldOutEntry]
+    pairs_per_block: int
+
+    @property
+    def dataset(self) -> Path:
+        """Becomes the output."""
+        return self.folder / "dataset"
 
 
-def _make_index(
-    section: PrepareSection,
-    tokenizer: Tokenizer,
-    folder: Path,
-    written: _Written,
-    held_out: dict[HeldOutSplit, HeldOutEntry],
-    recipe: dict[str, Any],
-) -> DatasetIndex:
-    """Write the table of blocks, and describe every file.
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """The steps, each of which goes on where an earlier run was."""
+
+    section: PrepareSection
+    inputs: list[Input]
+    recipe: dict[str, Any]
+    tokenizer: Tokenizer | None
+
+    def begin(self, folder: Path) -> Encoding:
+        """Write the held-out sets, count the corpus and train the tokenizer."""
+        section = self.section
+        sets = {s: pairs for s in HELD_OUT if (pairs := _read_held_out(section, s)) is not None}
+        held_out = HeldOut.of([p for pairs in sets.values() for p in pairs], section.cleaning.held_out_overlap)
+        make_cleaner(section, held_out)  # what is wrong with its settings is found before anything long is done
+        entries = {s: _write_held_out(section, s, pairs, folder / "dataset") for s, pairs in sets.items()}
+        units = corpus_units(section.train, section.root)
+        found = survey(section, units, held_out, self.tokenizer, folder / "survey")
+        tokenizer = found.tokenizer
+        if section.target_tag is not None and section.target_tag not in tokenizer.tags:
+            tags = ", ".join(tokenizer.tags) or "none"
+            raise UserError(f"prepare.target_tag: {section.target_tag}: the tokenizer's tags are {tags}")
+        pairs_per_block = section.pairs_per_block or min(
+            MOST_BLOCK, max(LEAST_BLOCK, found.num_pairs // BLOCKS_A_CORPUS)
+        )
+        job = EncodeJob(
+            section=section,
+            units=units,
+            tokenizer_files=tokenizer.files(),
+            held_out=held_out,
+            dtype=_token_dtype(tokenizer),
+            spill=folder / "spill",
+            num_shards=max(1, -(-found.num_pairs // (pairs_per_block * section.blocks_per_shard))),
+        )
+        return Encoding(folder, found, job, entries, pairs_per_block)
+
+    def encode(self, encoding: Encoding, parts: list[Part]) -> None:
+        """The map step, over those of `parts` that are not there yet."""
+        spill = encoding.job.spill_folder()
+        missing = {part.number for part in parts if not spill.has(part.number)}
+        total = sum(part.pairs for part in parts)
+        done = sum(part.pairs for part in parts if part.number not in missing)
+        with Progress("encoding", total, done) as progress:
+            tasks = _tasks(encoding.job.units, encoding.survey.parts, missing)
+            for num_read in run_tasks(encoding.job, tasks, self._num_workers(len(missing))):
+                progress.advance(num_read)
+        check_unchanged(self.inputs)
+
+    def finish(self, encoding: Encoding) -> DatasetIndex:
+        """The reduce step, and the index."""
+        from data_pipeline.shards import ShardJob  # webdataset brings torch, which takes seconds to import
+
+        spill = encoding.job.spill_folder()
+        num_parts = len(encoding.survey.parts)
+        report = Report.empty()
+        for part in range(num_parts):
+            report = report.merge(spill.report(part))
+        spill.collect_places(num_parts)
+        job = ShardJob(
+            encoding=encoding.job,
+            folder=encoding.dataset,
+            tables=encoding.folder / "tables",
+            pairs_per_block=encoding.pairs_per_block,
+        )
+        num_shards = encoding.job.num_shards
+        missing = [shard for shard in range(num_shards) if not job.table(shard).exists()]
+        workers = min(self._num_workers(len(missing)), -(-len(missing) // 4)) or 1  # a process imports torch
+        with Progress("writing", encoding.survey.num_pairs) as progress:
+            for num_pairs in run_tasks(job, missing, workers):
+                progress.advance(num_pairs)
+        return self._write_index(encoding, job, report)
+
+    def _write_index(self, encoding: Encoding, job: Any, report: Report) -> DatasetIndex:
+        """Write the tables of blocks and lengths, the report, and the index that lists every file.
+
+        Raises:
+            UserError: no pair was kept.
+        """
+        folder, tokenizer = encoding.dataset, encoding.survey.tokenizer
+        tables = [job.read_table(shard) for shard in range(encoding.job.num_shards)]
+        num_pairs = sum(table.entry.pairs for table in tables)
+        report = report.merge(Report.of(dropped={DUPLICATE: sum(table.duplicates for table in tables)}))
+        dropped = report.dropped()
+        if num_pairs == 0:
+            reasons = ", ".join(f"{n:,} {reason}" for reason, n in dropped.items())
+            raise UserError(f"prepare.train: nothing is left of {encoding.survey.num_pairs:,} pairs ({reasons})")
+        blocks = np.concatenate([table.blocks for table in tables])
+        firsts = np.cumsum([0, *(table.entry.pairs for table in tables)], dtype=np.uint64)
+        blocks["first_pair"] += firsts[blocks["shard"]]
+        np.save(folder / BLOCKS_FILE, blocks, allow_pickle=False)
+        with (folder / LENGTHS_FILE).open("wb") as file:
+            header = {"descr": "<u2", "fortran_order": False, "shape": (num_pairs, 2)}
+            np.lib.format.write_array_header_1_0(file, header)
+            for table in tables:
+                file.write(table.lengths.astype("<u2").tobytes())
+        (folder / REPORT_FILE).write_bytes(report.to_json())
+        tokenizer.save(folder)
+        index = DatasetIndex(
+            version=VERSION,
+            source_language=self.section.source_language,
+            target_language=self.section.target_language,
+            pairs=num_pairs,
+            blocks=len(blocks),
+            source_tokens=int(blocks["source_tokens"].sum()),
+            target_tokens=int(blocks["target_tokens"].sum()),
+            token_dtype=encoding.job.dtype,
+            dropped=dropped,
+            source_equals_target=report.identical,
+            shards=[table.entry for table in tables],
+            length_table=describe_file(folder / LENGTHS_FILE),
+            block_table=describe_file(folder / BLOCKS_FILE),
+            tokenizer=_tokenizer_entry(tokenizer, folder),
+            held_out=encoding.held_out,
+            report=describe_file(folder / REPORT_FILE),
+            target_tag=self.section.target_tag,
+            recipe=self.recipe,
+            made_with={"sentencepiece": sentencepiece.__version__},
+        )
+        (folder / INDEX_FILE).write_bytes(index.to_json())
+        sync_folder(folder)
+        return index
+
+    def _num_workers(self, num_tasks: int) -> int:
+        workers = self.section.workers
+        if not workers:
+            size = sum(file.bytes for file in self.inputs if file.split == "train")
+            workers = min(len(os.sched_getaffinity(0)), size // BYTES_A_WORKER)
+        return max(1, min(workers, num_tasks))
+
+
+def _tasks(units: list[Unit] | Any, parts: list[Part], wanted: set[int]) -> Iterator[tuple[Part, RawPart | None]]:
+    """The parts to encode; those that cannot be read by themselves come with their text."""
+    for number, unit in enumerate(units):
+        own = [part for part in parts if part.unit == number and part.number in wanted]
+        if unit.is_seekable:
+            yield from ((part, None) for part in own)
+        elif own:
+            first = min(part.number for part in parts if part.unit == number)
+            for part, raw in stream_parts(unit, number, first, corpus.PART_PAIRS):
+                if part.number in wanted:
+                    yield part, raw
+                if part.number == own[-1].number:
+                    break
+
+
+def _must_be_complete(encoding: Encoding, output: Path) -> None:
+    """Raise unless every share was prepared.
 
     Raises:
-        UserError: no pair was kept.
+        RuntimeError: never; UserError naming what is missing.
     """
-    if written.writer.num_pairs == 0:
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(written.dropped.items()))
-        raise UserError(f"prepare.train: nothing is left of {written.dropped.total():,} pairs ({reasons})")
-    (folder / REPORT_FILE).write_text("{}\n")
-    np.save(folder / BLOCKS_FILE, written.blocks, allow_pickle=False)
-    return DatasetIndex(
-        version=VERSION,
-        source_language=section.source_language,
-        target_language=section.target_language,
-        pairs=written.writer.num_pairs,
-        blocks=written.writer.num_blocks,
-        source_tokens=int(written.blocks["source_tokens"].sum()),
-        target_tokens=int(written.blocks["target_tokens"].sum()),
-        token_dtype=_token_dtype(tokenizer),
-        dropped=dict(sorted(written.dropped.items())),
-        source_equals_target=written.num_equal,
-        shards=written.writer.shards,
-        length_table=describe_file(folder / LENGTHS_FILE),
-        block_table=describe_file(folder / BLOCKS_FILE),
-        tokenizer=_tokenizer_entry(tokenizer, folder),
-        held_out=held_out,
-        report=describe_file(folder / REPORT_FILE),
-        target_tag=section.target_tag,
-        recipe=recipe,
-        made_with={"sentencepiece": sentencepiece.__version__},
-    )
+    spill = encoding.job.spill_folder()
+    missing = [part.number for part in encoding.survey.parts if not spill.has(part.number)]
+    if missing:
+        raise UserError(
+            f"prepare.output: {output}: {len(missing)} of {len(encoding.survey.parts)} parts of the corpus are not "
+            f"encoded yet (the first is number {missing[0]}); run the missing --part, or without --merge"
+        )
 
 
-def _write_held_out(section: PrepareSection, split: HeldOutSplit, folder: Path) -> HeldOutEntry | None:
-    """Store a held-out set as text, one line each."""
+def _read_held_out(section: PrepareSection, split: HeldOutSplit) -> list[tuple[str, str]] | None:
     files = section.valid if split == "valid" else section.test
     if files.is_empty:
         return None
+    chunks = read_chunks(files, section.root, CHUNK_LINES)
+    return [pair for chunk in chunks for pair in zip(chunk.sources, chunk.targets, strict=True)]
+
+
+def _write_held_out(
+    section: PrepareSection, split: HeldOutSplit, pairs: list[tuple[str, str]], folder: Path
+) -> HeldOutEntry:
+    """Store a held-out set as text, one line each; the sources with the dataset's tag."""
+    tag = f"{section.target_tag} " if section.target_tag else ""
     paths = [folder / f"{split}.{side}.txt" for side in ("source", "target")]
-    count = 0
-    with (
-        paths[0].open("w", encoding="utf-8", newline="") as source,
-        paths[1].open("w", encoding="utf-8", newline="") as target,
-    ):
-        for chunk in read_chunks(files, section.root, CHUNK_LINES):
-            source.writelines(f"{line}\n" for line in chunk.sources)
-            target.writelines(f"{line}\n" for line in chunk.targets)
-            count += len(chunk.sources)
-    return HeldOutEntry(source=describe_file(paths[0]), target=describe_file(paths[1]), lines=count)
-
-
-def _draw_sample(section: PrepareSection) -> Sample:
-    """One pass over the corpus, which also finds what is wrong with it before anything long is done."""
-    sample = Sample(section.tokenizer.sample_pairs, section.seed)
-    with Progress("reading") as progress:
-        for chunk in read_chunks(section.train, section.root, CHUNK_LINES):
-            sample.add(chunk)
-            progress.advance(len(chunk.sources))
-    if not sample.sources:
-        raise UserError(f"prepare.train: nothing is left of {sample.num_seen:,} pairs ({sample.num_seen:,} empty)")
-    return sample
-
-
-def _write_shards(
-    section: PrepareSection, tokenizer: Tokenizer, folder: Path, inputs: list[Input], num_pairs: int
-) -> _Written:
-    """Encode the corpus into shards."""
-    dtype = _token_dtype(tokenizer)
-    encoder = Encoder(tokenizer.files(), section.max_pieces, section.on_bad_pair == "error", dtype)
-    dropped: Counter[str] = Counter()
-    num_equal = 0
-    writer = ShardWriter(
-        folder,
-        pairs_per_block=section.pairs_per_block or 1024,
-        blocks_per_shard=section.blocks_per_shard,
-        dtype=dtype,
-    )
-    with Progress("encoding", num_pairs) as progress, writer:
-        for chunk in encoder.stream(_training_chunks(section), _num_workers(section, inputs)):
-            writer.add(chunk)
-            dropped.update(chunk.dropped)
-            num_equal += chunk.num_equal
-            progress.advance(chunk.num_read)
-        blocks = writer.finish()
-    return _Written(writer, blocks, dropped, num_equal)
-
-
-def _training_chunks(section: PrepareSection) -> Iterator[TextChunk]:
-    return read_chunks(section.train, section.root, CHUNK_LINES)
-
-
-def _num_workers(section: PrepareSection, inputs: list[Input]) -> int:
-    if section.workers:
-        return section.workers
-    size = sum(file.bytes for file in inputs if file.split == "train")
-    return max(1, min(len(os.sched_getaffinity(0)), size // BYTES_A_WORKER))
+    for path, lines in zip(paths, ([tag + s for s, _ in pairs], [t for _, t in pairs]), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="")
+    return HeldOutEntry(source=describe_file(paths[0]), target=describe_file(paths[1]), lines=len(pairs))
 
 
 def _token_dtype(tokenizer: Tokenizer) -> TokenType:
@@ -213,11 +341,12 @@ def _tokenizer_entry(tokenizer: Tokenizer, folder: Path) -> TokenizerEntry:
 
 
 def _print_summary(output: Path, index: DatasetIndex, num_read: int, seconds: float) -> None:
-    dropped = ", ".join(f"{n:,} {reason}" for reason, n in index.dropped.items())
     size = sum(shard.bytes for shard in index.shards)
     vocabulary = index.tokenizer
     print(f"{output}: prepared in {seconds:.1f} s")
-    print(f"  pairs    {index.pairs:,} kept of {num_read:,}; dropped: {dropped}")
+    print(f"  pairs    {index.pairs:,} kept of {num_read:,}")
+    for line in Report.from_json((output / REPORT_FILE).read_bytes()).table():
+        print(f"           {line}")
     if index.source_equals_target:
         print(f"           {index.source_equals_target:,} kept whose source is their target")
     print(f"  tokens   {index.source_tokens:,} source, {index.target_tokens:,} target")

@@ -21,6 +21,7 @@ class Purpose(IntEnum):
     PAIRS = 4
     MICRO_BATCHES = 5
     TOKENIZER_SAMPLE = 6
+    SHUFFLE = 7
 
 
 def random_bits(count: int, seed: int, purpose: Purpose, *place: int) -> NDArray[np.uint64]:

@@ -1,31 +1,41 @@
-"""Raw parallel text, streamed: plain, .gz, .zst; two files side by side, or one with two columns.
+"""Text files as lines, plain or compressed (.gz, .zst, .xz, .bz2), in constant memory.
 
 A line ends at a line feed only (a carriage return before it is dropped): other characters that Python's
 `splitlines` takes for line ends stay in the line, so that line N of one file stays beside line N of the
 other.
 """
 
+import bz2
 import gzip
 import itertools
+import lzma
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import zstandard
 
 from configs import CorpusFiles, UserError
 
-CHUNK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20
-UNSUPPORTED = frozenset(
-    {".bz2", ".xz", ".lzma", ".lz4", ".br", ".z", ".zip", ".7z", ".rar", ".tar", ".tgz", ".parquet", ".pdf"}
-)
+COMPRESSED = frozenset({".gz", ".zst", ".xz", ".bz2"})
+UNSUPPORTED = frozenset({".lzma", ".lz4", ".br", ".z", ".zip", ".7z", ".rar", ".tar", ".tgz", ".parquet", ".pdf"})
+LINE_FEED = 10
+
+_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
+    ".zst": lambda: zstandard.ZstdDecompressor().decompressobj(),
+    ".xz": lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ),
+    ".bz2": bz2.BZ2Decompressor,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class TextChunk:
-    """Consecutive lines of one pair of files."""
+    """Consecutive pairs of one unit of a corpus."""
 
     source_file: str
     target_file: str
@@ -40,148 +50,140 @@ class TextChunk:
 
 
 def corpus_paths(files: CorpusFiles, root: str) -> list[Path]:
-    """Every file of a corpus, in the order source 1, target 1, source 2, ... or in that of the TSV files."""
-    names = files.tsv or list(itertools.chain.from_iterable(zip(files.source, files.target, strict=True)))
+    """Every file or folder of a corpus: source 1, target 1, source 2, ..., or those of its other form in order."""
+    beside = itertools.chain.from_iterable(zip(files.source, files.target, strict=True))
+    names = list(beside) or files.tsv or files.jsonl or files.huggingface
     return [Path(root) / name for name in names]
 
 
-def read_chunks(files: CorpusFiles, root: str, size: int) -> Iterator[TextChunk]:
-    """All pairs of a corpus in chunks of `size` lines; a file's last chunk may be shorter.
+class LineReader:
+    """Hands out the bytes of a text file, so many lines at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.offset = 0
+        """Bytes handed out."""
+        self.num_lines = 0
+        """Lines handed out."""
+        self._blocks = read_blocks(path)
+        self._rest = b""
+
+    def take(self, count: int) -> bytes:
+        """The next `count` lines, or the fewer that are left; each ends in a line feed.
+
+        Raises:
+            UserError: the file is empty or cannot be read (see `read_blocks`), or a line is too long.
+        """
+        pieces: list[bytes] = []
+        missing, unfinished = count, 0
+        while missing and (block := self._rest or next(self._blocks, b"")):
+            self._rest = b""
+            is_feed = np.frombuffer(block, dtype=np.uint8) == LINE_FEED
+            found = int(np.count_nonzero(is_feed))
+            if found >= missing:
+                end = int(np.flatnonzero(is_feed)[missing - 1]) + 1
+                block, self._rest = block[:end], block[end:]
+                found = missing
+            pieces.append(block)
+            missing -= found
+            unfinished = len(block) - (block.rfind(b"\n") + 1) + (0 if found else unfinished)
+            if unfinished > MAX_LINE_BYTES:
+                raise UserError(
+                    f"{self.path}: has a line of more than {MAX_LINE_BYTES} bytes; allowed is text in lines"
+                )
+        self.offset += sum(map(len, pieces))
+        if unfinished:  # the last line of the file, which may lack its line feed
+            pieces.append(b"\n")
+            missing -= 1
+        self.num_lines += count - missing
+        if self.num_lines == 0:
+            raise UserError(f"{self.path}: is empty; allowed is text with at least one line")
+        return b"".join(pieces)
+
+    def count_rest(self) -> int:
+        """Read to the end; the number of lines of the whole file."""
+        while self.take(1 << 16):
+            pass
+        return self.num_lines
+
+
+def decode_lines(path: Path, data: bytes, numbers: Sequence[int]) -> list[str]:
+    """The text of lines, without their ends.
+
+    Args:
+        path: where they are from, for messages.
+        data: the lines, each with a line feed.
+        numbers: the line number of each.
 
     Raises:
-        UserError: a file is missing, empty, unreadable, cut short, not UTF-8, holds a NUL byte, has another
-            number of lines than the file beside it, or a row without exactly two columns. The message names
-            file and line.
+        UserError: a line is not UTF-8 or holds a NUL byte.
     """
-    paths = corpus_paths(files, root)
-    if files.tsv:
-        for path in paths:
-            yield from _read_tsv(path, size)
-    else:
-        for source, target in zip(paths[::2], paths[1::2], strict=True):
-            yield from _read_beside(source, target, size)
-
-
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of one text file, without their ends.
-
-    Raises:
-        UserError: as for `read_chunks`.
-    """
-    number = 0
-    for block in _whole_lines(path):
-        yield from _decode(path, block, number)
-        number += block.count(b"\n")
-    if number == 0:
-        raise UserError(f"{path}: is empty; allowed is text with at least one line")
-
-
-def _read_beside(source: Path, target: Path, size: int) -> Iterator[TextChunk]:
-    sources, targets = read_lines(source), read_lines(target)
-    first = 1
-    while True:
-        left, right = list(itertools.islice(sources, size)), list(itertools.islice(targets, size))
-        if len(left) != len(right):
-            counts = first - 1 + len(left) + _count(sources), first - 1 + len(right) + _count(targets)
-            raise UserError(f"{source}: {counts[0]} lines beside {counts[1]} in {target}; allowed is the same number")
-        if not left:
-            return
-        yield TextChunk(str(source), str(target), first, left, right)
-        first += len(left)
-
-
-def _read_tsv(path: Path, size: int) -> Iterator[TextChunk]:
-    lines = read_lines(path)
-    first = 1
-    while rows := list(itertools.islice(lines, size)):
-        columns = [row.split("\t") for row in rows]
-        for number, row in enumerate(columns, start=first):
-            if len(row) != 2:
-                raise UserError(f"{path}: line {number} has {len(row)} columns; allowed is 2, one tab between them")
-        yield TextChunk(str(path), str(path), first, [c[0] for c in columns], [c[1] for c in columns])
-        first += len(rows)
-
-
-def _count(lines: Iterable[str]) -> int:
-    return sum(1 for _ in lines)
-
-
-def _whole_lines(path: Path) -> Iterator[bytes]:
-    """The file's bytes, cut after line feeds; the last line gets one where it has none."""
-    pending: list[bytes] = []
-    held = 0
-    for chunk in _open(path):
-        cut = chunk.rfind(b"\n") + 1
-        if cut:
-            yield b"".join([*pending, chunk[:cut]])
-            pending, held = [], 0
-        pending.append(chunk[cut:])
-        held += len(chunk) - cut
-        if held > MAX_LINE_BYTES:
-            raise UserError(f"{path}: has a line of more than {MAX_LINE_BYTES} bytes; allowed is text in lines")
-    if held:
-        yield b"".join([*pending, b"\n"])
-
-
-def _decode(path: Path, block: bytes, lines_before: int) -> Sequence[str]:
-    try:
-        text = block.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = lines_before + block.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}: line {line} is not UTF-8; allowed is UTF-8 text") from error
-    if "\0" in text:
-        line = lines_before + text.count("\n", 0, text.index("\0")) + 1
+    if b"\0" in data:
+        line = numbers[data.count(b"\n", 0, data.index(b"\0"))]
         raise UserError(f"{path}: line {line} holds a NUL byte; allowed is text")
-    if lines_before == 0:
-        text = text.removeprefix("\ufeff")  # a byte order mark is no part of the first sentence
-    lines = text[:-1].split("\n")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = numbers[data.count(b"\n", 0, error.start)]
+        raise UserError(f"{path}: line {line} is not UTF-8; allowed is UTF-8 text") from error
+    lines = text.split("\n")
+    lines.pop()
     return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
 
 
-def _open(path: Path) -> Iterator[bytes]:
-    """The decompressed bytes of a file, in pieces; every way of not being readable becomes a `UserError`."""
+def read_blocks(path: Path) -> Iterator[bytes]:
+    """The decompressed bytes of a file, in pieces that need not end with a line.
+
+    Raises:
+        UserError: it is missing, unreadable, of an unknown form, broken or cut short. The message names it.
+    """
     suffix = path.suffix.lower()
     if suffix in UNSUPPORTED:
-        raise UserError(f"{path}: {suffix} cannot be read; allowed is plain text, .gz or .zst")
+        raise UserError(f"{path}: {suffix} cannot be read; allowed is plain text, .gz, .zst, .xz or .bz2")
     if path.is_dir():
         raise UserError(f"{path}: is a folder; allowed is a text file")
     try:
         if suffix == ".gz":
-            yield from _gzip(path)
-        elif suffix == ".zst":
-            yield from _zstandard(path)
+            with gzip.open(path, "rb") as file:
+                while chunk := file.read(BLOCK_BYTES):
+                    yield chunk
+        elif suffix in _DECOMPRESSORS:
+            yield from _decompress(path, _DECOMPRESSORS[suffix])
         else:
             with path.open("rb") as file:
-                while chunk := file.read(CHUNK_BYTES):
+                while chunk := file.read(BLOCK_BYTES):
                     yield chunk
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
     except EOFError as error:
         raise UserError(f"{path}: is cut short: its compressed data ends early") from error
-    except (gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
-        raise UserError(f"{path}: is broken: {' '.join(str(error).split())}") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise _broken(path, error) from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _gzip(path: Path) -> Iterator[bytes]:
-    with gzip.open(path, "rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            yield chunk
+def _decompress(path: Path, make: Callable[[], Any]) -> Iterator[bytes]:
+    """Stream after stream of a file.
 
-
-def _zstandard(path: Path) -> Iterator[bytes]:
-    """Frame after frame. zstandard's own `stream_reader` ends a frame that is cut short without an error."""
+    The libraries' own file readers will not do: that of zstandard ends a frame that is cut short without an error,
+    and those of lzma and bz2 take a second stream that is broken for the end.
+    """
     with path.open("rb") as file:
-        frame = zstandard.ZstdDecompressor().decompressobj()
-        started = False
-        while data := file.read(CHUNK_BYTES // 8):
-            while data:
-                started = True
-                yield frame.decompress(data)
-                data = b""
-                if frame.eof:
-                    data = frame.unused_data
-                    frame, started = zstandard.ZstdDecompressor().decompressobj(), False
+        stream, started, is_first = make(), False, True
+        while data := file.read(BLOCK_BYTES // 8):
+            while data := data if started or is_first else data.lstrip(b"\0"):  # zeros may pad streams
+                try:
+                    yield stream.decompress(data)
+                except (zstandard.ZstdError, lzma.LZMAError, OSError) as error:
+                    raise _broken(path, error) from error
+                started, data = True, b""
+                if stream.eof:
+                    data = stream.unused_data
+                    stream, started, is_first = make(), False, False
         if started:
             raise EOFError
+
+
+def _broken(path: Path, error: Exception) -> UserError:
+    return UserError(f"{path}: is broken: {' '.join(str(error).split())}")

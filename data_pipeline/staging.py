@@ -1,24 +1,32 @@
-"""Where a dataset is made and what it is made from: the recipe, the temporary folder, the disk."""
+"""Where a dataset is made and what it is made from: the recipe, the work folder, the disk.
+
+The work folder stands beside the output and is named after the recipe, so that a preparation that was interrupted goes
+on, and machines that share a file system can each prepare a share of it.
+"""
 
 import contextlib
 import dataclasses
 import errno
+import fcntl
+import hashlib
 import json
 import os
 import shutil
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs import PrepareSection, UserError
+from configs import CorpusFiles, PrepareSection, UserError
 from data_pipeline.index import INDEX_FILE, check_local, hash_file, parse_index
 from data_pipeline.raw_text import corpus_paths
+from data_pipeline.tokenizer import Tokenizer
 
 NOT_IN_RECIPE = ("output", "root", "workers", "train", "valid", "test")
-COMPRESSION_RATIO = 4  # of text under gzip or zstandard, roughly
-BYTES_A_BYTE = 0.7  # of shards for each byte of text, roughly: pieces of some four characters take two bytes
+COMPRESSION_RATIO = 4  # of compressed text, roughly
+COMPRESSED = (".gz", ".zst", ".xz", ".bz2")
+BYTES_A_BYTE = 1.4  # of shards, and as much of what they are made from, for each byte of text, roughly
+HASHES_FILE = "hashes.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +41,54 @@ class Input:
     sha256: str
 
 
-def inspect_inputs(section: PrepareSection) -> list[Input]:
+def inspect_inputs(section: PrepareSection, known: Path) -> list[Input]:
     """Every input file with size and hash.
+
+    Args:
+        section: what is prepared.
+        known: a file of hashes that an earlier run took; a file of the same size and time is not read again.
 
     Raises:
         UserError: one is missing, unreadable or empty.
     """
+    hashes = _read_hashes(known)
     inputs = []
     for split in ("train", "valid", "test"):
-        for path in corpus_paths(getattr(section, split), section.root):
-            if not path.exists():
-                raise UserError(f"prepare.{split}: {path}: no such file")
-            if not path.is_file():
-                raise UserError(f"prepare.{split}: {path}: is no file; allowed is a text file")
-            try:
-                status = path.stat()
-                if status.st_size == 0:
-                    raise UserError(f"prepare.{split}: {path}: is empty; allowed is text with at least one line")
-                digest = hash_file(path)
-            except OSError as error:
-                raise UserError(f"prepare.{split}: {path}: cannot be read: {error.strerror}") from error
-            inputs.append(Input(split, path, path.name, status.st_size, status.st_mtime_ns, digest))
+        for given in corpus_paths(getattr(section, split), section.root):
+            if not given.exists():
+                raise UserError(f"prepare.{split}: {given}: no such file")
+            if given.is_dir() and not getattr(section, split).huggingface:
+                raise UserError(f"prepare.{split}: {given}: is no file; allowed is a text file")
+            for path in sorted(p for p in given.rglob("*") if p.is_file()) if given.is_dir() else [given]:
+                try:
+                    status = path.stat()
+                    if status.st_size == 0 and path == given:
+                        raise UserError(f"prepare.{split}: {path}: is empty; allowed is text with at least one line")
+                    digest = hashes.get(_file_key(path, status.st_size, status.st_mtime_ns)) or hash_file(path)
+                except OSError as error:
+                    raise UserError(f"prepare.{split}: {path}: cannot be read: {error.strerror}") from error
+                name = f"{given.name}/{path.relative_to(given)}" if given.is_dir() else path.name
+                inputs.append(Input(split, path, name, status.st_size, status.st_mtime_ns, digest))
     return inputs
+
+
+def keep_hashes(inputs: list[Input], path: Path) -> None:
+    """Write the inputs' hashes where `inspect_inputs` finds them."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    beside.write_text(json.dumps({_file_key(f.path, f.bytes, f.mtime_ns): f.sha256 for f in inputs}))
+    beside.replace(path)
+
+
+def _file_key(path: Path, size: int, mtime_ns: int) -> str:
+    return f"{path.absolute()}|{size}|{mtime_ns}"
+
+
+def _read_hashes(path: Path) -> dict[str, str]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def check_unchanged(inputs: list[Input]) -> None:
@@ -69,19 +103,20 @@ def check_unchanged(inputs: list[Input]) -> None:
             raise UserError(f"prepare.{file.split}: {file.path}: was changed while it was read; prepare again")
 
 
-def make_recipe(section: PrepareSection, inputs: list[Input]) -> dict[str, Any]:
+def make_recipe(section: PrepareSection, inputs: list[Input], tokenizer: Tokenizer | None) -> dict[str, Any]:
     """What fixes the dataset's bytes, as plain JSON: settings, and inputs by content (not by place)."""
     settings = {k: v for k, v in dataclasses.asdict(section).items() if k not in NOT_IN_RECIPE}
-    files = [
-        {"split": f.split, "file": f.name, "bytes": f.bytes, "sha256": f.sha256, "tsv": _is_tsv(section, f)}
-        for f in inputs
-    ]
-    recipe: dict[str, Any] = json.loads(json.dumps({"settings": settings, "inputs": files}))
+    if tokenizer is not None:
+        settings["tokenizer"] = {"fingerprint": tokenizer.fingerprint}
+    files = [{"split": f.split, "file": f.name, "bytes": f.bytes, "sha256": f.sha256} for f in inputs]
+    forms = {}
+    for split in ("train", "valid", "test"):
+        corpus: CorpusFiles = getattr(section, split)
+        if not corpus.is_empty:
+            form = next((k for k in ("tsv", "jsonl", "huggingface") if getattr(corpus, k)), "text")
+            forms[split] = {"form": form, "fields": [corpus.source_field, corpus.target_field]}
+    recipe: dict[str, Any] = json.loads(json.dumps({"settings": settings, "inputs": files, "forms": forms}))
     return recipe
-
-
-def _is_tsv(section: PrepareSection, file: Input) -> bool:
-    return bool(getattr(section, file.split).tsv)
 
 
 def is_already_prepared(output: Path, recipe: dict[str, Any]) -> bool:
@@ -98,12 +133,9 @@ def is_already_prepared(output: Path, recipe: dict[str, Any]) -> bool:
     index = parse_index((output / INDEX_FILE).read_bytes(), output / INDEX_FILE)
     if index.recipe == recipe:
         return True
-    for part in ("settings", "inputs"):
-        if index.recipe.get(part) != recipe[part]:
-            difference = (
-                _difference(index.recipe.get(part), recipe[part]) if part == "settings" else "other input files"
-            )
-            break
+    difference = "other input files"
+    if index.recipe.get("settings") != recipe["settings"]:
+        difference = _difference(index.recipe.get("settings"), recipe["settings"])
     raise UserError(f"prepare.output: {output} holds another dataset ({difference}); {advice}")
 
 
@@ -123,7 +155,7 @@ def check_disk(output: Path, inputs: list[Input]) -> None:
     """
     text = {True: 0, False: 0}
     for file in inputs:
-        packed = file.path.suffix.lower() in (".gz", ".zst")
+        packed = file.path.suffix.lower() in COMPRESSED
         text[file.split == "train"] += file.bytes * (COMPRESSION_RATIO if packed else 1)
     needed = int(text[True] * BYTES_A_BYTE) + text[False]
     folder = output.absolute().parent
@@ -137,45 +169,82 @@ def check_disk(output: Path, inputs: list[Input]) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class WorkFolder:
+    """Where a preparation works until its dataset is whole."""
+
+    root: Path
+
+    @classmethod
+    def beside(cls, output: Path) -> "WorkFolder":
+        """The work folder of an output; it need not be there yet."""
+        check_local(str(output))
+        return cls(output.absolute().with_name(f".{output.name}.preparing"))
+
+    @property
+    def hashes(self) -> Path:
+        """Hashes of input files that were taken already."""
+        return self.root / HASHES_FILE
+
+    def of_recipe(self, recipe: dict[str, Any]) -> Path:
+        """The folder of a recipe, made if it is not there."""
+        digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:16]
+        folder = self.root / digest
+        for name in ("", "spill", "tables", "dataset"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def remove_others(self, folder: Path) -> None:
+        """Remove what preparations by other recipes left; theirs can never be gone on with here."""
+        for path in self.root.iterdir():
+            if path.is_dir() and path != folder:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove everything."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def lock(self, output: Path, *, shared: bool, name: str = "lock", wait: bool = False) -> Iterator[None]:
+        """Hold a lock of the folder; the system lets go of it when a process ends, however that is.
+
+        Raises:
+            UserError: somebody else holds it, and `wait` is not set; or the folder cannot be made.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            with (self.root / name).open("a") as file:
+                try:
+                    fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+                except BlockingIOError as error:
+                    raise UserError(f"prepare.output: {output} is being prepared by another process") from error
+                except OSError as error:  # a file system without locks: every step is committed by a rename anyway
+                    if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                        raise
+                yield
+        except OSError as error:
+            if self.root.is_dir():
+                raise
+            raise UserError(f"prepare.output: {output}: cannot be written: {error.strerror}") from error
+
+
 @contextlib.contextmanager
-def staging_folder(output: Path) -> Iterator[Path]:
-    """A folder beside the output that becomes it when the block ends well, and goes when it does not.
+def disk_errors(output: Path) -> Iterator[None]:
+    """Turn failures of the disk into the user's words. What was done so far stays, to be gone on with.
 
     Raises:
-        UserError: the folder cannot be made or the disk is full.
+        UserError: the disk is full, or the folder cannot be written.
     """
-    check_local(str(output))
-    parent = output.absolute().parent
-    folder = parent / f".{output.name}.preparing-{socket.gethostname()}-{os.getpid()}"
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(output)
-        folder.mkdir()
+        yield
     except OSError as error:
-        raise UserError(f"prepare.output: {output}: cannot be written: {error.strerror}") from error
-    try:
-        yield folder
-        sync_folder(folder)
-        folder.rename(output.absolute())
-        sync_folder(parent)
-    except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            free = shutil.disk_usage(parent).free / 1e6
-            raise UserError(f"prepare.output: {output}: the disk is full, {free:,.0f} MB are free") from error
+            free = shutil.disk_usage(output.absolute().parent).free / 1e6
+            raise UserError(
+                f"prepare.output: {output}: the disk is full, {free:,.0f} MB are free; "
+                "make room and run the same command, which goes on"
+            ) from error
         raise UserError(f"prepare.output: {output}: cannot be written: {error.strerror or error}") from error
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-def _remove_abandoned(output: Path) -> None:
-    """Remove what killed preparations of this machine left behind."""
-    prefix = f".{output.name}.preparing-{socket.gethostname()}-"
-    for path in output.absolute().parent.glob(prefix + "*"):
-        pid = path.name.removeprefix(prefix)
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc").exists():
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def sync_folder(folder: Path) -> None:
@@ -186,3 +255,12 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what killed processes were writing in a work folder. No other may be at work there."""
+    for path in folder.rglob("*.tmp"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

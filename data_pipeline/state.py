@@ -12,19 +12,23 @@ from configs import UserError
 
 Count = Annotated[int, Field(ge=0)]
 
+VERSION = 2
+
 
 @dataclass(frozen=True, slots=True)
 class LaneCursor:
-    """The next micro-batch of a lane."""
+    """A lane's next micro-batch of one dataset."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
     pass_: Count
     """Pass over the dataset; with one dataset the epoch."""
     window: Count
-    """Window of the lane in this pass. The number of its windows: the lane is dry."""
+    """Window of the lane in this pass. The number of its windows: the pass is over for the lane."""
     position: Count
     """Micro-batches of the window that were handed out."""
+    taken: Count = 0
+    """Pairs that the lane handed out of the dataset, in all epochs of a mixture, or in this pass of one dataset."""
 
 
 @dataclass(frozen=True)
@@ -36,33 +40,42 @@ class StreamState:
     epoch: Count
     update: Count
     """Updates done within the epoch."""
-    lanes: dict[int, LaneCursor]
+    lanes: dict[int, tuple[LaneCursor, ...]]
+    """A cursor for each dataset."""
     seed: Count
     micro_batches: Annotated[int, Field(ge=1)]
     """K."""
     fingerprints: list[str]
     """Of the datasets."""
+    shares: list[int]
+    """Of the datasets; see `Mixture.shares`."""
     settings: dict[str, int] = field(default_factory=dict)
     """Fields of the stream's section that positions within an epoch depend on."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON; a lane is a list of three integers."""
-        tree = dataclasses.asdict(self)
-        tree["lanes"] = {str(lane): list(dataclasses.astuple(c)) for lane, c in sorted(self.lanes.items())}
-        return tree
+        """Plain JSON; a lane is a list of four integers for each dataset."""
+        tree = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        lanes = {str(n): [list(dataclasses.astuple(c)) for c in cursors] for n, cursors in sorted(self.lanes.items())}
+        return {"version": VERSION, **tree, "lanes": lanes}
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> "StreamState":
         """Read what `to_json` gave.
 
         Raises:
-            UserError: it is something else.
+            UserError: it is something else, or of another version.
         """
+        names = [f.name for f in dataclasses.fields(LaneCursor)]
         try:
-            names = [f.name for f in dataclasses.fields(LaneCursor)]
-            lanes = {n: dict(zip(names, cursor, strict=True)) for n, cursor in tree["lanes"].items()}
+            fields = dict(tree)
+            if (version := fields.pop("version", 1)) != VERSION:
+                raise UserError(f"stream state: version {version!r}; allowed is {VERSION}: start a new run")
+            fields["lanes"] = {
+                lane: [dict(zip(names, cursor, strict=True)) for cursor in cursors]
+                for lane, cursors in tree["lanes"].items()
+            }
             # Through JSON, where pydantic's strict mode takes a mapping for a dataclass and text for a key.
-            return TypeAdapter(cls).validate_json(json.dumps({**tree, "lanes": lanes}))
+            return TypeAdapter(cls).validate_json(json.dumps(fields))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
@@ -77,7 +90,7 @@ class StreamState:
         Raises:
             ValueError: they contradict each other, or lanes are missing.
         """
-        merged: dict[int, LaneCursor] = {}
+        merged: dict[int, tuple[LaneCursor, ...]] = {}
         for state in states:
             if dataclasses.replace(state, lanes={}) != dataclasses.replace(states[0], lanes={}):
                 raise ValueError("the ranks' stream states contradict each other")

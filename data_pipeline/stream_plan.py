@@ -3,17 +3,19 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from configs import StreamSection
+from data_pipeline.dataset import Dataset
 from data_pipeline.planner import Deal, Units, choose_units, cut_windows, deal, expand, lane_order
 from data_pipeline.windows import Budget, WindowPlan, plan_window
 
 Integers = NDArray[np.int64]
 
-ROWS_AT_ONCE = 1 << 20
+PAIRS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +37,14 @@ class LanePass:
 
 
 class StreamPlan:
-    """Which pairs stand in which micro-batch: a function of (lengths, section, seed). It remembers one pass.
+    """Which pairs stand in which micro-batch: a function of (lengths, section, seed).
+
+    Lengths are read where a window is planned; opening a plan and dealing need the table of blocks alone (or all
+    lengths, where pairs are dealt). The deals of the last two passes are remembered. Any thread may ask.
 
     Args:
         lengths: (pairs, 2): raw pieces.
-        blocks: bounds of the blocks, (blocks + 1,).
-        shards: bounds of the shards, (shards + 1,).
+        blocks: (blocks,), of `index.BLOCK_DTYPE`.
         section: budgets, K and the window.
         seed: the run's seed.
         dataset: number of the dataset in the mixture.
@@ -49,8 +53,7 @@ class StreamPlan:
     def __init__(
         self,
         lengths: NDArray[np.uint16],
-        blocks: Integers,
-        shards: Integers,
+        blocks: NDArray[np.void],
         section: StreamSection,
         *,
         seed: int,
@@ -59,25 +62,44 @@ class StreamPlan:
         self.lengths = lengths
         self.budget = Budget.of(section)
         self.num_lanes = section.micro_batches
+        bounds = np.append(blocks["first_pair"].astype(np.int64), len(lengths))
+        tokens = (blocks["source_tokens"] + blocks["target_tokens"]).astype(np.int64)
+        self._blocks = Units(bounds, tokens)
+        first_blocks = np.unique(blocks["shard"], return_index=True)[1]
+        self._units = choose_units(
+            self._blocks, first_blocks, lengths, num_lanes=self.num_lanes, window_pairs=section.window_pairs
+        )
+        self._longest = np.stack([blocks["longest_source"], blocks["longest_target"]], axis=1)
         self._window_pairs = section.window_pairs
         self._seed = seed
         self._dataset = dataset
-        self._units: Units = choose_units(
-            lengths, blocks, shards, num_lanes=self.num_lanes, window_pairs=self._window_pairs
-        )
-        self._deal = lru_cache(maxsize=1)(self._compute_deal)
+        self._deal = lru_cache(maxsize=2)(self._compute_deal)
+        self._deal_lock = Lock()
+
+    @classmethod
+    def of(cls, dataset: Dataset, section: StreamSection, *, seed: int, number: int = 0) -> "StreamPlan":
+        """The plan of a dataset.
+
+        Args:
+            dataset: what is streamed.
+            section: budgets, K and the window.
+            seed: the run's seed.
+            number: of the dataset in the mixture.
+        """
+        return cls(dataset.lengths, dataset.blocks, section, seed=seed, dataset=number)
 
     @property
     def num_units(self) -> int:
         """Units that are dealt."""
-        return len(self._units.tokens)
+        return len(self._units)
 
     def _compute_deal(self, pass_: int) -> Deal:
         return deal(self._units.tokens, self.num_lanes, seed=self._seed, dataset=self._dataset, pass_=pass_)
 
     def lane(self, pass_: int, lane: int) -> LanePass:
         """A lane's share of a pass."""
-        dealt = self._deal(pass_).of_lane(lane)
+        with self._deal_lock:  # two threads would both sort all units
+            dealt = self._deal(pass_).of_lane(lane)
         units = lane_order(dealt, seed=self._seed, dataset=self._dataset, pass_=pass_, lane=lane)
         counts = self._units.bounds[units + 1] - self._units.bounds[units]
         return LanePass(units, cut_windows(counts, self._window_pairs))
@@ -97,11 +119,17 @@ class StreamPlan:
                 yield pairs[plan.micro_batch(micro_batch)]
 
     def oversized(self) -> tuple[int, int | None]:
-        """Pairs that no micro-batch can hold: how many, and the id of the first."""
+        """Pairs that no micro-batch can hold: how many, and the id of the first.
+
+        Only blocks whose longest pair is too long are looked into.
+        """
+        blocks = np.flatnonzero(~self.budget.holds(self._longest))
         count, first = 0, None
-        for start in range(0, len(self.lengths), ROWS_AT_ONCE):
-            rows = np.flatnonzero(~self.budget.holds(self.lengths[start : start + ROWS_AT_ONCE]))
-            if first is None and len(rows):
-                first = start + int(rows[0])
-            count += len(rows)
+        step = max(1, PAIRS_AT_ONCE // self._blocks.largest)
+        for start in range(0, len(blocks), step):
+            pairs = expand(blocks[start : start + step], self._blocks.bounds)
+            found = pairs[~self.budget.holds(self.lengths[pairs])]
+            if first is None and len(found):
+                first = int(found[0])
+            count += len(found)
         return count, first

@@ -1,6 +1,7 @@
 """SentencePiece tokenizers (Kudo and Richardson, 2018): one joint vocabulary, or one for each side."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +17,9 @@ UNK_ID = 3
 JOINT_FILE = "tokenizer.model"
 SOURCE_FILE = "tokenizer.source.model"
 TARGET_FILE = "tokenizer.target.model"
+
+TAG = re.compile(r">>[^<>\s]{1,32}<<")
+"""A target-language tag. Where the source model has it as a control piece, it has meaning at the start of a line."""
 
 
 def fingerprint_of(hashes: Mapping[str, str]) -> str:
@@ -41,6 +45,7 @@ class Tokenizer:
         """Whether both sides share one vocabulary."""
         self._source = _processor(JOINT_FILE if self.is_joint else SOURCE_FILE, files)
         self._target = self._source if self.is_joint else _processor(TARGET_FILE, files)
+        self._tags = _tags(self._source)
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":
@@ -83,9 +88,26 @@ class Tokenizer:
         """Pieces of the target vocabulary, special ones included."""
         return int(self._target.get_piece_size())
 
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Target-language tags of the source vocabulary, such as `>>fra<<`, in the order of their ids."""
+        return tuple(self._tags)
+
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
-        """The pieces of each source line, without begin and end marks. A blank line has none."""
-        return _encode(self._source, lines)
+        """The pieces of each source line, without begin and end marks. A blank line has none.
+
+        A tag at the very start becomes its own piece, and the space after it goes. Anywhere else a tag is text, as
+        `</s>` and the like are everywhere.
+        """
+        if not self._tags:
+            return _encode(self._source, lines)
+        found = [m if (m := TAG.match(line)) and m[0] in self._tags else None for line in lines]
+        texts = [line[m.end() :].removeprefix(" ") if m else line for m, line in zip(found, lines, strict=True)]
+        rows = _encode(self._source, texts)
+        for match, row in zip(found, rows, strict=True):
+            if match:
+                row.insert(0, self._tags[match[0]])
+        return rows
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
         """The pieces of each target line, without begin and end marks."""
@@ -94,7 +116,7 @@ class Tokenizer:
     def decode_target(self, rows: Iterable[Sequence[int]]) -> list[str]:
         """The text of each row of target ids, always one line for each.
 
-        Padding, begin and end marks and ids beyond the vocabulary are ignored (a model may pad its output
+        Padding, begin and end marks, tags and ids beyond the vocabulary are ignored (a model may pad its output
         layer).
         """
         size = self.target_vocab_size
@@ -108,6 +130,12 @@ def _encode(processor: sentencepiece.SentencePieceProcessor, lines: Sequence[str
     # One thread: preparation has processes for it, and a rank must not take its neighbours' cores.
     encoded: list[list[int]] = processor.encode(list(lines), out_type=int, num_threads=1)
     return encoded
+
+
+def _tags(processor: sentencepiece.SentencePieceProcessor) -> dict[str, int]:
+    """The tags of a model and their ids."""
+    pieces = ((i, str(processor.id_to_piece(i))) for i in range(processor.get_piece_size()) if processor.is_control(i))
+    return {piece: i for i, piece in pieces if TAG.fullmatch(piece)}
 
 
 def _processor(name: str, files: Mapping[str, bytes]) -> sentencepiece.SentencePieceProcessor:

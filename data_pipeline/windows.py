@@ -45,6 +45,11 @@ class Budget:
         """(pairs, 2): what each pair takes in a row, given its raw pieces."""
         return -(-(lengths.astype(np.int64) + 1) // self.length_multiple) * self.length_multiple
 
+    def rows(self, padded: Integers) -> NDArray[np.int32]:
+        """(pairs,): most rows of a micro-batch that each pair may stand in; a micro-batch has that of its least."""
+        most = np.minimum(self.source_tokens // padded[:, 0], self.target_tokens // padded[:, 1])
+        return np.minimum(most, min(self.max_rows, len(padded))).astype(np.int32)
+
     def holds(self, lengths: NDArray[np.uint16]) -> NDArray[np.bool_]:
         """(pairs,): whether a micro-batch can hold the pair at all."""
         # Compared as raw pieces: no wide copy of the whole table is made.
@@ -85,9 +90,13 @@ def plan_window(lengths: NDArray[np.uint16], budget: Budget, *, seed: int, place
     if len(shuffled) == 0:
         return WindowPlan(shuffled, np.empty((0, 2), dtype=np.int64))
     padded = budget.padded(lengths[shuffled])
+    allowed = budget.rows(padded)
+    source, target = padded.astype(np.int32).T.copy()
     least, best_order, best_starts = -1, shuffled, shuffled
     for order in _candidates(padded, budget):
-        starts, cost = _cut(padded[order], budget)
+        starts = _cut(allowed[order])
+        longest = np.maximum.reduceat(source[order], starts) + np.maximum.reduceat(target[order], starts)
+        cost = int((np.diff(starts, append=len(order)) * longest).sum())
         if least < 0 or cost < least:
             least, best_order, best_starts = cost, order, starts
     bounds = np.stack([best_starts, np.append(best_starts[1:], len(shuffled))], axis=1)
@@ -113,22 +122,17 @@ def _candidates(padded: Integers, budget: Budget) -> Iterator[Integers]:
             yield by_first[inner[np.argsort(groups[inner].astype(np.uint16), kind="stable")]]
 
 
-def _cut(padded: Integers, budget: Budget) -> tuple[Integers, int]:
-    """Fill micro-batches in order, each as far as it goes: their first rows, and all padded tokens."""
-    source, target = np.ascontiguousarray(padded[:, 0]), np.ascontiguousarray(padded[:, 1])
-    rows = np.arange(1, budget.max_rows + 1)
-    starts, start, count = [], 0, len(padded)
+def _cut(allowed: NDArray[np.int32]) -> Integers:
+    """Fill micro-batches in order, each as far as it goes: their first rows.
+
+    Args:
+        allowed: (pairs,): `Budget.rows`, in the order of the pairs.
+    """
+    rows = np.arange(1, int(allowed.max()) + 1, dtype=np.int32)
+    starts, start, count = [], 0, len(allowed)
     while start < count:
         starts.append(start)
-        # No more rows fit than if all were as short as the first.
-        most = min(budget.max_rows, budget.source_tokens // source[start], budget.target_tokens // target[start])
-        longest_source = np.maximum.accumulate(source[start : start + most])
-        longest_target = np.maximum.accumulate(target[start : start + most])
-        fits = (longest_source * rows[: len(longest_source)] <= budget.source_tokens) & (
-            longest_target * rows[: len(longest_target)] <= budget.target_tokens
-        )
-        start += int(np.count_nonzero(fits))  # what fits is a prefix: rows times longest only grows
-    firsts = np.array(starts, dtype=np.int64)
-    sizes = np.diff(firsts, append=count)
-    longest = np.maximum.reduceat(source, firsts) + np.maximum.reduceat(target, firsts)
-    return firsts, int((sizes * longest).sum())
+        least = np.minimum.accumulate(allowed[start : start + allowed[start]])
+        # What fits is a prefix: the rows grow and what is allowed falls.
+        start += int(np.count_nonzero(rows[: len(least)] <= least))
+    return np.array(starts, dtype=np.int64)

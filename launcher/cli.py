@@ -32,8 +32,8 @@ class Command:
 COMMANDS = {
     "prepare": Command(
         summary="raw text -> tokenizer + shards + index",
-        usage="CONFIG [section.key=value ...]",
-        add_arguments=options.add_config,
+        usage="CONFIG [--part I/N | --merge] [section.key=value ...]",
+        add_arguments=options.add_prepare,
         target="launcher.commands:prepare",
     ),
     "train": Command(

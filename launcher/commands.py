@@ -6,14 +6,15 @@ from configs import load_run
 from launcher.dispatch import resolve
 
 
-def prepare(*, config: str, overrides: Sequence[str]) -> int:
-    """`zeromt prepare`: raw text -> tokenizer, shards and index.
+def prepare(*, config: str, overrides: Sequence[str], part: tuple[int, int] | None, merge: bool) -> int:
+    """`zeromt prepare`: raw text -> tokenizer, shards and index; or a share of it, or the shares' merge.
 
     Raises:
         UserError: the configuration or the corpus is wrong.
     """
     section = load_run(config, overrides).prepare
-    resolve("data_pipeline.prepare:run")(section)
+    share = resolve("data_pipeline.prepare:Share")(*part) if part is not None else None
+    resolve("data_pipeline.prepare:run")(section, share=share, merge=merge)
     return 0
 
 

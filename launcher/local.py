@@ -101,7 +101,7 @@ def check_datasets(run: RunConfig, config: str, overrides: Sequence[str]) -> Non
         UserError: one has no index.
     """
     for source in run.datasets:
-        if not (Path(source.path) / "index.json").is_file():
+        if "://" not in source.path and not (Path(source.path) / "index.json").is_file():
             key = "stream.datasets" if run.stream.datasets else "prepare.output"
             command = shlex.join(["zeromt", "prepare", config, *(o for o in overrides if o.startswith("prepare."))])
             raise UserError(

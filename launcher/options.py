@@ -27,6 +27,19 @@ def add_config(parser: Parser) -> None:
     )
 
 
+def add_prepare(parser: Parser) -> None:
+    """Arguments of `zeromt prepare`."""
+    add_config(parser)
+    share = parser.add_mutually_exclusive_group()
+    share.add_argument(
+        "--part",
+        metavar="I/N",
+        type=_share,
+        help="encode only share I of N, on one of N machines that share the file system; --merge joins the shares",
+    )
+    share.add_argument("--merge", action="store_true", help="make the dataset of shares that are all encoded")
+
+
 def add_launch_local(parser: Parser) -> None:
     """Arguments of `zeromt launch local`."""
     add_config(parser)
@@ -109,6 +122,15 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def _share(text: str) -> tuple[int, int]:
+    number, slash, of = text.partition("/")
+    if slash and number.isascii() and of.isascii() and number.isdigit() and of.isdigit():
+        share = int(number), int(of)
+        if 1 <= share[0] <= share[1]:
+            return share
+    raise argparse.ArgumentTypeError(f"{text!r}; allowed is I/N with I from 1 to N, such as 3/16")
 
 
 def _processes(text: str) -> int | None:

@@ -1,6 +1,7 @@
 """From a configuration to a trainer: every part built from its own section."""
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -12,6 +13,7 @@ import torch
 from configs import RunConfig, UserError, load_run
 from configs.load import dump_run
 from data_pipeline.dataset import Dataset
+from data_pipeline.mixture import Mixture
 from data_pipeline.reader import StreamReader, StreamState
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective
@@ -19,7 +21,7 @@ from trainer.checkpoint_format import CONFIG, Checkpoint
 from trainer.checkpoints import CheckpointManager, RunIdentity
 from trainer.distributed import World
 from trainer.engine import MOMENTS, DeepSpeedEngine, Engine, inference_dtype
-from trainer.evaluation import Evaluator
+from trainer.evaluation import Evaluator, HeldOutSet
 from trainer.loop import Trainer, TrainerState
 from trainer.metrics import Metrics, NoMetrics, RunMetrics
 from trainer.model_files import build_model, load_weights
@@ -58,13 +60,13 @@ def build(config: RunConfig, world: World, *, stop_requested: Callable[[], bool]
         UserError: data, tokenizer or checkpoint do not fit the configuration.
     """
     precision = resolve_precision(config.engine.precision, world.device)
-    datasets = [(Dataset.load(Path(d.path)), d.weight) for d in config.datasets]
+    datasets = [(Dataset.load(d.path, config.stream), d.weight) for d in config.datasets]
     tokenizer = datasets[0][0].tokenizer
     reader = StreamReader(datasets, config.stream, seed=config.seed, rank=world.rank, world_size=world.size)
     folder = Path(config.folder)
     identity = _identity(config, [d for d, _ in datasets], precision)
     checkpoints = CheckpointManager(folder / "checkpoints", config.checkpoint, world, identity)
-    evaluator = _evaluator(config, datasets[0][0], world, precision)
+    evaluator = _evaluator(config, [d for d, _ in datasets], world, precision)
 
     checkpoint = checkpoints.newest()
     model = build_model(config.model, tokenizer, seed=config.seed)
@@ -86,6 +88,8 @@ def build(config: RunConfig, world: World, *, stop_requested: Callable[[], bool]
         restore_optimizer(checkpoint, engine, num_steps=state.step - state.skipped_updates)
         where = f"step {state.step}, epoch {reader.epoch}, update {reader.update}"
         log.info("resumed from %s: %s", checkpoint.folder, where)
+    for line in describe_mixture([d for d, _ in datasets], reader.mixture):
+        log.info("%s", line)
     metrics: Metrics = NoMetrics()
     if world.is_main:
         (folder / CONFIG).write_text(identity.config_yaml, encoding="utf-8")
@@ -139,19 +143,50 @@ def _identity(config: RunConfig, datasets: Sequence[Dataset], precision: Precisi
     )
 
 
-def _evaluator(config: RunConfig, dataset: Dataset, world: World, precision: Precision) -> Evaluator:
-    """The evaluator of the validation set."""
+def _evaluator(config: RunConfig, datasets: Sequence[Dataset], world: World, precision: Precision) -> Evaluator:
+    """The evaluator of the validation sets, of every dataset that has one.
+
+    Raises:
+        UserError: none has.
+    """
+    tokenizer = datasets[0].tokenizer
+    names = dataset_names(datasets)
+    held_out = []
+    for name, dataset in ({n: d for n, d in names.items() if "valid" in d.index.held_out} or names).items():
+        sources, references = dataset.held_out("valid")
+        scorer = Scorer(bleu_tokenizer(config.evaluation.tokenizer, dataset.target_language))
+        held_out.append(HeldOutSet(name=name, sources=sources, references=references, scorer=scorer))
     return Evaluator(
         config.evaluation,
-        build_model=lambda: build_model(config.model, dataset.tokenizer, seed=config.seed),
-        tokenizer=dataset.tokenizer,
-        scorer=Scorer(bleu_tokenizer(config.evaluation.tokenizer, dataset.target_language)),
-        held_out=dataset.held_out("valid"),
+        build_model=lambda: build_model(config.model, tokenizer, seed=config.seed),
+        tokenizer=tokenizer,
+        held_out=held_out,
         label_smoothing=config.loss.label_smoothing,
         dtype=inference_dtype(precision),
         world=world,
         folder=Path(config.folder) / "eval",
     )
+
+
+def dataset_names(datasets: Sequence[Dataset]) -> dict[str, Dataset]:
+    """Datasets by name; one whose name is taken gets a number."""
+    names: dict[str, Dataset] = {}
+    for dataset in datasets:
+        candidates = itertools.chain([dataset.name], (f"{dataset.name}-{n}" for n in itertools.count(2)))
+        names[next(name for name in candidates if name not in names)] = dataset
+    return names
+
+
+def describe_mixture(datasets: Sequence[Dataset], mixture: Mixture) -> list[str]:
+    """A line for each dataset of a mixture; nothing for one dataset."""
+    if mixture.is_single:
+        return []
+    total, lines = sum(mixture.sizes), []
+    for (name, dataset), share in zip(dataset_names(datasets).items(), mixture.shares, strict=True):
+        part = share / sum(mixture.shares)
+        passes = part * total / dataset.num_pairs
+        lines.append(f"dataset {name}: {dataset.num_pairs:,} pairs, share {part:.2%}, {passes:.2f} passes an epoch")
+    return lines
 
 
 def check_identity(checkpoint: Checkpoint, config: RunConfig, tokenizer: Tokenizer) -> None:

@@ -18,9 +18,11 @@ def run(*, path: str) -> int:
         UserError: the path holds none of the three.
     """
     folder = Path(path)
-    if not folder.is_dir():
+    if "://" in path:
+        lines, whole = inspect_dataset(path)
+    elif not folder.is_dir():
         raise UserError(f"PATH: no such folder: {path!r}; allowed is a dataset, a checkpoint or a run")
-    if is_dataset(folder):
+    elif is_dataset(folder):
         lines, whole = inspect_dataset(folder)
     elif (folder / MANIFEST).exists():
         lines, whole = inspect_checkpoint(folder)

@@ -216,6 +216,7 @@ class Trainer:
             "epoch": update.epoch,
             "update": update.number,
             "skipped_updates": state.skipped_updates,
+            "corrupt_blocks": self._world.sum([self._reader.num_corrupt_blocks])[0],
             "total_target_tokens": state.target_tokens,
             "total_seconds": round(state.seconds, 3),
         }
@@ -257,6 +258,8 @@ class Trainer:
             evaluation.scores.bleu_signature,
             evaluation.seconds,
         )
+        for name, part in evaluation.parts.items():
+            log.info("  %s: loss %.4f  BLEU %.2f  chrF %.2f", name, part.loss, part.scores.bleu, part.scores.chrf)
         self._window.pause(time.monotonic() - pause)
 
     def _save_if_due(self) -> None:

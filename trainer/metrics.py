@@ -83,7 +83,8 @@ class RunMetrics:
     def evaluation(self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]) -> None:
         """See Metrics."""
         self._write({"kind": "evaluation", "step": step, **figures})
-        self._scalars(step, figures, EVALUATION_SCALARS)
+        of_sets = {key: f"valid/{key}" for key in figures if "/" in key}
+        self._scalars(step, figures, {**EVALUATION_SCALARS, **of_sets})
         rows = "\n".join(f"| {_cell(s)} | {_cell(r)} | {_cell(t)} |" for s, r, t in samples)
         if rows:
             self._text(step, "valid/translations", f"| source | reference | translation |\n|---|---|---|\n{rows}")

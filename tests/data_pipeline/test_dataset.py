@@ -1,3 +1,4 @@
+import hashlib
 import io
 import os
 import pickle
@@ -10,15 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from configs import StreamSection, UserError
+from configs import PrepareSection, StreamSection, TokenizerSection, UserError
+from data_pipeline import prepare
 from data_pipeline.dataset import DataError, Dataset
-from data_pipeline.inspection import inspect_dataset
+from data_pipeline.inspection import HISTOGRAM_EDGES, inspect_dataset
 from data_pipeline.reader import StreamReader
 
 Rewrite = Callable[[Path, Callable[[dict[str, Any]], None]], None]
 Forge = Callable[[Sequence[tuple[str, bytes, bytes]] | bytes], Path]
 
 SHARD = "train-000001.tar"
+
+
+def _third(dataset: Dataset) -> int:
+    """The number of block 000001-000002."""
+    return int(np.searchsorted(dataset.blocks["shard"], 1)) + 2
 
 
 def _npy(array: np.ndarray[Any, Any], pickled: bool = False) -> bytes:
@@ -40,13 +47,59 @@ def test_a_whole_dataset(small: Dataset) -> None:
         assert part in text
 
 
+def test_what_inspect_counts(small: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("data_pipeline.inspection.ROWS_AT_ONCE", 300)
+    lines, _ = inspect_dataset(small.folder)
+    rows = [line.split() for line in lines[lines.index("lengths   pieces        source       target") + 1 :]]
+    counts = [[int(row[1]), int(row[2])] for row in rows[: [row[0] for row in rows].index("padding")]]
+    expected = np.stack([np.histogram(small.lengths[:, side], bins=HISTOGRAM_EDGES)[0] for side in (0, 1)], axis=1)
+    assert counts == expected[expected.any(axis=1)].tolist()
+
+    section = StreamSection(micro_batches=1, source_tokens=1024, target_tokens=1024, prefetch_updates=0)
+    reader = StreamReader([(small, 1.0)], section, seed=0, rank=0, world_size=1)
+    real = padded = num_micro_batches = 0
+    while (micro_batch := reader.next_update()[0]) is not None:
+        real += micro_batch.num_source_tokens + micro_batch.num_target_tokens
+        padded += micro_batch.num_padded_source + micro_batch.num_padded_target
+        num_micro_batches += 1
+    assert f"      1,024 {1 - real / padded:>10.1%} in {num_micro_batches} micro-batches" in lines
+
+
+def test_inspect_says_what_fits_no_budget(corpus: Callable[..., PrepareSection], tmp_path: Path) -> None:
+    prepare.run(
+        corpus(
+            [("a b c", "d e f")] * 40 + [("g " * 1200, "h")] * 2,
+            max_pieces=2000,
+            tokenizer=TokenizerSection(vocab_size=20),
+        )
+    )
+    lines, whole = inspect_dataset(tmp_path / "out")
+    assert whole
+    assert [line.split()[-4:] for line in lines if "fit none" in line] == [["2", "pairs", "fit", "none"]]
+    assert any("too long" in line for line in lines)  # the filters' report
+
+
 @pytest.mark.parametrize(
-    "path", ["pipe:cat /etc/passwd", "scp:host:/x", "http://host/x", "s3://x/y", "file:/x", "unknown+x:y"]
+    "url",
+    [
+        "pipe:cat /etc/passwd",
+        "scp:host:/x",
+        "file:/x",
+        "file:///etc",
+        "unknown+x:y",
+        "ftp://host/x",
+        "http:/host/x",
+        "http://",
+        "http:///x",
+        "https://host/x?signature=1",
+    ],
 )
-def test_urls_are_refused(path: str) -> None:
-    for form in (path, Path(path)):
-        with pytest.raises(UserError, match="allowed is a folder of this machine"):
+def test_other_urls_are_refused(url: str) -> None:
+    for form in (url, Path(url)):
+        with pytest.raises(UserError, match="allowed is a folder of this machine, or a URL http://HOST/PATH, https://"):
             Dataset.load(form)
+    with pytest.raises(UserError, match="allowed is a folder of this machine"):
+        Dataset.load(Path("http://host/x"))  # a path has lost a slash
 
 
 @pytest.mark.parametrize("name", ["nothing", "no-such-*", "file"])
@@ -124,7 +177,7 @@ def _set(*keys: Any) -> Callable[[dict[str, Any]], None]:
 
 
 INDEX_FAULTS = [
-    ("version", _set("version", 2), r"version 2; allowed is 2"),
+    ("version", _set("version", 1), r"version 1; allowed is 2"),
     ("absolute", _set("shards", 0, "file", "/etc/passwd"), r"shards.0.file: '/etc/passwd'"),
     ("parent", _set("shards", 0, "file", "../x.tar"), r"shards.0.file: '../x.tar'"),
     ("nested", _set("length_table", "file", "a/b"), r"length_table.file: 'a/b'"),
@@ -157,37 +210,85 @@ def test_a_wrong_vocabulary_size_is_refused(copied: Path, rewrite_index: Rewrite
         _ = Dataset.load(copied).tokenizer
 
 
+def _change_table(folder: Path, rewrite_index: Rewrite, field: str, change: Callable[[Any], object]) -> None:
+    """Change a table and make its hash agree."""
+    path = folder / {"length_table": "lengths.npy", "block_table": "blocks.npy"}[field]
+    table = np.load(path)
+    change(table)
+    np.save(path, table)
+    content = path.read_bytes()
+    entry = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    rewrite_index(folder, lambda tree: tree[field].update(entry))
+
+
+def _adder(field: str, row: int, value: int) -> Callable[[Any], object]:
+    def change(table: Any) -> None:
+        table[field][row] += value
+
+    return change
+
+
+def test_overlapping_blocks_are_refused(copied: Path, rewrite_index: Rewrite) -> None:
+    _change_table(copied, rewrite_index, "block_table", _adder("bytes", _third(Dataset.load(copied)), 512))
+    with pytest.raises(DataError, match="blocks of a shard overlap"):
+        Dataset.load(copied)
+
+
+@pytest.mark.parametrize("field", ["longest_source", "longest_target"])
+def test_a_longest_pair_that_is_not_there(copied: Path, rewrite_index: Rewrite, field: str) -> None:
+    """Pairs that fit no micro-batch are looked for by these."""
+    _change_table(copied, rewrite_index, "block_table", _adder(field, _third(Dataset.load(copied)), 1))
+    with pytest.raises(DataError, match=rf"{SHARD}: block 000001-000002: its longest pair is not that of the block"):
+        Dataset.load(copied).read_block(_third(Dataset.load(copied)))
+
+
+def test_a_large_length_table_is_verified_when_it_is_used(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hashing it at the start would read gigabytes on every rank."""
+    monkeypatch.setattr("data_pipeline.dataset.MAX_HASHED_LENGTHS", 1000)
+    dataset = Dataset.load(copied)
+    _flip(copied / "lengths.npy", 128 + 4 * int(dataset.blocks["first_pair"][_third(dataset)]))
+    dataset = Dataset.load(copied)
+    dataset.read_block(_third(dataset) - 1)
+    with pytest.raises(DataError, match=rf"{SHARD}: block 000001-000002: its lengths are not those of the length"):
+        dataset.read_block(_third(dataset))
+    problems = "\n".join(dataset.verify())
+    assert "lengths.npy: its hash is not the index's" in problems
+    assert "block 000001-000002" in problems
+
+
 @pytest.mark.parametrize("where", ["header", "tokens"])
 def test_a_flipped_byte_stops_the_stream_by_name(copied: Path, where: str) -> None:
     dataset = Dataset.load(copied)
-    row = dataset.blocks[10]
+    row = dataset.blocks[_third(dataset)]
     position = int(row["offset"]) + (10 if where == "header" else 1500)
     _flip(copied / SHARD, position)
     dataset = Dataset.load(copied)  # sizes are right, so only reading can tell
-    with pytest.raises(DataError, match=rf"{SHARD}: block 10: its hash is not the index's"):
-        dataset.read_block(10)
+    with pytest.raises(DataError, match=rf"{SHARD}: block 000001-000002: its hash is not the index's"):
+        dataset.read_block(_third(dataset))
     problems = dataset.verify()
     assert len(problems) == 2
     assert all(SHARD in problem for problem in problems)
     lines, whole = inspect_dataset(copied)
     assert not whole
-    assert any("block 10" in line for line in lines)
+    assert any("block 000001-000002" in line for line in lines)
     for prefetch in (0, 2):
         reader = StreamReader([(dataset, 1.0)], StreamSection(prefetch_updates=prefetch), seed=1, rank=0, world_size=1)
         for _ in range(2):
-            with pytest.raises(DataError, match=f"{SHARD}: block 10"):
+            with pytest.raises(DataError, match=f"{SHARD}: block 000001-000002"):
                 reader.next_update()
         reader.close()
 
 
 def test_a_shard_cut_while_open(copied: Path) -> None:
     dataset = Dataset.load(copied)
-    _truncate(copied / SHARD, int(dataset.blocks[10]["offset"]) + 700)
-    with pytest.raises(DataError, match=rf"{SHARD}: block 10: 700 bytes are left of .*: the shard is cut short"):
-        dataset.read_block(10)
+    _truncate(copied / SHARD, int(dataset.blocks[_third(dataset)]["offset"]) + 700)
+    with pytest.raises(
+        DataError, match=rf"{SHARD}: block 000001-000002: 700 bytes are left of .*: the shard is cut short"
+    ):
+        dataset.read_block(_third(dataset))
     (copied / SHARD).unlink()
-    with pytest.raises(DataError, match=rf"{SHARD}: block 10: cannot be read: No such file"):
-        dataset.read_block(10)
+    with pytest.raises(DataError, match=rf"{SHARD}: block 000001-000002: cannot be read: No such file"):
+        dataset.read_block(_third(dataset))
 
 
 FILE = tarfile.REGTYPE

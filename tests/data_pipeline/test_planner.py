@@ -8,29 +8,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from configs import StreamSection
-from data_pipeline.planner import choose_units, cut_windows, deal, expand, lane_order
+from data_pipeline.planner import Units, choose_units, cut_windows, deal, expand, lane_order
 from data_pipeline.randomness import Purpose, permutation
 from data_pipeline.stream_plan import StreamPlan
 from data_pipeline.windows import Budget, plan_window
-
-Lengths = NDArray[np.uint16]
-
-
-def random_lengths(pairs: int, seed: int, longest: int = 60) -> Lengths:
-    """Sides whose lengths go together, as those of translations do."""
-    generator = np.random.default_rng(seed)
-    source = np.clip(generator.lognormal(2.3, 0.6, pairs), 1, longest)
-    target = np.clip(source * generator.lognormal(0.05, 0.25, pairs), 1, longest)
-    return np.stack([source, target], axis=1).astype(np.uint16)
-
-
-def bounds(pairs: int, unit: int) -> NDArray[np.int64]:
-    return np.array([*range(0, pairs, unit), pairs], dtype=np.int64)
+from tests.data_pipeline.synthetic import even_table, random_lengths
 
 
 def make_plan(pairs: int, section: StreamSection, seed: int = 1, block: int = 16, shard: int = 64) -> StreamPlan:
     lengths = random_lengths(pairs, seed)
-    return StreamPlan(lengths, bounds(pairs, block), bounds(pairs, shard), section, seed=seed)
+    return StreamPlan(lengths, even_table(lengths, block, shard), section, seed=seed)
 
 
 def epoch(plan: StreamPlan, pass_: int = 0) -> list[list[list[int]]]:
@@ -71,13 +58,14 @@ def test_any_number_of_ranks_shares_the_same_updates(
 ) -> None:
     """Ranks plan their own lanes only: the same updates, as many for each, resumed anywhere on other ranks."""
     section = StreamSection(micro_batches=num_lanes, source_tokens=200, target_tokens=200, window_pairs=128)
-    lengths, blocks, shards = random_lengths(pairs, 3), bounds(pairs, 16), bounds(pairs, 64)
-    whole = epoch(StreamPlan(lengths, blocks, shards, section, seed=5))
+    lengths = random_lengths(pairs, 3)
+    blocks = even_table(lengths, 16, 64)
+    whole = epoch(StreamPlan(lengths, blocks, section, seed=5))
     num_updates = max(map(len, whole))
     ranks = data.draw(st.sets(st.integers(0, world_size - 1), min_size=1, max_size=3))
     resumed = data.draw(st.integers(0, num_updates))
     for rank in ranks:
-        plan = StreamPlan(lengths, blocks, shards, section, seed=5)  # a rank knows nothing of the others
+        plan = StreamPlan(lengths, blocks, section, seed=5)  # a rank knows nothing of the others
         lanes = range(rank, num_lanes, world_size)
         assert len(lanes) <= -(-num_lanes // world_size)
         for lane in reversed(lanes):
@@ -98,7 +86,9 @@ def test_thousands_of_lanes(num_lanes: int) -> None:
 
 
 def test_the_largest_unit_that_leaves_eight_is_dealt() -> None:
-    lengths, blocks, shards = random_lengths(4096, 1), bounds(4096, 16), bounds(4096, 128)
+    lengths = random_lengths(4096, 1)
+    by_block = lengths.reshape(256, 16, 2).sum(axis=(1, 2), dtype=np.int64)
+    blocks, first_blocks = Units(np.arange(0, 4097, 16), by_block), np.arange(0, 256, 8)
     for num_lanes, window, units in [
         (4, 4096, 32),
         (5, 4096, 256),
@@ -107,9 +97,9 @@ def test_the_largest_unit_that_leaves_eight_is_dealt() -> None:
         (4, 127, 256),
         (4, 15, 4096),
     ]:
-        chosen = choose_units(lengths, blocks, shards, num_lanes=num_lanes, window_pairs=window)
-        assert len(chosen.tokens) == units
-        assert int(chosen.tokens.sum()) == int(lengths.sum(dtype=np.int64))
+        chosen = choose_units(blocks, first_blocks, lengths, num_lanes=num_lanes, window_pairs=window)
+        assert chosen.bounds.tolist() == list(range(0, 4097, 4096 // units))
+        assert chosen.tokens.tolist() == lengths.reshape(units, -1).sum(axis=1, dtype=np.int64).tolist()
 
 
 @settings(max_examples=50, deadline=None)
@@ -126,6 +116,12 @@ def test_a_deal_gives_each_unit_to_one_lane(tokens: NDArray[np.int64], num_lanes
     assert max(sizes) - min(sizes) <= 1
     ordered = [lane_order(s, seed=1, dataset=0, pass_=pass_, lane=n) for n, s in enumerate(shares)]
     assert [sorted(a) for a in ordered] == [sorted(s) for s in shares]
+
+
+def test_a_deal_to_as_many_lanes_as_may_be() -> None:
+    dealt = deal(np.arange(70_000) % 97, 65_536, seed=1, dataset=0, pass_=0)
+    assert np.array_equal(np.sort(dealt.units), np.arange(70_000))
+    assert np.bincount(np.diff(dealt.offsets)).tolist() == [0, 65_536 - (70_000 - 65_536), 70_000 - 65_536]
 
 
 def test_lanes_are_balanced_by_tokens() -> None:
@@ -164,7 +160,7 @@ def test_epochs_and_seeds_differ() -> None:
     orders = [
         epoch(plan),
         epoch(plan, 1),
-        epoch(StreamPlan(plan.lengths, bounds(2000, 16), bounds(2000, 64), section, seed=2)),
+        epoch(StreamPlan(plan.lengths, even_table(plan.lengths, 16, 64), section, seed=2)),
     ]
     batches = [{frozenset(m) for lane in order for m in lane} for order in orders]
     for a, b in ((0, 1), (0, 2), (1, 2)):
@@ -184,7 +180,7 @@ def test_the_order_is_frozen() -> None:
         )
         number = np.arange(2000)
         lengths = np.stack([number * 7919 % 53 + 1, number * 104_729 % 59 + 1], axis=1).astype(np.uint16)
-        plan = StreamPlan(lengths, bounds(2000, block), bounds(2000, shard), section, seed=12)
+        plan = StreamPlan(lengths, even_table(lengths, block, shard), section, seed=12)
         digest.update(repr([epoch(plan, pass_) for pass_ in range(2)]).encode())
     assert digest.hexdigest() == "5cb16c17575916b6c8169d0155056f41bdbe838bec576e4ee02b33d1c19d9a20"
     assert permutation(10, 1, Purpose.PAIRS, 2, 3).tolist() == [0, 5, 8, 7, 6, 4, 9, 1, 2, 3]
@@ -231,3 +227,10 @@ def test_what_fits_is_planned_and_the_rest_is_left_out(
     assert sorted(row for m in planned for row in m.tolist()) == fits.tolist()
     for rows in planned:
         assert (len(rows) * padded[rows].max(axis=0) <= [source_tokens, target_tokens]).all()
+    # Taken as they were cut, no micro-batch has room for the first pair of the next.
+    cut = plan.bounds[np.argsort(plan.bounds[:, 0])]
+    for (first, last), (after, _) in itertools.pairwise(cut.tolist()):
+        assert last == after
+        rows = plan.rows[first : last + 1]
+        is_full = (len(rows) * padded[rows].max(axis=0) > [source_tokens, target_tokens]).any()
+        assert is_full or len(rows) > max_rows

@@ -1,7 +1,9 @@
 import dataclasses
+import gzip
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,9 @@ from configs import PrepareSection, StreamSection, UserError
 from data_pipeline import prepare
 from data_pipeline.blocks import Block
 from data_pipeline.dataset import Dataset
-from data_pipeline.lanes import BlockCache, read_pairs
 from data_pipeline.prefetch import Prefetch
 from data_pipeline.reader import LaneCursor, StreamReader, StreamState
+from data_pipeline.window_tokens import BlockCache, read_pairs
 
 Start = Callable[..., list[StreamReader]]
 Run = Callable[..., list[list[list[int] | None]]]
@@ -58,23 +60,23 @@ def test_the_same_updates_on_any_number_of_ranks(
 
 
 def test_batches_hold_the_corpus(small: Dataset, small_section: PrepareSection) -> None:
-    """Every row, read by sentencepiece alone, is its line of the corpus."""
-    import gzip
-
+    """An epoch's rows are the lines of the corpus, read by sentencepiece alone, each once."""
     root = Path(small_section.root)
-    lines = [gzip.decompress((root / f"valid.{e}.gz").read_bytes()).decode().split("\n") for e in ("en", "fr")]
+    lines = [gzip.decompress((root / f"valid.{e}.gz").read_bytes()).decode().splitlines() for e in ("en", "fr")]
     processor = sentencepiece.SentencePieceProcessor(model_file=str(small.folder / "tokenizer.model"))
+    wanted = Counter(zip(*(map(tuple, processor.encode(side)) for side in lines), strict=True))
     reader = StreamReader([(small, 1.0)], dataclasses.replace(SECTION, length_multiple=8), seed=1, rank=0, world_size=1)
-    for _ in range(10):
-        for batch in reader.next_update():
-            assert batch is not None
+    found: Counter[tuple[tuple[int, ...], ...]] = Counter()
+    while batches := [batch for batch in reader.next_update() if batch is not None]:
+        for batch in batches:
             assert batch.source.shape[1] % 8 == batch.target_output.shape[1] % 8 == 0
             assert batch.num_padded_source <= 300 >= batch.num_padded_target
-            for row, pair in enumerate(batch.pair_ids.tolist()):
-                source, target = processor.encode([lines[0][pair], lines[1][pair]])
-                assert [i for i in batch.source[row].tolist() if i] == [*source, 2]
-                assert [i for i in batch.target_input[row].tolist() if i] == [1, *target]
-                assert [i for i in batch.target_output[row].tolist() if i] == [*target, 2]
+            for row in range(batch.num_pairs):
+                sides = (batch.source[row], batch.target_input[row], batch.target_output[row])
+                source, target_input, target = (tuple(i for i in side.tolist() if i) for side in sides)
+                assert (source[-1], target_input, target[-1]) == (2, (1, *target[:-1]), 2)
+                found[source[:-1], target[:-1]] += 1
+    assert found == wanted
     reader.close()
 
 
@@ -126,7 +128,7 @@ def test_restoring_costs_one_window(open_ranks: Start, run_epoch: Run, monkeypat
     readers = open_ranks(dataclasses.replace(SECTION, micro_batches=1), 1)
     run_epoch(readers, 1, 30)
     state = _merged(readers)
-    assert state.lanes[0].window > 2
+    assert state.lanes[0][0].window > 2
     _close(readers)
     read: list[int] = []
     original = Dataset.read_block
@@ -164,7 +166,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"fingerprints": []}, {}, r"is not the dataset"),
     ({}, {"source_tokens": 301}, r"stream.source_tokens: 301 where the stream was begun with 300"),
     ({}, {"window_pairs": 64}, r"stream.window_pairs: 64 where"),
-    ({"lanes": {0: LaneCursor(0, 0, 1)}}, {}, r"lane 1 is missing"),
+    ({"lanes": {0: (LaneCursor(0, 0, 1),)}}, {}, r"lane 1 is missing"),
 ]
 
 
@@ -182,21 +184,28 @@ def test_states_of_something_else_are_refused(
 
 def test_broken_states_are_refused(open_ranks: Start) -> None:
     tree = open_ranks(SECTION, 1)[0].state().to_json()
-    assert tree["lanes"]["2"] == [0, 0, 0]
+    assert tree["lanes"]["2"] == [[0, 0, 0, 0]]
+    assert StreamState.from_json(tree).to_json() == tree
     for change in (
         {"epoch": -1},
         {"update": "3"},
-        {"lanes": {"0": [1, 2]}},
-        {"lanes": {"x": [1, 2, 3]}},
-        {"lanes": {"0": [1, -2, 3]}},
-        {"lanes": {"0": [1, 2.5, 3]}},
+        {"lanes": {"0": [1, 2, 3, 4]}},
+        {"lanes": {"0": [[1, 2, 3]]}},
+        {"lanes": {"x": [[1, 2, 3, 4]]}},
+        {"lanes": {"0": [[1, -2, 3, 4]]}},
+        {"lanes": {"0": [[1, 2.5, 3, 4]]}},
         {"lanes": None},
         {"color": "red"},
     ):
         with pytest.raises(UserError, match="stream state: "):
             StreamState.from_json({**tree, **change})
+    for version in (1, 3, None):
+        with pytest.raises(UserError, match=f"stream state: version {version}; allowed is 2"):
+            StreamState.from_json({**tree, "version": version})
+    with pytest.raises(UserError, match="stream state: version 1; allowed is 2"):
+        StreamState.from_json({name: value for name, value in tree.items() if name != "version"})
     with pytest.raises(UserError, match="stream state: "):
-        StreamState.from_json({})
+        StreamState.from_json({"version": 2})
 
 
 def test_merging_needs_every_lane_once(open_ranks: Start) -> None:
@@ -213,30 +222,33 @@ def test_pairs_that_never_fit(corpus: Callable[..., PrepareSection], tmp_path: P
     pairs[33] = ("cat", "chat " * 70)
     prepare.run(corpus(pairs))
     dataset = Dataset.load(tmp_path / "out")
-    needed = int(dataset.lengths[17, 0]) + 1
+    too_long = np.flatnonzero((dataset.lengths > 63).any(axis=1)).tolist()
+    assert len(too_long) == 2
+    longest = dataset.lengths[too_long[0]].astype(int) + 1
+    side, needed = ("source", longest[0]) if longest[0] > 64 else ("target", longest[1])
     small = StreamSection(micro_batches=2, source_tokens=64, target_tokens=64)
 
     def open_(section: StreamSection) -> StreamReader:
         return StreamReader([(dataset, 1.0)], section, seed=1, rank=0, world_size=1)
 
     with pytest.raises(
-        UserError, match=rf"stream.source_tokens: pair 17 of .*out takes {needed} tokens, {needed} > 64 \(2 such"
+        UserError,
+        match=rf"stream.{side}_tokens: pair {too_long[0]} of .*out takes {needed} tokens, {needed} > 64 \(2 such",
     ):
         open_(small)
     reader = open_(dataclasses.replace(small, on_oversized_pair="drop"))
     assert reader.num_dropped == 2
     used = [pair for update in run_epoch([reader], 2) for ids in update if ids for pair in ids]
-    assert sorted(used) == [n for n in range(60) if n not in (17, 33)]
+    assert sorted(used) == [n for n in range(60) if n not in too_long]
     reader.close()
     tiny = dataclasses.replace(small, source_tokens=1, on_oversized_pair="drop")
     with pytest.raises(UserError, match="and no other pair fits"):
         open_(tiny)
 
 
-def test_there_is_one_dataset(small: Dataset) -> None:
-    for datasets in ([], [(small, 1.0), (small, 1.0)]):
-        with pytest.raises(UserError, match="allowed is one"):
-            StreamReader(datasets, SECTION, seed=1, rank=0, world_size=1)
+def test_there_is_a_dataset() -> None:
+    with pytest.raises(UserError, match="allowed is one or more"):
+        StreamReader([], SECTION, seed=1, rank=0, world_size=1)
 
 
 def test_an_epoch_ends_only_where_it_does(open_ranks: Start, run_epoch: Run) -> None:
@@ -246,7 +258,7 @@ def test_an_epoch_ends_only_where_it_does(open_ranks: Start, run_epoch: Run) -> 
         reader.end_epoch()
     reader.close()
     # A rank whose lanes are dry, or that has none, waits for the others as long as it takes.
-    idle = StreamReader([(reader._dataset, 1.0)], SECTION, seed=7, rank=5, world_size=6)
+    idle = StreamReader([(reader._datasets[0], 1.0)], SECTION, seed=7, rank=5, world_size=6)
     assert [idle.next_update() for _ in range(9)] == [[None]] * 9
     assert idle.state().update == 9
     idle.end_epoch()
@@ -257,14 +269,16 @@ def test_an_epoch_ends_only_where_it_does(open_ranks: Start, run_epoch: Run) -> 
 def test_the_cache_is_bounded(small: Dataset) -> None:
     cache = BlockCache(small, max_bytes=20_000)
     everything = np.arange(1000)
-    source, target = read_pairs(small, cache, everything)
+    tokens = read_pairs(cache, everything)
     assert cache.num_bytes <= 20_000
     some = np.array([3, 400, 401, 999])
-    few = read_pairs(small, cache, some)
-    for side, whole in zip(few, (source, target), strict=True):
+    few = read_pairs(cache, some)
+    for side, whole in ((few.source, tokens.source), (few.target, tokens.target)):
         rows = zip(side.rows(np.arange(4)), whole.rows(some), strict=True)
         assert all(np.array_equal(a, b) for a, b in rows)
-    assert BlockCache(small, max_bytes=1).get(3).lengths.shape == (32, 2)
+    (block,) = BlockCache(small, max_bytes=1).read([3])
+    assert isinstance(block, Block)
+    assert block.lengths.shape == (32, 2)
 
 
 def test_reading_ahead_is_bounded_and_ends() -> None:

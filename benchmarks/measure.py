@@ -1,0 +1,167 @@
+"""Memory of a tree of processes, medians, tables, and what the machine is."""
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import platform
+import statistics
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("numpy", "sentencepiece", "webdataset", "torch")
+
+
+@dataclass(slots=True)
+class TreePeak:
+    """Highest memory of a process and all below it, in bytes."""
+
+    proportional: int = 0
+    """Sum over the processes at one moment; what several share is counted once (PSS; RSS where the kernel has none)."""
+    resident: int = 0
+    """Sum of resident memory at one moment: shared pages count for each process, so this is an upper bound."""
+    anonymous: int = 0
+    """Sum of resident memory that is no file's (RssAnon)."""
+    largest: int = 0
+    """Of a single process, by the kernel's own high-water mark (what `getrusage` gives)."""
+    num_processes: int = 0
+    num_samples: int = 0
+
+    def to_json(self) -> dict[str, int]:
+        """Plain JSON."""
+        return asdict(self)
+
+
+class TreeMemory:
+    """Watches the memory of a process and all below it, from a thread. Linux only."""
+
+    def __init__(self, pid: int, *, seconds: float = 0.05) -> None:
+        self._pid = pid
+        self._seconds = seconds
+        self._stop = threading.Event()
+        self.peak = TreePeak()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def finish(self) -> TreePeak:
+        """The highest that was seen."""
+        self._stop.set()
+        self._thread.join()
+        return self.peak
+
+    def _watch(self) -> None:
+        while not self._stop.wait(self._seconds):
+            pids = _tree(self._pid)
+            fields = [f for pid in pids if (f := _memory(pid))]
+            peak = self.peak
+            peak.proportional = max(peak.proportional, sum(f.get("Pss", f["VmRSS"]) for f in fields))
+            peak.resident = max(peak.resident, sum(f["VmRSS"] for f in fields))
+            peak.anonymous = max(peak.anonymous, sum(f["RssAnon"] for f in fields))
+            peak.largest = max([peak.largest, *(f["VmHWM"] for f in fields)])
+            peak.num_processes = max(peak.num_processes, len(fields))
+            peak.num_samples += 1
+
+
+def _tree(root: int) -> list[int]:
+    """A process and all below it."""
+    parents: dict[int, list[int]] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                stat = Path(entry.path, "stat").read_text()
+            except OSError:  # it ended
+                continue
+            parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
+    found = [root]
+    for pid in found:
+        found.extend(parents.get(pid, []))
+    return found
+
+
+def _memory(pid: int) -> dict[str, int]:
+    """A process's memory by the kernel's names; empty where it ended."""
+    try:
+        fields = _fields(Path(f"/proc/{pid}/status"))
+    except OSError:
+        return {}
+    with contextlib.suppress(OSError):
+        fields |= _fields(Path(f"/proc/{pid}/smaps_rollup"))
+    return fields if "VmRSS" in fields else {}
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """The fields in kB of a file of /proc, in bytes."""
+    lines = (line.split() for line in path.read_text().splitlines())
+    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[-1:] == ["kB"]}
+
+
+def median(values: Iterable[float]) -> float:
+    """The median."""
+    return statistics.median(values)
+
+
+def spread(values: Sequence[float], form: str = ",.2f") -> str:
+    """The median, and the lowest and highest."""
+    return f"{median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def print_table(title: str, rows: Sequence[Mapping[str, str]]) -> None:
+    """Rows of the same columns, the first to the left, the others to the right."""
+    columns = list(rows[0])
+    widths = [max(len(c), *(len(row[c]) for row in rows)) for c in columns]
+
+    def line(cells: Sequence[str]) -> str:
+        first = cells[0].ljust(widths[0])
+        return "  ".join([first, *(c.rjust(w) for c, w in zip(cells[1:], widths[1:], strict=True))])
+
+    print(f"\n{title}", line(columns), *(line([row[c] for c in columns]) for row in rows), sep="\n", flush=True)
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    names = (line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith("model name"))
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "processor": next(names, platform.machine()),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "load": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in PACKAGES},
+    }
+
+
+def _cpuinfo() -> list[str]:
+    try:
+        return Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return []
+
+
+def print_machine(figures: Mapping[str, Any]) -> None:
+    """One line, and a second where something else is running."""
+    versions = ", ".join(f"{n} {v}" for n, v in figures["versions"].items())
+    memory = f"{figures['memory'] / 2**30:.0f} GiB"
+    print(f"{figures['date']}, {figures['cores']} cores of {figures['processor']}, {memory}, {versions}")
+    if figures["load"] > 0.3:
+        print(f"other work is running: the machine's load is {figures['load']:.1f}")
+
+
+def write_json(path: Path | None, figures: Mapping[str, Any]) -> None:
+    """Write what was measured, where that is asked for."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(figures, indent=2, default=str) + "\n", encoding="utf-8")
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """A command line with what all of them have."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--work", type=Path, metavar="FOLDER", help="for temporary files; else the system's folder")
+    return parser

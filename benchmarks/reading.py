@@ -1,0 +1,84 @@
+"""Reading a prepared dataset through `StreamReader`. These functions run in children (see `child`)."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from configs import StreamSection
+from data_pipeline.batch import MicroBatch
+from data_pipeline.dataset import Dataset
+from data_pipeline.reader import StreamReader
+
+SEED = 1
+
+
+def read_epochs(*, dataset: str, stream: dict[str, Any], seconds: float = 0) -> dict[str, Any]:
+    """Read whole epochs on one rank, at least one and for so many seconds. Opening the dataset does not count.
+
+    Args:
+        dataset: a prepared folder.
+        stream: fields of `StreamSection`.
+        seconds: least time.
+    """
+    opened = Dataset.load(Path(dataset))
+    begin = time.monotonic()
+    reader = StreamReader([(opened, 1.0)], StreamSection(**stream), seed=SEED, rank=0, world_size=1)
+    pairs = padded = num_micro_batches = 0
+    while True:
+        for micro_batch in micro_batches(reader):
+            pairs += micro_batch.num_pairs
+            padded += micro_batch.num_padded_source + micro_batch.num_padded_target
+            num_micro_batches += 1
+        taken = time.monotonic() - begin
+        if taken >= seconds:
+            break
+        reader.end_epoch()
+    num_epochs = reader.epoch + 1
+    reader.close()
+    assert pairs == num_epochs * opened.num_pairs, f"{pairs} pairs in {num_epochs} epochs of {opened.num_pairs}"
+    tokens = opened.index.source_tokens + opened.index.target_tokens + 2 * opened.num_pairs  # end marks are tokens
+    return {
+        "seconds": taken,
+        "epochs": num_epochs,
+        "pairs": pairs,
+        "tokens": num_epochs * tokens,
+        "padded": padded,
+        "micro_batches": num_micro_batches,
+    }
+
+
+def bytes_of_ranks(*, dataset: str, stream: dict[str, Any], world_sizes: list[int]) -> dict[str, Any]:
+    """What all ranks of a world ask the kernel for in an epoch, one rank after the other.
+
+    Reads are counted (`rchar` of /proc/self/io); the tables beside the shards are mapped into memory and are
+    not.
+    """
+    section = StreamSection(**{**stream, "prefetch_updates": 0})
+    worlds = {}
+    for world_size in world_sizes:
+        opening = reading = pairs = 0
+        for rank in range(world_size):
+            begin = _bytes_read()
+            reader = StreamReader(
+                [(Dataset.load(Path(dataset)), 1.0)], section, seed=SEED, rank=rank, world_size=world_size
+            )
+            opened = _bytes_read()
+            pairs += sum(m.num_pairs for m in micro_batches(reader))
+            opening += opened - begin
+            reading += _bytes_read() - opened
+            reader.close()
+        worlds[str(world_size)] = {"opening": opening, "reading": reading, "pairs": pairs}
+    shards = sum(shard.bytes for shard in Dataset.load(Path(dataset)).index.shards)
+    return {"shards": shards, "worlds": worlds}
+
+
+def micro_batches(reader: StreamReader) -> Iterator[MicroBatch]:
+    """Those that a rank has left of its epoch."""
+    while found := [m for m in reader.next_update() if m is not None]:
+        yield from found
+
+
+def _bytes_read() -> int:
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("rchar:")).split()[1])

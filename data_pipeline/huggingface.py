@@ -1,0 +1,74 @@
+"""Parallel text in datasets that Hugging Face's `Dataset.save_to_disk` wrote (optional package `datasets`)."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from configs import UserError
+
+BROKEN = (OSError, ValueError, KeyError, TypeError)
+"""What `datasets` and pyarrow raise for files that are missing, cut short or altered."""
+
+
+def open_dataset(path: Path) -> Any:
+    """The dataset in a folder.
+
+    Raises:
+        UserError: the package is missing, or the folder is none, holds several splits, or is broken.
+    """
+    try:
+        library = importlib.import_module("datasets")
+    except ImportError as error:
+        raise UserError(
+            "prepare.train.huggingface: the package datasets is missing; allowed is `pip install zeromt[huggingface]`"
+        ) from error
+    if not path.is_dir():
+        what = "is no folder" if path.exists() else "no such folder"
+        raise UserError(f"{path}: {what}; allowed is a folder that Dataset.save_to_disk wrote")
+    try:
+        dataset = library.load_from_disk(str(path))
+    except BROKEN as error:
+        raise _unreadable(path, error) from error
+    if isinstance(dataset, library.DatasetDict):
+        splits = sorted(dataset)
+        example = "train" if "train" in splits or not splits else splits[0]
+        raise UserError(f"{path}: holds the splits {', '.join(splits)}; allowed is one of them: {path / example}")
+    return dataset
+
+
+def read_column(path: Path, dataset: Any, field: str, first: int, count: int) -> bytes:
+    """Rows `first` to `first + count` of a column of strings, such as `translation.en`, as lines of UTF-8.
+
+    Raises:
+        UserError: there is no such column, it holds no text in one of the rows, or the dataset is broken.
+    """
+    keys = field.split(".")
+    if keys[0] not in dataset.column_names:
+        columns = ", ".join(dataset.column_names) or "none"
+        raise UserError(f"{path}: has no column {keys[0]}; allowed is one of {columns} (source_field, target_field)")
+    try:
+        values = dataset.select_columns(keys[0]).with_format("arrow")[first : first + count][keys[0]].to_pylist()
+    except BROKEN as error:
+        raise _unreadable(path, error) from error
+    for key in keys[1:]:
+        inner: Any = next((v for v in values if v is not None), {})
+        if not isinstance(inner, dict) or key not in inner:
+            found = f"holds {', '.join(inner)}" if isinstance(inner, dict) else f"is a {type(inner).__name__}"
+            raise UserError(f"{path}: has no column {field}: what is before {key} {found}; allowed is a column of text")
+        values = [None if v is None else v[key] for v in values]
+    for row, value in enumerate(values):
+        if not isinstance(value, str):
+            kind = "null" if value is None else f"a {type(value).__name__}"
+            raise UserError(f"{path}: line {first + row + 1}: {field} is {kind}; allowed is a string")
+    lines = "\0".join(values)
+    if "\n" in lines or "\r" in lines:  # a sentence is one line
+        lines = lines.replace("\n", " ").replace("\r", " ")
+    if lines.count("\0") != len(values) - 1:
+        row = next(i for i, v in enumerate(values) if "\0" in v)
+        raise UserError(f"{path}: line {first + row + 1} holds a NUL byte; allowed is text")
+    return f"{lines}\0".replace("\0", "\n").encode()
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    reason = " ".join(str(error).split())[:200]
+    return UserError(f"{path}: cannot be read by datasets.load_from_disk: {reason or type(error).__name__}")

@@ -1,0 +1,65 @@
+"""Language identification with py3langid, an optional package: its model comes with it, nothing is fetched.
+
+py3langid is a fork of langid.py (Lui and Baldwin, 2012): naive Bayes over byte sequences.
+"""
+
+import functools
+from typing import Any
+
+from configs import UserError
+
+
+class LanguageFilter:
+    """Finds pairs of which a side is of another language than it should be."""
+
+    def __init__(self, source_language: str, target_language: str, min_probability: float) -> None:
+        """Raises `UserError` where the package is missing or its model does not know a language."""
+        self._min_probability = min_probability
+        self._own = tuple(
+            _labels(field, language)
+            for field, language in (("source_language", source_language), ("target_language", target_language))
+        )
+        self._classify = _identifier().classify
+
+    def find(self, sources: list[str], targets: list[str]) -> list[int]:
+        """Rows of pairs of which either side is found to be of another language, surely enough."""
+        own_source, own_target = self._own
+        return [
+            row
+            for row, (source, target) in enumerate(zip(sources, targets, strict=True))
+            if self._is_other(source, own_source) or self._is_other(target, own_target)
+        ]
+
+    def _is_other(self, line: str, own: frozenset[str]) -> bool:
+        found, probability = self._classify(line)
+        return probability >= self._min_probability and found not in own and found != NO_LANGUAGE
+
+
+NO_LANGUAGE = "zxx"
+"""Numbers, addresses and the like: no other language."""
+NORWEGIAN = frozenset({"no", "nb", "nn"})
+
+
+@functools.cache
+def _identifier() -> Any:
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ImportError as error:
+        raise UserError(
+            "prepare.cleaning.language_identification: the package py3langid is missing; "
+            "allowed is `pip install zeromt[langid]`"
+        ) from error
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
+def _labels(field: str, language: str) -> frozenset[str]:
+    """What the model may call a language; `pt-BR` and `zh_Hant` are `pt` and `zh` to it."""
+    code = language.replace("_", "-").split("-")[0].lower()
+    known = set(_identifier().labels)
+    labels = (NORWEGIAN if code in NORWEGIAN else frozenset({code})) & known
+    if not labels:
+        raise UserError(
+            f"prepare.{field}: {language}: py3langid does not know it; allowed with "
+            f"prepare.cleaning.language_identification is one of {', '.join(sorted(known - {NO_LANGUAGE}))}"
+        )
+    return labels

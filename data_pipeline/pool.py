@@ -1,0 +1,82 @@
+"""Work in several processes, results in the order of the tasks.
+
+The children import what their job's module imports: those modules stay light.
+"""
+
+import itertools
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Protocol, TypeVar
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Task_contra = TypeVar("Task_contra", contravariant=True)
+Result_co = TypeVar("Result_co", covariant=True)
+
+Work = Callable[[Any], Any]
+
+
+class Job(Protocol[Task_contra, Result_co]):
+    """What is sent to a process once."""
+
+    def open(self) -> Callable[[Task_contra], Result_co]:
+        """Prepare to work, and give the function that does."""
+
+
+def run_tasks(job: Job[Task, Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
+    """Do tasks, with a bounded number of them in flight. With one worker it is done here.
+
+    Raises:
+        Exception: what the first failing task raised.
+        RuntimeError: a process died, for lack of memory perhaps.
+    """
+    if workers == 1:
+        work = job.open()
+        for task in tasks:
+            yield work(task)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, _start_child, (job,)) as pool:
+        tasks = iter(tasks)
+        try:
+            waiting: deque[Future[Result]] = deque(
+                pool.submit(_work_in_child, t) for t in itertools.islice(tasks, 2 * workers)
+            )
+            while waiting:
+                done = waiting.popleft().result()
+                waiting.extend(pool.submit(_work_in_child, t) for t in itertools.islice(tasks, 1))
+                yield done
+        except BrokenProcessPool as error:
+            raise RuntimeError("a process of prepare.workers was killed; out of memory perhaps") from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+# A process of the pool keeps its work here: initializers have nowhere else to put it.
+_work: Work | None = None
+
+
+def _start_child(job: Job[Any, Any]) -> None:
+    global _work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its children
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _work = job.open()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _work_in_child(task: Any) -> Any:
+    assert _work is not None
+    return _work(task)

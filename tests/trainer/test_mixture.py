@@ -1,0 +1,106 @@
+"""A run on a mixture: every dataset is evaluated, shares are said, and it resumes on other ranks with other workers."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import BUNDLED, Command, ranks, read_metrics, read_pairs, zeromt
+from tests.trainer.test_evaluation import sacrebleu
+
+PARTS = {"first": slice(0, 120), "second": slice(120, 320), "third": slice(320, 360)}
+TRAINING = """
+name: {name}
+output: {root}/runs
+prepare: {{max_pieces: 128}}
+stream:
+  datasets: [{{path: {root}/first}}, {{path: {root}/second}}, {{path: {root}/third}}]
+  temperature: 5
+  micro_batches: 3
+  source_tokens: 256
+  target_tokens: 256
+model: {{d_model: 32, num_heads: 2, d_ff: 64, encoder_layers: 1, decoder_layers: 1, max_positions: 256}}
+optimizer: {{lr: 3.0e-3}}
+schedule: {{warmup_updates: 5}}
+engine: {{zero_stage: 2, precision: fp32}}
+training: {{max_updates: 40, log_every: 1, record_pairs: true}}
+evaluation: {{every_updates: 20, max_pairs: 6}}
+checkpoint: {{every_updates: 20}}
+"""
+
+
+def _run(root: Path, num_ranks: int, name: str, *overrides: str) -> str:
+    config = root / f"{name}.yaml"
+    config.write_text(TRAINING.format(name=name, root=root))
+    done = Command(ranks(num_ranks, "-m", "trainer", str(config), *overrides), cwd=root).finish()
+    assert done.code == 0, done.err
+    return done.out
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three datasets with the first one's tokenizer; the third has no validation set."""
+    root = tmp_path_factory.mktemp("mixture")
+    for language in ("en", "fr"):
+        lines = gzip.decompress((BUNDLED / f"valid.{language}.gz").read_bytes()).splitlines(keepends=True)
+        for name, part in PARTS.items():
+            (root / f"{name}.{language}").write_bytes(b"".join(lines[part]))
+    for name in PARTS:
+        config = root / f"prepare-{name}.yaml"
+        tokenizer = {"vocab_size": 400} if name == "first" else {"path": str(root / "first")}
+        section = {
+            "output": str(root / name),
+            "root": str(root),
+            "target_language": "fr",
+            "train": {"source": [f"{name}.en"], "target": [f"{name}.fr"]},
+            "valid": {"source": [f"{name}.en"], "target": [f"{name}.fr"]},
+            "tokenizer": tokenizer,
+            "pairs_per_block": 8,
+        }
+        if name == "third":
+            del section["valid"]
+        config.write_text(json.dumps({"prepare": section}))
+        done = Command(zeromt("prepare", str(config)), cwd=root).finish()
+        assert done.code == 0, done.err
+    return root
+
+
+def test_mixture(root: Path) -> None:
+    out = _run(root, 1, "through")
+    for name, part in PARTS.items():
+        assert re.search(rf"dataset {name}: {part.stop - part.start} pairs, share \d\d\.\d\d%, \d\.\d\d passes", out), (
+            out
+        )
+    run = root / "runs" / "through"
+    evaluations = read_metrics(run, "evaluation")
+    assert [e["step"] for e in evaluations] == [20, 40]
+    for evaluation in evaluations:
+        for figure in ("loss", "bleu", "chrf"):
+            each = [evaluation[f"{figure}/{name}"] for name in ("first", "second")]
+            assert evaluation[figure] == pytest.approx(sum(each) / 2)
+        assert evaluation["loss/first"] != evaluation["loss/second"]
+        assert evaluation["pairs"] == 12
+        assert not [key for key in evaluation if key.endswith("/third")]
+        for name in ("first", "second"):
+            reference = root / f"{name}.reference"
+            reference.write_bytes(b"".join((root / f"{name}.fr").read_bytes().splitlines(keepends=True)[:6]))
+            theirs = sacrebleu(reference, run / "eval" / f"step-{evaluation['step']:08d}.{name}.hyp")
+            assert evaluation[f"bleu/{name}"] == pytest.approx(theirs["score"], abs=1e-9)
+    assert {line["corrupt_blocks"] for line in read_metrics(run)} == {0}
+    # Stopped within the second epoch and resumed on two ranks with a loader process each: the same updates.
+    assert [line["epoch"] for line in read_metrics(run) if line["step"] in (20, 21)] == [1, 1]
+    _run(root, 2, "parts", "training.max_updates=20", "stream.workers=1")
+    assert read_metrics(root / "runs" / "parts")[-1]["step"] == 20
+    _run(root, 2, "parts", "stream.workers=2", "stream.prefetch_updates=1")
+    assert read_pairs(root / "runs" / "parts") == read_pairs(run)
+
+
+def test_no_validation_set_at_all(root: Path) -> None:
+    config = root / "none.yaml"
+    config.write_text(TRAINING.format(name="none", root=root))
+    only = f"stream.datasets=[{{path: {root}/third}}]"
+    done = Command(ranks(1, "-m", "trainer", str(config), only), cwd=root).finish()
+    assert done.code == 2
+    assert re.search(r"dataset: .*/third has no valid set", done.err)
