@@ -99,17 +99,12 @@ def measure_resume(folder: Path, ranks: int, tokens: int, rounds: int) -> dict[s
             results[place["update"]].append(result)
     rows = [
         {
-            "update": f"{place['update']:,}",
-            "window": str(place["window"]),
-            **{
-                f"{name} s": measure.spread([r[name] for r in results[place["update"]]], ".3f")
-                for name in ("open", "deal", "window")
-            },
-            "together s": measure.spread(
-                [r["open"] + r["deal"] + r["window"] for r in results[place["update"]]], ".3f"
-            ),
+            "update": f"{update:,}",
+            **{f"{n} s": measure.spread([r[n] for r in found], ".3f") for n in ("open", "deal", "window")},
+            "together s": measure.spread([r["open"] + r["deal"] + r["window"] for r in found], ".3f"),
+            "processor s": measure.spread([r["processor"] for r in found], ".3f"),
         }
-        for place in places
+        for update, found in results.items()
     ]
     measure.print_table(f"Going on in the middle of an epoch, K = {num_lanes}: the same pairs as undisturbed", rows)
     return {"lanes": num_lanes, "places": places, "rounds": results}

@@ -101,7 +101,7 @@ def walk(*, folder: str, num_lanes: int, lane: int, updates: Sequence[int]) -> d
 
 def resume(*, folder: str, num_lanes: int, lane: int, window: int, position: int) -> dict[str, Any]:
     """What a rank does to go on at a cursor, and a digest of the rest of the window."""
-    clock = Clock()
+    clock, processor = Clock(), time.process_time()
     dataset = Dataset.load(Path(folder))
     opened = clock.lap()
     plan = _plan(dataset, num_lanes)
@@ -109,8 +109,9 @@ def resume(*, folder: str, num_lanes: int, lane: int, window: int, position: int
     share = plan.lane(0, lane)
     dealt = clock.lap()
     pairs, cut = plan.window(share, pass_=0, lane=lane, window=window)
-    planned = clock.lap()
-    return {"open": opened, "deal": dealt, "window": planned, "digest": _digest(pairs, cut, position)}
+    planned, busy = clock.lap(), time.process_time() - processor
+    digest = _digest(pairs, cut, position)
+    return {"open": opened, "deal": dealt, "window": planned, "processor": busy, "digest": digest}
 
 
 def _digest(pairs: Integers, cut: WindowPlan, position: int) -> str:

@@ -14,7 +14,9 @@ SEED = 1
 
 
 def read_epochs(*, dataset: str, stream: dict[str, Any], seconds: float = 0) -> dict[str, Any]:
-    """Read whole epochs on one rank, at least one and for so many seconds. Opening the dataset does not count.
+    """Read whole epochs on one rank, at least one and for so many seconds.
+
+    An epoch before them is not counted: in it the loader's processes start.
 
     Args:
         dataset: a prepared folder.
@@ -22,19 +24,20 @@ def read_epochs(*, dataset: str, stream: dict[str, Any], seconds: float = 0) -> 
         seconds: least time.
     """
     opened = Dataset.load(Path(dataset))
-    begin = time.monotonic()
     reader = StreamReader([(opened, 1.0)], StreamSection(**stream), seed=SEED, rank=0, world_size=1)
+    for _ in micro_batches(reader):
+        pass
     pairs = padded = num_micro_batches = 0
-    while True:
+    begin = time.monotonic()
+    taken = -1.0
+    while taken < seconds:
+        reader.end_epoch()
         for micro_batch in micro_batches(reader):
             pairs += micro_batch.num_pairs
             padded += micro_batch.num_padded_source + micro_batch.num_padded_target
             num_micro_batches += 1
         taken = time.monotonic() - begin
-        if taken >= seconds:
-            break
-        reader.end_epoch()
-    num_epochs = reader.epoch + 1
+    num_epochs = reader.epoch
     reader.close()
     assert pairs == num_epochs * opened.num_pairs, f"{pairs} pairs in {num_epochs} epochs of {opened.num_pairs}"
     tokens = opened.index.source_tokens + opened.index.target_tokens + 2 * opened.num_pairs  # end marks are tokens

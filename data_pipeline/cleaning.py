@@ -4,6 +4,7 @@ A filter that is off costs nothing. Those that are on look at a whole chunk of p
 pair is always kept, dropped or changed alike, whatever stands beside it.
 """
 
+import functools
 import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ FILTERS = (
     FILTERS[:10]
 )
 
-_CONTROL = regex.compile(r"[\p{Cc}\p{Cf}--[\t\u200C\u200D\p{Prepended_Concatenation_Mark}]]", regex.V1)
+_INVISIBLE = regex.compile(r"[\p{Cc}\p{Cf}--[\t\u200C\u200D\p{Prepended_Concatenation_Mark}]]", regex.V1)
 """Control characters, and invisible ones of category Cf: soft hyphens, zero-width spaces, byte order marks, marks of
 direction, tags. Not the joiners that Persian, Indic scripts and emoji are spelled with, nor the signs of Arabic that
 stand under digits, which are visible though Cf."""
@@ -44,7 +45,7 @@ _SPACES = regex.compile(r"[\t-\r\x1C-\x1F\x85]")
 """Control characters that are white space: words stand on either side, so they become a space."""
 
 Rows = NDArray[np.int64]
-Change = Callable[[str], str]
+Change = Callable[[list[str]], list[str]]
 Find = Callable[[list[str], list[str]], list[int]]
 
 
@@ -66,26 +67,28 @@ class Cleaned:
 class HeldOut:
     """The pairs of the validation and test sets, as far as training pairs are compared with them."""
 
-    pairs: frozenset[tuple[str, str]]
+    mode: Literal["keep", "pair", "side"]
     sources: frozenset[str]
+    """Folded, as are the others."""
     targets: frozenset[str]
+    pairs: frozenset[tuple[str, str]]
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, str]], mode: Literal["keep", "pair", "side"]) -> "HeldOut":
         """Keep what a mode compares: whole pairs, either side for itself, or nothing."""
         folded = [] if mode == "keep" else [(_fold(source), _fold(target)) for source, target in pairs]
-        if mode == "pair":
-            return cls(frozenset(folded), frozenset(), frozenset())
         # An empty side of a held-out set is nobody's translation.
-        return cls(frozenset(), frozenset(s for s, _ in folded if s), frozenset(t for _, t in folded if t))
+        sources, targets = frozenset(s for s, _ in folded if s), frozenset(t for _, t in folded if t)
+        return cls(mode, sources, targets, frozenset(folded))
 
     def find(self, sources: list[str], targets: list[str]) -> list[int]:
         """Rows of the pairs that stand in a held-out set but for case, width and white space."""
-        pairs, left, right = self.pairs, self.sources, self.targets
-        folded = zip(map(_fold, sources), map(_fold, targets), strict=True)
-        if pairs:
-            return [row for row, pair in enumerate(folded) if pair in pairs]
-        return [row for row, (s, t) in enumerate(folded) if s in left or t in right]
+        known, others, pairs = self.sources, self.targets, self.pairs
+        if self.mode == "pair":
+            suspects = [row for row, line in enumerate(sources) if _fold(line) in known]
+            return [row for row in suspects if (_fold(sources[row]), _fold(targets[row])) in pairs]
+        sides = enumerate(zip(sources, targets, strict=True))
+        return [row for row, (s, t) in sides if _fold(s) in known or _fold(t) in others]
 
 
 class Cleaner:
@@ -130,7 +133,7 @@ class Cleaner:
         changed: dict[str, int] = {}
         for name, change in self._changes:
             before = sources, targets
-            sources, targets = list(map(change, sources)), list(map(change, targets))
+            sources, targets = change(sources), change(targets)
             changed[name] = _num_changed(before, (sources, targets))
         for name, find in self._filters:
             bad = find(sources, targets)
@@ -162,20 +165,19 @@ def _num_changed(before: tuple[list[str], list[str]], after: tuple[list[str], li
 
 def _normalizer(form: Literal["nfc", "nfkc"]) -> Change:
     name: Literal["NFC", "NFKC"] = "NFC" if form == "nfc" else "NFKC"
-    normalize = unicodedata.normalize
-    return lambda line: normalize(name, line)
+    normalize = functools.partial(unicodedata.normalize, name)
+    return lambda lines: list(map(normalize, lines))
 
 
-def _without_controls(line: str) -> str:
-    if line.isprintable():  # says so in a tenth of the time
-        return line
-    cleaned: str = _CONTROL.sub("", _SPACES.sub(" ", line))
-    return cleaned
+def _without_controls(lines: list[str]) -> list[str]:
+    # `isprintable` is quick and finds more than is meant: tabs and no-break spaces too.
+    return [line if line.isprintable() else _INVISIBLE.sub("", _SPACES.sub(" ", line)) for line in lines]
 
 
 def _find_controls(sources: list[str], targets: list[str]) -> list[int]:
-    suspects = [row for row, (s, t) in enumerate(zip(sources, targets, strict=True)) if not (s + t).isprintable()]
-    return [row for row in suspects if _CONTROL.search(sources[row]) or _CONTROL.search(targets[row])]
+    pairs = zip(sources, targets, strict=True)
+    suspects = [row for row, (s, t) in enumerate(pairs) if not (s.isprintable() and t.isprintable())]
+    return [row for row in suspects if _INVISIBLE.search(sources[row]) or _INVISIBLE.search(targets[row])]
 
 
 def _longer_than(limit: int) -> Find:
@@ -188,4 +190,6 @@ def _longer_than(limit: int) -> Find:
 
 
 def _fold(line: str) -> str:
+    if line.isascii():
+        return " ".join(line.lower().split())
     return " ".join(unicodedata.normalize("NFKC", line).casefold().split())

@@ -104,14 +104,16 @@ class PartEncoder:
             report = report.merge(Report.of(dropped={DUPLICATE: int(np.count_nonzero(~is_first))}))
             pairs = select(pairs, np.flatnonzero(is_first))
             # By the text, so that a pair meets its duplicates from other parts in one shard.
-            shards = _spread(np.frombuffer(pairs.hashes[:, :4].tobytes(), dtype="<u4").astype(np.uint64), self._job.num_shards)
+            bits = np.frombuffer(pairs.hashes[:, :4].tobytes(), dtype="<u4").astype(np.uint64)
+            shards = _spread(bits, self._job.num_shards)
         self._spill.write(part.number, pairs, shards, report)
         return first
 
     def _encode_chunk(self, text: TextChunk, first_row: int) -> tuple[_Chunk, Report]:
         """Clean and encode; rows are counted within the part."""
         cleaned = self._cleaner.clean(text.sources, text.targets)
-        if self._section.on_bad_pair == "error" and len(empty := cleaned.dropped.get(EMPTY, ())):
+        empty = cleaned.dropped.get(EMPTY)
+        if empty is not None and len(empty) and self._section.on_bad_pair == "error":
             row = int(empty[0])
             side = "target" if text.sources[row].strip() else "source"
             raise UserError(
@@ -120,7 +122,9 @@ class PartEncoder:
         tag = self._section.target_tag
         sources = [f"{tag} {s}" for s in cleaned.sources] if tag else cleaned.sources
         encoded = self._tokenizer.encode_source(sources), self._tokenizer.encode_target(cleaned.targets)
-        lengths = np.stack([np.fromiter(map(len, side), dtype=np.int64, count=len(side)) for side in encoded], axis=1)
+        lengths = np.empty((len(sources), 2), dtype=np.int64)
+        for column, lines in enumerate(encoded):
+            lengths[:, column] = np.fromiter(map(len, lines), dtype=np.int64, count=len(lines))
         dropped, kept = self._by_pieces(lengths, text, cleaned.rows)
         report = Report.of_chunk(text, cleaned, dropped={n: cleaned.rows[rows] for n, rows in dropped.items()})
         source, target = (_concatenate(side, self._dtype) for side in encoded)
@@ -130,8 +134,7 @@ class PartEncoder:
         hashes = np.empty((len(kept), 0), dtype=np.uint8)
         if self._drops_duplicates:
             hashes = _hashes([cleaned.sources[r] for r in kept], [cleaned.targets[r] for r in kept])
-        rows = cleaned.rows[kept] + first_row
-        return _Chunk(rows, source, target, lengths[kept].astype(np.uint16), hashes), report
+        return _Chunk(cleaned.rows[kept] + first_row, source, target, lengths[kept].astype(np.uint16), hashes), report
 
     def _by_pieces(self, lengths: Rows, text: TextChunk, rows: Rows) -> tuple[dict[str, Rows], Rows]:
         """Rows to drop for their numbers of pieces, by filter, and those to keep."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from configs import UserError
 
-BROKEN = (OSError, ValueError, KeyError, TypeError)
+BROKEN = (OSError, ValueError, LookupError, TypeError)
 """What `datasets` and pyarrow raise for files that are missing, cut short or altered."""
 
 

@@ -8,6 +8,10 @@ from typing import Any
 
 from configs import UserError
 
+NO_LANGUAGE = "zxx"
+"""Numbers, addresses and the like: no other language."""
+NORWEGIAN = frozenset({"no", "nb", "nn"})
+
 
 class LanguageFilter:
     """Finds pairs of which a side is of another language than it should be."""
@@ -19,7 +23,7 @@ class LanguageFilter:
             _labels(field, language)
             for field, language in (("source_language", source_language), ("target_language", target_language))
         )
-        self._classify = _identifier().classify
+        self._classify = load_identifier().classify
 
     def find(self, sources: list[str], targets: list[str]) -> list[int]:
         """Rows of pairs of which either side is found to be of another language, surely enough."""
@@ -35,13 +39,13 @@ class LanguageFilter:
         return probability >= self._min_probability and found not in own and found != NO_LANGUAGE
 
 
-NO_LANGUAGE = "zxx"
-"""Numbers, addresses and the like: no other language."""
-NORWEGIAN = frozenset({"no", "nb", "nn"})
-
-
 @functools.cache
-def _identifier() -> Any:
+def load_identifier() -> Any:
+    """py3langid's model, once a process: half a second and some 60 MB.
+
+    Raises:
+        UserError: the package is missing.
+    """
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:
@@ -55,7 +59,7 @@ def _identifier() -> Any:
 def _labels(field: str, language: str) -> frozenset[str]:
     """What the model may call a language; `pt-BR` and `zh_Hant` are `pt` and `zh` to it."""
     code = language.replace("_", "-").split("-")[0].lower()
-    known = set(_identifier().labels)
+    known = set(load_identifier().labels)
     labels = (NORWEGIAN if code in NORWEGIAN else frozenset({code})) & known
     if not labels:
         raise UserError(

@@ -65,7 +65,7 @@ class LineReader:
         """Bytes handed out."""
         self.num_lines = 0
         """Lines handed out."""
-        self._blocks = read_blocks(path)
+        self._blocks = filter(None, read_blocks(path))  # a decompressor may have nothing to give yet
         self._rest = b""
 
     def take(self, count: int) -> bytes:

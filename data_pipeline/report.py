@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -2,6 +2,7 @@
 
 import difflib
 import functools
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,24 +21,28 @@ KNOWN = (
 )
 # fmt: on
 """Those of living languages, for messages. The others of Unicode can be used as well."""
-NEVER_COUNT = ("Common", "Inherited", "Unknown")
-FOREIGN, OWN = 1, 2
+SHARED = r"[\p{Script=Common}\p{Script=Inherited}]"
+NO_LETTER, FOREIGN, OWN = 0, 1, 2
 
 
 class ScriptFilter:
     """Finds lines of too small a share of letters in some scripts. Letters that many scripts share do not count."""
 
     def __init__(self, field: str, scripts: Sequence[str], min_share: float) -> None:
-        """Raises `UserError` naming the field where a script is not known."""
-        for script in scripts:
-            _check(field, script)
-        self._kinds = _kinds(tuple(scripts))
+        """Raises `UserError` naming the field where a script is not known or has no letters."""
         self._min_share = min_share
+        self._kinds = _letters().astype(np.uint8) * FOREIGN
+        """For every code point: NO_LETTER, which a letter of many scripts is too, FOREIGN or OWN."""
+        for script in scripts:
+            own = _letters_of(script)
+            if not own.any():
+                raise UserError(f"prepare.cleaning.{field}: {script}: {_hint(script)}")
+            self._kinds[own] = OWN
 
     def find(self, lines: list[str]) -> list[int]:
         """Rows of lines with letters of which less than the least share is in the scripts."""
         ends = np.cumsum(np.fromiter(map(len, lines), dtype=np.int64, count=len(lines)))
-        codes = np.frombuffer("".join(lines).encode("utf-32-le", "surrogatepass"), dtype="<u4")
+        codes = np.frombuffer("".join(lines).encode("utf-32-le"), dtype="<u4")
         kinds = self._kinds[codes]
         own, foreign = (_per_line(kinds == kind, ends) for kind in (OWN, FOREIGN))
         share = own / np.maximum(own + foreign, 1)
@@ -51,24 +56,27 @@ def _per_line(flags: NDArray[np.bool_], ends: NDArray[np.int64]) -> NDArray[np.i
 
 
 @functools.cache
-def _kinds(scripts: tuple[str, ...]) -> NDArray[np.uint8]:
-    """For every code point: 0 is no letter or one of many scripts, or FOREIGN, or OWN."""
-    everything = "".join(map(chr, range(0x110000)))
-    kinds = np.zeros(len(everything), dtype=np.uint8)
-    shared = "".join(rf"\p{{Script={name}}}" for name in NEVER_COUNT)
-    own = "".join(rf"\p{{Script={name}}}" for name in scripts)
-    for kind, letters in ((FOREIGN, rf"[\p{{L}}--[{shared}]]+"), (OWN, rf"[\p{{L}}&&[{own}]--[{shared}]]+")):
-        for run in regex.finditer(letters, everything, regex.V1):
-            kinds[run.start() : run.end()] = kind
-    return kinds
+def _letters() -> NDArray[np.bool_]:
+    """Whether each code point is a letter of one script."""
+    return _matches(rf"[\p{{L}}--{SHARED}]+")
 
 
-def _check(field: str, script: str) -> None:
+def _letters_of(script: str) -> NDArray[np.bool_]:
+    """Whether each code point is a letter of a script; none where there is no such script."""
     try:
-        pattern = regex.compile(rf"\p{{Script={script}}}")
+        return _matches(rf"[\p{{L}}&&\p{{Script={script}}}--{SHARED}]+")
     except regex.error:
-        pattern = None
-    if pattern is None or any(pattern.match(shared) for shared in (" ", "\u0300", "\U000e0fff")):
-        near = difflib.get_close_matches(script.title(), KNOWN, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else "allowed is the name of a Unicode script, such as Latin or Han"
-        raise UserError(f"prepare.cleaning.{field}: {script}: {hint}")
+        return np.zeros(1, dtype=np.bool_)
+
+
+def _matches(pattern: str) -> NDArray[np.bool_]:
+    runs = regex.compile(pattern, regex.V1)
+    found = np.zeros(sys.maxunicode + 1, dtype=np.bool_)
+    for run in runs.finditer("".join(map(chr, range(len(found))))):
+        found[run.start() : run.end()] = True
+    return found
+
+
+def _hint(script: str) -> str:
+    near = difflib.get_close_matches(script.title(), KNOWN, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else "allowed is a Unicode script that has letters, such as Latin or Han"

@@ -92,7 +92,9 @@ def add_evaluate(parser: Parser) -> None:
 
 def add_inspect(parser: Parser) -> None:
     """Arguments of `zeromt inspect`."""
-    parser.add_argument("path", metavar="PATH", type=_existing, help="a dataset, a checkpoint or a run")
+    parser.add_argument(
+        "path", metavar="PATH", type=_existing_or_url, help="a dataset, a checkpoint or a run; or a dataset's URL"
+    )
 
 
 def _add_run(parser: Parser) -> None:
@@ -151,6 +153,10 @@ def _non_negative(text: str) -> float:
     if not (math.isfinite(value) and value >= 0):
         raise argparse.ArgumentTypeError(f"{text!r}; allowed is a finite number from 0")
     return value
+
+
+def _existing_or_url(text: str) -> str:
+    return text if "://" in text else _existing(text)
 
 
 def _existing(text: str) -> str:

@@ -2,9 +2,8 @@ import dataclasses
 import gzip
 import json
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,7 @@ from configs import PrepareSection, StreamSection, UserError
 from data_pipeline import prepare
 from data_pipeline.blocks import Block
 from data_pipeline.dataset import Dataset
-from data_pipeline.prefetch import Prefetch
 from data_pipeline.reader import LaneCursor, StreamReader, StreamState
-from data_pipeline.window_tokens import BlockCache, read_pairs
 
 Start = Callable[..., list[StreamReader]]
 Run = Callable[..., list[list[list[int] | None]]]
@@ -266,55 +263,12 @@ def test_an_epoch_ends_only_where_it_does(open_ranks: Start, run_epoch: Run) -> 
     idle.close()
 
 
-def test_the_cache_is_bounded(small: Dataset) -> None:
-    cache = BlockCache(small, max_bytes=20_000)
-    everything = np.arange(1000)
-    tokens = read_pairs(cache, everything)
-    assert cache.num_bytes <= 20_000
-    some = np.array([3, 400, 401, 999])
-    few = read_pairs(cache, some)
-    for side, whole in ((few.source, tokens.source), (few.target, tokens.target)):
-        rows = zip(side.rows(np.arange(4)), whole.rows(some), strict=True)
-        assert all(np.array_equal(a, b) for a, b in rows)
-    (block,) = BlockCache(small, max_bytes=1).read([3])
-    assert isinstance(block, Block)
-    assert block.lengths.shape == (32, 2)
-
-
-def test_reading_ahead_is_bounded_and_ends() -> None:
-    made: list[int] = []
-
-    def count() -> Iterator[int]:
-        for number in range(100):
-            made.append(number)
-            yield number
-        raise ValueError("broken")
-
-    ahead = Prefetch(count(), 3)
-    deadline = time.monotonic() + 10
-    while len(made) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    time.sleep(0.02)
-    assert len(made) == 3
-    assert [ahead.next() for _ in range(100)] == list(range(100))
-    for _ in range(2):
-        with pytest.raises(ValueError, match="broken"):
-            ahead.next()
-    ahead.close()
-    before = threading.active_count()
-    other = Prefetch(iter(range(1000)), 3)
-    assert other.next() == 0
-    other.close()
-    assert threading.active_count() == before
-
-
 def test_closing_ends_the_thread_and_loses_nothing(open_ranks: Start, run_epoch: Run) -> None:
     whole = run_epoch(open_ranks(SECTION, 1), 4)
     before = threading.enumerate()
     readers = open_ranks(SECTION, 1)
     parts = run_epoch(readers, 4, 5)
     readers[0].close()
-    assert not [t for t in threading.enumerate() if t.name == "prefetch" and t not in before]
+    assert not [t for t in threading.enumerate() if t not in before]
     assert parts + run_epoch(readers, 4) == whole
     _close(readers)

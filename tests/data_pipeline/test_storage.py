@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import inspect
 import os
 import subprocess
 import sys
@@ -300,13 +301,14 @@ def test_threads_read_at_once(small: Dataset, section: StreamSection, serve: Ser
         assert block.source.tolist() == small.read_block(number % 30).source.tolist()
 
 
-READ = """
-import sys
+READ = f"""
+import hashlib, sys
+import numpy as np
 from configs import StreamSection
 from data_pipeline.dataset import Dataset
-from tests.data_pipeline.test_storage import _content
+{inspect.getsource(_content)}
 section = StreamSection(cache=sys.argv[2], cache_gigabytes=float(sys.argv[3]), retries=5)
-print(*{_content(Dataset.load(sys.argv[1], section)) for _ in range(3)})
+print(*{{_content(Dataset.load(sys.argv[1], section)) for _ in range(3)}})
 """
 
 
