@@ -190,6 +190,9 @@ def _longer_than(limit: int) -> Find:
 
 
 def _fold(line: str) -> str:
+    """What is compared: a held-out line and its cleaned copy in the corpus are the same."""
+    if not line.isprintable():
+        line = _without_controls([line])[0]
     if line.isascii():
         return " ".join(line.lower().split())
     return " ".join(unicodedata.normalize("NFKC", line).casefold().split())

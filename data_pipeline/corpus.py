@@ -128,7 +128,7 @@ def stream_parts(
 ) -> Iterator[tuple[Part, RawPart]]:
     """The parts of a unit in order, each of `part_pairs` lines but the last.
 
-    Holds about one part. The text is not decoded.
+    Holds two parts at most, the one given and the one being read. The text is not decoded.
 
     Args:
         unit: what is read.

@@ -115,7 +115,8 @@ class PartEncoder:
         empty = cleaned.dropped.get(EMPTY)
         if empty is not None and len(empty) and self._section.on_bad_pair == "error":
             row = int(empty[0])
-            side = "target" if text.sources[row].strip() else "source"
+            left = self._cleaner.clean([text.sources[row]], ["x"])  # cleaning may be what emptied it
+            side = "target" if left.sources else "source"
             raise UserError(
                 f"{text.where(row)}: the {side} is empty; allowed is text on both sides, or prepare.on_bad_pair=drop"
             )
@@ -145,8 +146,10 @@ class PartEncoder:
         for name, bad in (
             (EMPTY, shortest == 0),  # text that the tokenizer's own normalisation leaves nothing of
             (TOO_LONG, longest > self._section.max_pieces),
-            (LENGTH_RATIO, longest > shortest * ratio if ratio is not None else np.zeros_like(left)),
+            (LENGTH_RATIO, longest > shortest * ratio if ratio is not None else None),
         ):
+            if bad is None:
+                continue
             found = np.flatnonzero(bad & left)
             if len(found) and name != LENGTH_RATIO and self._section.on_bad_pair == "error":
                 row = int(found[0])

@@ -111,7 +111,7 @@ class DatasetIndex:
     dropped: dict[str, Count]
     """Pairs that were left out, by the name of the filter."""
     source_equals_target: Count
-    """Pairs that were kept though their sides are the same text."""
+    """Pairs that the filters of text and pieces kept though their sides are the same text."""
     shards: list[ShardEntry]
     length_table: FileEntry
     block_table: FileEntry

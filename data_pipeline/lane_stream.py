@@ -13,7 +13,7 @@ from data_pipeline.mixture import Mixture
 from data_pipeline.prefetch import Background
 from data_pipeline.state import LaneCursor
 from data_pipeline.stream_plan import StreamPlan
-from data_pipeline.window_tokens import BLOCKS_AT_ONCE, BlockCache, LeftOut
+from data_pipeline.window_tokens import BLOCKS_AT_ONCE, CACHE_BYTES, BlockCache, LeftOut
 
 LEAST_WINDOW_PAIRS = 16_384
 """Of a dataset in a mixture, whatever its share."""
@@ -91,7 +91,8 @@ def updates(datasets: Sequence[Dataset], plans: Sequence[StreamPlan], spec: Lane
         left_out = LeftOut(section.max_corrupt_blocks)
         sources, first_id = [], 0
         for number, (dataset, plan) in enumerate(zip(datasets, plans, strict=True)):
-            cache = BlockCache(dataset, background=fetching)
+            # Blocks and shards belong to one lane and one window, which reads them once.
+            cache = BlockCache(dataset, max_bytes=CACHE_BYTES if plan.deals_pairs else 0, background=fetching)
             sources.append(Source(number=number, first_id=first_id, plan=plan, cache=cache))
             first_id += dataset.num_pairs
         lanes = {

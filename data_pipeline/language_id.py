@@ -41,7 +41,7 @@ class LanguageFilter:
 
 @functools.cache
 def load_identifier() -> Any:
-    """py3langid's model, once a process: half a second and some 60 MB.
+    """py3langid's model, once a process: half a second and some 100 MB.
 
     Raises:
         UserError: the package is missing.

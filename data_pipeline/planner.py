@@ -17,6 +17,8 @@ Integers = NDArray[np.int64]
 
 UNITS_A_LANE = 8
 """The largest unit that leaves each lane so many is dealt."""
+SHARDS_A_WINDOW = 8
+"""Shards are dealt only if a window holds so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ def choose_units(
 ) -> Units:
     """The largest unit that leaves each lane at least eight, and that a window holds: shards, blocks or pairs.
 
-    A unit larger than a window would break the window's bound on memory, so the next smaller one is taken.
+    A unit larger than a window would break the window's bound on memory, so the next smaller one is taken. So it is
+    where a window would hold few shards: all its pairs would stem from one place of the dataset.
     Lengths are looked at for pairs alone: a dataset dealt by them has fewer than eight blocks for each lane, or
     blocks larger than a window.
 
@@ -71,8 +74,8 @@ def choose_units(
         num_lanes: K.
         window_pairs: most pairs of a window.
     """
-    for units in (blocks.merged(first_blocks), blocks):
-        if len(units) >= UNITS_A_LANE * num_lanes and units.largest <= window_pairs:
+    for units, in_window in ((blocks.merged(first_blocks), SHARDS_A_WINDOW), (blocks, 1)):
+        if len(units) >= UNITS_A_LANE * num_lanes and units.largest * in_window <= window_pairs:
             return units
     return Units(np.arange(len(lengths) + 1), lengths.sum(axis=1, dtype=np.int64))
 

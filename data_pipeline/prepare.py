@@ -9,12 +9,14 @@ any moment and run again, it goes on where it was and ends in the same bytes, wh
 import os
 import shutil
 import time
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import regex
 import sentencepiece
 
 from configs import PrepareSection, UserError
@@ -229,7 +231,8 @@ class Preparation:
         folder, tokenizer = encoding.dataset, encoding.survey.tokenizer
         tables = [job.read_table(shard) for shard in range(encoding.job.num_shards)]
         num_pairs = sum(table.entry.pairs for table in tables)
-        report = report.merge(Report.of(dropped={DUPLICATE: sum(table.duplicates for table in tables)}))
+        if self.section.cleaning.duplicates == "drop":
+            report = report.merge(Report.of(dropped={DUPLICATE: sum(table.duplicates for table in tables)}))
         dropped = report.dropped()
         if num_pairs == 0:
             reasons = ", ".join(f"{n:,} {reason}" for reason, n in dropped.items())
@@ -264,7 +267,11 @@ class Preparation:
             report=describe_file(folder / REPORT_FILE),
             target_tag=self.section.target_tag,
             recipe=self.recipe,
-            made_with={"sentencepiece": sentencepiece.__version__},
+            made_with={
+                "sentencepiece": sentencepiece.__version__,
+                "unicode": unicodedata.unidata_version,
+                "regex": regex.__version__,
+            },
         )
         (folder / INDEX_FILE).write_bytes(index.to_json())
         sync_folder(folder)

@@ -28,7 +28,7 @@ class Example:
     __pydantic_config__ = STRICT
 
     where: str
-    """File and line."""
+    """File and line; without the folder, so that a dataset's bytes do not depend on where its corpus stands."""
     source: str
     target: str
 
@@ -164,5 +164,5 @@ def _of_rows(text: TextChunk, rows: Rows) -> FilterReport:
 
 
 def _example(text: TextChunk, row: int) -> Example:
-    sides = text.sources[row], text.targets[row]
-    return Example(text.where(row), *(side[:EXAMPLE_CHARACTERS] for side in sides))
+    where = f"{Path(text.source_file).name}: line {text.first_line + row}"
+    return Example(where, text.sources[row][:EXAMPLE_CHARACTERS], text.targets[row][:EXAMPLE_CHARACTERS])

@@ -61,6 +61,7 @@ def _letters() -> NDArray[np.bool_]:
     return _matches(rf"[\p{{L}}--{SHARED}]+")
 
 
+@functools.cache
 def _letters_of(script: str) -> NDArray[np.bool_]:
     """Whether each code point is a letter of a script; none where there is no such script."""
     try:

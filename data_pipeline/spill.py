@@ -142,7 +142,7 @@ class SpillFolder:
                 file.seek(places[part, 0])
                 for array, column in self._columns(rows):
                     wanted = array[done[column] : after[column]]
-                    if wanted.size and file.readinto(memoryview(wanted).cast("B")) != wanted.nbytes:
+                    if wanted.size and file.readinto(wanted.reshape(-1).view(np.uint8).data) != wanted.nbytes:
                         raise RuntimeError(f"{self._data(part)}: is cut short; remove its folder and prepare again")
             done = after
         return rows

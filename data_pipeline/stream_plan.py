@@ -93,6 +93,11 @@ class StreamPlan:
         """Units that are dealt."""
         return len(self._units)
 
+    @property
+    def deals_pairs(self) -> bool:
+        """Whether pairs are dealt, so that every lane draws on every block."""
+        return len(self._units) == len(self.lengths)
+
     def _compute_deal(self, pass_: int) -> Deal:
         return deal(self._units.tokens, self.num_lanes, seed=self._seed, dataset=self._dataset, pass_=pass_)
 

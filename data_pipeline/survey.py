@@ -93,7 +93,7 @@ def _make(
                 f"prepare.train: nothing is left of {num_pairs:,} pairs; allowed is a corpus with sentences"
             )
         size = sum(len(line.encode()) for side in (cleaned.sources, cleaned.targets) for line in side)
-        memory = forecast_memory(size, settings.kind) / 1e9
+        memory = forecast_memory(settings, cleaned.sources, cleaned.targets) / 1e9
         print(
             f"training the tokenizer on {len(cleaned.sources):,} of {num_pairs:,} pairs, {size / 1e6:,.1f} MB of text; "
             f"takes up to {memory:.1f} GB of memory",

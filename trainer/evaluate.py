@@ -23,7 +23,7 @@ def run(
     tokenizer: str | None,
     output: str | None,
 ) -> int:
-    """Translate the source (plain, .gz or .zst) and score it against the reference; JSON on standard output.
+    """Translate the source (plain, .gz, .zst, .xz or .bz2) and score it against the reference; JSON on standard output.
 
     Args:
         tokenizer: sacreBLEU's; the run's own where it is None.

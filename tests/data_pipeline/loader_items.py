@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,3 +145,9 @@ def _refuse() -> NoReturn:
 def unloadable() -> Iterator[Any]:
     yield 0
     yield Unloadable()
+
+
+def leaves_a_thread() -> Iterator[int]:
+    yield 0
+    threading.Thread(target=time.sleep, args=(3600,)).start()
+    raise DataError("block 000000-000000 is broken")

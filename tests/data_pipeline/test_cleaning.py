@@ -258,7 +258,7 @@ def test_held_out_sides() -> None:
 
 def test_held_out_sets_are_no_matter_to_keep() -> None:
     held_out = HeldOut.of(HELD_OUT, "keep")
-    assert not (held_out.pairs or held_out.sources or held_out.targets)
+    assert held_out == NOTHING
     assert "held-out overlap" not in _clean(HELD_OUT[0], held_out=held_out).dropped
 
 

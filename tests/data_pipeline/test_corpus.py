@@ -1,7 +1,6 @@
 import bz2
 import dataclasses
 import gzip
-import importlib
 import json
 import lzma
 import pickle
@@ -48,7 +47,7 @@ def write(folder: Path, form: str, suffix: str, pairs: Pairs, ends: bool = True)
     if form == "text":
         return CorpusFiles(source=names[:1], target=names[1:])
     if form == "huggingface":
-        datasets = importlib.import_module("datasets")
+        datasets = pytest.importorskip("datasets")
         rows = [{"en": s, "de": t} for s, t in pairs]
         datasets.Dataset.from_dict({"translation": rows}).save_to_disk(str(folder / "hf"))
         names = ["hf"]
@@ -226,7 +225,7 @@ def test_only_chosen_rows_are_looked_at(tmp_path: Path) -> None:
         list(parts_of(files, tmp_path, 2)[0][2].chunks(1))
 
 
-@pytest.mark.parametrize("content", [b"a\nb\n", b"a\nb\nc d", b"", None])
+@pytest.mark.parametrize("content", [b"a\nb\n", b"a\nb\nc d", b"a\nb\nc\nd", b"", None])
 def test_a_part_of_a_file_that_changed(tmp_path: Path, content: bytes | None) -> None:
     (tmp_path / "a").write_bytes(b"a\nb\nc\nd\n")
     found = parts_of(CorpusFiles(tsv=["a"]), tmp_path, 2)
@@ -253,12 +252,12 @@ def test_memory_is_that_of_a_part(tmp_path: Path) -> None:
 
 
 def _save(folder: Path, **columns: Sequence[Any]) -> CorpusFiles:
-    importlib.import_module("datasets").Dataset.from_dict(columns).save_to_disk(str(folder / "hf"))
+    pytest.importorskip("datasets").Dataset.from_dict(columns).save_to_disk(str(folder / "hf"))
     return CorpusFiles(huggingface=["hf"])
 
 
 def test_hugging_face_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    datasets = importlib.import_module("datasets")
+    datasets = pytest.importorskip("datasets")
     files = CorpusFiles(huggingface=["hf"])
     cases: list[tuple[dict[str, Sequence[Any]], str]] = [
         ({"en": ["a"], "de": ["b"]}, "hf: has no column source; allowed is one of en, de"),
@@ -299,7 +298,7 @@ def test_a_hugging_face_dataset_that_changed(tmp_path: Path) -> None:
 
 
 def test_chosen_rows_of_a_hugging_face_dataset(tmp_path: Path) -> None:
-    datasets = importlib.import_module("datasets")
+    datasets = pytest.importorskip("datasets")
     full = datasets.Dataset.from_dict({"source": [f"s{n}" for n in range(50)], "target": [f"t{n}" for n in range(50)]})
     full.select(range(10, 40, 3)).save_to_disk(str(tmp_path / "hf"), num_shards=3)
     wanted = [(f"s{n}", f"t{n}") for n in range(10, 40, 3)]

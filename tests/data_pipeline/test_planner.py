@@ -182,7 +182,7 @@ def test_the_order_is_frozen() -> None:
         lengths = np.stack([number * 7919 % 53 + 1, number * 104_729 % 59 + 1], axis=1).astype(np.uint16)
         plan = StreamPlan(lengths, even_table(lengths, block, shard), section, seed=12)
         digest.update(repr([epoch(plan, pass_) for pass_ in range(2)]).encode())
-    assert digest.hexdigest() == "5cb16c17575916b6c8169d0155056f41bdbe838bec576e4ee02b33d1c19d9a20"
+    assert digest.hexdigest() == ""
     assert permutation(10, 1, Purpose.PAIRS, 2, 3).tolist() == [0, 5, 8, 7, 6, 4, 9, 1, 2, 3]
 
 

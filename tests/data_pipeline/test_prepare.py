@@ -316,13 +316,13 @@ def test_killed_ten_times_the_bytes_are_the_same(in_parts: PrepareSection, tmp_p
         while _session_members(process.pid):  # its encoding processes end by themselves
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        if process.returncode == 0:
+        if (tmp_path / "out").exists():  # a kill may come after the last rename
             assert _contents(tmp_path / "out") == wanted
             if num_kills >= 10:
                 break
             shutil.rmtree(tmp_path / "out")
         else:
-            assert not (tmp_path / "out").exists()
+            assert process.returncode == -signal.SIGKILL
     assert num_kills >= 10
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run.py", "train.en", "train.fr"]
 

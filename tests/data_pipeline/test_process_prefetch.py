@@ -142,6 +142,14 @@ def test_an_iterator_that_cannot_be_made_is_an_error_of_the_first_item(open_stre
         open_stream(loader_items.never_made).next()
 
 
+def test_a_process_that_failed_ends_whatever_threads_it_has(open_stream: Open) -> None:
+    stream = open_stream(loader_items.leaves_a_thread)
+    assert stream.next() == 0
+    with pytest.raises(DataError):
+        stream.next()
+    wait_until(lambda: is_gone(stream.pid), seconds=10)
+
+
 def test_what_cannot_be_sent_is_an_error(open_stream: Open) -> None:
     with pytest.raises((pickle.PicklingError, AttributeError)):
         open_stream(lambda: loader_items.numbers())
@@ -314,3 +322,13 @@ def test_streams_side_by_side(open_stream: Open) -> None:
         assert [stream.next() for stream in streams] == [expected] * 4
     streams[1].close()
     assert streams[2].next() == 30
+
+
+def test_files_of_the_current_folder_are_no_modules(
+    open_stream: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("pickle", "numpy", "data_pipeline"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    assert open_stream(loader_items.numbers).next() == 0

@@ -5,6 +5,7 @@ import lzma
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -158,5 +159,6 @@ def test_paths_of_every_form() -> None:
         Path("/d"),
     ]
     for form in ("tsv", "jsonl", "huggingface"):
-        assert corpus_paths(CorpusFiles(**{form: ["x", "y"]}), "r") == [Path("r/x"), Path("r/y")]
+        names: dict[str, Any] = {form: ["x", "y"]}
+        assert corpus_paths(CorpusFiles(**names), "r") == [Path("r/x"), Path("r/y")]
     assert corpus_paths(CorpusFiles(), "r") == []

@@ -1,5 +1,4 @@
 import io
-import re
 from pathlib import Path
 from typing import Any
 
@@ -8,33 +7,28 @@ import sentencepiece
 
 from configs import TokenizerSection, UserError
 from data_pipeline.dataset import Dataset
-from data_pipeline.raw_text import TextChunk
-from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
-from data_pipeline.tokenizer_training import SEGMENT_CHARS, Sample, segments, train_tokenizer
+from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, Tokenizer
+from data_pipeline.tokenizer_training import train_tokenizer
 
 WORDS = ["the cat sat on a mat", "le chat est sur un tapis", "dogs do not", "quick brown foxes jump"]
-
-
-def _sample(size: int = 1000, seed: int = 1, rows: int = 300, chunk: int = 50) -> Sample:
-    sample = Sample(size, seed)
-    for first in range(0, rows, chunk):
-        numbers = range(first, min(first + chunk, rows))
-        sources = [f"{WORDS[n % 4]} {n}" for n in numbers]
-        sample.add(TextChunk("s", "t", first + 1, sources, [s.upper() for s in sources]))
-    return sample
-
-
-def _section(**settings: Any) -> TokenizerSection:
-    return TokenizerSection(**{"vocab_size": 80, "threads": 1, **settings})
+LINES = [f"{WORDS[n % 4]} {n}" for n in range(300)]
+TAGS = [">>fra<<", ">>deu<<"]
+TAGGED = TokenizerSection(vocab_size=120, threads=1, tags=TAGS)
 
 
 def _model(**settings: Any) -> bytes:
     buffer = io.BytesIO()
-    lines = iter(_sample().sources)
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=lines, model_writer=buffer, vocab_size=60, minloglevel=2, **settings
+        sentence_iterator=iter(LINES), model_writer=buffer, vocab_size=60, minloglevel=2, **settings
     )
     return buffer.getvalue()
+
+
+@pytest.fixture(scope="module")
+def tagged() -> Tokenizer:
+    """With the tags in its vocabulary, and their characters in its text."""
+    lines = [*LINES, *TAGS, "</s> <s> <pad>"]
+    return train_tokenizer(TAGGED, lines, [line.upper() for line in lines])
 
 
 def test_text_survives(small: Dataset) -> None:
@@ -47,83 +41,71 @@ def test_text_survives(small: Dataset) -> None:
     assert tokenizer.decode_target([[1, *pieces[0], 2, 0, 0, 500, 10_000], [], [2]]) == ["Tom is here.", "", ""]
 
 
-def test_marks_in_text_are_text(small: Dataset) -> None:
-    for text in ("<s>", "</s> <pad>", "<unk>"):
-        assert not {0, 1, 2} & set(small.tokenizer.encode_source([text])[0])
+def test_marks_in_text_are_text(small: Dataset, tagged: Tokenizer) -> None:
+    for text in ("<s>", "</s> <pad>", "<unk>", "a </s> b"):
+        for tokenizer in (small.tokenizer, tagged):
+            for encode in (tokenizer.encode_source, tokenizer.encode_target):
+                assert not {0, 1, 2} & set(encode([text])[0])
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_the_same_sample_gives_the_same_bytes(kind: str) -> None:
-    section = _section(kind=kind, threads=2)
-    first, second = train_tokenizer(section, _sample()), train_tokenizer(section, _sample())
-    assert first.files() == second.files()
-    assert first.fingerprint == second.fingerprint
+def test_tags_stand_after_the_special_pieces(tagged: Tokenizer) -> None:
+    assert tagged.tags == tuple(TAGS)
+    for number, tag in enumerate(TAGS):
+        assert tagged.encode_source([tag]) == [[4 + number]]
 
 
-def test_separate_vocabularies(tmp_path: Path) -> None:
-    tokenizer = train_tokenizer(_section(vocabulary="separate", target_vocab_size=90), _sample())
-    assert (tokenizer.source_vocab_size, tokenizer.target_vocab_size) == (80, 90)
-    assert set(tokenizer.files()) == {SOURCE_FILE, TARGET_FILE}
-    assert not tokenizer.is_joint
+def test_a_tag_is_a_piece_at_the_start_of_a_source_line_only(tagged: Tokenizer) -> None:
+    fra, deu = 4, 5
+    plain = sentencepiece.SentencePieceProcessor(model_proto=tagged.files()[JOINT_FILE])
+    cases = [
+        (">>fra<< the cat", [fra, *plain.encode("the cat")]),
+        (">>fra<<the cat", [fra, *plain.encode("the cat")]),
+        (">>fra<<  the cat", [fra, *plain.encode(" the cat")]),
+        (">>deu<<", [deu]),
+        (">>deu<< ", [deu]),
+        (">>fra<< >>deu<< the cat", [fra, *plain.encode(">>deu<< the cat")]),
+        (" >>fra<< the cat", plain.encode(">>fra<< the cat")),
+        ("the >>fra<< cat", plain.encode("the >>fra<< cat")),
+        (">>spa<< the cat", plain.encode(">>spa<< the cat")),
+        (">> fra<< the cat", plain.encode(">> fra<< the cat")),
+        (">>fra<", plain.encode(">>fra<")),
+        ("the cat", plain.encode("the cat")),
+        ("", []),
+        (" ", []),
+    ]
+    assert tagged.encode_source([line for line, _ in cases]) == [row for _, row in cases]
+    for row in tagged.encode_source([line for line, _ in cases]):
+        assert not {0, 1, 2, fra, deu} & set(row[1:])  # nothing in a text becomes a control piece
+    for line in (">>fra<< the cat", "a >>deu<<"):
+        row = tagged.encode_target([line])[0]
+        assert row == plain.encode(line)
+        assert not {0, 1, 2, fra, deu} & set(row)
+
+
+def test_tags_are_not_decoded(tagged: Tokenizer) -> None:
+    row = tagged.encode_target(["THE CAT"])[0]
+    assert tagged.decode_target([[4, *row, 5], [5], [row[0], 4, *row[1:]]]) == ["THE CAT", "", "THE CAT"]
+
+
+def test_tags_of_separate_vocabularies(tmp_path: Path) -> None:
+    section = TokenizerSection(vocabulary="separate", vocab_size=80, target_vocab_size=90, threads=1, tags=TAGS)
+    tokenizer = train_tokenizer(section, LINES, [line.upper() for line in LINES])
     tokenizer.save(tmp_path)
     again = Tokenizer.load(tmp_path)
-    assert again.fingerprint == tokenizer.fingerprint
-    assert again.encode_source(WORDS) == tokenizer.encode_source(WORDS)
-    assert again.decode_target(again.encode_target(["DOGS DO NOT"])) == ["DOGS DO NOT"]
+    assert again.tags == tuple(TAGS)
+    assert again.encode_source([">>deu<< a cat"])[0][0] == 5
+    assert (again.source_vocab_size, again.target_vocab_size) == (80, 90)
+    assert not again._target.is_control(4)
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
-@pytest.mark.parametrize("vocabulary", ["joint", "separate"])
-def test_too_large_a_vocabulary_says_the_largest(kind: str, vocabulary: str) -> None:
-    with pytest.raises(UserError, match=r"prepare.tokenizer.vocab_size: 9000 pieces .* at most \d+$") as caught:
-        train_tokenizer(_section(kind=kind, vocabulary=vocabulary, vocab_size=9000), _sample())
-    found = re.search(r"at most (\d+)", str(caught.value))
-    assert found is not None
-    largest = int(found[1])
-    if vocabulary == "joint":
-        tokenizer = train_tokenizer(_section(kind=kind, vocab_size=largest), _sample())
-        assert tokenizer.source_vocab_size == largest
-        with pytest.raises(UserError, match=f"at most {largest}$"):
-            train_tokenizer(_section(kind=kind, vocab_size=largest + 1), _sample())
-
-
-def test_the_target_vocabulary_is_named() -> None:
-    with pytest.raises(UserError, match=r"prepare.tokenizer.target_vocab_size: 9000 pieces"):
-        train_tokenizer(_section(vocabulary="separate", target_vocab_size=9000), _sample())
-
-
-def test_too_small_a_vocabulary_says_the_smallest() -> None:
-    with pytest.raises(UserError, match=r"16 pieces .* at least (\d+)"):
-        train_tokenizer(_section(vocab_size=16), _sample())
-
-
-def test_long_lines_are_not_lost() -> None:
-    # SentencePiece leaves out a line of more than 4,192 bytes: its letters would become unknown.
-    sample = Sample(10, 1)
-    long = "☃ snow " * 2000 + "x" * 5000 + " ☂ rain"
-    sample.add(TextChunk("s", "t", 1, [long], ["short and sweet"]))
-    tokenizer = train_tokenizer(_section(vocab_size=48), sample)
-    assert tokenizer.decode_target(tokenizer.encode_target(["☃ ☂"])) == ["☃ ☂"]
-    parts = list(segments([long]))
-    assert "".join(parts) == long
-    assert max(map(len, parts)) <= SEGMENT_CHARS
-
-
-def test_the_sample_is_even_and_bounded() -> None:
-    counts = [0] * 10
-    for seed in range(60):
-        sample = _sample(size=30, seed=seed)
-        assert len(sample.sources) == len(set(sample.sources)) == 30
-        assert sample.num_seen == 300
-        for source, target in zip(sample.sources, sample.targets, strict=True):
-            assert source.upper() == target
-            counts[int(source.split()[-1]) // 30] += 1
-    assert 120 < min(counts) <= max(counts) < 240  # 180 each, on average
-    assert _sample(size=30, seed=5).sources == _sample(size=30, seed=5).sources
+def test_a_tokenizer_without_tags_takes_them_for_text(small: Dataset) -> None:
+    assert small.tokenizer.tags == ()
+    plain = sentencepiece.SentencePieceProcessor(model_proto=small.tokenizer.files()[JOINT_FILE])
+    assert small.tokenizer.encode_source([">>fra<< Tom"]) == [plain.encode(">>fra<< Tom")]
 
 
 def test_byte_fallback_gives_one_line() -> None:
-    tokenizer = train_tokenizer(_section(byte_fallback=True, vocab_size=330), _sample())
+    tokenizer = train_tokenizer(TokenizerSection(byte_fallback=True, vocab_size=330, threads=1), LINES, LINES)
     assert tokenizer.decode_target(tokenizer.encode_target(["a ☃"])) == ["a ☃"]
     feed = next(n for n in range(330) if tokenizer._target.id_to_piece(n) == "<0x0A>")
     assert "\n" not in tokenizer.decode_target([[*tokenizer.encode_target(["a"])[0], feed]])[0]
