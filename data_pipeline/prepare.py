@@ -100,6 +100,9 @@ def run(section: PrepareSection, *, share: Share | None = None, merge: bool = Fa
     if is_already_prepared(output, recipe):
         pairs = Dataset.load(output).num_pairs
         print(f"{output}: already prepared from the same input, {pairs:,} pairs; nothing to do")
+        if work.root.exists():  # of a run that was killed at its very end
+            with work.lock(output, shared=False):
+                work.remove()
         return
     preparation = Preparation(section, inputs, recipe, tokenizer)
     if not work.root.exists():
@@ -215,7 +218,7 @@ class Preparation:
             pairs_per_block=encoding.pairs_per_block,
         )
         num_shards = encoding.job.num_shards
-        missing = [shard for shard in range(num_shards) if not job.table(shard).exists()]
+        missing = [shard for shard in range(num_shards) if not job.is_complete(shard)]
         workers = min(self._num_workers(len(missing)), -(-len(missing) // 4)) or 1  # a process imports torch
         with Progress("writing", encoding.survey.num_pairs) as progress:
             for num_pairs in run_tasks(job, missing, workers):

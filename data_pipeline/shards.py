@@ -84,6 +84,10 @@ class ShardJob:
         beside.replace(self.table(shard))
         return len(pairs)
 
+    def is_complete(self, shard: int) -> bool:
+        """Whether a shard and its table are there."""
+        return self.table(shard).exists() and (self.folder / shard_name(shard)).exists()
+
     def table(self, shard: int) -> Path:
         """What the index is to say of a shard."""
         return self.tables / f"{shard:06d}.npz"

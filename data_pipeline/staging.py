@@ -19,12 +19,12 @@ from typing import Any
 
 from configs import CorpusFiles, PrepareSection, UserError
 from data_pipeline.index import INDEX_FILE, check_local, hash_file, parse_index
-from data_pipeline.raw_text import corpus_paths
+from data_pipeline.raw_text import COMPRESSED, corpus_paths
 from data_pipeline.tokenizer import Tokenizer
 
 NOT_IN_RECIPE = ("output", "root", "workers", "train", "valid", "test")
 COMPRESSION_RATIO = 4  # of compressed text, roughly
-COMPRESSED = (".gz", ".zst", ".xz", ".bz2")
+
 BYTES_A_BYTE = 1.4  # of shards, and as much of what they are made from, for each byte of text, roughly
 HASHES_FILE = "hashes.json"
 

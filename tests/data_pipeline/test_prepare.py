@@ -303,8 +303,9 @@ def test_killed_ten_times_the_bytes_are_the_same(in_parts: PrepareSection, tmp_p
     num_kills = 0
     for attempt in range(60):
         command = [sys.executable, "run.py", str(1 + attempt % 2)]
+        log = (tmp_path / "log").open("w+")
         process = subprocess.Popen(
-            command, cwd=tmp_path, env=environment, start_new_session=True, stdout=subprocess.DEVNULL
+            command, cwd=tmp_path, env=environment, start_new_session=True, stdout=log, stderr=log
         )
         try:
             process.wait(timeout=float(random.uniform(0.3, 2.0)) if num_kills < 10 else 120)
@@ -312,6 +313,7 @@ def test_killed_ten_times_the_bytes_are_the_same(in_parts: PrepareSection, tmp_p
             process.send_signal(signal.SIGKILL)
             num_kills += 1
         process.wait()
+        log.close()
         deadline = time.monotonic() + 30
         while _session_members(process.pid):  # its encoding processes end by themselves
             assert time.monotonic() < deadline
@@ -322,9 +324,26 @@ def test_killed_ten_times_the_bytes_are_the_same(in_parts: PrepareSection, tmp_p
                 break
             shutil.rmtree(tmp_path / "out")
         else:
-            assert process.returncode == -signal.SIGKILL
+            assert process.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()
     assert num_kills >= 10
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run.py", "train.en", "train.fr"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "out", "run.py", "train.en", "train.fr"]
+
+
+def test_killed_after_the_last_rename(
+    in_parts: PrepareSection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(staging.WorkFolder, "remove", lambda _: None)
+        prepare.run(in_parts)
+    wanted = _contents(tmp_path / "out")
+    assert (tmp_path / ".out.preparing").exists()
+    shutil.rmtree(tmp_path / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(staging.WorkFolder, "remove", lambda _: None)
+        prepare.run(in_parts)  # the tables are there, the shards are gone
+    assert _contents(tmp_path / "out") == wanted
+    prepare.run(in_parts)
+    assert not (tmp_path / ".out.preparing").exists()
 
 
 def _session_members(session: int) -> list[str]:

@@ -214,7 +214,7 @@ def test_lengths_are_read_where_they_are_needed_only() -> None:
     lengths[3333] = 10, 90
     lengths[3340] = 80, 10
     table = even_table(lengths, 16, 64)
-    section = StreamSection(micro_batches=8, source_tokens=64, target_tokens=64, window_pairs=256)
+    section = StreamSection(micro_batches=8, source_tokens=64, target_tokens=64, window_pairs=512)
     Watched.looked_at = 0
     plan = StreamPlan(lengths.view(Watched), table, section, seed=1)
     share = plan.lane(0, 3)
@@ -223,4 +223,4 @@ def test_lengths_are_read_where_they_are_needed_only() -> None:
     assert plan.oversized() == (2, 3333)
     assert Watched.looked_at == 16  # both stand in one block
     pairs, _ = plan.window(share, pass_=0, lane=3, window=0)
-    assert Watched.looked_at == 16 + len(pairs) <= 16 + 256
+    assert Watched.looked_at == 16 + len(pairs) <= 16 + 512
