@@ -63,6 +63,8 @@ CHUNK_LINES = 4096
 HELD_OUT: tuple[HeldOutSplit, ...] = ("valid", "test")
 BYTES_A_WORKER = 1 << 22
 """A process takes half a second to start: small corpora are not worth one."""
+SMALL_CORPUS = 1 << 30
+"""Bytes up to which parts are smaller, so that processes finish at about the same time."""
 LEAST_BLOCK, MOST_BLOCK = 128, 1024
 BLOCKS_A_CORPUS = 256
 
@@ -170,7 +172,9 @@ class Preparation:
         make_cleaner(section, held_out)  # what is wrong with its settings is found before anything long is done
         entries = {s: _write_held_out(section, s, pairs, folder / "dataset") for s, pairs in sets.items()}
         units = corpus_units(section.train, section.root)
-        found = survey(section, units, held_out, self.tokenizer, folder / "survey")
+        large = self._num_bytes() > SMALL_CORPUS
+        part_pairs = corpus.PART_PAIRS if large else corpus.PART_PAIRS // 4
+        found = survey(section, units, held_out, self.tokenizer, folder / "survey", part_pairs=part_pairs)
         tokenizer = found.tokenizer
         if section.target_tag is not None and section.target_tag not in tokenizer.tags:
             tags = ", ".join(tokenizer.tags) or "none"
@@ -283,9 +287,11 @@ class Preparation:
     def _num_workers(self, num_tasks: int) -> int:
         workers = self.section.workers
         if not workers:
-            size = sum(file.bytes for file in self.inputs if file.split == "train")
-            workers = min(len(os.sched_getaffinity(0)), size // BYTES_A_WORKER)
+            workers = min(len(os.sched_getaffinity(0)), self._num_bytes() // BYTES_A_WORKER)
         return max(1, min(workers, num_tasks))
+
+    def _num_bytes(self) -> int:
+        return sum(file.bytes for file in self.inputs if file.split == "train")
 
 
 def _tasks(units: list[Unit] | Any, parts: list[Part], wanted: set[int]) -> Iterator[tuple[Part, RawPart | None]]:
@@ -295,8 +301,8 @@ def _tasks(units: list[Unit] | Any, parts: list[Part], wanted: set[int]) -> Iter
         if unit.is_seekable:
             yield from ((part, None) for part in own)
         elif own:
-            first = min(part.number for part in parts if part.unit == number)
-            for part, raw in stream_parts(unit, number, first, corpus.PART_PAIRS):
+            first = next(part for part in parts if part.unit == number)
+            for part, raw in stream_parts(unit, number, first.number, first.pairs):
                 if part.number in wanted:
                     yield part, raw
                 if part.number == own[-1].number:

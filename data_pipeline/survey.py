@@ -15,7 +15,6 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from configs import PrepareSection, UserError
-from data_pipeline import corpus
 from data_pipeline.cleaning import HeldOut
 from data_pipeline.corpus import Part, Unit, stream_parts
 from data_pipeline.encode import make_cleaner
@@ -41,7 +40,13 @@ class Survey:
 
 
 def survey(
-    section: PrepareSection, units: Sequence[Unit], held_out: HeldOut, tokenizer: Tokenizer | None, folder: Path
+    section: PrepareSection,
+    units: Sequence[Unit],
+    held_out: HeldOut,
+    tokenizer: Tokenizer | None,
+    folder: Path,
+    *,
+    part_pairs: int,
 ) -> Survey:
     """What an earlier run left in `folder`, or what a pass over the corpus finds.
 
@@ -51,6 +56,7 @@ def survey(
         held_out: what is taken out of it.
         tokenizer: an existing one, or None to train one.
         folder: where the result is kept; not there before the first pass is done.
+        part_pairs: pairs of a part.
 
     Raises:
         UserError: a file is broken, or no tokenizer can be trained on the corpus.
@@ -59,7 +65,7 @@ def survey(
         beside = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir()
-        _make(section, units, held_out, tokenizer, beside)
+        _make(section, units, held_out, tokenizer, beside, part_pairs)
         sync_folder(beside)
         try:
             beside.rename(folder)
@@ -72,7 +78,12 @@ def survey(
 
 
 def _make(
-    section: PrepareSection, units: Sequence[Unit], held_out: HeldOut, tokenizer: Tokenizer | None, folder: Path
+    section: PrepareSection,
+    units: Sequence[Unit],
+    held_out: HeldOut,
+    tokenizer: Tokenizer | None,
+    folder: Path,
+    part_pairs: int,
 ) -> None:
     """Read the corpus once: count, sample, train."""
     settings = section.tokenizer
@@ -80,7 +91,7 @@ def _make(
     parts: list[Part] = []
     with Progress("reading") as progress:
         for number, unit in enumerate(units):
-            for part, raw in stream_parts(unit, number, len(parts), corpus.PART_PAIRS):
+            for part, raw in stream_parts(unit, number, len(parts), part_pairs):
                 if tokenizer is None:
                     sample.add(raw, part.number)
                 parts.append(part)

@@ -223,7 +223,7 @@ def _many(count: int) -> list[tuple[str, str]]:
 @pytest.fixture
 def in_parts(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> PrepareSection:
     """3,000 pairs in parts of 250 and some five shards, duplicates dropped."""
-    monkeypatch.setattr(corpora, "PART_PAIRS", 250)
+    monkeypatch.setattr(corpora, "PART_PAIRS", 1000)
     cleaning = CleaningSection(duplicates="drop")
     return corpus(_many(3000), pairs_per_block=16, blocks_per_shard=40, cleaning=cleaning)
 
@@ -284,7 +284,7 @@ import sys
 from pathlib import Path
 from configs import CleaningSection, CorpusFiles, PrepareSection, TokenizerSection
 from data_pipeline import corpus, prepare
-corpus.PART_PAIRS = 250
+corpus.PART_PAIRS = 1000
 if __name__ == "__main__":
     prepare.run(PrepareSection(output="out", train=CorpusFiles(source=["train.en"], target=["train.fr"]),
                                tokenizer=TokenizerSection(vocab_size=64, threads=1), workers=int(sys.argv[1]),
