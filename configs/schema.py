@@ -238,6 +238,8 @@ class RunConfig:
                 f"schedule.warmup_updates: {self.schedule.warmup_updates} leaves nothing of "
                 f"training.max_updates={self.training.max_updates} to decay in; allowed is less than that"
             )
+        if self.stream.datasets:  # prepared by other configurations: the reader looks at their pairs
+            return
         longest = min(self.stream.source_tokens, self.stream.target_tokens)
         if self.stream.on_oversized_pair == "error" and self.prepare.max_pieces + 1 > longest:
             yield (

@@ -10,10 +10,10 @@ import os
 import shutil
 import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import regex
@@ -58,6 +58,9 @@ from data_pipeline.staging import (
 from data_pipeline.survey import Survey, survey
 from data_pipeline.tokenizer import Tokenizer
 from data_pipeline.tokenizer_training import existing_tokenizer
+
+if TYPE_CHECKING:
+    from data_pipeline.shards import ShardJob
 
 CHUNK_LINES = 4096
 HELD_OUT: tuple[HeldOutSplit, ...] = ("valid", "test")
@@ -229,7 +232,7 @@ class Preparation:
                 progress.advance(num_pairs)
         return self._write_index(encoding, job, report)
 
-    def _write_index(self, encoding: Encoding, job: Any, report: Report) -> DatasetIndex:
+    def _write_index(self, encoding: Encoding, job: "ShardJob", report: Report) -> DatasetIndex:
         """Write the tables of blocks and lengths, the report, and the index that lists every file.
 
         Raises:
@@ -294,7 +297,7 @@ class Preparation:
         return sum(file.bytes for file in self.inputs if file.split == "train")
 
 
-def _tasks(units: list[Unit] | Any, parts: list[Part], wanted: set[int]) -> Iterator[tuple[Part, RawPart | None]]:
+def _tasks(units: Sequence[Unit], parts: list[Part], wanted: set[int]) -> Iterator[tuple[Part, RawPart | None]]:
     """The parts to encode; those that cannot be read by themselves come with their text."""
     for number, unit in enumerate(units):
         own = [part for part in parts if part.unit == number and part.number in wanted]
@@ -313,7 +316,7 @@ def _must_be_complete(encoding: Encoding, output: Path) -> None:
     """Raise unless every share was prepared.
 
     Raises:
-        RuntimeError: never; UserError naming what is missing.
+        UserError: naming what is missing.
     """
     spill = encoding.job.spill_folder()
     missing = [part.number for part in encoding.survey.parts if not spill.has(part.number)]

@@ -61,6 +61,7 @@ def build(config: RunConfig, world: World, *, stop_requested: Callable[[], bool]
     """
     precision = resolve_precision(config.engine.precision, world.device)
     datasets = [(Dataset.load(d.path, config.stream), d.weight) for d in config.datasets]
+    check_lengths([d for d, _ in datasets], config)
     tokenizer = datasets[0][0].tokenizer
     reader = StreamReader(datasets, config.stream, seed=config.seed, rank=world.rank, world_size=world.size)
     folder = Path(config.folder)
@@ -187,6 +188,24 @@ def describe_mixture(datasets: Sequence[Dataset], mixture: Mixture) -> list[str]
         passes = part * total / dataset.num_pairs
         lines.append(f"dataset {name}: {dataset.num_pairs:,} pairs, share {part:.2%}, {passes:.2f} passes an epoch")
     return lines
+
+
+def check_lengths(datasets: Sequence[Dataset], config: RunConfig) -> None:
+    """Refuse pairs that fit a micro-batch and are too long for the model.
+
+    Raises:
+        UserError: naming the dataset, its longest pair and what is allowed.
+    """
+    most = config.model.max_positions
+    for dataset in datasets:
+        for side in ("source", "target"):
+            longest = int(dataset.blocks[f"longest_{side}"].max()) + 1
+            if longest > most and getattr(config.stream, f"{side}_tokens") > most:
+                raise UserError(
+                    f"model.max_positions: {most} is less than the {longest} of the longest {side} in "
+                    f"{dataset.location} with its end mark; allowed is at least that, or stream.{side}_tokens={most} with "
+                    "stream.on_oversized_pair=drop"
+                )
 
 
 def check_identity(checkpoint: Checkpoint, config: RunConfig, tokenizer: Tokenizer) -> None:
