@@ -203,8 +203,8 @@ def check_lengths(datasets: Sequence[Dataset], config: RunConfig) -> None:
             if longest > most and getattr(config.stream, f"{side}_tokens") > most:
                 raise UserError(
                     f"model.max_positions: {most} is less than the {longest} of the longest {side} in "
-                    f"{dataset.location} with its end mark; allowed is at least that, or stream.{side}_tokens={most} with "
-                    "stream.on_oversized_pair=drop"
+                    f"{dataset.location} with its end mark; allowed is at least that, or "
+                    f"stream.{side}_tokens={most} with stream.on_oversized_pair=drop"
                 )
 
 
