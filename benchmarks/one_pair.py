@@ -9,8 +9,8 @@ import numpy as np
 import webdataset
 from numpy.typing import NDArray
 
-from data_pipeline.batch import MicroBatch, collate
-from data_pipeline.dataset import Dataset
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.batch import MicroBatch, collate
 
 Pieces = NDArray[np.unsignedinteger]
 

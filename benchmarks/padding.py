@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data_pipeline.dataset import Dataset
+from data_pipeline.prepared.dataset import Dataset
 
 
 def unplanned(*, dataset: str, tokens: int, max_rows: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])  # in place of this folde
 from benchmarks import measure, planning  # noqa: E402
 from benchmarks.child import call  # noqa: E402
 from benchmarks.synthetic import write_dataset  # noqa: E402
-from data_pipeline.dataset import Dataset  # noqa: E402
+from data_pipeline.prepared.dataset import Dataset  # noqa: E402
 
 MIB = 2**20
 UPDATES = (10, 1_000, 100_000)

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs import StreamSection
-from data_pipeline.dataset import Dataset
-from data_pipeline.stream_plan import StreamPlan
-from data_pipeline.windows import WindowPlan
+from data_pipeline.order.stream_plan import StreamPlan
+from data_pipeline.order.windows import WindowPlan
+from data_pipeline.prepared.dataset import Dataset
 
 Integers = NDArray[np.int64]
 

@@ -9,8 +9,8 @@ import sentencepiece
 
 from benchmarks.text import read_lines
 from configs import CorpusFiles, PrepareSection, TokenizerSection
-from data_pipeline.dataset import Dataset
-from data_pipeline.prepare import run
+from data_pipeline.preparation.prepare import run
+from data_pipeline.prepared.dataset import Dataset
 
 LINES_A_CALL = 4096
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from configs import StreamSection
-from data_pipeline.batch import MicroBatch
-from data_pipeline.dataset import Dataset
-from data_pipeline.reader import StreamReader
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.batch import MicroBatch
+from data_pipeline.stream.reader import StreamReader
 
 SEED = 1
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from data_pipeline.dataset import MAX_HASHED_LENGTHS
-from data_pipeline.index import (
+from data_pipeline.prepared.dataset import MAX_HASHED_LENGTHS
+from data_pipeline.prepared.index import (
     BLOCK_DTYPE,
     BLOCKS_FILE,
     INDEX_FILE,

@@ -13,8 +13,8 @@ def prepare(*, config: str, overrides: Sequence[str], part: tuple[int, int] | No
         UserError: the configuration or the corpus is wrong.
     """
     section = load_run(config, overrides).prepare
-    share = resolve("data_pipeline.prepare:Share")(*part) if part is not None else None
-    resolve("data_pipeline.prepare:run")(section, share=share, merge=merge)
+    share = resolve("data_pipeline.preparation.prepare:Share")(*part) if part is not None else None
+    resolve("data_pipeline.preparation.prepare:run")(section, share=share, merge=merge)
     return 0
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from data_pipeline.batch import MicroBatch
+from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.tokenizer import BOS_ID, EOS_ID
 from trainer.engine import DeviceBatch
 

@@ -12,9 +12,9 @@ import torch
 
 from configs import RunConfig, UserError, load_run
 from configs.load import dump_run
-from data_pipeline.dataset import Dataset
-from data_pipeline.mixture import Mixture
-from data_pipeline.reader import StreamReader, StreamState
+from data_pipeline.order.mixture import Mixture
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.reader import StreamReader, StreamState
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective
 from trainer.checkpoint_format import CONFIG, Checkpoint

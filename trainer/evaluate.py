@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from configs import CorpusFiles, UserError
-from data_pipeline.corpus import read_chunks
+from data_pipeline.preparation.corpus import read_chunks
 from trainer.loading import load_trained
 from trainer.process import tune_process
 from trainer.scoring import Scorer, bleu_tokenizer

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from configs import EvaluationSection
-from data_pipeline.batch import collate
+from data_pipeline.stream.batch import collate
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective, Transformer
 from trainer.batches import to_device

@@ -7,7 +7,7 @@ from pathlib import Path
 from safetensors import safe_open
 
 from configs import UserError
-from data_pipeline.inspection import inspect_dataset, is_dataset
+from data_pipeline.prepared.inspection import inspect_dataset, is_dataset
 from trainer.checkpoint_format import MANIFEST, CheckpointError, list_steps, read_checkpoint, verify
 
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 
 from configs import RunConfig
-from data_pipeline.batch import MicroBatch
-from data_pipeline.reader import StreamReader, StreamState
+from data_pipeline.stream.batch import MicroBatch
+from data_pipeline.stream.reader import StreamReader, StreamState
 from trainer.batches import UpdateCounts, count, empty_batch, micro_batch_seed, to_device, wrap
 from trainer.checkpoints import CheckpointManager
 from trainer.distributed import World

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from data_pipeline.batch import MicroBatch
+from data_pipeline.stream.batch import MicroBatch
 from trainer.distributed import World
 
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from configs import CorpusFiles, PrepareSection, StreamSection, TokenizerSection
-from data_pipeline import prepare
-from data_pipeline.dataset import Dataset
-from data_pipeline.reader import StreamReader, StreamState
+from data_pipeline.preparation import prepare
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.reader import StreamReader, StreamState
 
 BUNDLED = Path(__file__).parents[2] / "data" / "tatoeba-en-fr"
 

@@ -6,9 +6,9 @@ import pytest
 import sentencepiece
 
 from configs import TokenizerSection, UserError
-from data_pipeline.dataset import Dataset
+from data_pipeline.preparation.tokenizer_training import train_tokenizer
+from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, Tokenizer
-from data_pipeline.tokenizer_training import train_tokenizer
 
 WORDS = ["the cat sat on a mat", "le chat est sur un tapis", "dogs do not", "quick brown foxes jump"]
 LINES = [f"{WORDS[n % 4]} {n}" for n in range(300)]

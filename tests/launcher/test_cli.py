@@ -243,6 +243,8 @@ def test_prepare_hands_over_its_section(monkeypatch: pytest.MonkeyPatch) -> None
     def stand_in(section: object) -> None:
         seen.append(section)
 
-    monkeypatch.setattr(commands, "resolve", lambda target: stand_in if target == "data_pipeline.prepare:run" else None)
+    monkeypatch.setattr(
+        commands, "resolve", lambda target: stand_in if target == "data_pipeline.preparation.prepare:run" else None
+    )
     assert main(["prepare", "debug", "prepare.seed=9"]) == 0
     assert getattr(seen[0], "seed", None) == 9

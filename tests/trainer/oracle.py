@@ -6,8 +6,8 @@ import torch
 from torch.nn import functional as F
 
 from configs import RunConfig
-from data_pipeline.dataset import Dataset
-from data_pipeline.reader import StreamReader
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.reader import StreamReader
 from model import SpecialIds, build_transformer
 from trainer.batches import micro_batch_seed
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from configs import CorpusFiles, PrepareSection, TokenizerSection, UserError, load_run
-from data_pipeline import prepare
-from data_pipeline.dataset import Dataset
+from data_pipeline.preparation import prepare
+from data_pipeline.prepared.dataset import Dataset
 from trainer.build import check_lengths
 
 

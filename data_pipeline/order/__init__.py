@@ -1,0 +1,1 @@
+"""The order of pairs in the stream, as pure functions of integers."""

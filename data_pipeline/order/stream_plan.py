@@ -1,0 +1,140 @@
+"""The plan of a dataset's stream: units, lanes, windows and micro-batches, computed when asked for."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import Lock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs import StreamSection
+from data_pipeline.order.planner import Deal, Units, choose_units, cut_windows, deal, expand, lane_order
+from data_pipeline.order.windows import Budget, WindowPlan, plan_window
+from data_pipeline.prepared.dataset import Dataset
+
+Integers = NDArray[np.int64]
+
+PAIRS_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LanePass:
+    """A lane's share of a pass: its units in order, cut into windows."""
+
+    units: Integers
+    cuts: Integers
+    """(windows + 1,)."""
+
+    @property
+    def num_windows(self) -> int:
+        """Windows of the lane in this pass; a lane without units has none."""
+        return len(self.cuts) - 1
+
+    def window_units(self, number: int) -> Integers:
+        """The units of a window."""
+        return self.units[self.cuts[number] : self.cuts[number + 1]]
+
+
+class StreamPlan:
+    """Which pairs stand in which micro-batch: a function of (lengths, section, seed).
+
+    Lengths are read where a window is planned; opening a plan and dealing need the table of blocks alone (or all
+    lengths, where pairs are dealt). The deals of the last two passes are remembered. Any thread may ask.
+
+    Args:
+        lengths: (pairs, 2): raw pieces.
+        blocks: (blocks,), of `index.BLOCK_DTYPE`.
+        section: budgets, K and the window.
+        seed: the run's seed.
+        dataset: number of the dataset in the mixture.
+    """
+
+    def __init__(
+        self,
+        lengths: NDArray[np.uint16],
+        blocks: NDArray[np.void],
+        section: StreamSection,
+        *,
+        seed: int,
+        dataset: int = 0,
+    ) -> None:
+        self.lengths = lengths
+        self.budget = Budget.of(section)
+        self.num_lanes = section.micro_batches
+        bounds = np.append(blocks["first_pair"].astype(np.int64), len(lengths))
+        tokens = (blocks["source_tokens"] + blocks["target_tokens"]).astype(np.int64)
+        self._blocks = Units(bounds, tokens)
+        first_blocks = np.unique(blocks["shard"], return_index=True)[1]
+        self._units = choose_units(
+            self._blocks, first_blocks, lengths, num_lanes=self.num_lanes, window_pairs=section.window_pairs
+        )
+        self._longest = np.stack([blocks["longest_source"], blocks["longest_target"]], axis=1)
+        self._window_pairs = section.window_pairs
+        self._seed = seed
+        self._dataset = dataset
+        self._deal = lru_cache(maxsize=2)(self._compute_deal)
+        self._deal_lock = Lock()
+
+    @classmethod
+    def of(cls, dataset: Dataset, section: StreamSection, *, seed: int, number: int = 0) -> "StreamPlan":
+        """The plan of a dataset.
+
+        Args:
+            dataset: what is streamed.
+            section: budgets, K and the window.
+            seed: the run's seed.
+            number: of the dataset in the mixture.
+        """
+        return cls(dataset.lengths, dataset.blocks, section, seed=seed, dataset=number)
+
+    @property
+    def num_units(self) -> int:
+        """Units that are dealt."""
+        return len(self._units)
+
+    @property
+    def deals_pairs(self) -> bool:
+        """Whether pairs are dealt, so that every lane draws on every block."""
+        return len(self._units) == len(self.lengths)
+
+    def _compute_deal(self, pass_: int) -> Deal:
+        return deal(self._units.tokens, self.num_lanes, seed=self._seed, dataset=self._dataset, pass_=pass_)
+
+    def lane(self, pass_: int, lane: int) -> LanePass:
+        """A lane's share of a pass."""
+        with self._deal_lock:  # two threads would both sort all units
+            dealt = self._deal(pass_).of_lane(lane)
+        units = lane_order(dealt, seed=self._seed, dataset=self._dataset, pass_=pass_, lane=lane)
+        counts = self._units.bounds[units + 1] - self._units.bounds[units]
+        return LanePass(units, cut_windows(counts, self._window_pairs))
+
+    def window(self, share: LanePass, *, pass_: int, lane: int, window: int) -> tuple[Integers, WindowPlan]:
+        """A window's pairs in ascending order, and its micro-batches as rows of them."""
+        pairs = expand(share.window_units(window), self._units.bounds)
+        place = (self._dataset, pass_, lane, window)
+        return pairs, plan_window(self.lengths[pairs], self.budget, seed=self._seed, place=place)
+
+    def micro_batches(self, pass_: int, lane: int) -> Iterator[Integers]:
+        """The pair ids of each micro-batch of a lane in a pass, in order."""
+        share = self.lane(pass_, lane)
+        for number in range(share.num_windows):
+            pairs, plan = self.window(share, pass_=pass_, lane=lane, window=number)
+            for micro_batch in range(len(plan)):
+                yield pairs[plan.micro_batch(micro_batch)]
+
+    def oversized(self) -> tuple[int, int | None]:
+        """Pairs that no micro-batch can hold: how many, and the id of the first.
+
+        Only blocks whose longest pair is too long are looked into.
+        """
+        blocks = np.flatnonzero(~self.budget.holds(self._longest))
+        count, first = 0, None
+        step = max(1, PAIRS_AT_ONCE // self._blocks.largest)
+        for start in range(0, len(blocks), step):
+            pairs = expand(blocks[start : start + step], self._blocks.bounds)
+            found = pairs[~self.budget.holds(self.lengths[pairs])]
+            if first is None and len(found):
+                first = int(found[0])
+            count += len(found)
+        return count, first

@@ -1,0 +1,125 @@
+"""The last step of preparation: tables, report and index of shards that are all written; and the held-out sets."""
+
+import unicodedata
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import regex
+import sentencepiece
+
+from configs import UserError
+from data_pipeline.preparation.encode import DUPLICATE
+from data_pipeline.preparation.report import Report
+from data_pipeline.preparation.shards import ShardJob
+from data_pipeline.prepared.index import (
+    BLOCKS_FILE,
+    INDEX_FILE,
+    LENGTHS_FILE,
+    REPORT_FILE,
+    VERSION,
+    DatasetIndex,
+    HeldOutEntry,
+    HeldOutSplit,
+    TokenizerEntry,
+    describe_file,
+)
+from data_pipeline.tokenizer import Tokenizer
+
+
+def write_index(
+    job: ShardJob,
+    num_shards: int,
+    report: Report,
+    *,
+    held_out: Mapping[HeldOutSplit, HeldOutEntry],
+    recipe: dict[str, Any],
+) -> DatasetIndex:
+    """Write the tables of blocks and lengths, the report, the tokenizer, and the index that lists every file.
+
+    Args:
+        job: what wrote the shards.
+        num_shards: how many there are.
+        report: what became of the pairs before they came to the shards.
+        held_out: the entries of the held-out sets, whose files are there.
+        recipe: what fixes the dataset's bytes.
+
+    Raises:
+        UserError: no pair was kept.
+    """
+    folder, section = job.folder, job.encoding.section
+    entries, blocks, num_pairs, num_duplicates = [], [], 0, 0
+    with (folder / LENGTHS_FILE).open("wb") as file:  # one shard's lengths at a time: all may be gigabytes
+        header = {"descr": "<u2", "fortran_order": False, "shape": (job.num_pairs(num_shards), 2)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for shard in range(num_shards):
+            table = job.read_table(shard)
+            table.blocks["first_pair"] += np.uint64(num_pairs)
+            file.write(table.lengths.astype("<u2").tobytes())
+            entries.append(table.entry)
+            blocks.append(table.blocks)
+            num_pairs += table.entry.pairs
+            num_duplicates += table.duplicates
+    if section.cleaning.duplicates == "drop":
+        report = report.merge(Report.of(dropped={DUPLICATE: num_duplicates}))
+    if num_pairs == 0:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in report.dropped().items())
+        raise UserError(f"prepare.train: nothing is left of {report.read:,} pairs ({reasons})")
+    all_blocks = np.concatenate(blocks)
+    np.save(folder / BLOCKS_FILE, all_blocks, allow_pickle=False)
+    (folder / REPORT_FILE).write_bytes(report.to_json())
+    tokenizer = Tokenizer(job.encoding.tokenizer_files)
+    tokenizer.save(folder)
+    index = DatasetIndex(
+        version=VERSION,
+        source_language=section.source_language,
+        target_language=section.target_language,
+        pairs=num_pairs,
+        blocks=len(all_blocks),
+        source_tokens=int(all_blocks["source_tokens"].sum()),
+        target_tokens=int(all_blocks["target_tokens"].sum()),
+        token_dtype=job.encoding.dtype,
+        dropped=report.dropped(),
+        source_equals_target=report.identical,
+        shards=entries,
+        length_table=describe_file(folder / LENGTHS_FILE),
+        block_table=describe_file(folder / BLOCKS_FILE),
+        tokenizer=_tokenizer_entry(tokenizer, folder),
+        held_out=dict(held_out),
+        report=describe_file(folder / REPORT_FILE),
+        target_tag=section.target_tag,
+        recipe=recipe,
+        made_with={
+            "sentencepiece": sentencepiece.__version__,
+            "unicode": unicodedata.unidata_version,
+            "regex": regex.__version__,
+        },
+    )
+    (folder / INDEX_FILE).write_bytes(index.to_json())
+    return index
+
+
+def _tokenizer_entry(tokenizer: Tokenizer, folder: Path) -> TokenizerEntry:
+    return TokenizerEntry(
+        files=[describe_file(folder / name) for name in sorted(tokenizer.files())],
+        fingerprint=tokenizer.fingerprint,
+        source_vocab_size=tokenizer.source_vocab_size,
+        target_vocab_size=tokenizer.target_vocab_size,
+    )
+
+
+def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:
+    """What was prepared, and what the filters did."""
+    report = Report.from_json((output / REPORT_FILE).read_bytes())
+    size = sum(shard.bytes for shard in index.shards)
+    vocabulary = index.tokenizer
+    print(f"{output}: prepared in {seconds:.1f} s")
+    print(f"  pairs    {index.pairs:,} kept of {report.read:,}")
+    for line in report.table():
+        print(f"           {line}")
+    if index.source_equals_target:
+        print(f"           {index.source_equals_target:,} whose source is their target")
+    print(f"  tokens   {index.source_tokens:,} source, {index.target_tokens:,} target")
+    print(f"  pieces   {vocabulary.source_vocab_size:,} source, {vocabulary.target_vocab_size:,} target")
+    print(f"  shards   {len(index.shards):,} of {size:,} bytes, {index.blocks:,} blocks")

@@ -1,0 +1,300 @@
+"""A parallel corpus in parts of a fixed number of pairs, whatever its form.
+
+A corpus is a list of units: two files side by side, or one TSV file, JSON-lines file or Hugging Face dataset. A unit is
+cut into parts of `PART_PAIRS` lines. A part holds bytes: cutting a file costs no more than looking for its line
+feeds, and processes decode parts side by side.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs import CorpusFiles, UserError
+from data_pipeline.preparation import huggingface
+from data_pipeline.preparation.raw_text import COMPRESSED, LINE_FEED, LineReader, TextChunk, corpus_paths, decode_lines
+
+PART_PAIRS = 65_536
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+ONE_LINE = str.maketrans("\n\r", "  ")
+
+Columns = tuple[list[str], list[str]]
+"""Sources and targets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What is read from its beginning to its end: two files side by side, or one with both sides."""
+
+    kind: Literal["text", "tsv", "jsonl", "huggingface"]
+    paths: tuple[Path, ...]
+    source_field: str = "source"
+    target_field: str = "target"
+
+    @property
+    def is_seekable(self) -> bool:
+        """Whether a part can be read without what is before it."""
+        return not any(path.suffix.lower() in COMPRESSED for path in self.paths if self.kind != "huggingface")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Consecutive lines of a unit, by number and place. Plain integers: it goes into JSON and comes back."""
+
+    unit: int
+    number: int
+    """In the whole corpus, from 0."""
+    first_line: int
+    """In the unit, from 1."""
+    pairs: int
+    """Lines, empty ones included."""
+    offsets: tuple[int, ...] = ()
+    """Where it begins in each of the unit's files, in bytes; none where that cannot be read from the middle."""
+    sizes: tuple[int, ...] = ()
+    """Its bytes in each file."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawPart:
+    """The bytes of a part; its text is decoded when it is asked for."""
+
+    unit: Unit
+    first_line: int
+    num_pairs: int
+    data: tuple[bytes, ...]
+    """Lines of each file, or of each side; every one ends in a line feed."""
+
+    def pairs(self) -> TextChunk:
+        """All of it.
+
+        Raises:
+            UserError: it is not UTF-8, or holds a NUL byte, a row without exactly two columns, no JSON, or no text
+                where it should be. The message names file and line.
+        """
+        return self._chunk(self.data, 0, self.num_pairs)
+
+    def chunks(self, size: int) -> Iterator[TextChunk]:
+        """All of it, `size` pairs at a time; the last has those that are left.
+
+        Raises:
+            UserError: as for `pairs`.
+        """
+        if size >= self.num_pairs:
+            yield self.pairs()
+            return
+        firsts = range(0, self.num_pairs, size)
+        cuts = [[0, *_line_ends(data)[size - 1 : -1 : size].tolist(), len(data)] for data in self.data]
+        for number, first in enumerate(firsts):
+            pieces = tuple(d[c[number] : c[number + 1]] for d, c in zip(self.data, cuts, strict=True))
+            yield self._chunk(pieces, first, min(size, self.num_pairs - first))
+
+    def rows(self, indices: NDArray[np.int64]) -> list[tuple[str, str]]:
+        """Chosen pairs, in the order of `indices`, which count from 0.
+
+        Raises:
+            UserError: as for `pairs`, of the chosen lines alone.
+        """
+        pieces = []
+        for data in self.data:
+            ends = _line_ends(data)
+            starts = np.concatenate([[0], ends[:-1]])
+            spans = zip(starts[indices].tolist(), ends[indices].tolist(), strict=True)
+            pieces.append(b"".join([data[start:end] for start, end in spans]))
+        sources, targets = _decode(self.unit, pieces, (indices + self.first_line).tolist())
+        return list(zip(sources, targets, strict=True))
+
+    def _chunk(self, pieces: Sequence[bytes], first: int, count: int) -> TextChunk:
+        begin = self.first_line + first
+        sources, targets = _decode(self.unit, pieces, range(begin, begin + count))
+        return TextChunk(str(self.unit.paths[0]), str(self.unit.paths[-1]), begin, sources, targets)
+
+
+def corpus_units(files: CorpusFiles, root: str) -> list[Unit]:
+    """The units of a corpus, in order."""
+    paths = corpus_paths(files, root)
+    if files.source:
+        return [Unit(kind="text", paths=pair) for pair in zip(paths[::2], paths[1::2], strict=True)]
+    kind: Literal["tsv", "jsonl", "huggingface"] = "tsv" if files.tsv else "jsonl" if files.jsonl else "huggingface"
+    fields = {"source_field": files.source_field, "target_field": files.target_field}
+    return [Unit(kind=kind, paths=(path,), **fields) for path in paths]
+
+
+def stream_parts(
+    unit: Unit, number_of_unit: int, first_number: int, part_pairs: int = PART_PAIRS
+) -> Iterator[tuple[Part, RawPart]]:
+    """The parts of a unit in order, each of `part_pairs` lines but the last.
+
+    Holds two parts at most, the one given and the one being read. The text is not decoded.
+
+    Args:
+        unit: what is read.
+        number_of_unit: its number, from 0, for `Part.unit`.
+        first_number: number of its first part in the whole corpus.
+        part_pairs: lines of a part.
+
+    Raises:
+        UserError: a file is missing, empty, unreadable, broken, cut short, or has another number of lines than the
+            file beside it.
+    """
+    if unit.kind == "huggingface":
+        yield from _stream_rows(unit, number_of_unit, first_number, part_pairs)
+        return
+    readers = [LineReader(path) for path in unit.paths]
+    number, first_line = first_number, 1
+    while True:
+        offsets = tuple(reader.offset for reader in readers)
+        data = tuple(reader.take(part_pairs) for reader in readers)
+        if len({reader.num_lines for reader in readers}) > 1:
+            left, right = (reader.count_rest() for reader in readers)
+            raise UserError(
+                f"{unit.paths[0]}: {left} lines beside {right} in {unit.paths[1]}; allowed is the same number"
+            )
+        pairs = readers[0].num_lines - (first_line - 1)
+        if not pairs:
+            return
+        sizes = tuple(reader.offset - offset for reader, offset in zip(readers, offsets, strict=True))
+        if not unit.is_seekable:
+            offsets = sizes = ()
+        part = Part(
+            unit=number_of_unit, number=number, first_line=first_line, pairs=pairs, offsets=offsets, sizes=sizes
+        )
+        yield part, _raw_part(unit, part, data)
+        number, first_line = number + 1, first_line + pairs
+
+
+def read_part(unit: Unit, part: Part) -> RawPart:
+    """The bytes of one part of a unit that is seekable.
+
+    Raises:
+        UserError: a file cannot be read, or is not what it was when the part was made.
+    """
+    assert unit.is_seekable
+    if unit.kind == "huggingface":
+        dataset = huggingface.open_dataset(unit.paths[0])
+        if len(dataset) < part.first_line - 1 + part.pairs:
+            raise _changed(unit.paths[0])
+        return _rows(unit, dataset, part)
+    data = []
+    for path, offset, size in zip(unit.paths, part.offsets, part.sizes, strict=True):
+        try:
+            with path.open("rb") as file:
+                file.seek(offset)
+                lines = file.read(size)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
+        if len(lines) < size:
+            raise _changed(path)
+        if not lines.endswith(b"\n"):  # the last line of the file may lack its end
+            lines += b"\n"
+        if np.count_nonzero(np.frombuffer(lines, dtype=np.uint8) == LINE_FEED) != part.pairs:
+            raise _changed(path)
+        data.append(lines)
+    return _raw_part(unit, part, tuple(data))
+
+
+def read_chunks(files: CorpusFiles, root: str, size: int) -> Iterator[TextChunk]:
+    """All pairs of a corpus in chunks of `size` lines; a unit's last chunk may be shorter.
+
+    Raises:
+        UserError: as for `stream_parts` and `RawPart.pairs`.
+    """
+    for number, unit in enumerate(corpus_units(files, root)):
+        for _, raw in stream_parts(unit, number, 0, size):
+            yield raw.pairs()
+
+
+def _stream_rows(unit: Unit, number_of_unit: int, first_number: int, part_pairs: int) -> Iterator[tuple[Part, RawPart]]:
+    dataset = huggingface.open_dataset(unit.paths[0])
+    if len(dataset) == 0:
+        raise UserError(f"{unit.paths[0]}: is empty; allowed is a dataset with at least one row")
+    for index, first in enumerate(range(0, len(dataset), part_pairs)):
+        pairs = min(part_pairs, len(dataset) - first)
+        part = Part(unit=number_of_unit, number=first_number + index, first_line=first + 1, pairs=pairs)
+        yield part, _rows(unit, dataset, part)
+
+
+def _rows(unit: Unit, dataset: Any, part: Part) -> RawPart:
+    columns = tuple(
+        huggingface.read_column(unit.paths[0], dataset, field, part.first_line - 1, part.pairs)
+        for field in (unit.source_field, unit.target_field)
+    )
+    return RawPart(unit, part.first_line, part.pairs, columns)
+
+
+def _raw_part(unit: Unit, part: Part, data: tuple[bytes, ...]) -> RawPart:
+    if part.first_line == 1:  # a byte order mark is no part of the first sentence
+        data = tuple(lines.removeprefix(BYTE_ORDER_MARK) for lines in data)
+    return RawPart(unit, part.first_line, part.pairs, data)
+
+
+def _changed(path: Path) -> UserError:
+    return UserError(f"{path}: was changed while it was read; prepare again")
+
+
+def _line_ends(data: bytes) -> NDArray[np.int64]:
+    """Where each line ends, its line feed included."""
+    return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == LINE_FEED) + 1
+
+
+def _decode(unit: Unit, data: Sequence[bytes], numbers: Sequence[int]) -> Columns:
+    """The text of lines that have these numbers."""
+    sides = [
+        decode_lines(path, lines, numbers) for path, lines in zip((*unit.paths, unit.paths[0]), data, strict=False)
+    ]
+    if unit.kind == "tsv":
+        return _split_columns(unit.paths[0], sides[0], numbers)
+    if unit.kind == "jsonl":
+        return _parse_json(unit, sides[0], numbers)
+    return sides[0], sides[1]
+
+
+def _split_columns(path: Path, lines: list[str], numbers: Sequence[int]) -> Columns:
+    rows = [line.split("\t") for line in lines]
+    for number, row in zip(numbers, rows, strict=True):
+        if len(row) != 2:
+            raise UserError(f"{path}: line {number} has {len(row)} columns; allowed is 2, one tab between them")
+    return [row[0] for row in rows], [row[1] for row in rows]
+
+
+def _parse_json(unit: Unit, lines: list[str], numbers: Sequence[int]) -> Columns:
+    sources: list[str] = []
+    targets: list[str] = []
+    fields = [(field, field.split(".")) for field in (unit.source_field, unit.target_field)]
+    for number, line in zip(numbers, lines, strict=True):
+        where = f"{unit.paths[0]}: line {number}"
+        try:
+            tree = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{where} is no JSON ({error}); allowed is one object a line") from error
+        if not isinstance(tree, dict):
+            raise UserError(f"{where} is no JSON object; allowed is one object a line")
+        for side, (field, keys) in zip((sources, targets), fields, strict=True):
+            text = _text_at(tree, keys, field, where)
+            # Only an escape can bring a line feed, a NUL or half of a surrogate pair.
+            side.append(_one_line(text, field, where) if "\\" in line else text)
+    return sources, targets
+
+
+def _text_at(tree: Any, keys: list[str], field: str, where: str) -> str:
+    for key in keys:
+        if not isinstance(tree, dict) or key not in tree:
+            raise UserError(f"{where} has no {field}; allowed is a string there (see source_field, target_field)")
+        tree = tree[key]
+    if not isinstance(tree, str):
+        kind = "null" if tree is None else f"a {type(tree).__name__}"
+        raise UserError(f"{where}: {field} is {kind}; allowed is a string")
+    return tree
+
+
+def _one_line(text: str, field: str, where: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{where}: {field} holds half of a surrogate pair; allowed is text") from error
+    if "\0" in text:
+        raise UserError(f"{where}: {field} holds a NUL; allowed is text")
+    return text.translate(ONE_LINE)

@@ -1,0 +1,213 @@
+"""The map step of preparation: a part of the corpus is read, cleaned, encoded and scattered over the shards.
+
+Processes import this module: it stays light (no torch, no webdataset).
+"""
+
+import hashlib
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs import PrepareSection, UserError
+from data_pipeline.order.randomness import Purpose, random_bits
+from data_pipeline.preparation.cleaning import Cleaner, HeldOut
+from data_pipeline.preparation.corpus import Part, RawPart, Unit, read_part
+from data_pipeline.preparation.raw_text import TextChunk
+from data_pipeline.preparation.report import Report
+from data_pipeline.preparation.spill import HASH_BYTES, PairRows, SpillFolder, first_occurrences, take
+from data_pipeline.prepared.index import TokenType
+from data_pipeline.tokenizer import Tokenizer
+
+CHUNK_LINES = 4096
+EMPTY, TOO_LONG, LENGTH_RATIO, DUPLICATE = "empty", "too long", "length ratio", "duplicate"
+
+Rows = NDArray[np.int64]
+Pieces = NDArray[np.unsignedinteger]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodeJob:
+    """What a process needs to encode parts."""
+
+    section: PrepareSection
+    units: Sequence[Unit]
+    tokenizer_files: dict[str, bytes]
+    held_out: HeldOut
+    dtype: TokenType
+    spill: Path
+    num_shards: int
+
+    def open(self) -> Callable[[tuple[Part, RawPart | None]], int]:
+        """The function that encodes a part and returns the number of pairs that it read."""
+        return PartEncoder(self).encode_part
+
+    def spill_folder(self) -> SpillFolder:
+        """Where parts go."""
+        has_hashes = self.section.cleaning.duplicates == "drop"
+        return SpillFolder(self.spill, num_shards=self.num_shards, has_hashes=has_hashes, dtype=self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """The kept pairs of a chunk."""
+
+    rows: Rows
+    source: Pieces
+    target: Pieces
+    lengths: NDArray[np.uint16]
+    hashes: NDArray[np.uint8]
+
+
+class PartEncoder:
+    """Encodes parts in one process."""
+
+    def __init__(self, job: EncodeJob) -> None:
+        self._job = job
+        self._section = job.section
+        self._dtype = np.dtype(job.dtype)
+        self._tokenizer = Tokenizer(job.tokenizer_files)
+        self._cleaner = make_cleaner(job.section, job.held_out)
+        self._spill = job.spill_folder()
+        self._drops_duplicates = job.section.cleaning.duplicates == "drop"
+
+    def encode_part(self, task: tuple[Part, RawPart | None]) -> int:
+        """Encode a part and write it to the spill folder. Parts that cannot be read by themselves come along.
+
+        Raises:
+            UserError: it is no text, or a pair is empty or too long and such pairs are refused.
+        """
+        part, raw = task
+        raw = raw if raw is not None else read_part(self._job.units[part.unit], part)
+        report = Report.empty()
+        chunks, first = [], 0
+        for text in raw.chunks(CHUNK_LINES):
+            chunk, found = self._encode_chunk(text, first)
+            chunks.append(chunk)
+            report = report.merge(found)
+            first += len(text.sources)
+        keys = random_bits(first, self._section.seed, Purpose.SHUFFLE, part.number)
+        rows = np.concatenate([c.rows for c in chunks])
+        pairs = PairRows(
+            keys=(keys[rows] & np.uint64(0xFFFFFFFF)).astype(np.uint32),
+            hashes=np.concatenate([c.hashes for c in chunks]),
+            lengths=np.concatenate([c.lengths for c in chunks]),
+            source=np.concatenate([c.source for c in chunks]),
+            target=np.concatenate([c.target for c in chunks]),
+        )
+        shards = _spread((keys[rows] >> np.uint64(32)), self._job.num_shards)
+        if self._drops_duplicates:
+            is_first = first_occurrences(pairs.hashes)
+            report = report.merge(Report.of(dropped={DUPLICATE: int(np.count_nonzero(~is_first))}))
+            pairs = select(pairs, np.flatnonzero(is_first))
+            # By the text, so that a pair meets its duplicates from other parts in one shard.
+            bits = np.frombuffer(pairs.hashes[:, :4].tobytes(), dtype="<u4").astype(np.uint64)
+            shards = _spread(bits, self._job.num_shards)
+        self._spill.write(part.number, pairs, shards, report)
+        return first
+
+    def _encode_chunk(self, text: TextChunk, first_row: int) -> tuple[_Chunk, Report]:
+        """Clean and encode; rows are counted within the part."""
+        cleaned = self._cleaner.clean(text.sources, text.targets)
+        empty = cleaned.dropped.get(EMPTY)
+        if empty is not None and len(empty) and self._section.on_bad_pair == "error":
+            row = int(empty[0])
+            left = self._cleaner.clean([text.sources[row]], ["x"])  # cleaning may be what emptied it
+            side = "target" if left.sources else "source"
+            raise UserError(
+                f"{text.where(row)}: the {side} is empty; allowed is text on both sides, or prepare.on_bad_pair=drop"
+            )
+        tag = self._section.target_tag
+        sources = [f"{tag} {s}" for s in cleaned.sources] if tag else cleaned.sources
+        encoded = self._tokenizer.encode_source(sources), self._tokenizer.encode_target(cleaned.targets)
+        lengths = np.empty((len(sources), 2), dtype=np.int64)
+        for column, lines in enumerate(encoded):
+            lengths[:, column] = np.fromiter(map(len, lines), dtype=np.int64, count=len(lines))
+        dropped, kept = self._by_pieces(lengths, text, cleaned.rows)
+        report = Report.of_chunk(text, cleaned, dropped={n: cleaned.rows[rows] for n, rows in dropped.items()})
+        source, target = (_concatenate(side, self._dtype) for side in encoded)
+        stored = lengths.astype(np.uint32)  # those that do not fit 16 bits are dropped
+        if len(kept) < len(lengths):
+            source, target = take(source, stored[:, 0], kept), take(target, stored[:, 1], kept)
+        hashes = np.empty((len(kept), 0), dtype=np.uint8)
+        if self._drops_duplicates:
+            hashes = _hashes([cleaned.sources[r] for r in kept], [cleaned.targets[r] for r in kept])
+        return _Chunk(cleaned.rows[kept] + first_row, source, target, lengths[kept].astype(np.uint16), hashes), report
+
+    def _by_pieces(self, lengths: Rows, text: TextChunk, rows: Rows) -> tuple[dict[str, Rows], Rows]:
+        """Rows to drop for their numbers of pieces, by filter, and those to keep."""
+        longest, shortest = lengths.max(axis=1, initial=0), lengths.min(axis=1, initial=1 << 30)
+        left = np.full(len(lengths), True)
+        dropped = {}
+        ratio = self._section.cleaning.max_length_ratio
+        for name, bad in (
+            (EMPTY, shortest == 0),  # text that the tokenizer's own normalisation leaves nothing of
+            (TOO_LONG, longest > self._section.max_pieces),
+            (LENGTH_RATIO, longest > shortest * ratio if ratio is not None else None),
+        ):
+            if bad is None:
+                continue
+            found = np.flatnonzero(bad & left)
+            if len(found) and name != LENGTH_RATIO and self._section.on_bad_pair == "error":
+                row = int(found[0])
+                raise UserError(
+                    f"{text.where(int(rows[row]))}: {self._describe(lengths[row])}, or prepare.on_bad_pair=drop"
+                )
+            left[found] = False
+            dropped[name] = found
+        return dropped, np.flatnonzero(left)
+
+    def _describe(self, lengths: Rows) -> str:
+        if not lengths.all():
+            return f"the {'target' if lengths[0] else 'source'} is empty; allowed is text on both sides"
+        most = self._section.max_pieces
+        side, longest = ("source", lengths[0]) if lengths[0] > most else ("target", lengths[1])
+        return f"the {side} has {longest} pieces; allowed is at most prepare.max_pieces={most}"
+
+
+def make_cleaner(section: PrepareSection, held_out: HeldOut) -> Cleaner:
+    """The filters that look at text.
+
+    Raises:
+        UserError: a setting cannot be used: a package is missing, a script or language is not known.
+    """
+    return Cleaner(
+        section.cleaning,
+        source_language=section.source_language,
+        target_language=section.target_language,
+        held_out=held_out,
+    )
+
+
+def select(pairs: PairRows, rows: Rows) -> PairRows:
+    """Some rows, in the order of `rows`."""
+    if len(rows) == len(pairs) and bool((rows == np.arange(len(rows))).all()):
+        return pairs
+    return PairRows(
+        keys=pairs.keys[rows],
+        hashes=pairs.hashes[rows],
+        lengths=pairs.lengths[rows],
+        source=take(pairs.source, pairs.lengths[:, 0], rows),
+        target=take(pairs.target, pairs.lengths[:, 1], rows),
+    )
+
+
+def _spread(bits: NDArray[np.uint64], num_shards: int) -> Rows:
+    """Shards of pairs, given 32 random bits of each."""
+    return ((bits * np.uint64(num_shards)) >> np.uint64(32)).astype(np.int64)
+
+
+def _concatenate(pieces: list[list[int]], dtype: np.dtype[np.unsignedinteger]) -> Pieces:
+    return np.fromiter(itertools.chain.from_iterable(pieces), dtype=dtype)
+
+
+def _hashes(sources: list[str], targets: list[str]) -> NDArray[np.uint8]:
+    """(pairs, 16): BLAKE2b of each pair's text."""
+    digests = b"".join(
+        hashlib.blake2b(f"{s}\0{t}".encode(), digest_size=HASH_BYTES).digest()
+        for s, t in zip(sources, targets, strict=True)
+    )
+    return np.frombuffer(digests, dtype=np.uint8).reshape(-1, HASH_BYTES)

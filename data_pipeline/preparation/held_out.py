@@ -1,0 +1,39 @@
+"""The validation and test sets: text that is kept as it is given."""
+
+from pathlib import Path
+
+from configs import PrepareSection
+from data_pipeline.preparation.corpus import read_chunks
+from data_pipeline.prepared.index import HeldOutEntry, HeldOutSplit, describe_file
+
+HELD_OUT: tuple[HeldOutSplit, ...] = ("valid", "test")
+CHUNK_LINES = 4096
+
+Pairs = list[tuple[str, str]]
+
+
+def read_held_out(section: PrepareSection) -> dict[HeldOutSplit, Pairs]:
+    """The pairs of each set that the section names.
+
+    Raises:
+        UserError: a file is broken.
+    """
+    files = {split: section.valid if split == "valid" else section.test for split in HELD_OUT}
+    return {
+        split: [
+            pair
+            for chunk in read_chunks(corpus, section.root, CHUNK_LINES)
+            for pair in zip(chunk.sources, chunk.targets, strict=True)
+        ]
+        for split, corpus in files.items()
+        if not corpus.is_empty
+    }
+
+
+def write_held_out(split: HeldOutSplit, pairs: Pairs, folder: Path, *, target_tag: str | None) -> HeldOutEntry:
+    """Store a set as text, one line each; the sources with the dataset's tag."""
+    tag = f"{target_tag} " if target_tag else ""
+    paths = [folder / f"{split}.{side}.txt" for side in ("source", "target")]
+    for path, lines in zip(paths, ([tag + s for s, _ in pairs], [t for _, t in pairs]), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="")
+    return HeldOutEntry(source=describe_file(paths[0]), target=describe_file(paths[1]), lines=len(pairs))

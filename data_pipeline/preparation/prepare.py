@@ -1,0 +1,267 @@
+"""`zeromt prepare`: raw text -> tokenizer, shards and index, the same bytes for the same input.
+
+A map and a reduce. The corpus is cut into parts; each is cleaned, encoded and scattered at random over the shards
+(`encode`, `spill`). Then each shard gathers its pairs, drops duplicates, shuffles and is written (`shards`). So every
+shard is a random sample of the corpus in random order, in bounded memory. Each step ends with a rename: interrupted at
+any moment and run again, it goes on where it was and ends in the same bytes, whatever the number of workers.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs import PrepareSection, UserError
+from data_pipeline.preparation import corpus
+from data_pipeline.preparation.cleaning import HeldOut
+from data_pipeline.preparation.corpus import Part, RawPart, Unit, corpus_units, stream_parts
+from data_pipeline.preparation.encode import EncodeJob, make_cleaner
+from data_pipeline.preparation.held_out import read_held_out, write_held_out
+from data_pipeline.preparation.pool import run_tasks
+from data_pipeline.preparation.progress import Progress
+from data_pipeline.preparation.report import Report
+from data_pipeline.preparation.staging import (
+    Input,
+    WorkFolder,
+    check_disk,
+    check_unchanged,
+    disk_errors,
+    inspect_inputs,
+    is_already_prepared,
+    keep_hashes,
+    make_recipe,
+    remove_partial,
+    sync_folder,
+)
+from data_pipeline.preparation.survey import Survey, survey
+from data_pipeline.preparation.tokenizer_training import existing_tokenizer
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.prepared.index import (
+    DatasetIndex,
+    HeldOutEntry,
+    HeldOutSplit,
+    TokenType,
+    check_local,
+)
+from data_pipeline.tokenizer import Tokenizer
+
+BYTES_A_WORKER = 1 << 22
+"""A process takes half a second to start: small corpora are not worth one."""
+SMALL_CORPUS = 1 << 30
+"""Bytes up to which parts are smaller, so that processes finish at about the same time."""
+LEAST_BLOCK, MOST_BLOCK = 128, 1024
+BLOCKS_A_CORPUS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One of the equal shares of a corpus that machines prepare side by side: `--part NUMBER/OF`."""
+
+    number: int
+    """From 1."""
+    of: int
+
+
+def run(section: PrepareSection, *, share: Share | None = None, merge: bool = False) -> None:
+    """Prepare the dataset that a section describes, unless it is there already.
+
+    Args:
+        section: what to prepare.
+        share: encode this share only, into the work folder that stands beside the output.
+        merge: make the dataset of shares that are all there.
+
+    Raises:
+        UserError: an input is broken, nothing is left of it, the output cannot be written, another process is at
+            work there, or shares are missing.
+    """
+    started = time.monotonic()
+    check_local(section.output)
+    output = Path(section.output)
+    if section.train.is_empty:
+        raise UserError("prepare.train: no file is named; allowed is source and target, tsv, jsonl or huggingface")
+    work = WorkFolder.beside(output)
+    inputs = inspect_inputs(section, work.hashes)
+    tokenizer = existing_tokenizer(section.tokenizer)
+    recipe = make_recipe(section, inputs, tokenizer)
+    if is_already_prepared(output, recipe):
+        pairs = Dataset.load(output).num_pairs
+        print(f"{output}: already prepared from the same input, {pairs:,} pairs; nothing to do")
+        if work.root.exists():  # of a run that was killed at its very end
+            with work.lock(output, shared=False):
+                work.remove()
+        return
+    preparation = Preparation(section, inputs, recipe, tokenizer)
+    if not work.root.exists():
+        check_disk(output, inputs)
+    with work.lock(output, shared=share is not None), disk_errors(output):
+        folder = work.of_recipe(recipe)
+        keep_hashes(inputs, work.hashes)
+        if share is None:
+            remove_partial(folder)
+            work.remove_others(folder)
+        try:
+            with work.lock(output, shared=False, name="survey.lock", wait=True):
+                job = preparation.begin(folder)
+            if share is not None:
+                with work.lock(output, shared=False, name=f"share-{share.number}-of-{share.of}.lock"):
+                    preparation.encode(job, [p for p in job.survey.parts if p.number % share.of == share.number - 1])
+                print(f"{output}: share {share.number} of {share.of} is ready; zeromt prepare --merge joins them")
+                return
+            if merge:
+                _must_be_complete(job, output)
+            preparation.encode(job, job.survey.parts)
+            index = preparation.finish(job)
+        except UserError:
+            if share is None and not merge:  # mended input or settings make another recipe: this is of no use to it
+                shutil.rmtree(folder, ignore_errors=True)
+                if not any(p.is_dir() for p in work.root.iterdir()):
+                    work.remove()
+            raise
+        (folder / "dataset").rename(output.absolute())
+        sync_folder(output.absolute().parent)
+        work.remove()
+    from data_pipeline.preparation.assembly import print_summary
+
+    print_summary(output, index, time.monotonic() - started)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """The corpus, and how it is encoded."""
+
+    folder: Path
+    survey: Survey
+    job: EncodeJob
+    held_out: dict[HeldOutSplit, HeldOutEntry]
+    pairs_per_block: int
+
+    @property
+    def dataset(self) -> Path:
+        """Becomes the output."""
+        return self.folder / "dataset"
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """The steps, each of which goes on where an earlier run was."""
+
+    section: PrepareSection
+    inputs: list[Input]
+    recipe: dict[str, Any]
+    tokenizer: Tokenizer | None
+
+    def begin(self, folder: Path) -> Encoding:
+        """Write the held-out sets, count the corpus and train the tokenizer."""
+        section = self.section
+        sets = read_held_out(section)
+        held_out = HeldOut.of([p for pairs in sets.values() for p in pairs], section.cleaning.held_out_overlap)
+        make_cleaner(section, held_out)  # what is wrong with its settings is found before anything long is done
+        tag = section.target_tag
+        entries = {s: write_held_out(s, pairs, folder / "dataset", target_tag=tag) for s, pairs in sets.items()}
+        units = corpus_units(section.train, section.root)
+        large = self._num_bytes() > SMALL_CORPUS
+        part_pairs = corpus.PART_PAIRS if large else corpus.PART_PAIRS // 4
+        found = survey(section, units, held_out, self.tokenizer, folder / "survey", part_pairs=part_pairs)
+        tokenizer = found.tokenizer
+        if section.target_tag is not None and section.target_tag not in tokenizer.tags:
+            tags = ", ".join(tokenizer.tags) or "none"
+            raise UserError(f"prepare.target_tag: {section.target_tag}: the tokenizer's tags are {tags}")
+        pairs_per_block = section.pairs_per_block or min(
+            MOST_BLOCK, max(LEAST_BLOCK, found.num_pairs // BLOCKS_A_CORPUS)
+        )
+        job = EncodeJob(
+            section=section,
+            units=units,
+            tokenizer_files=tokenizer.files(),
+            held_out=held_out,
+            dtype=_token_dtype(tokenizer),
+            spill=folder / "spill",
+            num_shards=max(1, -(-found.num_pairs // (pairs_per_block * section.blocks_per_shard))),
+        )
+        return Encoding(folder, found, job, entries, pairs_per_block)
+
+    def encode(self, encoding: Encoding, parts: list[Part]) -> None:
+        """The map step, over those of `parts` that are not there yet."""
+        spill = encoding.job.spill_folder()
+        missing = {part.number for part in parts if not spill.has(part.number)}
+        total = sum(part.pairs for part in parts)
+        done = sum(part.pairs for part in parts if part.number not in missing)
+        with Progress("encoding", total, done) as progress:
+            tasks = _tasks(encoding.job.units, encoding.survey.parts, missing)
+            for num_read in run_tasks(encoding.job, tasks, self._num_workers(len(missing))):
+                progress.advance(num_read)
+        check_unchanged(self.inputs)
+
+    def finish(self, encoding: Encoding) -> DatasetIndex:
+        """The reduce step, and the index."""
+        # webdataset brings torch, which takes seconds to import.
+        from data_pipeline.preparation.assembly import write_index
+        from data_pipeline.preparation.shards import ShardJob
+
+        spill = encoding.job.spill_folder()
+        num_parts = len(encoding.survey.parts)
+        report = Report.empty()
+        for part in range(num_parts):
+            report = report.merge(spill.report(part))
+        spill.collect_places(num_parts)
+        job = ShardJob(
+            encoding=encoding.job,
+            folder=encoding.dataset,
+            tables=encoding.folder / "tables",
+            pairs_per_block=encoding.pairs_per_block,
+        )
+        num_shards = encoding.job.num_shards
+        missing = [shard for shard in range(num_shards) if not job.is_complete(shard)]
+        workers = min(self._num_workers(len(missing)), -(-len(missing) // 4)) or 1  # a process imports torch
+        with Progress("writing", encoding.survey.num_pairs) as progress:
+            for num_pairs in run_tasks(job, missing, workers):
+                progress.advance(num_pairs)
+        index = write_index(job, num_shards, report, held_out=encoding.held_out, recipe=self.recipe)
+        sync_folder(encoding.dataset)
+        return index
+
+    def _num_workers(self, num_tasks: int) -> int:
+        workers = self.section.workers
+        if not workers:
+            workers = min(len(os.sched_getaffinity(0)), self._num_bytes() // BYTES_A_WORKER)
+        return max(1, min(workers, num_tasks))
+
+    def _num_bytes(self) -> int:
+        return sum(file.bytes for file in self.inputs if file.split == "train")
+
+
+def _tasks(units: Sequence[Unit], parts: list[Part], wanted: set[int]) -> Iterator[tuple[Part, RawPart | None]]:
+    """The parts to encode; those that cannot be read by themselves come with their text."""
+    for number, unit in enumerate(units):
+        own = [part for part in parts if part.unit == number and part.number in wanted]
+        if unit.is_seekable:
+            yield from ((part, None) for part in own)
+        elif own:
+            first = next(part for part in parts if part.unit == number)
+            for part, raw in stream_parts(unit, number, first.number, first.pairs):
+                if part.number in wanted:
+                    yield part, raw
+                if part.number == own[-1].number:
+                    break
+
+
+def _must_be_complete(encoding: Encoding, output: Path) -> None:
+    """Raise unless every share was prepared.
+
+    Raises:
+        UserError: naming what is missing.
+    """
+    spill = encoding.job.spill_folder()
+    missing = [part.number for part in encoding.survey.parts if not spill.has(part.number)]
+    if missing:
+        raise UserError(
+            f"prepare.output: {output}: {len(missing)} of {len(encoding.survey.parts)} parts of the corpus are not "
+            f"encoded yet (the first is number {missing[0]}); run the missing --part, or without --merge"
+        )
+
+
+def _token_dtype(tokenizer: Tokenizer) -> TokenType:
+    return "uint16" if max(tokenizer.source_vocab_size, tokenizer.target_vocab_size) <= 65_536 else "uint32"

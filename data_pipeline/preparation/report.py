@@ -1,0 +1,168 @@
+"""What each filter of a preparation dropped and changed: `report.json`, and a table of it."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from configs.fields import STRICT, Count
+from data_pipeline.errors import DataError
+from data_pipeline.preparation.cleaning import EMPTY, FILTERS, NORMALIZATION, TOO_LONG, Cleaned, Rows, find_identical
+from data_pipeline.preparation.raw_text import TextChunk
+from data_pipeline.prepared.index import REPORT_FILE
+
+NUM_EXAMPLES = 3
+EXAMPLE_CHARACTERS = 200
+ALWAYS = (EMPTY, TOO_LONG)
+"""Filters that are never off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A pair that was dropped, as it was read; its sides cut to 200 characters."""
+
+    __pydantic_config__ = STRICT
+
+    where: str
+    """File and line; without the folder, so that a dataset's bytes do not depend on where its corpus stands."""
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterReport:
+    """What one filter did."""
+
+    __pydantic_config__ = STRICT
+
+    dropped: Count = 0
+    changed: Count = 0
+    """Pairs changed on either side, whether or not a later filter dropped them."""
+    examples: list[Example] = field(default_factory=list)
+    """The first that it dropped, in corpus order; duplicates have none."""
+
+    def merge(self, later: "FilterReport") -> "FilterReport":
+        """Of this part of the corpus and one that stands behind it."""
+        return FilterReport(
+            dropped=self.dropped + later.dropped,
+            changed=self.changed + later.changed,
+            examples=[*self.examples, *later.examples][:NUM_EXAMPLES],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What became of the pairs of a corpus or of a part of one."""
+
+    __pydantic_config__ = STRICT
+
+    read: Count
+    identical: Count
+    """Pairs that went on to the duplicates' filter though their sides are the same text."""
+    filters: dict[str, FilterReport]
+    """By name, in the order of `FILTERS`: those that were on, and those that are never off."""
+
+    @classmethod
+    def empty(cls) -> "Report":
+        """Of nothing."""
+        return cls(read=0, identical=0, filters={name: FilterReport() for name in ALWAYS})
+
+    @classmethod
+    def of(cls, *, dropped: Mapping[str, int]) -> "Report":
+        """Of pairs that were read, and stand in another report, but dropped only now."""
+        filters = {name: FilterReport(dropped=count) for name, count in dropped.items()}
+        return Report.empty().merge(cls(read=0, identical=0, filters=filters))
+
+    @classmethod
+    def of_chunk(cls, text: TextChunk, cleaned: Cleaned, *, dropped: Mapping[str, Rows]) -> "Report":
+        """Of a chunk, given the rows of it that later filters dropped of what the cleaner left."""
+        rows = {name: [taken] for name, taken in cleaned.dropped.items()}
+        for name, taken in dropped.items():
+            rows.setdefault(name, []).append(taken)
+        filters = {name: _of_rows(text, np.sort(np.concatenate(parts))) for name, parts in rows.items()}
+        for name, count in cleaned.changed.items():
+            filters[name] = filters.get(name, FilterReport()).merge(FilterReport(changed=count))
+        identical = cleaned.rows[find_identical(cleaned.sources, cleaned.targets)]
+        for taken in dropped.values():
+            identical = np.setdiff1d(identical, taken, assume_unique=True)
+        chunk = cls(read=len(text.sources), identical=len(identical), filters=filters)
+        return Report.empty().merge(chunk)
+
+    @property
+    def kept(self) -> int:
+        """Pairs that no filter dropped."""
+        return self.read - sum(entry.dropped for entry in self.filters.values())
+
+    def merge(self, later: "Report") -> "Report":
+        """Of this part of the corpus and one that stands behind it."""
+        none = FilterReport()
+        return Report(
+            read=self.read + later.read,
+            identical=self.identical + later.identical,
+            filters={
+                name: self.filters.get(name, none).merge(later.filters.get(name, none))
+                for name in FILTERS
+                if name in self.filters or name in later.filters
+            },
+        )
+
+    def dropped(self) -> dict[str, int]:
+        """Number of pairs dropped by each filter that was on and can drop, in the order of `FILTERS`."""
+        return {name: entry.dropped for name, entry in self.filters.items() if name != NORMALIZATION}
+
+    def table(self) -> list[str]:
+        """One line for each filter, under a head."""
+        head = ("filter", "dropped", "share", "changed")
+        rows = [
+            (name, f"{entry.dropped:,}", f"{entry.dropped / max(1, self.read):.2%}", f"{entry.changed:,}")
+            for name, entry in self.filters.items()
+        ]
+        widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+        return [
+            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+            for row in (head, *rows)
+        ]
+
+    def to_json(self) -> bytes:
+        """The bytes of `report.json`; the same report gives the same bytes."""
+        tree = {"read": self.read, "kept": self.kept, "identical": self.identical, "filters": {}}
+        tree["filters"] = {name: dataclasses.asdict(entry) for name, entry in self.filters.items()}
+        return (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode()
+
+    @classmethod
+    def from_json(cls, content: bytes, where: Path | str = REPORT_FILE) -> "Report":
+        """Read what `to_json` wrote.
+
+        Raises:
+            DataError: it is something else.
+        """
+        try:
+            tree = json.loads(content)
+            if not isinstance(tree, dict):
+                raise DataError(f"{where}: is no report of a preparation; allowed is a JSON object")
+            kept = tree.pop("kept", None)
+            report: Report = TypeAdapter(Report).validate_json(json.dumps(tree))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            raise DataError(f"{where}: {place}: {first['input']!r:.200}: {first['msg']}") from error
+        except ValueError as error:
+            raise DataError(f"{where}: is no report of a preparation: {error}") from error
+        if unknown := sorted(report.filters.keys() - set(FILTERS)):
+            raise DataError(f"{where}: filters: {unknown[0]}; allowed is one of {', '.join(FILTERS)}")
+        if kept != report.kept:
+            raise DataError(f"{where}: kept: {kept!r:.200}; allowed is what the filters left of read, {report.kept}")
+        return report
+
+
+def _of_rows(text: TextChunk, rows: Rows) -> FilterReport:
+    return FilterReport(dropped=len(rows), examples=[_example(text, int(row)) for row in rows[:NUM_EXAMPLES]])
+
+
+def _example(text: TextChunk, row: int) -> Example:
+    where = f"{Path(text.source_file).name}: line {text.first_line + row}"
+    return Example(where, text.sources[row][:EXAMPLE_CHARACTERS], text.targets[row][:EXAMPLE_CHARACTERS])

@@ -1,0 +1,170 @@
+"""The reduce step of preparation: a shard's pairs are gathered, shuffled, and written as blocks.
+
+The same pairs give the same bytes. The one module that imports webdataset (and through it torch).
+"""
+
+import hashlib
+import io
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+os.environ.setdefault("WDS_SECURE", "1")  # webdataset reads it at import: no `pipe:` URL ever runs in a shell
+
+import numpy as np
+import webdataset
+from numpy.typing import NDArray
+
+from data_pipeline.preparation.encode import EncodeJob, select
+from data_pipeline.preparation.spill import PairRows, first_occurrences, take_at
+from data_pipeline.prepared.index import BLOCK_DTYPE, ShardEntry, block_key
+
+Pieces = NDArray[np.unsignedinteger]
+
+
+def sync(file: BinaryIO) -> None:
+    """Have a file's bytes on the disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def npy_bytes(array: NDArray[np.generic]) -> bytes:
+    """What `np.save` writes."""
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def shard_name(number: int) -> str:
+    """File name of a shard."""
+    return f"train-{number:06d}.tar"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardJob:
+    """What a process needs to write shards."""
+
+    encoding: EncodeJob
+    folder: Path
+    """For the tars."""
+    tables: Path
+    """For what the index says of them."""
+    pairs_per_block: int
+
+    def open(self) -> Callable[[int], int]:
+        """The function that writes a shard and returns the number of its pairs."""
+        return self.write_shard
+
+    def write_shard(self, shard: int) -> int:
+        """Gather, shuffle and write a shard; its table, written last, marks it complete."""
+        pairs = self.encoding.spill_folder().read(shard)
+        num_read = len(pairs)
+        if self.encoding.section.cleaning.duplicates == "drop":
+            pairs = select(pairs, np.flatnonzero(first_occurrences(pairs.hashes)))
+        order = np.argsort(pairs.keys, kind="stable")
+        beside = self.folder / f"{shard_name(shard)}.{os.getpid()}.tmp"
+        with beside.open("w+b") as file:
+            blocks = _write_blocks(file, shard, pairs, order, self.pairs_per_block)
+            sync(file)
+            whole = _hash_blocks(file, blocks)
+            size = file.tell()
+        beside.replace(self.folder / shard_name(shard))
+        with beside.open("wb") as file:
+            np.savez(
+                file,
+                blocks=blocks,
+                lengths=pairs.lengths[order],
+                sha256=whole,
+                bytes=size,
+                duplicates=num_read - len(pairs),
+            )
+            sync(file)
+        beside.replace(self.table(shard))
+        return len(pairs)
+
+    def is_complete(self, shard: int) -> bool:
+        """Whether a shard and its table are there."""
+        return self.table(shard).exists() and (self.folder / shard_name(shard)).exists()
+
+    def table(self, shard: int) -> Path:
+        """What the index is to say of a shard."""
+        return self.tables / f"{shard:06d}.npz"
+
+    def num_pairs(self, num_shards: int) -> int:
+        """Pairs of all shards."""
+        count = 0
+        for shard in range(num_shards):
+            with np.load(self.table(shard), allow_pickle=False) as content:
+                count += int(content["blocks"]["pairs"].sum())
+        return count
+
+    def read_table(self, shard: int) -> "ShardTable":
+        """What `write_shard` noted."""
+        with np.load(self.table(shard), allow_pickle=False) as content:
+            blocks = content["blocks"]
+            entry = ShardEntry(
+                file=shard_name(shard),
+                bytes=int(content["bytes"]),
+                sha256=str(content["sha256"]),
+                pairs=int(blocks["pairs"].sum()),
+                blocks=len(blocks),
+                source_tokens=int(blocks["source_tokens"].sum()),
+                target_tokens=int(blocks["target_tokens"].sum()),
+            )
+            return ShardTable(entry, blocks, content["lengths"], int(content["duplicates"]))
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTable:
+    """What the index says of a shard. Blocks count their first pairs from the shard's."""
+
+    entry: ShardEntry
+    blocks: NDArray[np.void]
+    lengths: NDArray[np.uint16]
+    duplicates: int
+
+
+def _write_blocks(
+    file: BinaryIO, shard: int, pairs: PairRows, order: NDArray[np.int64], pairs_per_block: int
+) -> NDArray[np.void]:
+    """Write pairs in an order, and return the table of their blocks; the hashes are still to come."""
+    starts = np.cumsum(pairs.lengths, axis=0, dtype=np.int64) - pairs.lengths
+    writer: Any = webdataset.TarWriter(
+        file, user="zeromt", group="zeromt", mode=0o444, mtime=0, compress=False, encoder=False
+    )
+    firsts = range(0, len(order), pairs_per_block)
+    blocks = np.zeros(len(firsts), dtype=BLOCK_DTYPE)
+    for row, first in enumerate(firsts):
+        rows = order[first : first + pairs_per_block]
+        lengths = pairs.lengths[rows]
+        source = take_at(pairs.source, starts[rows, 0], lengths[:, 0])
+        target = take_at(pairs.target, starts[rows, 1], lengths[:, 1])
+        offset = writer.tarstream.offset
+        writer.write(
+            {
+                "__key__": block_key(shard, row),
+                "src.npy": npy_bytes(source),
+                "tgt.npy": npy_bytes(target),
+                "len.npy": npy_bytes(lengths),
+            }
+        )
+        size = writer.tarstream.offset - offset
+        longest = lengths.max(axis=0).tolist()
+        blocks[row] = (shard, offset, size, len(rows), first, len(source), len(target), *longest, np.zeros(32, "u1"))
+    writer.close()
+    return blocks
+
+
+def _hash_blocks(file: BinaryIO, blocks: NDArray[np.void]) -> str:
+    """Fill in the blocks' hashes from what was written, and return that of the whole file."""
+    whole = hashlib.sha256()
+    file.seek(0)
+    for block in blocks:
+        data = file.read(int(block["bytes"]))
+        whole.update(data)
+        block["sha256"] = np.frombuffer(hashlib.sha256(data).digest(), dtype=np.uint8)
+    while data := file.read(1 << 20):
+        whole.update(data)
+    return whole.hexdigest()

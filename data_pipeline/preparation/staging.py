@@ -1,0 +1,266 @@
+"""Where a dataset is made and what it is made from: the recipe, the work folder, the disk.
+
+The work folder stands beside the output and is named after the recipe, so that a preparation that was interrupted goes
+on, and machines that share a file system can each prepare a share of it.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs import CorpusFiles, PrepareSection, UserError
+from data_pipeline.preparation.raw_text import COMPRESSED, corpus_paths
+from data_pipeline.prepared.index import INDEX_FILE, check_local, hash_file, parse_index
+from data_pipeline.tokenizer import Tokenizer
+
+NOT_IN_RECIPE = ("output", "root", "workers", "train", "valid", "test")
+COMPRESSION_RATIO = 4  # of compressed text, roughly
+
+BYTES_A_BYTE = 1.4  # of shards, and as much of what they are made from, for each byte of text, roughly
+HASHES_FILE = "hashes.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A corpus file as it was when it was first seen."""
+
+    split: str
+    path: Path
+    name: str
+    bytes: int
+    mtime_ns: int
+    sha256: str
+
+
+def inspect_inputs(section: PrepareSection, known: Path) -> list[Input]:
+    """Every input file with size and hash.
+
+    Args:
+        section: what is prepared.
+        known: a file of hashes that an earlier run took; a file of the same size and time is not read again.
+
+    Raises:
+        UserError: one is missing, unreadable or empty.
+    """
+    hashes = _read_hashes(known)
+    inputs = []
+    for split in ("train", "valid", "test"):
+        for given in corpus_paths(getattr(section, split), section.root):
+            if not given.exists():
+                raise UserError(f"prepare.{split}: {given}: no such file")
+            if given.is_dir() and not getattr(section, split).huggingface:
+                raise UserError(f"prepare.{split}: {given}: is no file; allowed is a text file")
+            for path in sorted(p for p in given.rglob("*") if p.is_file()) if given.is_dir() else [given]:
+                try:
+                    status = path.stat()
+                    if status.st_size == 0 and path == given:
+                        raise UserError(f"prepare.{split}: {path}: is empty; allowed is text with at least one line")
+                    digest = hashes.get(_file_key(path, status.st_size, status.st_mtime_ns)) or hash_file(path)
+                except OSError as error:
+                    raise UserError(f"prepare.{split}: {path}: cannot be read: {error.strerror}") from error
+                name = f"{given.name}/{path.relative_to(given)}" if given.is_dir() else path.name
+                inputs.append(Input(split, path, name, status.st_size, status.st_mtime_ns, digest))
+    return inputs
+
+
+def keep_hashes(inputs: list[Input], path: Path) -> None:
+    """Write the inputs' hashes where `inspect_inputs` finds them."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    beside.write_text(json.dumps({_file_key(f.path, f.bytes, f.mtime_ns): f.sha256 for f in inputs}))
+    beside.replace(path)
+
+
+def _file_key(path: Path, size: int, mtime_ns: int) -> str:
+    return f"{path.absolute()}|{size}|{mtime_ns}"
+
+
+def _read_hashes(path: Path) -> dict[str, str]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def check_unchanged(inputs: list[Input]) -> None:
+    """Raise if an input was written to while it was read.
+
+    Raises:
+        UserError: naming the file.
+    """
+    for file in inputs:
+        status = file.path.stat()
+        if (status.st_size, status.st_mtime_ns) != (file.bytes, file.mtime_ns):
+            raise UserError(f"prepare.{file.split}: {file.path}: was changed while it was read; prepare again")
+
+
+def make_recipe(section: PrepareSection, inputs: list[Input], tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """What fixes the dataset's bytes, as plain JSON: settings, and inputs by content (not by place)."""
+    settings = {k: v for k, v in dataclasses.asdict(section).items() if k not in NOT_IN_RECIPE}
+    if tokenizer is not None:
+        settings["tokenizer"] = {"fingerprint": tokenizer.fingerprint}
+    files = [{"split": f.split, "file": f.name, "bytes": f.bytes, "sha256": f.sha256} for f in inputs]
+    forms = {}
+    for split in ("train", "valid", "test"):
+        corpus: CorpusFiles = getattr(section, split)
+        if not corpus.is_empty:
+            form = next((k for k in ("tsv", "jsonl", "huggingface") if getattr(corpus, k)), "text")
+            forms[split] = {"form": form, "fields": [corpus.source_field, corpus.target_field]}
+    recipe: dict[str, Any] = json.loads(json.dumps({"settings": settings, "inputs": files, "forms": forms}))
+    return recipe
+
+
+def is_already_prepared(output: Path, recipe: dict[str, Any]) -> bool:
+    """Whether the output holds the dataset of this recipe.
+
+    Raises:
+        UserError: it holds something else, which is never overwritten.
+    """
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+        return False
+    advice = "remove it, or choose another prepare.output"
+    if not (output / INDEX_FILE).is_file():
+        raise UserError(f"prepare.output: {output} exists and is no prepared dataset; {advice}")
+    index = parse_index((output / INDEX_FILE).read_bytes(), output / INDEX_FILE)
+    if index.recipe == recipe:
+        return True
+    difference = "other input files"
+    if index.recipe.get("settings") != recipe["settings"]:
+        difference = _difference(index.recipe.get("settings"), recipe["settings"])
+    raise UserError(f"prepare.output: {output} holds another dataset ({difference}); {advice}")
+
+
+def _difference(old: Any, new: dict[str, Any]) -> str:
+    old = old if isinstance(old, dict) else {}
+    key = next(k for k in {**new, **old} if old.get(k) != new.get(k))
+    if isinstance(old.get(key), dict) and isinstance(new.get(key), dict):
+        return f"{key}.{_difference(old[key], new[key])}"
+    return f"{key} was {old.get(key)!r} and is {new.get(key)!r}"
+
+
+def check_disk(output: Path, inputs: list[Input]) -> None:
+    """Refuse to start what the disk cannot hold, by a rough estimate.
+
+    Raises:
+        UserError: with what is needed against what is free.
+    """
+    text = {True: 0, False: 0}
+    for file in inputs:
+        packed = file.path.suffix.lower() in COMPRESSED
+        text[file.split == "train"] += file.bytes * (COMPRESSION_RATIO if packed else 1)
+    needed = int(text[True] * BYTES_A_BYTE) + text[False]
+    folder = output.absolute().parent
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise UserError(
+            f"prepare.output: {output} needs some {needed / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free; "
+            "allowed is a folder with room"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkFolder:
+    """Where a preparation works until its dataset is whole."""
+
+    root: Path
+
+    @classmethod
+    def beside(cls, output: Path) -> "WorkFolder":
+        """The work folder of an output; it need not be there yet."""
+        check_local(str(output))
+        return cls(output.absolute().with_name(f".{output.name}.preparing"))
+
+    @property
+    def hashes(self) -> Path:
+        """Hashes of input files that were taken already."""
+        return self.root / HASHES_FILE
+
+    def of_recipe(self, recipe: dict[str, Any]) -> Path:
+        """The folder of a recipe, made if it is not there."""
+        digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:16]
+        folder = self.root / digest
+        for name in ("", "spill", "tables", "dataset"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def remove_others(self, folder: Path) -> None:
+        """Remove what preparations by other recipes left; theirs can never be gone on with here."""
+        for path in self.root.iterdir():
+            if path.is_dir() and path != folder:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove everything."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def lock(self, output: Path, *, shared: bool, name: str = "lock", wait: bool = False) -> Iterator[None]:
+        """Hold a lock of the folder; the system lets go of it when a process ends, however that is.
+
+        Raises:
+            UserError: somebody else holds it, and `wait` is not set; or the folder cannot be made.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            with (self.root / name).open("a") as file:
+                try:
+                    fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+                except BlockingIOError as error:
+                    raise UserError(f"prepare.output: {output} is being prepared by another process") from error
+                except OSError as error:  # a file system without locks: every step is committed by a rename anyway
+                    if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                        raise
+                yield
+        except OSError as error:
+            if self.root.is_dir():
+                raise
+            raise UserError(f"prepare.output: {output}: cannot be written: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def disk_errors(output: Path) -> Iterator[None]:
+    """Turn failures of the disk into the user's words. What was done so far stays, to be gone on with.
+
+    Raises:
+        UserError: the disk is full, or the folder cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            free = shutil.disk_usage(output.absolute().parent).free / 1e6
+            raise UserError(
+                f"prepare.output: {output}: the disk is full, {free:,.0f} MB are free; "
+                "make room and run the same command, which goes on"
+            ) from error
+        raise UserError(f"prepare.output: {output}: cannot be written: {error.strerror or error}") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Have a folder's entries on the disk, and its files' contents."""
+    for path in (*(p for p in folder.iterdir() if p.is_file()), folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what killed processes were writing in a work folder. No other may be at work there."""
+    for path in folder.rglob("*.tmp"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""A prepared dataset: its files, here or remote, verified before use."""

@@ -1,0 +1,317 @@
+"""A prepared dataset, opened and held against its index."""
+
+import hashlib
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs import StreamSection, UserError
+from data_pipeline.errors import DataError, ReadError
+from data_pipeline.prepared.blocks import Block, BlockSpec, decode_block
+from data_pipeline.prepared.index import (
+    BLOCK_DTYPE,
+    INDEX_FILE,
+    DatasetIndex,
+    FileEntry,
+    block_key,
+    parse_index,
+)
+from data_pipeline.prepared.storage import Storage, open_storage
+from data_pipeline.tokenizer import Tokenizer, fingerprint_of
+
+__all__ = ["DataError", "Dataset"]
+
+MAX_HASHED_LENGTHS = 256 << 20
+"""Bytes of the largest length table that is hashed when a dataset is opened: 67 million pairs."""
+OPENINGS = 5
+
+T = TypeVar("T")
+
+
+class Dataset:
+    """What `zeromt prepare` wrote. Nothing of it is changed after it was opened."""
+
+    def __init__(self, storage: Storage, index: DatasetIndex, fingerprint: str) -> None:
+        """Use `load`, which verifies."""
+        self.location = storage.location
+        """The folder or URL that it was loaded from, for messages."""
+        self.index = index
+        self.fingerprint = fingerprint
+        """SHA-256 of the index's bytes, in hexadecimal."""
+        self._storage = storage
+        self.lengths: NDArray[np.uint16] = _table(storage, index.length_table)
+        """(pairs, 2), on the disk: raw pieces of source and target. The row is the pair's id."""
+        self.blocks: NDArray[np.void] = _table(storage, index.block_table)
+        """The table of blocks, of `BLOCK_DTYPE`, on the disk."""
+        _check_tables(self.location, index, self.lengths, self.blocks)
+        self._first_blocks = np.concatenate([[0], np.cumsum([s.blocks for s in index.shards], dtype=np.int64)])
+
+    @classmethod
+    def load(cls, folder_or_url: Path | str, stream: StreamSection | None = None) -> "Dataset":
+        """Open a prepared dataset. Verified is everything but what is verified when it is read.
+
+        That is the shards' blocks, each by its hash, and a length table of more than `MAX_HASHED_LENGTHS` bytes:
+        hashing one of 2 billion pairs would read 8 GB on every rank, and a block that is read must have the lengths
+        of the table. `verify` hashes it. Of a remote dataset the side files are fetched to the cache of this machine.
+
+        Args:
+            folder_or_url: a folder, or a URL as text.
+            stream: cache, retries and time-outs of a remote one.
+
+        Raises:
+            UserError: there is no dataset of this version, or the URL cannot be read.
+            DataError: a file is missing, extra, a link, or not of the size or hash in the index.
+        """
+        storage, index, fingerprint = open_index(folder_or_url, stream)
+        if problems := check_files(storage, index):
+            more = f" (and {len(problems) - 1} more; see zeromt inspect)" if len(problems) > 1 else ""
+            raise DataError(problems[0] + more)
+        return cls(storage, index, fingerprint)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of a dataset of this machine."""
+        return Path(self.location)
+
+    @property
+    def name(self) -> str:
+        """The last part of the folder or URL."""
+        return self.location.rstrip("/").rpartition("/")[2]
+
+    @property
+    def num_pairs(self) -> int:
+        """Training pairs."""
+        return self.index.pairs
+
+    @property
+    def source_language(self) -> str:
+        """Code of the source language."""
+        return self.index.source_language
+
+    @property
+    def target_language(self) -> str:
+        """Code of the target language."""
+        return self.index.target_language
+
+    @property
+    def tokenizer_fingerprint(self) -> str:
+        """`Tokenizer.fingerprint`, without loading it."""
+        return self.index.tokenizer.fingerprint
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The dataset's tokenizer.
+
+        Raises:
+            DataError: it has another vocabulary than the index says.
+        """
+        entry = self.index.tokenizer
+        tokenizer = Tokenizer({f.file: self.read_file(f) for f in entry.files})
+        sizes = tokenizer.source_vocab_size, tokenizer.target_vocab_size
+        if (tokenizer.fingerprint, *sizes) != (entry.fingerprint, entry.source_vocab_size, entry.target_vocab_size):
+            raise DataError(f"{self.location}: the tokenizer is not the index's: {sizes[0]} and {sizes[1]} pieces")
+        return tokenizer
+
+    def read_file(self, entry: FileEntry) -> bytes:
+        """The content of a side file.
+
+        Raises:
+            DataError: it cannot be read, or is not as the index says.
+        """
+        return _opened(self._storage, entry, Path.read_bytes)
+
+    def held_out(self, split: str) -> tuple[list[str], list[str]]:
+        """The raw lines of a held-out set, source and target.
+
+        Args:
+            split: valid or test.
+
+        Raises:
+            UserError: the dataset has no such set.
+        """
+        entry = {str(k): v for k, v in self.index.held_out.items()}.get(split)
+        if entry is None:
+            have = ", ".join(self.index.held_out) or "none"
+            raise UserError(f"dataset: {self.location} has no {split} set (it has: {have}); set prepare.{split}")
+        source, target = (self._held_out_lines(file, entry.lines) for file in (entry.source, entry.target))
+        return source, target
+
+    def _held_out_lines(self, entry: FileEntry, count: int) -> list[str]:
+        lines = self.read_file(entry).decode("utf-8").split("\n")[:-1]
+        if len(lines) != count:
+            raise DataError(f"{self._storage.path(entry.file)}: {len(lines)} lines; allowed is the index's {count}")
+        return lines
+
+    def read_block(self, number: int) -> Block:
+        """Read a block, of a remote dataset by way of the cache, and verify it. Several threads may read at once.
+
+        Raises:
+            DataError: its bytes are not those of the index, or do not decode as declared, or cannot be had. It names
+                shard and block.
+        """
+        row = self.blocks[number]
+        spec = self._spec(number)
+        shard = self.index.shards[row["shard"]]
+        try:
+            data = self._storage.read_block(shard, int(row["offset"]), int(row["bytes"]), spec.sha256)
+        except ReadError as error:
+            raise spec.error(str(error)) from error
+        return self._matching(decode_block(data, spec), number)
+
+    def _spec(self, number: int) -> BlockSpec:
+        row = self.blocks[number]
+        shard = int(row["shard"])
+        return BlockSpec(
+            shard=self._storage.path(self.index.shards[shard].file),
+            key=block_key(shard, number - int(self._first_blocks[shard])),
+            pairs=int(row["pairs"]),
+            source_tokens=int(row["source_tokens"]),
+            target_tokens=int(row["target_tokens"]),
+            sha256=row["sha256"].tobytes(),
+            token_dtype=self.index.token_dtype,
+            source_vocab_size=self.index.tokenizer.source_vocab_size,
+            target_vocab_size=self.index.tokenizer.target_vocab_size,
+        )
+
+    def _matching(self, block: Block, number: int) -> Block:
+        """The block, if its lengths are those that batches are planned with."""
+        row = self.blocks[number]
+        first = int(row["first_pair"])
+        if not np.array_equal(block.lengths, self.lengths[first : first + len(block.lengths)]):
+            raise self._spec(number).error("its lengths are not those of the length table")
+        if block.lengths.max(axis=0).tolist() != [int(row["longest_source"]), int(row["longest_target"])]:
+            raise self._spec(number).error("its longest pair is not that of the block table")
+        return block
+
+    def verify(self) -> list[str]:
+        """Read every byte, and return what is wrong, naming files. Nothing wrong is an empty list."""
+        problems = []
+        try:
+            self._storage.fetch(self.index.length_table)
+        except DataError as error:
+            problems.append(str(error))
+        for number in range(len(self.index.shards)):
+            problems += self._shard_problems(number)
+        try:
+            _ = self.tokenizer
+            for split in self.index.held_out:
+                self.held_out(split)
+        except UserError as error:
+            problems.append(str(error))
+        return problems
+
+    def _shard_problems(self, number: int) -> list[str]:
+        """Read a shard once, from its beginning to its end."""
+        shard = self.index.shards[number]
+        path = self._storage.path(shard.file)
+        whole, end, problems = hashlib.sha256(), 0, []
+        try:
+            for block in range(*self._first_blocks[number : number + 2].tolist()):
+                row = self.blocks[block]
+                offset, size = int(row["offset"]), int(row["bytes"])
+                whole.update(self._storage.read(shard, end, offset - end))
+                end = offset + size
+                data = self._storage.read(shard, offset, size)
+                whole.update(data)
+                try:
+                    self._matching(decode_block(data, self._spec(block)), block)
+                except DataError as error:
+                    problems.append(str(error))
+            whole.update(self._storage.read(shard, end, shard.bytes - end))
+        except ReadError as error:
+            return [*problems, f"{path}: {error}"]
+        if whole.hexdigest() != shard.sha256:
+            problems.insert(0, f"{path}: its hash is not the index's")
+        return problems
+
+
+def open_index(folder_or_url: Path | str, stream: StreamSection | None = None) -> tuple[Storage, DatasetIndex, str]:
+    """The storage of a dataset, its index, and the fingerprint.
+
+    Raises:
+        UserError: there is no index of this version, or the URL cannot be read.
+    """
+    storage = open_storage(folder_or_url, stream)
+    content = storage.read_index()
+    return storage, parse_index(content, storage.path(INDEX_FILE)), hashlib.sha256(content).hexdigest()
+
+
+def check_files(storage: Storage, index: DatasetIndex) -> list[str]:
+    """What is wrong with a dataset's files, one line each. Those that are not here are fetched."""
+    if problems := storage.problems(index):
+        return problems
+    for entry in index.side_files():
+        is_hashed = entry != index.length_table or entry.bytes <= MAX_HASHED_LENGTHS
+        try:
+            storage.fetch(entry, hashed=is_hashed)
+        except DataError as error:
+            problems.append(str(error))
+    hashes = {entry.file: entry.sha256 for entry in index.tokenizer.files}
+    if fingerprint_of(hashes) != index.tokenizer.fingerprint:
+        problems.append(f"{storage.path(INDEX_FILE)}: the tokenizer's fingerprint is not that of its files")
+    return problems
+
+
+def _opened(storage: Storage, entry: FileEntry, use: Callable[[Path], T], *, hashed: bool = True) -> T:
+    """Use a side file, which may have to make room in the cache at any time. What was opened is not lost."""
+    for _ in range(OPENINGS):
+        try:
+            return use(storage.fetch(entry, hashed=hashed))
+        except FileNotFoundError:
+            continue
+    raise DataError(f"{storage.path(entry.file)}: was removed {OPENINGS} times; allowed is more stream.cache_gigabytes")
+
+
+def _table(storage: Storage, entry: FileEntry) -> NDArray[Any]:
+    try:
+        # `check_files` has compared the hash.
+        table: NDArray[Any] = _opened(
+            storage, entry, lambda path: np.load(path, mmap_mode="r", allow_pickle=False), hashed=False
+        )
+    except (OSError, ValueError) as error:
+        raise DataError(f"{storage.path(entry.file)}: is no table: {' '.join(str(error).split())}") from error
+    return table
+
+
+def _check_tables(location: str, index: DatasetIndex, lengths: NDArray[np.uint16], blocks: NDArray[np.void]) -> None:
+    """Raise unless the tables and the index say the same."""
+
+    def must(holds: bool, what: str) -> None:
+        if not holds:
+            raise DataError(f"{location}: {what}")
+
+    must(
+        lengths.dtype == np.dtype("<u2") and lengths.shape == (index.pairs, 2),
+        "length table and index disagree",
+    )
+    must(blocks.dtype == BLOCK_DTYPE and blocks.shape == (index.blocks,), "block table and index disagree")
+    must(index.blocks > 0 and index.pairs > 0, "holds no pairs; allowed is at least one")
+    must(int(blocks["shard"].max()) < len(index.shards), "block table names a shard that the index does not")
+    must(bool((np.diff(blocks["shard"].astype(np.int64)) >= 0).all()), "block table is out of order")
+    pairs = blocks["pairs"].astype(np.int64)
+    firsts = np.concatenate([[0], np.cumsum(pairs)])
+    must(
+        bool((blocks["first_pair"] == firsts[:-1]).all()) and int(firsts[-1]) == index.pairs,
+        "pairs do not add up",
+    )
+    must(bool((pairs > 0).all()), "block table holds an empty block")
+    sizes = np.array([shard.bytes for shard in index.shards], dtype=np.uint64)
+    ends = blocks["offset"] + blocks["bytes"]
+    must(bool((ends <= sizes[blocks["shard"]]).all()), "block table points beyond a shard's end")
+    in_one = blocks["shard"][1:] == blocks["shard"][:-1]
+    must(bool((ends[:-1] <= blocks["offset"][1:])[in_one].all()), "blocks of a shard overlap")
+    for name in ("source_tokens", "target_tokens"):
+        total = int(blocks[name].sum())
+        must(total == getattr(index, name), f"{name} do not add up")
+    counts = np.bincount(blocks["shard"], minlength=len(index.shards))
+    must(counts.tolist() == [s.blocks for s in index.shards], "blocks of the shards do not add up")
+    for name in ("pairs", "source_tokens", "target_tokens"):
+        by_shard = np.bincount(blocks["shard"], weights=blocks[name], minlength=len(index.shards))
+        must(
+            by_shard.tolist() == [getattr(s, name) for s in index.shards],
+            f"{name} of the shards do not add up",
+        )

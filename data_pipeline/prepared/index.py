@@ -1,0 +1,189 @@
+"""The index of a prepared dataset: `index.json`, written last, and the table of its blocks.
+
+A block is the byte range of its three tar members within a shard, verified by its own hash at every read. The
+table of blocks is a side file: at two million blocks a JSON list is the wrong form.
+"""
+
+import dataclasses
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from configs import UserError
+
+INDEX_FILE = "index.json"
+LENGTHS_FILE = "lengths.npy"
+BLOCKS_FILE = "blocks.npy"
+REPORT_FILE = "report.json"
+VERSION = 2
+
+BLOCK_DTYPE = np.dtype(
+    [
+        ("shard", "<u4"),
+        ("offset", "<u8"),
+        ("bytes", "<u8"),
+        ("pairs", "<u4"),
+        ("first_pair", "<u8"),
+        ("source_tokens", "<u8"),
+        ("target_tokens", "<u8"),
+        ("longest_source", "<u2"),
+        ("longest_target", "<u2"),
+        ("sha256", "u1", (32,)),
+    ]
+)
+
+STRICT = ConfigDict(extra="forbid", strict=True)
+# One path component: neither absolute, nor '..', nor a URL.
+FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=255)]
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0)]
+HeldOutSplit = Literal["valid", "test"]
+TokenType = Literal["uint16", "uint32"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileEntry:
+    """A file of the dataset."""
+
+    __pydantic_config__ = STRICT
+
+    file: FileName
+    bytes: Count
+    sha256: Hash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardEntry(FileEntry):
+    """A tar of blocks."""
+
+    __pydantic_config__ = STRICT
+
+    pairs: Count
+    blocks: Count
+    source_tokens: Count
+    target_tokens: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutEntry:
+    """Text that is not trained on, as it was given."""
+
+    __pydantic_config__ = STRICT
+
+    source: FileEntry
+    target: FileEntry
+    lines: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerEntry:
+    """The tokenizer's files."""
+
+    __pydantic_config__ = STRICT
+
+    files: list[FileEntry]
+    fingerprint: Hash
+    source_vocab_size: Count
+    target_vocab_size: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetIndex:
+    """What a prepared dataset holds and how it was made."""
+
+    __pydantic_config__ = STRICT
+
+    version: int
+    source_language: str
+    target_language: str
+    pairs: Count
+    blocks: Count
+    source_tokens: Count
+    """Pieces, end marks not counted."""
+    target_tokens: Count
+    token_dtype: TokenType
+    dropped: dict[str, Count]
+    """Pairs that were left out, by the name of the filter."""
+    source_equals_target: Count
+    """Pairs that the filters of text and pieces kept though their sides are the same text."""
+    shards: list[ShardEntry]
+    length_table: FileEntry
+    block_table: FileEntry
+    tokenizer: TokenizerEntry
+    held_out: dict[HeldOutSplit, HeldOutEntry]
+    report: FileEntry
+    """What each filter dropped, with examples; see `data_pipeline.preparation.report`."""
+    target_tag: str | None
+    """Stands before every source line, those of the held-out sets too."""
+    recipe: dict[str, Any]
+    """Settings and input files that fix every byte of the dataset."""
+    made_with: dict[str, str]
+    """Versions of what made it."""
+
+    def to_json(self) -> bytes:
+        """The bytes of `index.json`."""
+        return (json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n").encode()
+
+    def side_files(self) -> list[FileEntry]:
+        """Every file but the shards and the index itself."""
+        held_out = [entry for pair in self.held_out.values() for entry in (pair.source, pair.target)]
+        return [self.length_table, self.block_table, self.report, *self.tokenizer.files, *held_out]
+
+
+def block_key(shard: int, row: int) -> str:
+    """The webdataset key of a block: its shard, and its place in it."""
+    return f"{shard:06d}-{row:06d}"
+
+
+def parse_index(content: bytes, where: Path | str) -> DatasetIndex:
+    """Read the bytes of an index.
+
+    Raises:
+        UserError: they are no index, or one of another version.
+    """
+    try:
+        tree = json.loads(content)
+        version = tree.get("version") if isinstance(tree, dict) else None
+        if version != VERSION:
+            raise UserError(f"{where}: version {version!r}; allowed is {VERSION}: prepare the dataset again")
+        index: DatasetIndex = TypeAdapter(DatasetIndex).validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        raise UserError(f"{where}: {field}: {first['input']!r:.200}: {first['msg']}") from error
+    except ValueError as error:
+        raise UserError(f"{where}: is no dataset index: {error}") from error
+    names = [entry.file for entry in (*index.shards, *index.side_files())]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UserError(f"{where}: {twice} is listed twice; allowed is once")
+    return index
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def describe_file(path: Path) -> FileEntry:
+    """The index's entry for a file."""
+    return FileEntry(file=path.name, bytes=path.stat().st_size, sha256=hash_file(path))
+
+
+def check_local(path: str) -> None:
+    """Refuse dataset paths that are URLs: webdataset would run `pipe:` ones in a shell.
+
+    Raises:
+        UserError: the path starts with a scheme.
+    """
+    if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", path):
+        raise UserError(
+            f"dataset: {path!r}: the scheme {scheme[0]!r} cannot be read; allowed is a folder of this machine"
+        )

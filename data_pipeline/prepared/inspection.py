@@ -1,0 +1,118 @@
+"""What a prepared dataset holds, and whether it is whole: the lines of `zeromt inspect`."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs import StreamSection, UserError
+from data_pipeline.order.windows import Budget, plan_window
+from data_pipeline.preparation.report import Report
+from data_pipeline.prepared.dataset import Dataset, check_files, open_index
+from data_pipeline.prepared.index import INDEX_FILE
+
+HISTOGRAM_EDGES = (0, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 65_536)
+BAR_WIDTH = 40
+ROWS_AT_ONCE = 1 << 20
+PADDING_BUDGETS = (1024, 4096, 16_384)
+"""Padded tokens of a micro-batch, for each side."""
+PADDING_PAIRS = 262_144
+"""The window that padding is measured on, the first of the dataset. Preparation shuffles, so it is like all others."""
+
+
+def is_dataset(folder: Path) -> bool:
+    """Whether a folder calls itself a prepared dataset."""
+    return (folder / INDEX_FILE).is_file()
+
+
+def inspect_dataset(folder_or_url: Path | str, stream: StreamSection | None = None) -> tuple[list[str], bool]:
+    """Describe a dataset after reading every byte of it.
+
+    Args:
+        folder_or_url: as `Dataset.load`.
+        stream: cache, retries and time-outs of a remote one.
+
+    Returns:
+        Lines of text, and whether it is whole. What is wrong stands in the lines.
+
+    Raises:
+        UserError: there is no dataset of this version.
+    """
+    try:
+        dataset = Dataset.load(folder_or_url, stream)
+        description = describe(dataset)
+    except UserError as error:
+        storage, index, _ = open_index(folder_or_url, stream)  # raises again where the index is what is broken
+        problems = check_files(storage, index) or [str(error)]
+        return [f"dataset   {storage.location}", *_wholeness(problems)], False
+    problems = dataset.verify()
+    return [*description, *_wholeness(problems)], not problems
+
+
+def _wholeness(problems: list[str]) -> list[str]:
+    if not problems:
+        return ["whole     yes: every byte was read and is as the index says"]
+    return [f"whole     NO: {len(problems)} problems", *(f"  {problem}" for problem in problems)]
+
+
+def describe(dataset: Dataset) -> list[str]:
+    """What a dataset holds, as lines of text. Memory does not grow with the dataset.
+
+    Raises:
+        DataError: the report is broken.
+    """
+    index = dataset.index
+    pieces = index.tokenizer
+    kind = "joint" if len(pieces.files) == 1 else "separate"
+    held_out = ", ".join(f"{split} {entry.lines:,}" for split, entry in index.held_out.items()) or "none"
+    size = sum(shard.bytes for shard in index.shards)
+    report = Report.from_json(dataset.read_file(index.report), f"{dataset.location}/{index.report.file}")
+    return [
+        f"dataset   {dataset.location}",
+        f"hash      {dataset.fingerprint}",
+        f"languages {dataset.source_language} -> {dataset.target_language}"
+        + (f", tag {index.target_tag}" if index.target_tag else ""),
+        f"pairs     {index.pairs:,}; source equal to target: {index.source_equals_target:,}",
+        f"held out  {held_out}",
+        f"tokens    {index.source_tokens:,} source, {index.target_tokens:,} target",
+        f"pieces    {pieces.source_vocab_size:,} source, {pieces.target_vocab_size:,} target, {kind}",
+        f"shards    {len(index.shards):,} of {size:,} bytes, {index.blocks:,} blocks",
+        "filters",
+        *(f"  {line}" for line in report.table()),
+        *_histogram(dataset.lengths),
+        *_padding(dataset.lengths),
+    ]
+
+
+def _histogram(lengths: NDArray[np.uint16]) -> list[str]:
+    by_length = np.zeros((2, HISTOGRAM_EDGES[-1]), dtype=np.int64)
+    for first in range(0, len(lengths), ROWS_AT_ONCE):
+        for side in (0, 1):
+            by_length[side] += np.bincount(lengths[first : first + ROWS_AT_ONCE, side], minlength=HISTOGRAM_EDGES[-1])
+    counts = np.add.reduceat(by_length, HISTOGRAM_EDGES[:-1], axis=1).T.tolist()
+    most = max(1, *(target for _, target in counts))
+    lines = ["lengths   pieces        source       target"]
+    for low, high, (source, target) in zip(HISTOGRAM_EDGES, HISTOGRAM_EDGES[1:], counts, strict=False):
+        if source or target:
+            bar = "#" * round(BAR_WIDTH * target / most)
+            lines.append(f"  {low:>9,}-{high - 1:<7,} {source:>10,}   {target:>10,} {bar}".rstrip())
+    return lines
+
+
+def _padding(lengths: NDArray[np.uint16]) -> list[str]:
+    """The share of padding in micro-batches of several budgets."""
+    window = lengths[:PADDING_PAIRS]
+    lines = [f"padding   in micro-batches of the first {len(window):,} pairs, by padded tokens a side"]
+    for tokens in PADDING_BUDGETS:
+        budget = Budget(source_tokens=tokens, target_tokens=tokens, max_rows=tokens, length_multiple=1)
+        plan = plan_window(window, budget, seed=0, place=(0, 0, 0, 0))
+        real = padded = 0
+        for number in range(len(plan)):
+            rows = budget.padded(window[plan.micro_batch(number)])
+            real += int(rows.sum())
+            padded += len(rows) * int(rows.max(axis=0).sum())
+        left_out = len(window) - len(plan.rows)
+        oversized = f"; {left_out:,} pairs fit none" if left_out else ""
+        share = f"{(padded - real) / padded:.1%}" if padded else "-"
+        lines.append(f"  {tokens:>9,} {share:>10} in {len(plan):,} micro-batches{oversized}")
+    return lines

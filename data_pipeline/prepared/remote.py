@@ -1,0 +1,231 @@
+"""A dataset at a URL, read by fsspec through a bounded cache.
+
+Nothing that comes from a server is used before its hash was compared with the index's. webdataset is not involved: it
+drops broken samples without an error and runs `pipe:` URLs in a shell.
+"""
+
+import errno
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from configs import StreamSection, UserError
+from data_pipeline.errors import DataError, MissingError, ReadError
+from data_pipeline.prepared.disk_cache import DiskCache
+from data_pipeline.prepared.index import INDEX_FILE, DatasetIndex, FileEntry, hash_file
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SCHEMES = {"http": "http", "https": "http", "s3": "s3", "gs": "gs"}
+"""What can be read, and the extra of this package that brings what reads it."""
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 60.0
+BYTES_A_TIMEOUT = 16 << 20
+"""A read of more may take `stream.timeout_seconds` for each so many bytes."""
+RETRIED_STATUSES = (408, 425, 429)
+"""Too slow, too early, too many: the client errors of HTTP that pass."""
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+
+
+class RemoteStorage:
+    """A URL. Blocks are fetched by byte range, or from whole shards where the server does not know ranges.
+
+    Args:
+        url: `SCHEME://HOST/PATH`.
+        section: the cache's folder and bound, retries and time-outs.
+
+    Raises:
+        UserError: a package is missing.
+    """
+
+    def __init__(self, url: str, section: StreamSection) -> None:
+        self.location = url.rstrip("/")
+        self._scheme = url.split(":")[0].lower()
+        self._retries = section.retries
+        self._timeout = section.timeout_seconds
+        self._has_ranges = True
+        self._cache = DiskCache(Path(section.cache).expanduser(), int(section.cache_gigabytes * 1e9))
+        try:
+            self._files = _filesystem(self._scheme, section.timeout_seconds)
+        except ImportError as error:
+            extra = SCHEMES[self._scheme]
+            raise UserError(
+                f"dataset: {self.location}: a package is missing ({error}); allowed is `pip install zeromt[{extra}]`"
+            ) from error
+
+    def path(self, file: str) -> str:
+        """See `Storage`."""
+        return f"{self.location}/{file}"
+
+    def read_index(self) -> bytes:
+        """See `Storage`. It is fetched anew each time, and the server tried for ranges."""
+
+        def attempt() -> bytes:
+            content = self._request(INDEX_FILE)
+            json.loads(content)  # one that was cut on the way is asked for again
+            self._has_ranges = SCHEMES[self._scheme] != "http" or len(self._request(INDEX_FILE, 0, 1)) == 1
+            return content
+
+        try:
+            return self._persist(INDEX_FILE, attempt)
+        except MissingError as error:
+            raise UserError(
+                f"dataset: {self.location} holds no {INDEX_FILE}; allowed is what zeromt prepare made"
+            ) from error
+        except ReadError as error:
+            raise UserError(f"dataset: {self.path(INDEX_FILE)}: {error}") from error
+
+    def problems(self, index: DatasetIndex) -> list[str]:
+        """See `Storage`: nothing, for a look at each shard would be a request, and reading verifies it anyway."""
+        return []
+
+    def fetch(self, entry: FileEntry, *, hashed: bool = True) -> Path:
+        """See `Storage`."""
+        try:
+            return self._fetch(entry, hashed=hashed)
+        except ReadError as error:
+            raise DataError(f"{self.path(entry.file)}: {error}") from error
+
+    def read(self, entry: FileEntry, offset: int, size: int, sha256: bytes | None = None) -> bytes:
+        """See `Storage`."""
+        if not size:
+            return b""
+        if not self._has_ranges:
+            return self._read_shard(entry, offset, size, sha256)
+
+        def attempt() -> bytes:
+            data = self._request(entry.file, offset, offset + size)
+            if len(data) != size:
+                raise ReadError(f"{len(data)} bytes came where {size} were asked for")
+            if sha256 is not None and hashlib.sha256(data).digest() != sha256:
+                raise ReadError("its hash is not the index's: the shard is corrupt or was replaced")
+            return data
+
+        return self._persist(entry.file, attempt)
+
+    def read_block(self, entry: FileEntry, offset: int, size: int, sha256: bytes) -> bytes:
+        """See `Storage`."""
+        if not self._has_ranges:
+            return self._read_shard(entry, offset, size, sha256)
+        data = self._cache.read(sha256.hex())
+        if data is None:
+            data = self.read(entry, offset, size, sha256)
+            self._cache.write(sha256.hex(), data)
+        return data
+
+    def _fetch(self, entry: FileEntry, *, hashed: bool) -> Path:
+        if path := self._cache.find(entry.sha256, entry.bytes, hashed=hashed):
+            return path
+        return self._cache.add(entry.sha256, entry.bytes, lambda path: self._download(entry, path))
+
+    def _read_shard(self, entry: FileEntry, offset: int, size: int, sha256: bytes | None) -> bytes:
+        """A range of the whole shard in the cache, which another process may remove, or a disk break."""
+        for hashed in (False, True, True):
+            try:
+                with self._fetch(entry, hashed=hashed).open("rb", buffering=0) as file:
+                    file.seek(offset)
+                    data = file.read(size)
+            except FileNotFoundError:
+                continue
+            if len(data) == size and (sha256 is None or hashlib.sha256(data).digest() == sha256):
+                return data
+        raise ReadError("its hash is not the index's: the shard is corrupt or was replaced")
+
+    def _download(self, entry: FileEntry, path: Path) -> None:
+        """A whole file, verified."""
+
+        def attempt() -> None:
+            timeout = self._timeout * (1 + entry.bytes // BYTES_A_TIMEOUT)
+            _call(self._files, "_get_file", self.path(entry.file), str(path), timeout=timeout)
+            if (size := path.stat().st_size) != entry.bytes:
+                raise ReadError(f"{size} bytes came; allowed is the index's {entry.bytes}")
+            if hash_file(path) != entry.sha256:
+                raise ReadError("its hash is not the index's")
+
+        self._persist(entry.file, attempt)
+
+    def _request(self, file: str, start: int | None = None, end: int | None = None) -> bytes:
+        data: bytes = _call(self._files, "_cat_file", self.path(file), start=start, end=end, timeout=self._timeout)
+        return data
+
+    def _persist(self, file: str, attempt: Callable[[], T]) -> T:
+        """Try again and again, waiting longer each time.
+
+        Raises:
+            ReadError: the last try failed, or one in a way that no further try can mend.
+        """
+        tries = self._retries + 1
+        for number in range(tries):
+            try:
+                return attempt()
+            except Exception as error:  # each of the file systems has exceptions of its own
+                if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+                    raise  # the cache's
+                reason = _reason(error, self._timeout)
+                if isinstance(error, FileNotFoundError):
+                    raise MissingError(reason) from error
+                if _is_final(error):
+                    raise ReadError(reason) from error
+                if number + 1 == tries:
+                    raise ReadError(f"after {tries} tries: {reason}" if number else reason) from error
+            log.warning("%s: %s; try %d of %d failed", self.path(file), reason, number + 1, tries)
+            time.sleep(min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number))
+        raise AssertionError("not reached")
+
+
+def _filesystem(scheme: str, timeout: float) -> Any:
+    """The fsspec file system of a scheme.
+
+    Raises:
+        ImportError: an optional package is missing.
+    """
+    import fsspec  # optional, as are those that it imports for a scheme
+
+    if SCHEMES[scheme] != "http":
+        return fsspec.filesystem(scheme, skip_instance_cache=True)
+    import aiohttp
+
+    options = {
+        # The whole of a request is timed in `_call`; here, how long a server may be silent.
+        "timeout": aiohttp.ClientTimeout(total=None, sock_connect=timeout, sock_read=timeout),
+        "headers": {"Accept-Encoding": "identity"},  # ranges are of the file's own bytes
+        "trust_env": True,  # proxies, and passwords of ~/.netrc
+    }
+    return fsspec.filesystem(scheme, skip_instance_cache=True, client_kwargs=options)
+
+
+def _call(files: Any, method: str, *arguments: Any, **options: Any) -> Any:
+    """Run a coroutine of a file system in fsspec's thread, and end it after `timeout` seconds."""
+    from fsspec.asyn import sync
+
+    return sync(files.loop, getattr(files, method), *arguments, **options)
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether trying again is of no use."""
+    status = _status(error)
+    is_client = status is not None and 400 <= status < 500 and status not in RETRIED_STATUSES
+    return is_client or isinstance(error, FileNotFoundError | PermissionError)
+
+
+def _status(error: Exception) -> int | None:
+    """The HTTP status of an error: aiohttp's and gcsfs's names of it."""
+    status = getattr(error, "status", getattr(error, "code", None))
+    return status if isinstance(status, int) else None
+
+
+def _reason(error: Exception, timeout: float) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "not found"
+    if (status := _status(error)) is not None:
+        return f"HTTP {status} {getattr(error, 'message', '')}".rstrip()
+    if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
+        return f"no answer within stream.timeout_seconds={timeout:g}"
+    text = " ".join(str(error).split())
+    return text if isinstance(error, ReadError) else f"{type(error).__name__}: {text}"

@@ -1,0 +1,137 @@
+"""Where a prepared dataset lies: a folder of this machine, or a URL."""
+
+import re
+import stat
+from pathlib import Path
+from typing import Protocol
+
+from configs import StreamSection, UserError
+from data_pipeline.errors import DataError, ReadError
+from data_pipeline.prepared.index import INDEX_FILE, DatasetIndex, FileEntry, hash_file
+from data_pipeline.prepared.remote import SCHEMES, RemoteStorage
+
+
+class Storage(Protocol):
+    """Access to a dataset's files."""
+
+    location: str
+    """The folder or URL, for messages."""
+
+    def path(self, file: str) -> str:
+        """A file's whole name, for messages."""
+
+    def read_index(self) -> bytes:
+        """The bytes of the index, which is what everything else is verified by.
+
+        Raises:
+            UserError: there is none, or it cannot be read.
+        """
+
+    def problems(self, index: DatasetIndex) -> list[str]:
+        """What a look at the files' names and sizes shows to be wrong, one line each."""
+
+    def fetch(self, entry: FileEntry, *, hashed: bool = True) -> Path:
+        """A file of this machine with the content of an entry.
+
+        Args:
+            entry: a file of the index.
+            hashed: compare the hash also where the file is here already; else the size only.
+
+        Raises:
+            DataError: it cannot be read, or is not as the index says.
+        """
+
+    def read(self, entry: FileEntry, offset: int, size: int, sha256: bytes | None = None) -> bytes:
+        """A range of a file, from where the dataset lies. A remote one that has not this hash is asked for again.
+
+        Raises:
+            ReadError: there are not so many bytes, or they cannot be read.
+        """
+
+    def read_block(self, entry: FileEntry, offset: int, size: int, sha256: bytes) -> bytes:
+        """As `read`, by way of the cache if there is one. Several threads may read at once."""
+
+
+def open_storage(location: Path | str, stream: StreamSection | None = None) -> Storage:
+    """The storage of a folder, or of a URL given as text. A password in it would end up in messages and files.
+
+    Raises:
+        UserError: the scheme cannot be read, or a package for it is missing.
+    """
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):(//[^/?#@]+(/[^?#]*)?$)?", str(location))
+    if scheme is None:
+        return LocalStorage(Path(location))
+    if isinstance(location, Path) or not scheme[2] or scheme[1].lower() not in SCHEMES:
+        shown = re.sub(r"//.*@", "//", str(location))
+        raise UserError(
+            f"dataset: {shown!r}: cannot be read; allowed is a folder of this machine, or a URL "
+            f"{', '.join(f'{s}://HOST/PATH' for s in SCHEMES)}, without password (~/.netrc is read) and query"
+        )
+    return RemoteStorage(location, stream or StreamSection())
+
+
+class LocalStorage:
+    """A folder of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.location = str(folder)
+        self._folder = folder
+
+    def path(self, file: str) -> str:
+        """See `Storage`."""
+        return str(self._folder / file)
+
+    def read_index(self) -> bytes:
+        """See `Storage`."""
+        try:
+            return (self._folder / INDEX_FILE).read_bytes()
+        except FileNotFoundError as error:
+            raise UserError(
+                f"dataset: {self._folder} holds no {INDEX_FILE}; allowed is a folder made by zeromt prepare"
+            ) from error
+        except OSError as error:
+            raise UserError(f"dataset: {self._folder / INDEX_FILE}: cannot be read: {error.strerror}") from error
+
+    def problems(self, index: DatasetIndex) -> list[str]:
+        """See `Storage`: files that are missing, extra, links or of another size."""
+        problems = []
+        for entry in (*index.shards, *index.side_files()):
+            path = self._folder / entry.file
+            try:
+                status = path.lstat()
+            except OSError:
+                problems.append(f"{path}: is in the index and missing from the folder")
+                continue
+            if not stat.S_ISREG(status.st_mode):
+                problems.append(f"{path}: is a link, folder or device; allowed is a plain file")
+            elif status.st_size != entry.bytes:
+                problems.append(f"{path}: has {status.st_size} bytes; allowed is the index's {entry.bytes}")
+        listed = {shard.file for shard in index.shards}
+        for path in sorted((*self._folder.glob("*.tar"), *self._folder.glob("*.tar.*"))):
+            if path.name not in listed:
+                problems.append(f"{path}: is not in the index; remove it or prepare the dataset again")
+        return problems
+
+    def fetch(self, entry: FileEntry, *, hashed: bool = True) -> Path:
+        """See `Storage`."""
+        path = self._folder / entry.file
+        try:
+            if hashed and hash_file(path) != entry.sha256:
+                raise DataError(f"{path}: its hash is not the index's")
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+        return path
+
+    def read(self, entry: FileEntry, offset: int, size: int, sha256: bytes | None = None) -> bytes:
+        """See `Storage`."""
+        try:
+            with (self._folder / entry.file).open("rb", buffering=0) as file:
+                file.seek(offset)
+                data = file.read(size)
+        except OSError as error:
+            raise ReadError(f"cannot be read: {error.strerror}") from error
+        if len(data) != size:
+            raise ReadError(f"{len(data)} bytes are left of {size}: the shard is cut short")
+        return data
+
+    read_block = read

@@ -1,0 +1,278 @@
+"""The canonical stream of one rank: the same updates at any world size, from any point on."""
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+from configs import StreamSection, UserError
+from data_pipeline.order.mixture import Mixture
+from data_pipeline.order.stream_plan import StreamPlan
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.batch import MicroBatch
+from data_pipeline.stream.lane_stream import Fetched, LaneStreamSpec, lane_updates, make_plans, updates
+from data_pipeline.stream.prefetch import Prefetch
+from data_pipeline.stream.process_prefetch import ProcessPrefetch
+from data_pipeline.stream.state import LaneCursor, StreamState
+from data_pipeline.stream.window_tokens import LeftOut
+
+__all__ = ["LaneCursor", "StreamReader", "StreamState"]
+
+log = logging.getLogger(__name__)
+
+POSITION_SETTINGS = ("source_tokens", "target_tokens", "max_rows", "window_pairs", "length_multiple")
+
+MAX_LANES_A_PAIR = 64
+"""A dataset of a mixture with fewer pairs than this would leave a lane without any for many passes."""
+
+
+class StreamReader:
+    """Hands out this rank's micro-batches, update after update.
+
+    An update has K micro-batches, one of each lane; lane j belongs to rank j mod W. What a lane holds depends
+    on the datasets, the section, the seed and the epoch alone.
+    """
+
+    def __init__(
+        self,
+        datasets: Sequence[tuple[Dataset, float | None]],
+        section: StreamSection,
+        *,
+        seed: int,
+        rank: int,
+        world_size: int,
+    ) -> None:
+        """Plan the stream; nothing is read before the first update is asked for.
+
+        Args:
+            datasets: each with its weight, or all without one: shares by size and `section.temperature`.
+            section: budgets, lanes, windows.
+            seed: the run's seed.
+            rank: of this process.
+            world_size: number of ranks.
+
+        Raises:
+            UserError: there is no dataset, they have different tokenizers, one is too small for so many lanes, or a
+                pair fits no micro-batch and such pairs are refused.
+        """
+        assert 0 <= rank < world_size
+        if not datasets:
+            raise UserError("stream.datasets: none is named; allowed is one or more")
+        self._datasets = [dataset for dataset, _ in datasets]
+        _check_tokenizers(self._datasets)
+        self._section = section
+        self._seed = seed
+        self._rank, self._world_size = rank, world_size
+        self._lanes = range(rank, section.micro_batches, world_size)
+        self.mixture = Mixture.of(
+            [dataset.num_pairs for dataset in self._datasets],
+            [weight for _, weight in datasets],
+            temperature=section.temperature,
+            num_lanes=section.micro_batches,
+        )
+        self._plans = make_plans(self._datasets, section, self.mixture, seed=seed)
+        dropped = [_check_sizes(d, plan, section) for d, plan in zip(self._datasets, self._plans, strict=True)]
+        self.num_dropped = sum(dropped)
+        """Pairs of the datasets that are left out of every pass because no micro-batch can hold them."""
+        if not self.mixture.is_single:
+            _check_lanes(self._datasets, dropped, section)
+        self._left_out = LeftOut(section.max_corrupt_blocks)
+        self.epoch = 0
+        self.update = 0
+        """Updates handed out within the epoch."""
+        first_passes = [0] * len(datasets)
+        self._cursors = {lane: self.mixture.start(0, lane, first_passes) for lane in self._lanes}
+        self._streams: list[Prefetch[Fetched] | ProcessPrefetch[Fetched]] = []
+        self._dry: set[int] = set()
+        """Numbers of the streams that have no more for this epoch."""
+
+    @property
+    def num_corrupt_blocks(self) -> int:
+        """Broken blocks that this rank left out so far."""
+        return len(self._left_out.messages)
+
+    def next_update(self) -> list[MicroBatch | None]:
+        """This rank's micro-batches of the next update, ceil(K / W) of them.
+
+        None stands where a lane is dry for this epoch or there is no such lane.
+
+        Raises:
+            DataError: a block that the update needs is broken, and no more may be left out.
+        """
+        if not self._streams:
+            self._streams, self._dry = self._open_streams(), set()
+        fetched = {n: stream.next() for n, stream in enumerate(self._streams) if n not in self._dry}
+        slots: list[MicroBatch | None] = [None] * -(-self._section.micro_batches // self._world_size)
+        for number, part in fetched.items():
+            self._note(part.broken)
+            self._cursors.update(part.cursors)
+            if part.micro_batches is None:
+                self._dry.add(number)
+            else:
+                for lane, micro_batch in part.micro_batches.items():
+                    slots[lane // self._world_size] = micro_batch
+        self.update += 1
+        return slots
+
+    def end_epoch(self) -> None:
+        """Go on with the next epoch.
+
+        To be called when no rank had a pair in the update just fetched; that update does not count.
+        """
+        if len(self._dry) < self._num_streams:
+            raise RuntimeError("end_epoch() was called while this rank's lanes still hold pairs")
+        self.epoch += 1
+        self.update = 0
+        self._cursors = {lane: self.mixture.next_epoch(cursors) for lane, cursors in self._cursors.items()}
+        self._dry = set()
+
+    def state(self) -> StreamState:
+        """Where the stream stands after what was handed out; this rank's lanes only."""
+        return StreamState(
+            epoch=self.epoch,
+            update=self.update,
+            lanes=dict(self._cursors),
+            seed=self._seed,
+            micro_batches=self._section.micro_batches,
+            fingerprints=[dataset.fingerprint for dataset in self._datasets],
+            shares=list(self.mixture.shares),
+            settings=self._settings(),
+        )
+
+    def restore(self, state: StreamState) -> None:
+        """Go on where a merged state of all ranks, of any world size, left off.
+
+        K, budgets and shares may have changed since where an epoch has just ended. A mixture then leaves the passes
+        that it is in, and begins new ones.
+
+        Raises:
+            UserError: the state is of another seed or of other datasets, or, within an epoch, of another K or other
+                budgets or shares.
+        """
+        _must_equal("seed", state.seed, self._seed, "the run's own")
+        self._check_fingerprints(state.fingerprints)
+        if state.update > 0:
+            self._check_settings(state)
+        now = (self._section.micro_batches, self._settings(), list(self.mixture.shares))
+        if now == (state.micro_batches, {**self._settings(), **state.settings}, state.shares):
+            missing = [n for n in self._lanes if len(state.lanes.get(n, ())) != len(self._datasets)]
+            if missing:
+                raise UserError(f"stream state: lane {missing[0]} is missing; allowed is a state merged of all ranks")
+            cursors = {lane: state.lanes[lane] for lane in self._lanes}
+        else:
+            passes = [state.epoch]
+            if not self.mixture.is_single:
+                passes = [
+                    max(cursor.pass_ for cursor in column) + 1 for column in zip(*state.lanes.values(), strict=True)
+                ]
+                log.warning("the stream's settings have changed: each dataset of the mixture begins a new pass")
+            cursors = {lane: self.mixture.start(state.epoch, lane, passes) for lane in self._lanes}
+        self.close()
+        self.epoch, self.update, self._cursors, self._dry = state.epoch, state.update, cursors, set()
+
+    def close(self) -> None:
+        """End the threads and processes that read ahead. The next update starts others."""
+        for stream in self._streams:
+            stream.close()
+        self._streams = []
+
+    @property
+    def _num_streams(self) -> int:
+        return min(max(self._section.workers, 1), len(self._lanes))
+
+    def _open_streams(self) -> list[Prefetch[Fetched] | ProcessPrefetch[Fetched]]:
+        """One for each worker, or one in this process, with the lanes dealt out in turns."""
+        streams: list[Prefetch[Fetched] | ProcessPrefetch[Fetched]] = []
+        for number in range(self._num_streams):
+            spec = LaneStreamSpec(
+                locations=tuple(dataset.location for dataset in self._datasets),
+                fingerprints=tuple(dataset.fingerprint for dataset in self._datasets),
+                section=self._section,
+                mixture=self.mixture,
+                seed=self._seed,
+                epoch=self.epoch,
+                cursors={lane: self._cursors[lane] for lane in self._lanes[number :: self._num_streams]},
+            )
+            if self._section.workers:
+                limit = max(1, self._section.prefetch_updates)
+                streams.append(ProcessPrefetch(partial(lane_updates, spec), limit))
+            else:
+                streams.append(Prefetch(updates(self._datasets, self._plans, spec), self._section.prefetch_updates))
+        return streams
+
+    def _note(self, broken: dict[tuple[int, int], str]) -> None:
+        """Say which blocks were left out, once."""
+        for message in self._left_out.add(broken):
+            log.warning("%s; left out, of at most %d", message, self._left_out.limit)
+
+    def _settings(self) -> dict[str, int]:
+        return {name: int(getattr(self._section, name)) for name in POSITION_SETTINGS}
+
+    def _check_fingerprints(self, allowed: list[str]) -> None:
+        found = [dataset.fingerprint for dataset in self._datasets]
+        if found == allowed:
+            return
+        are = "are not the datasets" if len(found) > 1 else "is not the dataset"
+        names = ", ".join(dataset.location for dataset in self._datasets)
+        raise UserError(
+            f"stream.datasets: {names} {are} that the run was trained on: "
+            f"fingerprint {', '.join(f[:12] for f in found)}; allowed is {', '.join(f[:12] for f in allowed)}"
+        )
+
+    def _check_settings(self, state: StreamState) -> None:
+        """Refuse what would change the order within an epoch."""
+        allowed = "that, until the epoch ends"
+        _must_equal("stream.micro_batches", state.micro_batches, self._section.micro_batches, allowed)
+        for name, value in self._settings().items():
+            _must_equal(f"stream.{name}", state.settings.get(name, value), value, allowed)
+        _must_equal("stream.datasets: shares", _percent(state.shares), _percent(self.mixture.shares), allowed)
+
+
+def _percent(shares: Sequence[int]) -> str:
+    return ", ".join(f"{100 * share / sum(shares):.4f} %" for share in shares)
+
+
+def _check_tokenizers(datasets: Sequence[Dataset]) -> None:
+    first = datasets[0]
+    for other in datasets[1:]:
+        if other.tokenizer_fingerprint != first.tokenizer_fingerprint:
+            raise UserError(
+                f"stream.datasets: {other.location} has another tokenizer than {first.location}: "
+                f"{other.tokenizer_fingerprint[:12]}, not {first.tokenizer_fingerprint[:12]}; allowed is one for all: "
+                f"prepare the others with prepare.tokenizer.path"
+            )
+
+
+def _check_lanes(datasets: Sequence[Dataset], dropped: Sequence[int], section: StreamSection) -> None:
+    for dataset, num_dropped in zip(datasets, dropped, strict=True):
+        usable = dataset.num_pairs - num_dropped
+        if usable * MAX_LANES_A_PAIR < section.micro_batches:
+            raise UserError(
+                f"stream.datasets: {dataset.location} has {usable} pairs for stream.micro_batches="
+                f"{section.micro_batches}; allowed is at least one for {MAX_LANES_A_PAIR} of them"
+            )
+
+
+def _check_sizes(dataset: Dataset, plan: StreamPlan, section: StreamSection) -> int:
+    """The number of pairs that fit no micro-batch.
+
+    Raises:
+        UserError: there are some and they are refused, or there is nothing else.
+    """
+    count, first = plan.oversized()
+    if first is None:
+        return 0
+    padded = plan.budget.padded(dataset.lengths[first : first + 1])[0].tolist()
+    side = "source" if padded[0] > section.source_tokens else "target"
+    needed, budget = padded[side == "target"], getattr(section, f"{side}_tokens")
+    what = f"stream.{side}_tokens: pair {first} of {dataset.location} takes {needed} tokens, {needed} > {budget}"
+    if section.on_oversized_pair == "error":
+        others = f" ({count} such pairs)" if count > 1 else ""
+        raise UserError(f"{what}{others}; allowed is {needed} or more, or stream.on_oversized_pair=drop")
+    if count == dataset.num_pairs:
+        raise UserError(f"{what}, and no other pair fits; allowed is a larger budget")
+    return count
+
+
+def _must_equal(name: str, was: object, is_: object, allowed: str) -> None:
+    if was != is_:
+        raise UserError(f"{name}: {is_} where the stream was begun with {was}; allowed is {allowed}")

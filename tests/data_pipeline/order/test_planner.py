@@ -1,0 +1,250 @@
+import hashlib
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from configs import StreamSection
+from data_pipeline.order.planner import Units, choose_units, cut_windows, deal, expand, lane_order
+from data_pipeline.order.randomness import Purpose, permutation
+from data_pipeline.order.stream_plan import StreamPlan
+from data_pipeline.order.windows import Budget, plan_window
+from tests.data_pipeline.order.synthetic import even_table, random_lengths
+
+
+def make_plan(pairs: int, section: StreamSection, seed: int = 1, block: int = 16, shard: int = 64) -> StreamPlan:
+    lengths = random_lengths(pairs, seed)
+    return StreamPlan(lengths, even_table(lengths, block, shard), section, seed=seed)
+
+
+def epoch(plan: StreamPlan, pass_: int = 0) -> list[list[list[int]]]:
+    """The pair ids of every micro-batch of every lane."""
+    return [[m.tolist() for m in plan.micro_batches(pass_, lane)] for lane in range(plan.num_lanes)]
+
+
+sections = st.builds(
+    StreamSection,
+    micro_batches=st.integers(1, 64),
+    source_tokens=st.integers(61, 600),
+    target_tokens=st.integers(61, 600),
+    max_rows=st.integers(1, 40),
+    window_pairs=st.sampled_from([1, 7, 64, 100, 10_000]),
+    length_multiple=st.just(1),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sections, st.integers(1, 1500), st.integers(0, 2**70), st.integers(0, 3))
+def test_each_pair_once_within_the_budgets(section: StreamSection, pairs: int, seed: int, pass_: int) -> None:
+    plan = make_plan(pairs, section, seed=seed)
+    lanes = epoch(plan, pass_)
+    used = sorted(pair for lane in lanes for micro_batch in lane for pair in micro_batch)
+    assert used == list(range(pairs))
+    for micro_batch in (np.array(m) for lane in lanes for m in lane):
+        rows = len(micro_batch)
+        source, target = (plan.lengths[micro_batch].astype(int) + 1).max(axis=0)
+        assert 1 <= rows <= section.max_rows
+        assert rows * source <= section.source_tokens
+        assert rows * target <= section.target_tokens
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 64), st.integers(1, 4000), st.integers(100, 3000), st.data())
+def test_any_number_of_ranks_shares_the_same_updates(
+    num_lanes: int, world_size: int, pairs: int, data: st.DataObject
+) -> None:
+    """Ranks plan their own lanes only: the same updates, as many for each, resumed anywhere on other ranks."""
+    section = StreamSection(micro_batches=num_lanes, source_tokens=200, target_tokens=200, window_pairs=128)
+    lengths = random_lengths(pairs, 3)
+    blocks = even_table(lengths, 16, 64)
+    whole = epoch(StreamPlan(lengths, blocks, section, seed=5))
+    num_updates = max(map(len, whole))
+    ranks = data.draw(st.sets(st.integers(0, world_size - 1), min_size=1, max_size=3))
+    resumed = data.draw(st.integers(0, num_updates))
+    for rank in ranks:
+        plan = StreamPlan(lengths, blocks, section, seed=5)  # a rank knows nothing of the others
+        lanes = range(rank, num_lanes, world_size)
+        assert len(lanes) <= -(-num_lanes // world_size)
+        for lane in reversed(lanes):
+            assert [m.tolist() for m in plan.micro_batches(0, lane)][resumed:] == whole[lane][resumed:]
+
+
+@pytest.mark.parametrize("num_lanes", [64, 2048])
+def test_thousands_of_lanes(num_lanes: int) -> None:
+    section = StreamSection(micro_batches=num_lanes, source_tokens=128, target_tokens=128)
+    plan = make_plan(num_lanes * 24, section)
+    counts, used = [], []
+    for lane in range(num_lanes):
+        micro_batches = list(plan.micro_batches(0, lane))
+        counts.append(len(micro_batches))
+        used += micro_batches
+    assert np.array_equal(np.sort(np.concatenate(used)), np.arange(num_lanes * 24))
+    assert max(counts) - min(counts) <= 3
+
+
+def test_the_largest_unit_that_leaves_eight_is_dealt() -> None:
+    lengths = random_lengths(4096, 1)
+    by_block = lengths.reshape(256, 16, 2).sum(axis=(1, 2), dtype=np.int64)
+    blocks, first_blocks = Units(np.arange(0, 4097, 16), by_block), np.arange(0, 256, 8)
+    for num_lanes, window, units in [
+        (4, 4096, 32),
+        (5, 4096, 256),
+        (32, 4096, 256),
+        (33, 4096, 4096),
+        (4, 127, 256),
+        (4, 15, 4096),
+    ]:
+        chosen = choose_units(blocks, first_blocks, lengths, num_lanes=num_lanes, window_pairs=window)
+        assert chosen.bounds.tolist() == list(range(0, 4097, 4096 // units))
+        assert chosen.tokens.tolist() == lengths.reshape(units, -1).sum(axis=1, dtype=np.int64).tolist()
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.integers(1, 1000), min_size=1, max_size=700).map(lambda a: np.array(a, dtype=np.int64)),
+    st.integers(1, 80),
+    st.integers(0, 5),
+)
+def test_a_deal_gives_each_unit_to_one_lane(tokens: NDArray[np.int64], num_lanes: int, pass_: int) -> None:
+    dealt = deal(tokens, num_lanes, seed=1, dataset=0, pass_=pass_)
+    shares = [dealt.of_lane(lane) for lane in range(num_lanes)]
+    assert sorted(np.concatenate(shares).tolist()) == list(range(len(tokens)))
+    sizes = [len(share) for share in shares]
+    assert max(sizes) - min(sizes) <= 1
+    ordered = [lane_order(s, seed=1, dataset=0, pass_=pass_, lane=n) for n, s in enumerate(shares)]
+    assert [sorted(a) for a in ordered] == [sorted(s) for s in shares]
+
+
+def test_a_deal_to_as_many_lanes_as_may_be() -> None:
+    dealt = deal(np.arange(70_000) % 97, 65_536, seed=1, dataset=0, pass_=0)
+    assert np.array_equal(np.sort(dealt.units), np.arange(70_000))
+    assert np.bincount(np.diff(dealt.offsets)).tolist() == [0, 65_536 - (70_000 - 65_536), 70_000 - 65_536]
+
+
+def test_lanes_are_balanced_by_tokens() -> None:
+    tokens = (np.random.default_rng(1).pareto(2.0, 64 * 8) * 1000).astype(np.int64) + 500
+    loads = []
+    for pass_ in range(5):
+        dealt = deal(tokens, 64, seed=1, dataset=0, pass_=pass_)
+        loads.append([int(tokens[dealt.of_lane(lane)].sum()) for lane in range(64)])
+    heaviest = int(tokens.max())
+    for load in loads:
+        assert max(load) - min(load) <= heaviest
+    assert len({tuple(load) for load in loads}) == 5
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.integers(1, 50), max_size=200).map(lambda a: np.array(a, dtype=np.int64)), st.integers(1, 400))
+def test_windows_are_bounded_and_even(pairs: NDArray[np.int64], window_pairs: int) -> None:
+    cuts = cut_windows(pairs, window_pairs)
+    assert cuts[0] == 0
+    assert cuts[-1] == len(pairs)
+    sizes = [int(pairs[a:b].sum()) for a, b in itertools.pairwise(cuts)]
+    for size, units in zip(sizes, np.diff(cuts).tolist(), strict=True):
+        assert units >= 1
+        assert size <= window_pairs or units == 1
+    if len(pairs) and int(pairs.max()) == 1:
+        assert max(sizes) - min(sizes) < len(sizes)
+
+
+def test_units_become_their_pairs() -> None:
+    assert expand(np.array([3, 0]), np.array([0, 2, 5, 6, 9])).tolist() == [0, 1, 6, 7, 8]
+
+
+def test_epochs_and_seeds_differ() -> None:
+    section = StreamSection(micro_batches=2, source_tokens=256, target_tokens=256)
+    plan = make_plan(2000, section)
+    orders = [
+        epoch(plan),
+        epoch(plan, 1),
+        epoch(StreamPlan(plan.lengths, even_table(plan.lengths, 16, 64), section, seed=2)),
+    ]
+    batches = [{frozenset(m) for lane in order for m in lane} for order in orders]
+    for a, b in ((0, 1), (0, 2), (1, 2)):
+        assert len(batches[a] & batches[b]) < len(batches[a]) // 20
+    # A lane's micro-batches come in no order of length.
+    for lane in orders[0]:
+        sizes = [len(m) for m in lane]
+        assert abs(np.corrcoef(np.arange(len(sizes)), sizes)[0, 1]) < 0.5
+
+
+def test_the_order_is_frozen() -> None:
+    """A change here breaks the resuming of every run that exists: do not update the digest lightly."""
+    digest = hashlib.sha256()
+    for block, shard in ((16, 64), (1000, 2000)):
+        section = StreamSection(
+            micro_batches=3, source_tokens=256, target_tokens=300, max_rows=20, window_pairs=500, length_multiple=4
+        )
+        number = np.arange(2000)
+        lengths = np.stack([number * 7919 % 53 + 1, number * 104_729 % 59 + 1], axis=1).astype(np.uint16)
+        plan = StreamPlan(lengths, even_table(lengths, block, shard), section, seed=12)
+        digest.update(repr([epoch(plan, pass_) for pass_ in range(2)]).encode())
+    assert digest.hexdigest() == "1a970788b781d1be634e3af0afd3f71c1cf72a6672ca8f61b8cda3207b6c20df"
+    assert permutation(10, 1, Purpose.PAIRS, 2, 3).tolist() == [0, 5, 8, 7, 6, 4, 9, 1, 2, 3]
+
+
+MEASURED = [
+    # pairs, budget, most padding of both sides together
+    (1000, 1024, 0.20),
+    (20_000, 1024, 0.05),
+    (20_000, 4096, 0.11),
+    (100_000, 4096, 0.05),
+]
+
+
+@pytest.mark.parametrize(("pairs", "budget", "most"), MEASURED)
+def test_padding_is_low_on_both_sides(pairs: int, budget: int, most: float) -> None:
+    lengths = random_lengths(pairs, 4)
+    plan = plan_window(
+        lengths,
+        Budget(source_tokens=budget, target_tokens=budget, max_rows=1024, length_multiple=1),
+        seed=1,
+        place=(0, 0, 0, 0),
+    )
+    padded, real = 0, int((lengths.astype(int) + 1).sum())
+    for number in range(len(plan)):
+        rows = lengths[plan.micro_batch(number)].astype(int) + 1
+        padded += len(rows) * int(rows.max(axis=0).sum())
+    assert 1 - real / padded < most, f"{1 - real / padded:.4f}"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 300), st.integers(1, 80), st.integers(1, 80), st.sampled_from([1, 3, 8]), st.integers(1, 50))
+def test_what_fits_is_planned_and_the_rest_is_left_out(
+    pairs: int, source_tokens: int, target_tokens: int, multiple: int, max_rows: int
+) -> None:
+    lengths = random_lengths(pairs, pairs)
+    budget = Budget(
+        source_tokens=source_tokens, target_tokens=target_tokens, max_rows=max_rows, length_multiple=multiple
+    )
+    plan = plan_window(lengths, budget, seed=1, place=(0,))
+    padded = -(-(lengths.astype(int) + 1) // multiple) * multiple
+    fits = np.flatnonzero((padded <= [source_tokens, target_tokens]).all(axis=1))
+    planned = [plan.micro_batch(number) for number in range(len(plan))]
+    assert sorted(row for m in planned for row in m.tolist()) == fits.tolist()
+    for rows in planned:
+        assert (len(rows) * padded[rows].max(axis=0) <= [source_tokens, target_tokens]).all()
+    # Against filling each as far as it goes, in the same order: no more tokens, counted with a micro-batch's overhead.
+    cuts = np.sort(plan.bounds, axis=0)
+    assert (cuts[1:, 0] == cuts[:-1, 1]).all()
+    if len(plan) == 0:
+        return
+    greedy, start = [0], 0
+    for end in range(1, len(plan.rows)):
+        rows = plan.rows[start : end + 1]
+        if len(rows) > max_rows or (len(rows) * padded[rows].max(axis=0) > [source_tokens, target_tokens]).any():
+            greedy.append(start := end)
+
+    def cost(starts: list[int]) -> int:
+        ends = [*starts[1:], len(plan.rows)]
+        tokens = sum(
+            (last - first) * int(padded[plan.rows[first:last]].max(axis=0).sum())
+            for first, last in zip(starts, ends, strict=True)
+        )
+        return tokens + len(starts) * ((source_tokens + target_tokens) // 4)
+
+    assert cost(cuts[:, 0].tolist()) <= cost(greedy)
+    assert len(cuts) <= 1.1 * len(greedy) + 2

@@ -1,0 +1,332 @@
+import pickle
+import sys
+import unicodedata
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from configs import CleaningSection, UserError
+from data_pipeline.preparation import language_id
+from data_pipeline.preparation.cleaning import Cleaned, Cleaner, HeldOut
+
+NOTHING = HeldOut.of([], "keep")
+
+
+def _cleaner(held_out: HeldOut = NOTHING, languages: tuple[str, str] = ("en", "fr"), **settings: Any) -> Cleaner:
+    source, target = languages
+    return Cleaner(CleaningSection(**settings), source_language=source, target_language=target, held_out=held_out)
+
+
+def _clean(*pairs: tuple[str, str], **settings: Any) -> Cleaned:
+    return _cleaner(**settings).clean([s for s, _ in pairs], [t for _, t in pairs])
+
+
+def _dropped(cleaned: Cleaned) -> dict[str, list[int]]:
+    return {name: rows.tolist() for name, rows in cleaned.dropped.items()}
+
+
+def test_without_filters_only_empty_pairs_go() -> None:
+    pairs = [("a\x07", "a\x07"), ("", "x"), ("\u3000\t", "y"), ("z", "\u2028"), ("\ufb01", "\ufb01")]
+    cleaned = _clean(*pairs)
+    assert (cleaned.sources, cleaned.targets) == (["a\x07", "\ufb01"], ["a\x07", "\ufb01"])
+    assert cleaned.rows.tolist() == [0, 4]
+    assert _dropped(cleaned) == {"empty": [1, 2, 3]}
+    assert cleaned.changed == {}
+    lines = ["one", "two"]
+    assert _cleaner().clean(lines, lines).sources is lines
+
+
+def test_a_chunk_may_be_empty() -> None:
+    everything = _cleaner(
+        HeldOut.of([("a", "b")], "side"),
+        normalization="nfkc",
+        control_characters="drop",
+        identical="drop",
+        max_characters=9,
+        source_scripts=["Latin"],
+        target_scripts=["Latin"],
+        held_out_overlap="side",
+    )
+    for pairs in ([], [("", "")]):
+        cleaned = everything.clean([s for s, _ in pairs], [t for _, t in pairs])
+        assert (cleaned.sources, cleaned.targets, cleaned.rows.tolist()) == ([], [], [])
+        assert cleaned.rows.dtype == np.int64
+        assert list(cleaned.dropped) == [
+            "control characters",
+            "empty",
+            "identical",
+            "too many characters",
+            "source script",
+            "target script",
+            "held-out overlap",
+        ]
+
+
+def test_a_pair_counts_for_the_first_filter_that_takes_it() -> None:
+    cleaned = _clean(
+        ("\x07", ""),
+        ("same", "same"),
+        ("x" * 20, "x" * 20),
+        ("y" * 20, "х"),
+        ("привет", "short"),
+        ("ok", "\tgood"),
+        control_characters="drop",
+        identical="drop",
+        max_characters=10,
+        source_scripts=["Latin"],
+    )
+    assert _dropped(cleaned) == {
+        "control characters": [0],
+        "empty": [],
+        "identical": [1, 2],
+        "too many characters": [3],
+        "source script": [4],
+    }
+    assert (cleaned.sources, cleaned.targets, cleaned.rows.tolist()) == (["ok"], ["\tgood"], [5])
+
+
+def test_normalisation_comes_first() -> None:
+    pairs = [("ﬁne", "fine"), ("e\u0301", "x"), ("plain", "plain text"), ("\u00a0", "y")]
+    kept = _clean(*pairs, normalization="nfkc", identical="drop")
+    assert (kept.sources, kept.changed) == (["é", "plain"], {"normalization": 3})
+    assert _dropped(kept) == {"empty": [3], "identical": [0]}
+    kept = _clean(*pairs, normalization="nfc")
+    assert (kept.sources, kept.changed) == (["ﬁne", "é", "plain"], {"normalization": 1})
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.text(), st.text())), st.sampled_from(["nfc", "nfkc"]))
+def test_normalisation_is_unicodedata_s(pairs: list[tuple[str, str]], form: Any) -> None:
+    cleaned = _clean(*pairs, normalization=form)
+    wanted = [tuple(unicodedata.normalize(form.upper(), side) for side in pair) for pair in pairs]
+    left = [pair for pair in wanted if all(side.strip() for side in pair)]
+    assert list(zip(cleaned.sources, cleaned.targets, strict=True)) == left
+    assert cleaned.changed["normalization"] == sum(pair != other for pair, other in zip(pairs, wanted, strict=True))
+
+
+JOINERS = "\u200c\u200d"
+VISIBLE = {ord(c) for c in "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"}
+
+
+def test_control_characters_are_what_unicodedata_says() -> None:
+    """Of every assigned code point."""
+    codes = [c for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c)) not in ("Cs", "Cn")]
+    lines = [f"a{chr(c)}b" for c in codes]
+    removed = _cleaner(control_characters="remove").clean(lines, ["x"] * len(lines))
+    dropped = _cleaner(control_characters="drop").clean(lines, ["x"] * len(lines))
+    also = _cleaner(control_characters="drop").clean(["x"] * len(lines), lines)
+    assert removed.rows.tolist() == list(range(len(lines)))
+    bad = set()
+    for row, (code, line) in enumerate(zip(codes, removed.sources, strict=True)):
+        character, category = chr(code), unicodedata.category(chr(code))
+        if category == "Cc" and character.isspace():
+            assert line == "a b"
+        elif category == "Cc" or (category == "Cf" and character not in JOINERS and code not in VISIBLE):
+            assert line == "ab", hex(code)
+        else:
+            assert line == lines[row], hex(code)
+        if line != lines[row] and character != "\t":
+            bad.add(row)
+    assert len(bad) > 200
+    assert set(dropped.dropped["control characters"].tolist()) == bad
+    assert set(also.dropped["control characters"].tolist()) == bad
+    assert removed.changed == {"control characters": len(bad) + 1}
+
+
+def test_what_removal_leaves_empty_is_dropped() -> None:
+    cleaned = _clean(("\u200b\ufeff", "x"), ("y", "z\u00ad\x00!"), control_characters="remove")
+    assert _dropped(cleaned) == {"empty": [0]}
+    assert cleaned.targets == ["z!"]
+    assert cleaned.changed == {"control characters": 2}
+
+
+def test_identical_sides() -> None:
+    cleaned = _clean(("a", " a "), ("b", "B"), ("c", "c."), ("d\u00a0", "d"), identical="drop")
+    assert _dropped(cleaned)["identical"] == [0, 3]
+
+
+def test_too_many_characters_on_either_side() -> None:
+    assert _dropped(_clean(("ééé", "é"), ("é", "éééé"), ("éééé", "é"), max_characters=3))["too many characters"] == [
+        1,
+        2,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scripts", "line", "is_kept"),
+    [
+        (["Latin"], "Voilà", True),
+        (["Latin"], "привет", False),
+        (["Latin"], "abприв", False),
+        (["Latin"], "abпр", True),
+        (["Latin"], "42 % — 。٣ 😀", True),  # no letters
+        (["Latin"], "ー", True),  # a letter that Hiragana and Katakana share
+        (["Katakana"], "コーヒー", True),
+        (["Han", "Hiragana", "Katakana"], "東京タワーへ行く", True),
+        (["Han"], "東タワへ", False),
+        (["Hani"], "東京", True),
+        (["Devanagari"], "हिन्दी", True),
+        (["Hangul"], "한국어", True),
+        (["cyrillic"], "Ёлка", True),
+        (["Latin"], "ａｂｃ", True),
+        (["Cyrillic"], "Mockba", False),  # letters that look alike
+    ],
+)
+def test_scripts(scripts: list[str], line: str, is_kept: bool) -> None:
+    for side in ("source", "target"):
+        pair = (line, "1") if side == "source" else ("1", line)
+        cleaned = _clean(pair, ("2", "2"), **{f"{side}_scripts": scripts})
+        assert _dropped(cleaned)[f"{side} script"] == ([] if is_kept else [0])
+
+
+def test_the_least_share_is_enough() -> None:
+    line = "a" * 7 + "б" * 3
+    for share, wanted in ((0.7, []), (0.700001, [0]), (0.0, []), (1.0, [0])):
+        cleaned = _clean((line, "x"), source_scripts=["Latin"], min_script_share=share)
+        assert _dropped(cleaned)["source script"] == wanted
+
+
+ALPHABETS = {"Latin": "LATIN ", "Cyrillic": "CYRILLIC ", "Greek": "GREEK ", "Han": "CJK UNIFIED ", "Thai": "THAI "}
+MIXED = st.text(st.sampled_from("aÉßzЖяёΑωß中文กขي 1.é\u0301\t"), max_size=12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(MIXED.filter(str.strip), min_size=1, max_size=20), st.sampled_from(sorted(ALPHABETS)), st.floats(0, 1))
+def test_scripts_against_the_names_of_characters(lines: list[str], script: str, share: float) -> None:
+    cleaned = _clean(*((line, "x") for line in lines), source_scripts=[script], min_script_share=share)
+    wanted = []
+    for row, line in enumerate(lines):
+        letters = [unicodedata.name(c) for c in line if c.isalpha()]
+        own = sum(name.startswith(ALPHABETS[script]) for name in letters)
+        if letters and own / len(letters) < share:
+            wanted.append(row)
+    assert _dropped(cleaned)["source script"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("Lattin", r"source_scripts: Lattin: did you mean Latin\?$"),
+        ("CYRILIC", r"source_scripts: CYRILIC: did you mean Cyrillic\?$"),
+        ("Common", r"source_scripts: Common: .*"),
+        ("Inherited", r"source_scripts: Inherited: .*"),
+        ("Braille", r"source_scripts: Braille: .*"),
+        ("Zzzz", r"source_scripts: Zzzz: allowed is a Unicode script that has letters, such as Latin or Han$"),
+    ],
+)
+def test_scripts_that_cannot_be_used(script: str, message: str) -> None:
+    with pytest.raises(UserError, match=rf"^prepare\.cleaning\.{message}"):
+        _cleaner(source_scripts=["Latin", script])
+    with pytest.raises(UserError, match=r"^prepare\.cleaning\.target_scripts"):
+        _cleaner(target_scripts=[script])
+
+
+HELD_OUT = [("Hello, World", "Bonjour"), ("  Straße ", "ﬁn\u00a0 de rue"), ("", "seul"), ("No", "Non")]
+
+
+def test_held_out_pairs() -> None:
+    held_out = HeldOut.of(HELD_OUT, "pair")
+    cleaned = _clean(
+        ("hello,  world", "BONJOUR "),
+        ("Hello, World", "Salut"),
+        ("STRASSE", "fin de rue"),
+        ("Bonjour", "Hello, World"),
+        ("No", "Bonjour"),
+        held_out=held_out,
+        held_out_overlap="pair",
+    )
+    assert _dropped(cleaned)["held-out overlap"] == [0, 2]
+
+
+def test_held_out_sides() -> None:
+    held_out = HeldOut.of(HELD_OUT, "side")
+    cleaned = _clean(
+        ("hello,  world", "x"),
+        ("y", "SEUL"),
+        ("Bonjour", "Hello, World"),
+        ("no", "Bonjour"),
+        ("z", "w"),
+        held_out=held_out,
+        held_out_overlap="side",
+    )
+    assert _dropped(cleaned)["held-out overlap"] == [0, 1, 3]
+    assert pickle.loads(pickle.dumps(held_out)) == held_out
+
+
+def test_held_out_sets_are_no_matter_to_keep() -> None:
+    held_out = HeldOut.of(HELD_OUT, "keep")
+    assert held_out == NOTHING
+    assert "held-out overlap" not in _clean(HELD_OUT[0], held_out=held_out).dropped
+
+
+TEXTS = st.one_of(MIXED, st.sampled_from(["No", "no ", "Non", "a\u200bb", "ﬁn", "\x85", "no\u00a0"]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(TEXTS, TEXTS), max_size=15),
+    st.sampled_from(["remove", "drop"]),
+    st.sampled_from(["pair", "side"]),
+)
+def test_a_pair_does_not_depend_on_its_neighbours(pairs: list[tuple[str, str]], controls: Any, mode: Any) -> None:
+    cleaner = _cleaner(
+        HeldOut.of(HELD_OUT, mode),
+        normalization="nfkc",
+        control_characters=controls,
+        identical="drop",
+        max_characters=6,
+        source_scripts=["Latin", "Greek"],
+        target_scripts=["Cyrillic", "Latin"],
+        held_out_overlap=mode,
+    )
+    whole = cleaner.clean([s for s, _ in pairs], [t for _, t in pairs])
+    alone = [cleaner.clean([s], [t]) for s, t in pairs]
+    assert whole.sources == [s for one in alone for s in one.sources]
+    assert whole.targets == [t for one in alone for t in one.targets]
+    assert whole.rows.tolist() == [row for row, one in enumerate(alone) if len(one.rows)]
+    for name, rows in whole.dropped.items():
+        assert rows.tolist() == [row for row, one in enumerate(alone) if len(one.dropped[name])]
+    for name, count in whole.changed.items():
+        assert count == sum(one.changed[name] for one in alone)
+    assert sum(map(len, whole.dropped.values())) + len(whole.rows) == len(pairs)
+
+
+ENGLISH = "The committee will meet again on Thursday to discuss the proposal."
+FRENCH = "Le comité se réunira de nouveau jeudi pour discuter de la proposition."
+GERMAN = "Der Ausschuss wird am Donnerstag erneut zusammentreten, um den Vorschlag zu beraten."
+
+
+def test_languages() -> None:
+    pytest.importorskip("py3langid")
+    pairs = [(ENGLISH, FRENCH), (FRENCH, ENGLISH), (ENGLISH, GERMAN), (GERMAN, FRENCH), ("Paris", "Paris"), ("42", "-")]
+    cleaned = _clean(*pairs, language_identification=True)
+    assert _dropped(cleaned)["language"] == [1, 2, 3]
+    assert _dropped(_clean(*pairs, language_identification=True, min_language_probability=1.0))["language"] == []
+    assert _dropped(_clean((ENGLISH, FRENCH), languages=("en_GB", "fr-CA"), language_identification=True)) == {
+        "empty": [],
+        "language": [],
+    }
+    norwegian = "Komiteen skal møtes igjen på torsdag for å drøfte forslaget."
+    for code in ("no", "nb", "nn"):
+        kept = _clean((ENGLISH, norwegian), languages=("en", code), language_identification=True)
+        assert len(kept.rows) == 1
+
+
+def test_a_language_that_is_not_known() -> None:
+    pytest.importorskip("py3langid")
+    with pytest.raises(UserError, match=r"^prepare\.target_language: tlh: py3langid does not know it; .* de, .*"):
+        _cleaner(languages=("en", "tlh"), language_identification=True)
+
+
+def test_language_identification_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    language_id.load_identifier.cache_clear()
+    for name in ("py3langid", "py3langid.langid"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(
+        UserError, match=r"the package py3langid is missing; allowed is `pip install zeromt\[langid\]`$"
+    ):
+        _cleaner(language_identification=True)
+    _cleaner()

@@ -1,0 +1,305 @@
+import bz2
+import dataclasses
+import gzip
+import json
+import lzma
+import pickle
+import sys
+import tracemalloc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from configs import CorpusFiles, UserError
+from data_pipeline.preparation.corpus import Part, RawPart, Unit, corpus_units, read_chunks, read_part, stream_parts
+
+Pairs = list[tuple[str, str]]
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "": lambda data: data,
+    ".gz": gzip.compress,
+    ".zst": lambda data: zstandard.ZstdCompressor().compress(data),
+    ".xz": lzma.compress,
+    ".bz2": bz2.compress,
+}
+FORMS = [(form, suffix) for form in ("text", "tsv", "jsonl") for suffix in PACKERS] + [("huggingface", "")]
+
+
+def write(folder: Path, form: str, suffix: str, pairs: Pairs, ends: bool = True) -> CorpusFiles:
+    """Writes pairs in a form, with or without the last line's end."""
+    texts: dict[str, list[str]] = {
+        "text": ["\n".join(s for s, _ in pairs), "\n".join(t for _, t in pairs)],
+        "tsv": ["\n".join(f"{s}\t{t}" for s, t in pairs)],
+        "jsonl": ["\n".join(json.dumps({"id": 1, "translation": {"en": s, "de": t}}) for s, t in pairs)],
+        "huggingface": [],
+    }
+    names = []
+    for number, text in enumerate(texts[form]):
+        names.append(f"{form}.{number}{suffix}")
+        (folder / names[-1]).write_bytes(PACKERS[suffix]((text + "\n" * ends).encode()))
+    if form == "text":
+        return CorpusFiles(source=names[:1], target=names[1:])
+    if form == "huggingface":
+        datasets = pytest.importorskip("datasets")
+        rows = [{"en": s, "de": t} for s, t in pairs]
+        datasets.Dataset.from_dict({"translation": rows}).save_to_disk(str(folder / "hf"))
+        names = ["hf"]
+    return CorpusFiles(**{form: names}, source_field="translation.en", target_field="translation.de")
+
+
+def parts_of(files: CorpusFiles, folder: Path, size: int) -> list[tuple[Unit, Part, RawPart]]:
+    """Every part of a corpus, as preparation reads them."""
+    found: list[tuple[Unit, Part, RawPart]] = []
+    for number, unit in enumerate(corpus_units(files, str(folder))):
+        found += [(unit, part, raw) for part, raw in stream_parts(unit, number, len(found), size)]
+    return found
+
+
+def pairs_of(raw: RawPart) -> Pairs:
+    """The pairs of a part."""
+    chunk = raw.pairs()
+    return list(zip(chunk.sources, chunk.targets, strict=True))
+
+
+def read(files: CorpusFiles, folder: Path, size: int = 3) -> Pairs:
+    """The pairs of a corpus."""
+    chunks = read_chunks(files, str(folder), size)
+    return [pair for chunk in chunks for pair in zip(chunk.sources, chunk.targets, strict=True)]
+
+
+PAIRS = [(f"source {n}" * (n % 3), f"ziel ü{n}, „so“") for n in range(23)]
+
+
+@pytest.mark.parametrize(("form", "suffix"), FORMS)
+def test_every_form_in_parts(tmp_path: Path, form: str, suffix: str) -> None:
+    files = write(tmp_path, form, suffix, PAIRS)
+    for size in (1, 5, 23, 100):
+        found = parts_of(files, tmp_path, size)
+        assert [p for _, _, raw in found for p in pairs_of(raw)] == PAIRS
+        assert [part.pairs for _, part, _ in found] == [min(size, 23 - n) for n in range(0, 23, size)]
+        assert [part.first_line for _, part, _ in found] == list(range(1, 24, size))[: len(found)]
+        assert [part.number for _, part, _ in found] == list(range(len(found)))
+        for unit, part, raw in found:
+            assert unit.is_seekable == (not suffix)
+            assert raw.num_pairs == part.pairs
+            assert pickle.loads(pickle.dumps(raw)) == raw
+            assert TypeAdapter(Part).validate_json(json.dumps(dataclasses.asdict(part))) == part
+            if unit.is_seekable:
+                assert read_part(pickle.loads(pickle.dumps(unit)), part) == raw
+        assert read(files, tmp_path, size) == PAIRS
+
+
+line = st.text(st.characters(exclude_characters="\n\0\r\t", exclude_categories=["Cs"]), max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    pairs=st.lists(st.tuples(line, line), min_size=1, max_size=12),
+    size=st.integers(1, 5),
+    chunk=st.integers(1, 5),
+    form=st.sampled_from(["text", "tsv", "jsonl"]),
+    end=st.sampled_from(["\n", "\r\n"]),
+    mark=st.booleans(),
+    data=st.data(),
+)
+def test_any_text_by_part_by_chunk_and_by_row(
+    tmp_path_factory: pytest.TempPathFactory,
+    pairs: Pairs,
+    size: int,
+    chunk: int,
+    form: str,
+    end: str,
+    mark: bool,
+    data: st.DataObject,
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    files = write(folder, form, "", pairs)
+    for path in folder.iterdir():
+        content = path.read_bytes().replace(b"\n", end.encode())
+        # A line of its own may begin with the mark: one more does not change that.
+        path.write_bytes((b"\xef\xbb\xbf" if mark or content.startswith(b"\xef\xbb\xbf") else b"") + content)
+    found = parts_of(files, folder, size)
+    assert [p for _, _, raw in found for p in pairs_of(raw)] == pairs
+    for unit, part, raw in found:
+        assert read_part(unit, part) == raw
+        chunks = list(raw.chunks(chunk))
+        assert [len(c.sources) for c in chunks[:-1]] == [chunk] * (len(chunks) - 1)
+        assert [p for c in chunks for p in zip(c.sources, c.targets, strict=True)] == pairs_of(raw)
+        assert [c.first_line for c in chunks] == [part.first_line + chunk * n for n in range(len(chunks))]
+        rows = data.draw(st.lists(st.integers(0, part.pairs - 1), unique=True))
+        assert raw.rows(np.array(rows, dtype=np.int64)) == [pairs_of(raw)[r] for r in rows]
+
+
+@pytest.mark.parametrize("form", ["text", "tsv", "jsonl"])
+def test_the_last_line_may_lack_its_end(tmp_path: Path, form: str) -> None:
+    files = write(tmp_path, form, "", PAIRS, ends=False)
+    found = parts_of(files, tmp_path, 5)
+    assert [p for unit, part, _ in found for p in pairs_of(read_part(unit, part))] == PAIRS
+    assert read(files, tmp_path) == PAIRS
+
+
+def test_files_are_read_one_after_the_other(tmp_path: Path) -> None:
+    for name, text in (("1.en", "a\nb\n"), ("2.en", "c\n"), ("1.fr", "A\nB\n"), ("2.fr", "C")):
+        (tmp_path / name).write_text(text)
+    files = CorpusFiles(source=["1.en", "2.en"], target=["1.fr", "2.fr"])
+    assert read(files, tmp_path) == [("a", "A"), ("b", "B"), ("c", "C")]
+    assert [(p.unit, p.number, p.first_line) for _, p, _ in parts_of(files, tmp_path, 1)] == [
+        (0, 0, 1),
+        (0, 1, 2),
+        (1, 2, 1),
+    ]
+    (tmp_path / "1.tsv").write_text("a\tA\nb\tB\nc \t\n")
+    assert read(CorpusFiles(tsv=["1.tsv", "1.tsv"]), tmp_path, size=2) == [("a", "A"), ("b", "B"), ("c ", "")] * 2
+
+
+@pytest.mark.parametrize(("left", "right"), [(2, 3), (15, 3), (1, 400), (0, 3), (3, 0)])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_differing_line_counts_are_refused(tmp_path: Path, left: int, right: int, suffix: str) -> None:
+    for name, count in (("a", left), ("b", right)):
+        (tmp_path / f"{name}{suffix}").write_bytes(PACKERS[suffix](b"x\n" * count))
+    message = rf"a{suffix}: {left} lines beside {right} in .*b{suffix}; allowed is the same number$"
+    if 0 in (left, right):
+        message = f"{'b' if left else 'a'}{suffix}: is empty"
+    with pytest.raises(UserError, match=message):
+        read(CorpusFiles(source=[f"a{suffix}"], target=[f"b{suffix}"]), tmp_path)
+
+
+@pytest.mark.parametrize(("row", "columns"), [("alone", 1), ("a\tb\tc", 3), ("", 1)])
+def test_rows_without_two_columns_are_refused(tmp_path: Path, row: str, columns: int) -> None:
+    (tmp_path / "bad.tsv").write_text(f"a\tA\nb\tB\nc\tC\n{row}\nd\tD\n")
+    with pytest.raises(UserError, match=rf"bad.tsv: line 4 has {columns} columns; allowed is 2"):
+        read(CorpusFiles(tsv=["bad.tsv"]), tmp_path)
+
+
+BAD_JSON = [
+    ("{", "is no JSON "),
+    ("", "is no JSON "),
+    ("[" * 200_000, "is no JSON "),
+    ('["a"]', "is no JSON object"),
+    ("null", "is no JSON object"),
+    ('{"t": {"en": "a"}}', "has no t.de; allowed is a string there"),
+    ('{"t": "a"}', "has no t.en"),
+    ('{"en": "a"}', "has no t.en"),
+    ('{"t": {"en": null, "de": "b"}}', "t.en is null; allowed is a string"),
+    ('{"t": {"en": "a", "de": ["b"]}}', "t.de is a list"),
+    ('{"t": {"en": "a", "de": 3}}', "t.de is a int"),
+    ('{"t": {"en": "a", "de": "\\ud800"}}', "t.de holds half of a surrogate pair"),
+    ('{"t": {"en": "a\\u0000", "de": "b"}}', "t.en holds a NUL"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_JSON, ids=range(len(BAD_JSON)))
+def test_bad_json_lines_are_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
+    good = '{"t": {"en": "a", "de": "b"}}\n'
+    (tmp_path / "bad.jsonl").write_text(good * 3 + text + "\n" + good)
+    files = CorpusFiles(jsonl=["bad.jsonl"], source_field="t.en", target_field="t.de")
+    with pytest.raises(UserError, match=f"bad.jsonl: line 4:? {message}") as caught:
+        read(files, tmp_path, 2)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_sentence_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"source": "a\\nb\\r\\nc", "target": "\\ud83d\\ude00 \\u2028"}\n')
+    assert read(CorpusFiles(jsonl=["a.jsonl"]), tmp_path) == [("a b  c", "😀 \u2028")]
+    files = write(tmp_path, "huggingface", "", [("a\nb", "c\r\nd"), ("e", "")])
+    assert read(files, tmp_path) == [("a b", "c  d"), ("e", "")]
+
+
+def test_only_chosen_rows_are_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"one\nb\xe9d\nthree\n\0\n")
+    files = CorpusFiles(source=["a"], target=["a"])
+    [(_, _, raw)] = parts_of(files, tmp_path, 10)
+    assert raw.rows(np.array([2, 0])) == [("three", "three"), ("one", "one")]
+    assert raw.rows(np.array([], dtype=np.int64)) == []
+    for row, message in ((1, "line 2 is not UTF-8"), (3, "line 4 holds a NUL")):
+        with pytest.raises(UserError, match=message):
+            raw.rows(np.array([0, row]))
+    with pytest.raises(UserError, match="line 2 is not UTF-8"):
+        list(parts_of(files, tmp_path, 2)[0][2].chunks(1))
+
+
+@pytest.mark.parametrize("content", [b"a\nb\n", b"a\nb\nc d", b"a\nb\nc\nd", b"", None])
+def test_a_part_of_a_file_that_changed(tmp_path: Path, content: bytes | None) -> None:
+    (tmp_path / "a").write_bytes(b"a\nb\nc\nd\n")
+    found = parts_of(CorpusFiles(tsv=["a"]), tmp_path, 2)
+    if content is None:
+        (tmp_path / "a").unlink()
+    else:
+        (tmp_path / "a").write_bytes(content)
+    with pytest.raises(UserError, match=r"a: (was changed while it was read|cannot be read)"):
+        read_part(found[1][0], found[1][1])
+
+
+def test_memory_is_that_of_a_part(tmp_path: Path) -> None:
+    for count in (200_000, 800_000):
+        (tmp_path / f"{count}").write_bytes(b"a line of forty bytes, more or less ....\n" * count)
+    peaks = []
+    for count in (200_000, 800_000):
+        [unit] = corpus_units(CorpusFiles(source=[f"{count}"], target=[f"{count}"]), str(tmp_path))
+        tracemalloc.start()
+        for _ in stream_parts(unit, 0, 0, 10_000):
+            pass
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0] < 20e6
+
+
+def _save(folder: Path, **columns: Sequence[Any]) -> CorpusFiles:
+    pytest.importorskip("datasets").Dataset.from_dict(columns).save_to_disk(str(folder / "hf"))
+    return CorpusFiles(huggingface=["hf"])
+
+
+def test_hugging_face_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    files = CorpusFiles(huggingface=["hf"])
+    cases: list[tuple[dict[str, Sequence[Any]], str]] = [
+        ({"en": ["a"], "de": ["b"]}, "hf: has no column source; allowed is one of en, de"),
+        ({"source": [1], "target": ["b"]}, "hf: line 1: source is a int; allowed is a string"),
+        ({"source": ["a", "b"], "target": ["b", None]}, "hf: line 2: target is null"),
+        ({"source": ["a", "b\0"], "target": ["b", "c"]}, "hf: line 2 holds a NUL"),
+        ({"source": [], "target": []}, "hf: (is empty|cannot be read)"),
+    ]
+    for number, (columns, message) in enumerate(cases):
+        (tmp_path / str(number)).mkdir()
+        _save(tmp_path / str(number), **columns)
+        with pytest.raises(UserError, match=message):
+            read(files, tmp_path / str(number))
+    nested = CorpusFiles(huggingface=["0/hf"], source_field="en.x", target_field="de")
+    with pytest.raises(UserError, match=r"has no column en.x: what is before x is a str"):
+        read(nested, tmp_path)
+    both = datasets.DatasetDict({s: datasets.Dataset.from_dict({"source": ["a"]}) for s in ("train", "dev")})
+    both.save_to_disk(str(tmp_path / "hf"))
+    with pytest.raises(UserError, match=r"holds the splits dev, train; allowed is one of them: .*hf/train"):
+        read(files, tmp_path)
+    with pytest.raises(UserError, match=r"nowhere: no such folder; allowed is a folder that Dataset.save_to_disk"):
+        read(CorpusFiles(huggingface=["nowhere"]), tmp_path)
+    next((tmp_path / "2" / "hf").glob("*.arrow")).write_bytes(b"ARROW")
+    with pytest.raises(UserError, match=r"2/hf: cannot be read by datasets.load_from_disk"):
+        read(CorpusFiles(huggingface=["2/hf"]), tmp_path)
+    with pytest.raises(UserError, match=r"cannot be read by datasets.load_from_disk"):
+        read(CorpusFiles(huggingface=["2"]), tmp_path)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match=r"the package datasets is missing; allowed is `pip install zeromt\[hugg"):
+        read(files, tmp_path)
+
+
+def test_a_hugging_face_dataset_that_changed(tmp_path: Path) -> None:
+    found = parts_of(_save(tmp_path, source=["a", "b", "c"], target=["x", "y", "z"]), tmp_path, 2)
+    _save(tmp_path, source=["a"], target=["x"])
+    with pytest.raises(UserError, match="hf: was changed while it was read"):
+        read_part(found[1][0], found[1][1])
+
+
+def test_chosen_rows_of_a_hugging_face_dataset(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    full = datasets.Dataset.from_dict({"source": [f"s{n}" for n in range(50)], "target": [f"t{n}" for n in range(50)]})
+    full.select(range(10, 40, 3)).save_to_disk(str(tmp_path / "hf"), num_shards=3)
+    wanted = [(f"s{n}", f"t{n}") for n in range(10, 40, 3)]
+    assert read(CorpusFiles(huggingface=["hf"]), tmp_path, 4) == wanted

@@ -1,0 +1,164 @@
+import bz2
+import gzip
+import io
+import lzma
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from configs import CorpusFiles, UserError
+from data_pipeline.preparation.raw_text import MAX_LINE_BYTES, LineReader, corpus_paths, decode_lines
+
+
+def _zstd(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor().compress(data)
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "": lambda data: data,
+    ".gz": gzip.compress,
+    ".zst": _zstd,
+    ".xz": lzma.compress,
+    ".bz2": bz2.compress,
+}
+
+
+def _read(path: Path, size: int = 1000) -> list[str]:
+    reader = LineReader(path)
+    lines: list[str] = []
+    while data := reader.take(size):
+        lines += decode_lines(path, data, range(len(lines) + 1, reader.num_lines + 1))
+    assert reader.num_lines == len(lines)
+    return lines
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.text(st.characters(exclude_characters="\n\0\r", exclude_categories=["Cs"]))).map(lambda a: ["x", *a]),
+    st.sampled_from(sorted(PACKERS)),
+    st.sampled_from(["\n", "\r\n"]),
+    st.integers(1, 5),
+)
+def test_lines_come_back(lines: list[str], suffix: str, end: str, size: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"text{suffix}"
+        path.write_bytes(PACKERS[suffix](end.join([*lines, ""]).encode()))
+        assert _read(path, size) == lines
+
+
+def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:
+    odd = ["a\u2028b", "c\x85d", "e\x0bf\x0cg", "h\rj", "", "last"]
+    (tmp_path / "text").write_text("\n".join(odd), encoding="utf-8", newline="")
+    assert _read(tmp_path / "text", 2) == odd
+
+
+@pytest.mark.parametrize("size", [1, 700, 4096, 1 << 20])
+def test_long_file_across_read_blocks(tmp_path: Path, size: int) -> None:
+    lines = [f"{n} " + "ü" * (n % 700) for n in range(9000)]
+    data = "\n".join(lines).encode()
+    assert len(data) > 3 << 20
+    for suffix, pack in PACKERS.items() if size == 4096 else [("", PACKERS[""])]:
+        (tmp_path / f"text{suffix}").write_bytes(pack(data))
+        assert _read(tmp_path / f"text{suffix}", size) == lines
+
+
+def test_offsets_are_those_of_the_file(tmp_path: Path) -> None:
+    data = b"a\nbb\n\nccc"
+    (tmp_path / "text").write_bytes(data)
+    reader = LineReader(tmp_path / "text")
+    assert reader.take(2) == b"a\nbb\n"
+    assert reader.offset == 5
+    assert reader.take(9) == b"\nccc\n"
+    assert reader.offset == len(data)
+    assert reader.take(9) == b""
+    assert reader.count_rest() == reader.num_lines == 4
+
+
+def test_streams_follow_one_another(tmp_path: Path) -> None:
+    for suffix, pack in PACKERS.items():
+        path = tmp_path / f"text{suffix}"
+        path.write_bytes(pack(b"a\nb") + pack(b"c\nd\n"))
+        assert _read(path) == ["a", "bc", "d"]
+        if suffix:
+            (tmp_path / f"packed{suffix}").write_bytes(pack(b"a\n") + bytes(8) + pack(b"b\n") + bytes(1024))
+        if suffix in (".gz", ".xz"):  # their formats allow zeros after a stream
+            assert _read(tmp_path / f"packed{suffix}") == ["a", "b"]
+
+
+def test_streamed_zstandard_without_a_size(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with zstandard.ZstdCompressor().stream_writer(buffer, closefd=False) as writer:
+        writer.write(b"a\nb\n")
+    (tmp_path / "text.zst").write_bytes(buffer.getvalue())
+    assert _read(tmp_path / "text.zst") == ["a", "b"]
+
+
+GOOD = b"one\ntwo\nthree\n"
+TEXT = b"".join(b"line %d of a text that does not compress to nothing\n" % n for n in range(5000))
+
+BROKEN = [
+    ("missing.en", None, "no such file"),
+    ("missing.xz", None, "no such file"),
+    ("empty.en", b"", "is empty"),
+    ("empty.gz", gzip.compress(b""), "is empty"),
+    ("empty.xz", lzma.compress(b""), "is empty"),
+    ("nothing.bz2", b"", "is empty"),
+    ("latin.en", b"one\ntwo\ncaf\xe9\n", r"latin.en: line 3 is not UTF-8"),
+    ("latin.gz", gzip.compress(TEXT * 9 + b"caf\xe9\n"), r"latin.gz: line 45001 is not UTF-8"),
+    ("nul.en", b"one\nt\0o\nthree\n", r"nul.en: line 2 holds a NUL byte"),
+    ("cut.gz", gzip.compress(TEXT)[:-900], "is cut short"),
+    ("tail.gz", gzip.compress(TEXT)[:-4], "is cut short"),
+    ("flipped.gz", gzip.compress(GOOD)[:-8] + bytes(8), "is broken"),
+    ("garbage.gz", GOOD, "is broken"),
+    ("cut.zst", _zstd(TEXT)[:-90], "is cut short"),
+    ("two.zst", _zstd(GOOD) + _zstd(TEXT)[:-1], "is cut short"),
+    ("garbage.zst", GOOD, "is broken"),
+    ("cut.xz", lzma.compress(TEXT)[:-900], "is cut short"),
+    ("tail.xz", lzma.compress(TEXT)[:-1], "is cut short"),
+    ("two.xz", lzma.compress(GOOD) + lzma.compress(TEXT)[:-4], "is cut short"),
+    ("second.xz", lzma.compress(GOOD) + b"garbage" * 9, "is broken"),  # the library's reader takes it for the end
+    ("flipped.xz", lzma.compress(TEXT)[:-40] + bytes(40), "is broken"),
+    ("garbage.xz", GOOD * 9, "is broken"),
+    ("cut.bz2", bz2.compress(TEXT)[:-900], "is cut short"),
+    ("tail.bz2", bz2.compress(TEXT)[:-1], "is cut short"),
+    ("second.bz2", bz2.compress(GOOD) + b"garbage" * 9, "is broken"),
+    ("flipped.bz2", bz2.compress(TEXT)[:-4] + bytes(4), "is broken"),
+    ("garbage.bz2", GOOD, "is broken"),
+    ("packed.lz4", b"..", r"\.lz4 cannot be read; allowed is plain text, \.gz, \.zst, \.xz or \.bz2"),
+    ("packed.zip", b"PK", r"\.zip cannot be read"),
+    ("endless.en", b"x" * (MAX_LINE_BYTES + (1 << 20)), "has a line of more than"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), BROKEN, ids=[name for name, *_ in BROKEN])
+def test_broken_files_are_refused(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message) as caught:
+        _read(tmp_path / name)
+    assert "\n" not in str(caught.value)
+    assert name in str(caught.value)
+
+
+def test_a_folder_is_no_text(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is a folder"):
+        _read(tmp_path)
+
+
+def test_paths_of_every_form() -> None:
+    assert corpus_paths(CorpusFiles(source=["a", "b"], target=["c", "/d"]), "r") == [
+        Path("r/a"),
+        Path("r/c"),
+        Path("r/b"),
+        Path("/d"),
+    ]
+    for form in ("tsv", "jsonl", "huggingface"):
+        names: dict[str, Any] = {form: ["x", "y"]}
+        assert corpus_paths(CorpusFiles(**names), "r") == [Path("r/x"), Path("r/y")]
+    assert corpus_paths(CorpusFiles(), "r") == []

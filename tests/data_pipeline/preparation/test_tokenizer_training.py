@@ -1,0 +1,222 @@
+import json
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from configs import TokenizerSection, UserError
+from data_pipeline.order.randomness import Purpose, random_bits
+from data_pipeline.preparation.corpus import RawPart, Unit
+from data_pipeline.preparation.tokenizer_training import (
+    SEGMENT_CHARS,
+    Sample,
+    existing_tokenizer,
+    forecast_memory,
+    segments,
+    train_tokenizer,
+)
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
+from tests.conftest import environment
+
+WORDS = ["the cat sat on a mat", "le chat est sur un tapis", "dogs do not", "quick brown foxes jump"]
+SOURCES = [f"{WORDS[n % 4]} {n}" for n in range(300)]
+TARGETS = [line.upper() for line in SOURCES]
+UNIT = Unit(kind="text", paths=(Path("s"), Path("t")))
+
+
+def _section(**settings: Any) -> TokenizerSection:
+    return TokenizerSection(**{"vocab_size": 80, "threads": 1, **settings})
+
+
+def _part(first: int, sources: list[str], targets: list[str]) -> RawPart:
+    data = tuple("".join(f"{line}\n" for line in lines).encode() for lines in (sources, targets))
+    return RawPart(UNIT, first + 1, len(sources), data)
+
+
+def _parts(size: int = 50) -> list[RawPart]:
+    return [_part(n, SOURCES[n : n + size], TARGETS[n : n + size]) for n in range(0, len(SOURCES), size)]
+
+
+def _drawn(size: int, max_bytes: int = 1 << 30, seed: int = 1) -> list[str]:
+    sample = Sample(size, max_bytes, seed)
+    for number, part in enumerate(_parts()):
+        sample.add(part, number)
+    sources, targets = sample.finish()
+    assert targets == [line.upper() for line in sources]
+    assert sample.num_seen == 300
+    return sources
+
+
+@pytest.mark.parametrize("size", [1, 30, 299, 300, 5000])
+@pytest.mark.parametrize("max_bytes", [1, 500, 2000, 1 << 30])
+def test_the_sample_has_the_smallest_keys(size: int, max_bytes: int) -> None:
+    keys = np.concatenate([random_bits(50, 1, Purpose.TOKENIZER_SAMPLE, number) for number in range(6)])
+    kept, room = [], max_bytes
+    for row in np.argsort(keys).tolist()[:size]:
+        room -= len(f"{SOURCES[row]}\n{TARGETS[row]}".encode())
+        if room < 0:
+            break
+        kept.append(row)
+    assert _drawn(size, max_bytes) == [SOURCES[row] for row in sorted(kept)]
+
+
+def test_the_sample_is_even_and_depends_on_the_seed() -> None:
+    counts = [0] * 10
+    for seed in range(60):
+        sources = _drawn(30, seed=seed)
+        assert len(sources) == len(set(sources)) == 30
+        assert sources == sorted(sources, key=lambda s: int(s.split()[-1]))
+        for source in sources:
+            counts[int(source.split()[-1]) // 30] += 1
+    assert 120 < min(counts) <= max(counts) < 240  # 180 each, on average
+    assert _drawn(30, seed=5) == _drawn(30, seed=5) != _drawn(30, seed=6)
+
+
+def test_the_order_of_parts_does_not_matter() -> None:
+    for seed in range(10):
+        numbered = list(enumerate(_parts()))
+        random.Random(seed).shuffle(numbered)
+        sample = Sample(40, 2500, 1)
+        for number, part in numbered:
+            sample.add(part, number)
+        assert sample.finish()[0] == _drawn(40, 2500)
+
+
+def test_what_is_held_is_bounded() -> None:
+    sample = Sample(100, 5000, 1)
+    for number in range(40):
+        sample.add(_part(0, SOURCES, TARGETS), number)
+        assert len(sample._texts) <= 150
+        assert sum(map(len, sample._texts)) == sample._num_bytes <= 7500
+        assert sum(map(len, sample._keys)) == sum(map(len, sample._places)) == len(sample._texts)
+
+
+def test_pairs_with_a_blank_side_are_passed_over() -> None:
+    sample = Sample(10, 1000, 1)
+    sample.add(_part(0, ["a", "", " ", "b", "\u3000"], ["A", "x", "y", " \t", "z"]), 0)
+    assert sample.finish() == (["a"], ["A"])
+    assert sample.num_seen == 5
+    assert Sample(10, 1000, 1).finish() == ([], [])
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_the_same_sample_gives_the_same_bytes(kind: str) -> None:
+    section = _section(kind=kind, threads=2, tags=[">>fra<<"])
+    first, second = (train_tokenizer(section, SOURCES, TARGETS) for _ in range(2))
+    assert first.files() == second.files()
+    assert first.fingerprint == second.fingerprint
+
+
+def test_separate_vocabularies(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(_section(vocabulary="separate", target_vocab_size=90), SOURCES, TARGETS)
+    assert (tokenizer.source_vocab_size, tokenizer.target_vocab_size) == (80, 90)
+    assert set(tokenizer.files()) == {SOURCE_FILE, TARGET_FILE}
+    assert not tokenizer.is_joint
+    tokenizer.save(tmp_path)
+    again = Tokenizer.load(tmp_path)
+    assert again.fingerprint == tokenizer.fingerprint
+    assert again.encode_source(WORDS) == tokenizer.encode_source(WORDS)
+    assert again.decode_target(again.encode_target(["DOGS DO NOT"])) == ["DOGS DO NOT"]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("vocabulary", ["joint", "separate"])
+def test_too_large_a_vocabulary_says_the_largest(kind: str, vocabulary: str) -> None:
+    with pytest.raises(UserError, match=r"prepare.tokenizer.vocab_size: 9000 pieces .* at most \d+$") as caught:
+        train_tokenizer(_section(kind=kind, vocabulary=vocabulary, vocab_size=9000), SOURCES, TARGETS)
+    found = re.search(r"at most (\d+)", str(caught.value))
+    assert found is not None
+    largest = int(found[1])
+    if vocabulary == "joint":
+        tokenizer = train_tokenizer(_section(kind=kind, vocab_size=largest), SOURCES, TARGETS)
+        assert tokenizer.source_vocab_size == largest
+        with pytest.raises(UserError, match=f"at most {largest}$"):
+            train_tokenizer(_section(kind=kind, vocab_size=largest + 1), SOURCES, TARGETS)
+
+
+def test_the_target_vocabulary_is_named() -> None:
+    with pytest.raises(UserError, match=r"prepare.tokenizer.target_vocab_size: 9000 pieces"):
+        train_tokenizer(_section(vocabulary="separate", target_vocab_size=9000), SOURCES, TARGETS)
+
+
+def test_too_small_a_vocabulary_says_the_smallest() -> None:
+    with pytest.raises(UserError, match=r"16 pieces .* at least (\d+)"):
+        train_tokenizer(_section(vocab_size=16), SOURCES, TARGETS)
+
+
+def test_long_lines_are_not_lost() -> None:
+    # SentencePiece leaves out a line of more than 4,192 bytes: its letters would become unknown.
+    long = "☃ snow " * 2000 + "x" * 5000 + " ☂ rain"
+    tokenizer = train_tokenizer(_section(vocab_size=48), [long], ["short and sweet"])
+    assert tokenizer.decode_target(tokenizer.encode_target(["☃ ☂"])) == ["☃ ☂"]
+    parts = list(segments([long]))
+    assert "".join(parts) == long
+    assert max(map(len, parts)) <= SEGMENT_CHARS
+
+
+def test_an_existing_tokenizer(small: Dataset, tmp_path: Path) -> None:
+    assert existing_tokenizer(_section()) is None
+    for path in (small.folder, small.folder / JOINT_FILE):
+        found = existing_tokenizer(_section(path=str(path), kind="unigram", vocab_size=9))
+        assert found is not None
+        assert found.fingerprint == small.tokenizer.fingerprint
+    train_tokenizer(_section(vocabulary="separate", tags=[">>fra<<"]), SOURCES, TARGETS).save(tmp_path)
+    separate = existing_tokenizer(_section(path=str(tmp_path), tags=[">>fra<<"]))
+    assert separate is not None
+    assert not separate.is_joint
+    with pytest.raises(UserError, match=r"prepare.tokenizer.tags: >>deu<< is no piece of .*\(>>fra<<\)"):
+        existing_tokenizer(_section(path=str(tmp_path), tags=[">>fra<<", ">>deu<<"]))
+
+
+def test_what_is_no_existing_tokenizer_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no model")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / SOURCE_FILE).write_bytes(b"x")
+    cases = [
+        ("nowhere", "no such file or folder; allowed is a prepared dataset"),
+        ("empty", "files none; allowed is tokenizer.model"),
+        ("half", "files tokenizer.source.model; allowed is"),
+        ("text", "is no SentencePiece model"),
+    ]
+    for name, message in cases:
+        with pytest.raises(UserError, match=f"prepare.tokenizer.path: .*{name}: .*{message}"):
+            existing_tokenizer(_section(path=str(tmp_path / name)))
+
+
+TRAIN = """
+import json, re, sys
+from pathlib import Path
+from configs import TokenizerSection
+from data_pipeline.preparation.tokenizer_training import train_tokenizer
+def peak():  # not ru_maxrss, which a child has from its parent
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+sources, targets, kind = json.load(open(sys.argv[1]))
+before = peak()
+train_tokenizer(TokenizerSection(kind=kind, vocab_size=2000, threads=1), sources, targets)
+print(peak() - before)
+"""
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("has_spaces", [True, False])
+def test_the_forecast_is_above_what_training_takes(
+    tmp_path: Path, kind: Literal["bpe", "unigram"], has_spaces: bool
+) -> None:
+    choose = random.Random(1)
+    words = ["".join(choose.choices("abcdefghijklmnop", k=choose.randint(2, 9))) for _ in range(20_000)]
+    joiner = " " if has_spaces else ""
+    sources = [joiner.join(choose.choices(words, k=12)) for _ in range(12_000 if has_spaces else 4_000)]
+    (tmp_path / "text").write_text(json.dumps([sources, sources[::-1], kind]))
+    done = subprocess.run(
+        [sys.executable, "-c", TRAIN, str(tmp_path / "text")], env=environment(), capture_output=True, check=True
+    )
+    taken = int(done.stdout)
+    forecast = forecast_memory(TokenizerSection(kind=kind), sources, sources) - 30_000_000
+    assert taken < forecast < 4 * taken

@@ -1,0 +1,38 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_pipeline.stream.batch import collate
+from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
+
+Rows = list[list[int]]
+rows = st.lists(st.lists(st.integers(3, 60_000), min_size=1, max_size=12), min_size=1, max_size=8)
+
+
+def _arrays(rows: Rows) -> list[np.ndarray[tuple[int], np.dtype[np.uint16]]]:
+    return [np.array(row, dtype=np.uint16) for row in rows]
+
+
+def test_a_micro_batch() -> None:
+    batch = collate(3, np.array([7, 9]), _arrays([[5], [6, 7, 8]]), _arrays([[10, 11], [12]]), 1)
+    assert batch.lane == 3
+    assert batch.source.tolist() == [[5, EOS_ID, PAD_ID, PAD_ID], [6, 7, 8, EOS_ID]]
+    assert batch.target_input.tolist() == [[BOS_ID, 10, 11], [BOS_ID, 12, PAD_ID]]
+    assert batch.target_output.tolist() == [[10, 11, EOS_ID], [12, EOS_ID, PAD_ID]]
+    assert (batch.num_pairs, batch.num_source_tokens, batch.num_target_tokens) == (2, 6, 5)
+    assert (batch.num_padded_source, batch.num_padded_target) == (8, 6)
+
+
+@given(rows, st.sampled_from([1, 4, 8]))
+def test_padding_adds_and_loses_nothing(sources: Rows, multiple: int) -> None:
+    targets = [row[::-1] for row in sources]
+    batch = collate(0, np.arange(len(sources)), _arrays(sources), _arrays(targets), multiple)
+    assert batch.source.dtype == batch.target_input.dtype == batch.pair_ids.dtype == np.int64
+    for array in (batch.source, batch.target_input, batch.target_output):
+        assert array.shape[1] % multiple == 0
+        assert array.shape[1] < max(map(len, sources)) + 1 + multiple
+    for number, row in enumerate(targets):
+        padding = [PAD_ID] * (batch.target_output.shape[1] - len(row) - 1)
+        assert batch.source[number].tolist() == [*sources[number], EOS_ID, *padding]
+        assert batch.target_output[number].tolist() == [*row, EOS_ID, *padding]
+        assert batch.target_input[number].tolist() == [BOS_ID, *row, *padding]

@@ -1,0 +1,102 @@
+"""Broken blocks that are left out under a counted budget."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from configs import StreamSection
+from data_pipeline.errors import DataError
+from data_pipeline.prepared.dataset import Dataset
+from tests.data_pipeline.stream.made import Ids, close, ids_of, open_readers, read_epoch, write_dataset
+
+BROKEN = (3, 20)
+
+
+@pytest.fixture
+def broken(copied: Path) -> Path:
+    """The small dataset, with a flipped byte in two blocks."""
+    blocks = np.load(copied / "blocks.npy")
+    for number in BROKEN:
+        path = copied / f"train-{int(blocks['shard'][number]):06d}.tar"
+        data = bytearray(path.read_bytes())
+        data[int(blocks["offset"][number]) + 600] ^= 1
+        path.write_bytes(data)
+    return copied
+
+
+def _pairs_gone(small: Dataset) -> set[int]:
+    rows = small.blocks[list(BROKEN)]
+    return {pair for row in rows for pair in range(int(row["first_pair"]), int(row["first_pair"] + row["pairs"]))}
+
+
+def _without(ids: Ids, gone: set[int]) -> Ids:
+    left = ((lane, [i for i in pairs if i not in gone]) for lane, pairs in ids)
+    return [(lane, pairs) for lane, pairs in left if pairs]
+
+
+@pytest.mark.parametrize("num_lanes", [4, 40])
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_broken_blocks_are_left_out_and_counted(
+    small: Dataset, broken: Path, num_lanes: int, prefetch: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each lane hands out the same as of the whole dataset, less the broken blocks' pairs."""
+    section = StreamSection(
+        micro_batches=num_lanes, source_tokens=300, target_tokens=300, window_pairs=100, prefetch_updates=prefetch
+    )
+    whole, damaged = (
+        open_readers([small], section),
+        open_readers([Dataset.load(broken)], dataclasses.replace(section, max_corrupt_blocks=2)),
+    )
+    gone = _pairs_gone(small)
+    for _ in range(2):
+        all_, left = ids_of(read_epoch(whole)), ids_of(read_epoch(damaged))
+        wanted = _without(all_, gone)
+        for lane in range(num_lanes):
+            assert [i for n, i in wanted if n == lane] == [i for n, i in left if n == lane]
+    assert damaged[0].num_corrupt_blocks == 2
+    warnings = [r.getMessage() for r in caplog.records]
+    assert len(warnings) == 2, "each is named once, though every lane and epoch meets it"
+    assert any("block 000000-000003: its hash is not the index's" in w for w in warnings)
+    close(whole, damaged)
+    with pytest.raises(DataError, match=r"block .*; 1 blocks were left out before; allowed is .*max_corrupt_blocks=1"):
+        read_epoch(open_readers([Dataset.load(broken)], dataclasses.replace(section, max_corrupt_blocks=1)))
+    with pytest.raises(DataError, match=r"block 0000\d\d-0000\d\d: its hash is not the index's[^;]*$"):
+        read_epoch(open_readers([Dataset.load(broken)], section))
+
+
+def test_workers_share_one_limit(small: Dataset, broken: Path) -> None:
+    section = StreamSection(micro_batches=2, source_tokens=300, target_tokens=300, window_pairs=100, workers=2)
+    readers = open_readers([Dataset.load(broken)], dataclasses.replace(section, max_corrupt_blocks=2))
+    ids = [i for _, pairs in ids_of(read_epoch(readers)) for i in pairs]
+    assert sorted(ids) == [i for i in range(1000) if i not in _pairs_gone(small)]
+    assert readers[0].num_corrupt_blocks == 2
+    close(readers)
+    for limit in (0, 1):
+        readers = open_readers([Dataset.load(broken)], dataclasses.replace(section, max_corrupt_blocks=limit))
+        with pytest.raises(DataError, match=r"block 0000\d\d-0000\d\d: its hash is not the index's"):
+            read_epoch(readers)
+        close(readers)
+    readers = open_readers([small], section)
+    readers[0]._datasets[0] = Dataset.load(broken)
+    readers[0]._datasets[0].fingerprint = "0" * 64
+    with pytest.raises(DataError, match="was replaced while it was read"):
+        readers[0].next_update()
+    close(readers)
+
+
+def test_broken_blocks_do_not_change_a_mixtures_order(small: Dataset, broken: Path, tmp_path: Path) -> None:
+    other = write_dataset(tmp_path / "other", small, 700, seed=2, pairs_per_block=16)
+    section = StreamSection(micro_batches=4, source_tokens=100, target_tokens=100, window_pairs=60)
+    damaged = Dataset.load(broken)
+    gone = {700 + i for i in _pairs_gone(small)}
+    whole = open_readers([other, small], section)
+    left = open_readers([other, damaged], dataclasses.replace(section, max_corrupt_blocks=5), 3)
+    for _ in range(2):
+        wanted = _without(ids_of(read_epoch(whole)), gone)
+        got = ids_of(read_epoch(left))
+        for lane in range(4):
+            assert [i for n, i in wanted if n == lane] == [i for n, i in got if n == lane]
+    assert sum(reader.num_corrupt_blocks for reader in left) >= 2
+    close(whole, left)

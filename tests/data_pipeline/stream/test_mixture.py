@@ -1,0 +1,267 @@
+"""Several datasets in one stream: shares, passes, resuming."""
+
+import dataclasses
+import logging
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs import StreamSection, UserError
+from data_pipeline.order.mixture import Mixture
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.lane_stream import make_plans
+from tests.data_pipeline.stream.made import close, ids_of, merged, open_readers, read_epoch, write_dataset
+
+Make = Callable[..., Dataset]
+SECTION = StreamSection(
+    micro_batches=4, source_tokens=512, target_tokens=512, window_pairs=20_000, prefetch_updates=2, temperature=5.0
+)
+
+
+@pytest.fixture(scope="module")
+def make_dataset(small: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Writes a dataset of random tokens with the small dataset's tokenizer."""
+
+    def make(num_pairs: int, **settings: Any) -> Dataset:
+        return write_dataset(tmp_path_factory.mktemp("made") / f"pairs-{num_pairs}", small, num_pairs, **settings)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def three(make_dataset: Make) -> list[Dataset]:
+    """2,000, 10,000 and 50,000 pairs; sentences of the last are longer."""
+    return [make_dataset(2_000), make_dataset(10_000, seed=2), make_dataset(50_000, seed=3, mean=20)]
+
+
+@pytest.fixture(scope="module")
+def two(make_dataset: Make) -> list[Dataset]:
+    """30 and 700 pairs: one has fewer pairs than lanes have micro-batches."""
+    return [make_dataset(30, pairs_per_block=8), make_dataset(700, seed=2, pairs_per_block=16)]
+
+
+TWO = dataclasses.replace(SECTION, source_tokens=100, target_tokens=100, window_pairs=60, temperature=2.0, max_rows=6)
+
+
+def test_shares() -> None:
+    sizes = (2_000, 10_000, 50_000)
+    for temperature in (1.0, 5.0, 100.0):
+        mixture = Mixture.of(sizes, [None] * 3, temperature=temperature, num_lanes=4)
+        wanted = np.array(sizes) ** (1 / temperature)
+        assert np.allclose(np.array(mixture.shares) / sum(mixture.shares), wanted / wanted.sum(), rtol=1e-8)
+    weighted = Mixture.of(sizes, [1.0, 3.0, 4.0], temperature=1, num_lanes=4)
+    assert [weighted.part(80_000, n) for n in range(3)] == [10_000, 30_000, 40_000]
+    assert [sum(weighted.quota(epochs, lane) for lane in range(4)) for epochs in (0, 1, 3)] == [0, 62_000, 186_000]
+    lanes = [Mixture.of([7], [None], temperature=1, num_lanes=3).quota(1, lane) for lane in range(3)]
+    assert lanes == [3, 2, 2]
+    tiny = Mixture.of([10, 10], [1e-12, 1.0], temperature=1, num_lanes=1)
+    assert tiny.shares[0] >= 1, "a dataset is never left out altogether"
+
+
+def test_the_choice_keeps_to_the_shares() -> None:
+    """At every moment no dataset is further from its share than two micro-batches, of sizes drawn anew each time."""
+    random = np.random.Generator(np.random.Philox(5))
+    for shares in ((1, 1), (1, 9, 90), (233, 322, 445), tuple(range(1, 21))):
+        mixture = Mixture(sizes=(10**6,) * len(shares), shares=shares, num_lanes=1)
+        taken = [0] * len(shares)
+        coming = random.integers(10, 50, len(shares)).tolist()
+        for _ in range(2_000):
+            chosen = mixture.choose(taken, coming)
+            taken[chosen] += coming[chosen]
+            coming[chosen] = int(random.integers(10, 50))
+            errors = np.array(taken) - np.array(shares) / sum(shares) * sum(taken)
+            assert np.abs(errors).max() < 100
+        assert mixture.choose([0] * len(shares), [5] * len(shares)) == int(np.argmax(shares))
+
+
+@pytest.mark.parametrize("num_lanes", [4, 1, 16])
+def test_realised_shares_are_within_one_percent(three: list[Dataset], num_lanes: int) -> None:
+    """Over an epoch of three corpora at temperature 5, and over each of the following ones."""
+    readers = open_readers(three, dataclasses.replace(SECTION, micro_batches=num_lanes))
+    sizes = np.array([d.num_pairs for d in three])
+    wanted = sizes**0.2 / (sizes**0.2).sum()
+    total = np.zeros(3)
+    for epoch in range(2):
+        taken = np.zeros(3)
+        for batch in read_epoch(readers):
+            taken[batch.dataset] += batch.num_pairs
+        relative = np.abs(taken / taken.sum() / wanted - 1)
+        print(f"K={num_lanes} epoch {epoch}: shares {taken / taken.sum()}, off by {100 * relative} %")
+        assert relative.max() < 0.01
+        assert abs(taken.sum() / sizes.sum() - 1) < 0.01
+        total += taken
+    assert np.abs(total / total.sum() / wanted - 1).max() < 0.005, "errors do not add up over epochs"
+    close(readers)
+
+
+@pytest.mark.parametrize("num_lanes", [1, 3, 8, 24])
+def test_every_pass_uses_each_pair_once(two: list[Dataset], num_lanes: int) -> None:
+    """Oracle: lane by lane, what the plan of each dataset alone deals out, pass after pass."""
+    section = dataclasses.replace(TWO, micro_batches=num_lanes)
+    readers = open_readers(two, section)
+    batches = [batch for _ in range(3) for batch in read_epoch(readers)]
+    plans = make_plans(two, section, readers[0].mixture, seed=7)
+    for number, (dataset, first_id) in enumerate(zip(two, (0, 30), strict=True)):
+        counts = Counter()  # type: Counter[int]
+        for lane in range(num_lanes):
+            got = [m.pair_ids - first_id for m in batches if (m.dataset, m.lane) == (number, lane)]
+            planned = (ids for pass_ in range(400) for ids in plans[number].micro_batches(pass_, lane))
+            for ids, wanted in zip(got, planned, strict=False):
+                assert np.array_equal(ids, wanted)
+            counts.update(np.concatenate(got).tolist())
+        assert set(counts) == set(range(dataset.num_pairs))
+        if num_lanes == 1:
+            assert max(counts.values()) - min(counts.values()) <= 1
+    close(readers)
+
+
+def test_rows_are_their_datasets(three: list[Dataset]) -> None:
+    readers = open_readers(three, SECTION)
+    offsets = [0, 2_000, 12_000, 62_000]
+    seen = set()
+    for batch in read_epoch(readers, 20):
+        dataset = three[batch.dataset]
+        rows = batch.pair_ids - offsets[batch.dataset]
+        assert ((rows >= 0) & (batch.pair_ids < offsets[batch.dataset + 1])).all()
+        assert batch.num_padded_source <= 512 >= batch.num_padded_target
+        lengths = np.stack([(batch.source != 0).sum(axis=1), (batch.target_output != 0).sum(axis=1)], axis=1)
+        assert np.array_equal(lengths, dataset.lengths[rows].astype(np.int64) + 1)
+        seen.add(batch.dataset)
+    assert seen == {0, 1, 2}
+    close(readers)
+
+
+@pytest.mark.parametrize("num_lanes", [4, 24])
+def test_the_same_on_any_ranks_and_resumed(two: list[Dataset], num_lanes: int) -> None:
+    """Resumed at several updates of the second epoch, with others ranks each time, mixtures go on identically."""
+    section = dataclasses.replace(TWO, micro_batches=num_lanes)
+    through = open_readers(two, section)
+    first, second, third = (ids_of(read_epoch(through)) for _ in range(3))
+    assert first != second
+    close(through)
+    for stop, world_size in ((0, 2), (1, 3), (3, 5)):
+        begun = open_readers(two, section, world_size)
+        assert ids_of(read_epoch(begun)) == first
+        parts = ids_of(read_epoch(begun, stop))
+        state = merged(begun)
+        assert (state.epoch, state.update) == (1, stop)
+        again = open_readers(two, section, world_size + 1, state)
+        assert merged(again) == state
+        assert parts + ids_of(read_epoch(again)) == second
+        assert ids_of(read_epoch(again)) == third
+        close(begun, again)
+
+
+def test_the_order_does_not_depend_on_workers(two: list[Dataset]) -> None:
+    """Loader processes, one to three for each of two ranks, resumed with another number each time."""
+    through = open_readers(two, TWO)
+    whole = [ids_of(read_epoch(through)) for _ in range(2)]
+    close(through)
+    state, parts = None, []
+    for workers, world_size, updates in ((1, 2, 4), (2, 2, 3), (3, 1, 2), (0, 2, 3), (2, 1, None)):
+        readers = open_readers(two, dataclasses.replace(TWO, workers=workers), world_size, state)
+        parts += ids_of(read_epoch(readers, updates))
+        state = merged(readers)
+        if updates is None:
+            assert ids_of(read_epoch(readers)) == whole[1], "an epoch's end is waited for by every worker"
+        close(readers)
+    assert parts == whole[0]
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 9])
+def test_the_order_does_not_depend_on_reading_ahead(two: list[Dataset], prefetch: int) -> None:
+    wanted, given = open_readers(two, TWO, 2), open_readers(two, dataclasses.replace(TWO, prefetch_updates=prefetch), 2)
+    assert ids_of(read_epoch(wanted, 7)) == ids_of(read_epoch(given, 7))
+    assert merged(wanted) == merged(given)
+    for _ in range(2):
+        assert ids_of(read_epoch(wanted)) == ids_of(read_epoch(given))
+    assert merged(wanted) == merged(given)
+    close(wanted, given)
+
+
+@pytest.mark.parametrize(
+    ("change", "weights"), [({"micro_batches": 6}, None), ({"window_pairs": 50}, None), ({}, [1, 5.0])]
+)
+def test_settings_change_between_epochs_only(
+    two: list[Dataset], change: dict[str, Any], weights: list[float] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """New passes begin: each pair of a dataset is used once in those too."""
+    readers = open_readers(two, TWO)
+    read_epoch(readers)
+    between = merged(readers)
+    read_epoch(readers, 1)
+    within = merged(readers)
+    close(readers)
+    section = dataclasses.replace(TWO, **change, temperature=1.0 if weights else TWO.temperature)
+    what = r"shares: 16.6667 %, 83.3333 %" if weights else f"stream.{next(iter(change), '')}"
+    with pytest.raises(UserError, match=rf"{what}.* where the stream was begun with .*until the epoch ends"):
+        open_readers(two, section, 1, within, weights)
+    highest = [max(cursors[n].pass_ for cursors in between.lanes.values()) for n in range(2)]
+    with caplog.at_level(logging.WARNING):
+        moved = open_readers(two, section, 2, between, weights)
+    assert "each dataset of the mixture begins a new pass" in caplog.text
+    assert all(c.pass_ == highest[n] + 1 for r in moved for cs in r.state().lanes.values() for n, c in enumerate(cs))
+    batches = read_epoch(moved)
+    total = sum(d.num_pairs for d in two)
+    assert abs(sum(m.num_pairs for m in batches) - total) <= 6 * 7
+    smallest = Counter(i for m in batches for i in m.pair_ids.tolist() if m.dataset == 0)
+    assert set(smallest) == set(range(30))
+    close(moved)
+
+
+def test_refused(small: Dataset, two: list[Dataset], copied: Path) -> None:
+    other = dataclasses.replace(small.index.tokenizer, fingerprint="0" * 64)
+    stranger = Dataset.load(copied)
+    stranger.index = dataclasses.replace(stranger.index, tokenizer=other)
+    names = f"{re.escape(stranger.location)} has another tokenizer than {re.escape(two[0].location)}: 000000000000"
+    with pytest.raises(UserError, match=names):
+        open_readers([two[0], stranger], TWO)
+    with pytest.raises(UserError, match=r"has 30 pairs for stream.micro_batches=1921; allowed is at least one for 64"):
+        open_readers(two, dataclasses.replace(TWO, micro_batches=30 * 64 + 1))
+    readers = open_readers(two, TWO)
+    state = merged(readers)
+    for datasets in ([two[1], two[0]], [two[0]], [*two, small]):
+        with pytest.raises(UserError, match=r"(are|is) not the datasets? that the run was trained on"):
+            open_readers(datasets, TWO, 1, state)
+    with pytest.raises(UserError, match="lane 1 is missing"):
+        open_readers(two, TWO, 1, dataclasses.replace(state, lanes={**state.lanes, 1: state.lanes[1][:1]}))
+    close(readers)
+
+
+def test_windows_follow_the_shares(three: list[Dataset]) -> None:
+    """Memory does not grow with the number of datasets."""
+    section = dataclasses.replace(SECTION, micro_batches=1, window_pairs=40_000)
+    mixture = Mixture.of([d.num_pairs for d in three], [1, 1, 8], temperature=1, num_lanes=1)
+    plans = make_plans(three, section, mixture, seed=7)
+    assert [plan.lane(0, 0).num_windows for plan in plans] == [1, 1, 2]  # of at most 16,384, 16,384 and 32,000 pairs
+    assert (
+        make_plans(three[2:], section, mixture.of([50_000], [None], temperature=1, num_lanes=1), seed=7)[0]
+        .lane(0, 0)
+        .num_windows
+        == 2
+    )
+
+
+def test_next_window_is_read_in_the_background(two: list[Dataset], monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a window's micro-batches are used, the next window's blocks are there already; closing ends the thread."""
+    readers: list[threading.Thread] = []
+    original = Dataset.read_block
+
+    def watched(self: Dataset, number: int) -> object:
+        readers.append(threading.current_thread())
+        return original(self, number)
+
+    monkeypatch.setattr(Dataset, "read_block", watched)
+    before = set(threading.enumerate())
+    stream = open_readers(two[1:], dataclasses.replace(TWO, micro_batches=1, prefetch_updates=1))
+    read_epoch(stream)
+    assert {thread.name for thread in readers} == {"background"}
+    assert len(readers) >= 700 // 16
+    stream[0].close()
+    assert set(threading.enumerate()) == before

@@ -1,0 +1,274 @@
+import dataclasses
+import gzip
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from configs import PrepareSection, StreamSection, UserError
+from data_pipeline.preparation import prepare
+from data_pipeline.prepared.blocks import Block
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.reader import LaneCursor, StreamReader, StreamState
+
+Start = Callable[..., list[StreamReader]]
+Run = Callable[..., list[list[list[int] | None]]]
+
+SECTION = StreamSection(micro_batches=4, source_tokens=300, target_tokens=300, window_pairs=100, prefetch_updates=2)
+
+
+def _merged(readers: list[StreamReader]) -> StreamState:
+    """As a checkpoint keeps it: through JSON."""
+    states = [StreamState.from_json(json.loads(json.dumps(r.state().to_json()))) for r in readers]
+    return StreamState.merge(states)
+
+
+def _close(*groups: list[StreamReader]) -> None:
+    for readers in groups:
+        for reader in readers:
+            reader.close()
+
+
+@pytest.mark.parametrize(
+    ("num_lanes", "world_sizes"), [(1, (1, 2)), (2, (1, 2, 3)), (4, (1, 2, 3, 4, 6)), (40, (1, 3, 7, 50))]
+)
+def test_the_same_updates_on_any_number_of_ranks(
+    open_ranks: Start, run_epoch: Run, num_lanes: int, world_sizes: tuple[int, ...]
+) -> None:
+    """Lanes deal blocks or (with 40 of them) pairs; each pair once an epoch, in the same update on any ranks."""
+    section = dataclasses.replace(SECTION, micro_batches=num_lanes)
+    seen = []
+    for world_size in world_sizes:
+        readers = open_ranks(section, world_size)
+        epochs = [run_epoch(readers, num_lanes) for _ in range(2)]
+        _close(readers)
+        for updates in epochs:
+            used = [pair for update in updates for ids in update if ids for pair in ids]
+            assert sorted(used) == list(range(1000))
+        assert epochs[0] != epochs[1]
+        seen.append(epochs)
+    assert all(epochs == seen[0] for epochs in seen)
+
+
+def test_batches_hold_the_corpus(small: Dataset, small_section: PrepareSection) -> None:
+    """An epoch's rows are the lines of the corpus, read by sentencepiece alone, each once."""
+    root = Path(small_section.root)
+    lines = [gzip.decompress((root / f"valid.{e}.gz").read_bytes()).decode().splitlines() for e in ("en", "fr")]
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(small.folder / "tokenizer.model"))
+    wanted = Counter(zip(*(map(tuple, processor.encode(side)) for side in lines), strict=True))
+    reader = StreamReader([(small, 1.0)], dataclasses.replace(SECTION, length_multiple=8), seed=1, rank=0, world_size=1)
+    found: Counter[tuple[tuple[int, ...], ...]] = Counter()
+    while batches := [batch for batch in reader.next_update() if batch is not None]:
+        for batch in batches:
+            assert batch.source.shape[1] % 8 == batch.target_output.shape[1] % 8 == 0
+            assert batch.num_padded_source <= 300 >= batch.num_padded_target
+            for row in range(batch.num_pairs):
+                sides = (batch.source[row], batch.target_input[row], batch.target_output[row])
+                source, target_input, target = (tuple(i for i in side.tolist() if i) for side in sides)
+                assert (source[-1], target_input, target[-1]) == (2, (1, *target[:-1]), 2)
+                found[source[:-1], target[:-1]] += 1
+    assert found == wanted
+    reader.close()
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 64])
+def test_the_order_does_not_depend_on_reading_ahead(open_ranks: Start, run_epoch: Run, prefetch: int) -> None:
+    wanted, given = open_ranks(SECTION, 2), open_ranks(dataclasses.replace(SECTION, prefetch_updates=prefetch), 2)
+    for _ in range(2):
+        assert run_epoch(wanted, 4, 15) == run_epoch(given, 4, 15)
+        assert _merged(wanted) == _merged(given)  # of what was handed out, not of what was read ahead
+    assert run_epoch(wanted, 4) == run_epoch(given, 4)
+    _close(wanted, given)
+
+
+@pytest.mark.parametrize("num_lanes", [4, 40])
+@pytest.mark.parametrize("resume_at", [0, 1, 7, 13, "end"])
+def test_resuming_on_other_ranks(open_ranks: Start, run_epoch: Run, num_lanes: int, resume_at: int | str) -> None:
+    section = dataclasses.replace(SECTION, micro_batches=num_lanes)
+    through = open_ranks(section, 1)
+    first, second = run_epoch(through, num_lanes), run_epoch(through, num_lanes)
+    _close(through)
+    stop = len(second) if resume_at == "end" else min(int(resume_at), len(second) - 1)
+    begun = open_ranks(section, 3)
+    assert run_epoch(begun, num_lanes) == first
+    run_epoch(begun, num_lanes, stop)
+    state = _merged(begun)
+    assert (state.epoch, state.update) == (1, stop)
+    for world_size in (1, 2, 5):
+        readers = open_ranks(section, world_size, state)
+        assert [(r.epoch, r.update) for r in readers] == [(1, stop)] * world_size
+        assert _merged(readers) == state
+        assert run_epoch(readers, num_lanes) == second[stop:]
+        assert [(r.epoch, r.update) for r in readers] == [(2, 0)] * world_size
+        _close(readers)
+    _close(begun)
+
+
+def test_resuming_twice_in_an_epoch(open_ranks: Start, run_epoch: Run) -> None:
+    whole = run_epoch(open_ranks(SECTION, 1), 4)
+    state, parts = None, []
+    for world_size, updates in ((2, 3), (3, 4), (1, None)):
+        readers = open_ranks(SECTION, world_size, state)
+        parts += run_epoch(readers, 4, updates)
+        state = _merged(readers)
+        _close(readers)
+    assert parts == whole
+
+
+def test_restoring_costs_one_window(open_ranks: Start, run_epoch: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers = open_ranks(dataclasses.replace(SECTION, micro_batches=1), 1)
+    run_epoch(readers, 1, 30)
+    state = _merged(readers)
+    assert state.lanes[0][0].window > 2
+    _close(readers)
+    read: list[int] = []
+    original = Dataset.read_block
+
+    def watched(self: Dataset, number: int) -> Block:
+        read.append(number)
+        return original(self, number)
+
+    monkeypatch.setattr(Dataset, "read_block", watched)
+    again = open_ranks(dataclasses.replace(SECTION, micro_batches=1, prefetch_updates=0), 1, state)
+    again[0].next_update()
+    assert 1 <= len(read) <= 100 // 32  # blocks of one window
+
+
+def test_another_k_only_between_epochs(open_ranks: Start, run_epoch: Run) -> None:
+    readers = open_ranks(SECTION, 1)
+    run_epoch(readers, 4)
+    between = _merged(readers)
+    run_epoch(readers, 4, 1)
+    within = _merged(readers)
+    _close(readers)
+    other = dataclasses.replace(SECTION, micro_batches=6)
+    moved = open_ranks(other, 2, between)
+    fresh = open_ranks(other, 2)
+    run_epoch(fresh, 6)
+    assert run_epoch(moved, 6) == run_epoch(fresh, 6)
+    _close(moved, fresh)
+    with pytest.raises(UserError, match=r"stream.micro_batches: 6 where the stream was begun with 4"):
+        open_ranks(other, 2, within)
+
+
+REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"seed": 8}, {}, r"seed: 7 where the stream was begun with 8"),
+    ({"fingerprints": ["0" * 64]}, {}, r"is not the dataset that the run was trained on: .* allowed is 000000000000"),
+    ({"fingerprints": []}, {}, r"is not the dataset"),
+    ({}, {"source_tokens": 301}, r"stream.source_tokens: 301 where the stream was begun with 300"),
+    ({}, {"window_pairs": 64}, r"stream.window_pairs: 64 where"),
+    ({"lanes": {0: (LaneCursor(0, 0, 1),)}}, {}, r"lane 1 is missing"),
+]
+
+
+@pytest.mark.parametrize(("change", "setting", "message"), REFUSED)
+def test_states_of_something_else_are_refused(
+    open_ranks: Start, run_epoch: Run, change: dict[str, Any], setting: dict[str, Any], message: str
+) -> None:
+    readers = open_ranks(SECTION, 1)
+    run_epoch(readers, 4, 2)
+    state = dataclasses.replace(_merged(readers), **change)
+    _close(readers)
+    with pytest.raises(UserError, match=message):
+        open_ranks(dataclasses.replace(SECTION, **setting), 1, state)
+
+
+def test_broken_states_are_refused(open_ranks: Start) -> None:
+    tree = open_ranks(SECTION, 1)[0].state().to_json()
+    assert tree["lanes"]["2"] == [[0, 0, 0, 0]]
+    assert StreamState.from_json(tree).to_json() == tree
+    for change in (
+        {"epoch": -1},
+        {"update": "3"},
+        {"lanes": {"0": [1, 2, 3, 4]}},
+        {"lanes": {"0": [[1, 2, 3]]}},
+        {"lanes": {"x": [[1, 2, 3, 4]]}},
+        {"lanes": {"0": [[1, -2, 3, 4]]}},
+        {"lanes": {"0": [[1, 2.5, 3, 4]]}},
+        {"lanes": None},
+        {"color": "red"},
+    ):
+        with pytest.raises(UserError, match="stream state: "):
+            StreamState.from_json({**tree, **change})
+    for version in (1, 3, None):
+        with pytest.raises(UserError, match=f"stream state: version {version}; allowed is 2"):
+            StreamState.from_json({**tree, "version": version})
+    with pytest.raises(UserError, match="stream state: version 1; allowed is 2"):
+        StreamState.from_json({name: value for name, value in tree.items() if name != "version"})
+    with pytest.raises(UserError, match="stream state: "):
+        StreamState.from_json({"version": 2})
+
+
+def test_merging_needs_every_lane_once(open_ranks: Start) -> None:
+    states = [reader.state() for reader in open_ranks(SECTION, 2)]
+    assert sorted(StreamState.merge(states[::-1]).lanes) == [0, 1, 2, 3]
+    for wrong in (states[:1], [states[0], states[0]], [states[0], dataclasses.replace(states[1], update=1)]):
+        with pytest.raises(ValueError, match=r"lane|contradict"):
+            StreamState.merge(wrong)
+
+
+def test_pairs_that_never_fit(corpus: Callable[..., PrepareSection], tmp_path: Path, run_epoch: Run) -> None:
+    pairs = [(f"cat {n}", f"chat {n}") for n in range(60)]
+    pairs[17] = ("cat " * 90, "chat")
+    pairs[33] = ("cat", "chat " * 70)
+    prepare.run(corpus(pairs))
+    dataset = Dataset.load(tmp_path / "out")
+    too_long = np.flatnonzero((dataset.lengths > 63).any(axis=1)).tolist()
+    assert len(too_long) == 2
+    longest = dataset.lengths[too_long[0]].astype(int) + 1
+    side, needed = ("source", longest[0]) if longest[0] > 64 else ("target", longest[1])
+    small = StreamSection(micro_batches=2, source_tokens=64, target_tokens=64)
+
+    def open_(section: StreamSection) -> StreamReader:
+        return StreamReader([(dataset, 1.0)], section, seed=1, rank=0, world_size=1)
+
+    with pytest.raises(
+        UserError,
+        match=rf"stream.{side}_tokens: pair {too_long[0]} of .*out takes {needed} tokens, {needed} > 64 \(2 such",
+    ):
+        open_(small)
+    reader = open_(dataclasses.replace(small, on_oversized_pair="drop"))
+    assert reader.num_dropped == 2
+    used = [pair for update in run_epoch([reader], 2) for ids in update if ids for pair in ids]
+    assert sorted(used) == [n for n in range(60) if n not in too_long]
+    reader.close()
+    tiny = dataclasses.replace(small, source_tokens=1, on_oversized_pair="drop")
+    with pytest.raises(UserError, match="and no other pair fits"):
+        open_(tiny)
+
+
+def test_there_is_a_dataset() -> None:
+    with pytest.raises(UserError, match="allowed is one or more"):
+        StreamReader([], SECTION, seed=1, rank=0, world_size=1)
+
+
+def test_an_epoch_ends_only_where_it_does(open_ranks: Start, run_epoch: Run) -> None:
+    reader = open_ranks(SECTION, 1)[0]
+    reader.next_update()
+    with pytest.raises(RuntimeError, match="still hold pairs"):
+        reader.end_epoch()
+    reader.close()
+    # A rank whose lanes are dry, or that has none, waits for the others as long as it takes.
+    idle = StreamReader([(reader._datasets[0], 1.0)], SECTION, seed=7, rank=5, world_size=6)
+    assert [idle.next_update() for _ in range(9)] == [[None]] * 9
+    assert idle.state().update == 9
+    idle.end_epoch()
+    assert (idle.epoch, idle.update, idle.next_update()) == (1, 0, [None])
+    idle.close()
+
+
+def test_closing_ends_the_thread_and_loses_nothing(open_ranks: Start, run_epoch: Run) -> None:
+    whole = run_epoch(open_ranks(SECTION, 1), 4)
+    before = threading.enumerate()
+    readers = open_ranks(SECTION, 1)
+    parts = run_epoch(readers, 4, 5)
+    readers[0].close()
+    assert not [t for t in threading.enumerate() if t not in before]
+    assert parts + run_epoch(readers, 4) == whole
+    _close(readers)
