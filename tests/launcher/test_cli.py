@@ -238,13 +238,29 @@ def test_python_dash_m(tmp_path: Path) -> None:
 def test_prepare_hands_over_its_section(monkeypatch: pytest.MonkeyPatch) -> None:
     from launcher import commands
 
-    seen: list[object] = []
+    seen: list[tuple[object, object, bool]] = []
 
-    def stand_in(section: object) -> None:
-        seen.append(section)
+    def stand_in(section: object, *, share: object, merge: bool) -> None:
+        seen.append((section, share, merge))
 
-    monkeypatch.setattr(
-        commands, "resolve", lambda target: stand_in if target == "data_pipeline.preparation.prepare:run" else None
-    )
+    targets = {
+        "data_pipeline.preparation.prepare:run": stand_in,
+        "data_pipeline.preparation.prepare:Share": lambda *numbers: numbers,
+    }
+    monkeypatch.setattr(commands, "resolve", targets.__getitem__)
     assert main(["prepare", "debug", "prepare.seed=9"]) == 0
-    assert getattr(seen[0], "seed", None) == 9
+    assert main(["prepare", "debug", "--part", "3/16", "prepare.seed=9"]) == 0
+    assert main(["prepare", "debug", "--merge"]) == 0
+    assert getattr(seen[0][0], "seed", None) == 9
+    assert [(share, merge) for _, share, merge in seen] == [(None, False), ((3, 16), False), (None, True)]
+
+
+@pytest.mark.parametrize("share", ["0/4", "5/4", "3", "a/b", "-1/4", "1/0", "1/2/3"])
+def test_shares_that_are_none(share: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", "debug", f"--part={share}"]) == 2
+    assert "allowed is I/N with I from 1 to N, such as 3/16" in capsys.readouterr().err
+
+
+def test_a_share_is_not_merged_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", "debug", "--part", "1/2", "--merge"]) == 2
+    assert "not allowed with argument --part" in capsys.readouterr().err
