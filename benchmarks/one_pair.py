@@ -1,7 +1,7 @@
 """The usual way to put text into webdataset, one pair a sample, for comparison. These functions run in children."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import webdataset
 from numpy.typing import NDArray
 
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.batch import MicroBatch, collate
+from data_pipeline.stream.batch import MicroBatch, Ragged, collate
 
 Pieces = NDArray[np.unsignedinteger]
 
@@ -70,8 +70,13 @@ def _members(form: str, source: Pieces, target: Pieces) -> dict[str, Any]:
     return {"src.npy": source, "tgt.npy": target}
 
 
+def _rows(rows: Sequence[Pieces]) -> Ragged:
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    return Ragged(np.concatenate(rows), np.cumsum(lengths) - lengths, lengths)
+
+
 def _batch(samples: list[tuple[Any, ...]]) -> MicroBatch:
     if len(samples[0]) == 1:
         samples = [(np.array(s["src"], dtype=np.uint16), np.array(s["tgt"], dtype=np.uint16)) for (s,) in samples]
     sources, targets = zip(*samples, strict=True)
-    return collate(0, np.arange(len(samples)), sources, targets, 1)
+    return collate(0, np.arange(len(samples)), _rows(sources), _rows(targets), 1)

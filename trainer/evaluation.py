@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from configs import EvaluationSection
-from data_pipeline.stream.batch import collate
+from data_pipeline.stream.batch import Ragged, collate
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective, Transformer
 from trainer.batches import to_device
@@ -184,8 +184,8 @@ class Evaluator:
             micro_batch = collate(
                 0,
                 np.array(rows),
-                [np.array(sources[i], np.uint32) for i in rows],
-                [np.array(targets[i], np.uint32) for i in rows],
+                Ragged.of([sources[i] for i in rows]),
+                Ragged.of([targets[i] for i in rows]),
                 1,
             )
             device_batch = to_device(micro_batch, self._world.device)

@@ -23,8 +23,13 @@ GROUPS = (0.5, 1.0, 2.0)
 """Numbers of groups to try, as shares of the square root of the number of micro-batches. More were tried: no gain."""
 
 
-MOST_TO_REFINE = 512
-"""Windows of more micro-batches have little padding left to win."""
+REFINED = range(32, 513)
+"""Windows of so many micro-batches are cut anew. Larger ones have little padding left to win; in smaller ones the
+numbers of lanes would differ more, and their epoch would end in empty micro-batches."""
+PLACES_A_BATCH = 32
+OVERHEAD = 12
+"""A micro-batch counts for this part of its budget beside its tokens when cuts are weighed against each other."""
+IMPOSSIBLE = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,18 +102,17 @@ def plan_window(lengths: NDArray[np.uint16], budget: Budget, *, seed: int, place
     padded = budget.padded(lengths[shuffled])
     allowed = budget.rows(padded)
     source, target = padded.astype(np.int32).T.copy()
-    least, best_order, best_starts = -1, shuffled, shuffled
+    overhead = (budget.source_tokens + budget.target_tokens) // OVERHEAD
+    best_cost, best_order, best_starts = -1, shuffled, shuffled
     for order in _candidates(padded, budget):
         starts = _cut(allowed[order])
         longest = np.maximum.reduceat(source[order], starts) + np.maximum.reduceat(target[order], starts)
-        cost = int((np.diff(starts, append=len(order)) * longest).sum())
-        if least < 0 or cost < least:
-            least, best_order, best_starts = cost, order, starts
-    if len(best_starts) <= MOST_TO_REFINE:
-        overhead = (budget.source_tokens + budget.target_tokens) // 4
-        best_starts = _refine(
-            source[best_order], target[best_order], allowed[best_order], len(best_starts), overhead=overhead
-        )
+        cost = int((np.diff(starts, append=len(order)) * longest).sum()) + overhead * len(starts)
+        if best_cost < 0 or cost < best_cost:
+            best_cost, best_order, best_starts = cost, order, starts
+    if len(best_starts) in REFINED:
+        sides = source[best_order], target[best_order], allowed[best_order]
+        best_starts, best_cost = _refine(*sides, best_starts, overhead=overhead)
     bounds = np.stack([best_starts, np.append(best_starts[1:], len(shuffled))], axis=1)
     turns = permutation(len(bounds), seed, Purpose.MICRO_BATCHES, *place)
     return WindowPlan(shuffled[best_order], bounds[turns])
@@ -148,45 +152,67 @@ def _cut(allowed: NDArray[np.int32]) -> Integers:
     return np.array(starts, dtype=np.int64)
 
 
-def _refine(source: Sides, target: Sides, allowed: Sides, num_batches: int, *, overhead: int) -> Integers:
+def _refine(source: Sides, target: Sides, allowed: Sides, greedy: Integers, *, overhead: int) -> tuple[Integers, int]:
     """The cuts with the fewest padded tokens, where a micro-batch counts for `overhead` tokens more.
 
     Filling each as far as it goes puts a few longer pairs at the end of many; to stop before them costs a few more
-    micro-batches and saves much padding. Dynamic programming over the places where lengths change, and others so
-    that there are some 32 a micro-batch.
+    micro-batches and saves much padding. Dynamic programming over some 32 places a micro-batch, where lengths change
+    if they do, and the greedy cuts, so it is never worse than they are.
 
     Args:
         source: (pairs,): padded lengths, in the order of the pairs.
         target: (pairs,).
         allowed: (pairs,): `Budget.rows`.
-        num_batches: how many there are about.
+        greedy: first rows of micro-batches that are filled as far as they go.
         overhead: tokens.
 
     Returns:
-        The micro-batches' first rows.
+        The micro-batches' first rows, and what they cost.
     """
+    places = _places(source, target, greedy)
+    firsts = places[:-1]
+    longest_source = np.maximum.reduceat(source, firsts).astype(np.int64)
+    longest_target = np.maximum.reduceat(target, firsts).astype(np.int64)
+    least = np.minimum.reduceat(allowed, firsts).astype(np.int64)
+    # costs[d - 1][j]: of a micro-batch from place j - d up to place j.
+    costs, steps = [], (longest_source, longest_target, least)
+    for distance in range(1, len(places)):
+        rows = places[distance:] - places[:-distance]
+        fits = rows <= least
+        if not fits.any():
+            break
+        cost = np.full(len(places), IMPOSSIBLE)
+        cost[distance:][fits] = (rows * (longest_source + longest_target) + overhead)[fits]
+        costs.append(cost)
+        longest_source = np.maximum(longest_source[:-1], steps[0][distance:])
+        longest_target = np.maximum(longest_target[:-1], steps[1][distance:])
+        least = np.minimum(least[:-1], steps[2][distance:])
+    table = np.stack(costs[::-1], axis=1)  # by place; the farthest start first
+    reach = table.shape[1]
+    total = np.full(reach + len(places), IMPOSSIBLE)  # of all up to a place, behind `reach` that are none
+    total[reach] = 0
+    chosen = [0] * len(places)
+    for place in range(1, len(places)):
+        candidates = total[place : place + reach] + table[place]
+        start = int(candidates.argmin())
+        total[reach + place] = candidates[start]
+        chosen[place] = place + start - reach
+    cuts = [chosen[-1]]
+    while cuts[-1]:
+        cuts.append(chosen[cuts[-1]])
+    return places[cuts[::-1]], int(total[-1])
+
+
+def _places(source: Sides, target: Sides, greedy: Integers) -> Integers:
+    """Rows at which a micro-batch may begin, and the number of all rows."""
     count = len(source)
-    is_place = np.zeros(count + 1, dtype=bool)
-    is_place[:: max(1, count // (32 * num_batches))] = True
-    is_place[1:count] |= (source[1:] != source[:-1]) | (target[1:] != target[:-1])
-    is_place[count] = True
-    rows = np.arange(1, int(allowed.max()) + 1)
-    costs = np.full(count + 1, np.iinfo(np.int64).max)
-    costs[0] = 0
-    before = np.zeros(count + 1, dtype=np.int64)
-    for start in np.flatnonzero(is_place[:-1]).tolist():
-        window = slice(start, start + int(allowed[start]))
-        least = np.minimum.accumulate(allowed[window])
-        fitting = np.flatnonzero((rows[: len(least)] <= least) & is_place[start + 1 : start + 1 + len(least)])
-        if costs[start] == np.iinfo(np.int64).max or len(fitting) == 0:
-            continue
-        longest = np.maximum.accumulate(source[window]) + np.maximum.accumulate(target[window])
-        found = costs[start] + rows[fitting] * longest[fitting] + overhead
-        ends = start + 1 + fitting
-        is_better = found < costs[ends]
-        costs[ends[is_better]] = found[is_better]
-        before[ends[is_better]] = start
-    starts = [count]
-    while starts[-1]:
-        starts.append(int(before[starts[-1]]))
-    return np.array(starts[:0:-1], dtype=np.int64)
+    tokens = np.cumsum(source + target, dtype=np.int64)
+    bucket = (tokens - 1) * (PLACES_A_BATCH * len(greedy)) // tokens[-1]
+    starts = np.flatnonzero(np.diff(bucket, prepend=-1))
+    changes = np.full(count, count)
+    is_change = (source[1:] != source[:-1]) | (target[1:] != target[:-1])
+    changes[1:][is_change] = np.flatnonzero(is_change) + 1
+    first_changes = np.minimum.reduceat(changes, starts)
+    return np.unique(
+        np.concatenate([np.minimum(first_changes, count), starts[first_changes == count], greedy, [count]])
+    )

@@ -3,6 +3,7 @@
 Shapes: B pairs, S padded source length, T padded target length.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -58,6 +59,31 @@ class MicroBatch:
         return self.target_output.size
 
 
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """Rows of raw pieces of different lengths, within one array."""
+
+    pieces: Pieces
+    starts: Ids
+    """(rows,): row r is pieces[starts[r] : starts[r] + lengths[r]]."""
+    lengths: Ids
+    """(rows,)."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int] | Pieces]) -> "Ragged":
+        """The same rows, copied one after the other."""
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        pieces = np.fromiter(itertools.chain.from_iterable(rows), dtype=np.uint32, count=int(lengths.sum()))
+        return cls(pieces, np.cumsum(lengths) - lengths, lengths)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, row: int) -> Pieces:
+        start = int(self.starts[row])
+        return self.pieces[start : start + int(self.lengths[row])]
+
+
 def round_up(length: int, multiple: int) -> int:
     """The least multiple of `multiple` that is not below `length`."""
     return -(-length // multiple) * multiple
@@ -66,8 +92,8 @@ def round_up(length: int, multiple: int) -> int:
 def collate(
     lane: int,
     pair_ids: Ids,
-    sources: Sequence[Pieces],
-    targets: Sequence[Pieces],
+    sources: Ragged,
+    targets: Ragged,
     length_multiple: int,
     *,
     dataset: int = 0,
@@ -77,8 +103,8 @@ def collate(
     Args:
         lane: number of the micro-batch within its update.
         pair_ids: (B,).
-        sources: B rows of pieces.
-        targets: B rows of pieces.
+        sources: B rows.
+        targets: B rows.
         length_multiple: S and T are rounded up to a multiple of it.
         dataset: number of the dataset in the mixture.
     """
@@ -97,11 +123,12 @@ def collate(
     )
 
 
-def _pad(rows: Sequence[Pieces], multiple: int) -> Ids:
+def _pad(rows: Ragged, multiple: int) -> Ids:
     """(B, longest + 1 rounded up): each row with its end mark, then padding."""
-    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-    padded = np.full((len(rows), round_up(int(lengths.max()) + 1, multiple)), PAD_ID, dtype=np.int64)
-    columns = np.arange(padded.shape[1])
-    padded[columns < lengths[:, None]] = np.concatenate(rows)
-    padded[np.arange(len(rows)), lengths] = EOS_ID
+    columns = np.arange(round_up(int(rows.lengths.max()) + 1, multiple))
+    lengths = rows.lengths[:, None]
+    pieces = rows.pieces if len(rows.pieces) else np.zeros(1, dtype=np.uint16)
+    padded = pieces.take(rows.starts[:, None] + columns, mode="clip").astype(np.int64)
+    padded[columns >= lengths] = PAD_ID
+    padded[columns == lengths] = EOS_ID
     return padded

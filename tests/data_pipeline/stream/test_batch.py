@@ -2,15 +2,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_pipeline.stream.batch import collate
+from data_pipeline.stream.batch import Ragged, collate
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 Rows = list[list[int]]
 rows = st.lists(st.lists(st.integers(3, 60_000), min_size=1, max_size=12), min_size=1, max_size=8)
 
 
-def _arrays(rows: Rows) -> list[np.ndarray[tuple[int], np.dtype[np.uint16]]]:
-    return [np.array(row, dtype=np.uint16) for row in rows]
+def _arrays(rows: Rows) -> Ragged:
+    ragged = Ragged.of(rows)
+    assert [ragged[number].tolist() for number in range(len(ragged))] == rows
+    return ragged
 
 
 def test_a_micro_batch() -> None:

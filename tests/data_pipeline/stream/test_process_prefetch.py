@@ -39,6 +39,7 @@ def open_stream() -> Iterator[Open]:
         opened.append(ProcessPrefetch(make, limit, **settings))
         return opened[-1]
 
+    gc.collect()  # streams that other tests dropped
     before, threads = left(), threading.active_count()
     yield begin
     began = time.monotonic()
