@@ -59,6 +59,21 @@ def run_tasks(job: Job[Task, Result], tasks: Iterable[Task], workers: int) -> It
             pool.shutdown(wait=True, cancel_futures=True)
 
 
+def run_apart(job: Job[Task, Result], task: Task) -> Result:
+    """Do a task in a process of its own, whose memory is given back when it ends.
+
+    Raises:
+        Exception: what the task raised.
+        RuntimeError: the process died, for lack of memory perhaps.
+    """
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _start_child, (job,)) as pool:
+        try:
+            done: Result = pool.submit(_work_in_child, task).result()
+        except BrokenProcessPool as error:
+            raise RuntimeError("a process of the preparation was killed; out of memory perhaps") from error
+        return done
+
+
 # A process of the pool keeps its work here: initializers have nowhere else to put it.
 _work: Work | None = None
 

@@ -36,7 +36,7 @@ from data_pipeline.preparation.staging import (
     remove_partial,
     sync_folder,
 )
-from data_pipeline.preparation.survey import Survey, survey
+from data_pipeline.preparation.survey import Survey, SurveyJob, survey
 from data_pipeline.preparation.tokenizer_training import existing_tokenizer
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import (
@@ -164,7 +164,15 @@ class Preparation:
         units = corpus_units(section.train, section.root)
         large = self._num_bytes() > SMALL_CORPUS
         part_pairs = corpus.PART_PAIRS if large else corpus.PART_PAIRS // 4
-        found = survey(section, units, held_out, self.tokenizer, folder / "survey", part_pairs=part_pairs)
+        first_pass = SurveyJob(
+            section=section,
+            units=units,
+            held_out=held_out,
+            tokenizer_files=self.tokenizer.files() if self.tokenizer else None,
+            part_pairs=part_pairs,
+        )
+        apart = self.tokenizer is None and self._num_bytes() > BYTES_A_WORKER
+        found = survey(first_pass, folder / "survey", apart=apart)
         tokenizer = found.tokenizer
         if section.target_tag is not None and section.target_tag not in tokenizer.tags:
             tags = ", ".join(tokenizer.tags) or "none"

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from configs import PrepareSection, UserError
 from data_pipeline.preparation.cleaning import HeldOut
 from data_pipeline.preparation.corpus import Part, Unit, stream_parts
 from data_pipeline.preparation.encode import make_cleaner
+from data_pipeline.preparation.pool import run_apart
 from data_pipeline.preparation.progress import Progress
 from data_pipeline.preparation.staging import sync_folder
 from data_pipeline.preparation.tokenizer_training import Sample, forecast_memory, train_tokenizer
@@ -39,24 +40,76 @@ class Survey:
         return sum(part.pairs for part in self.parts)
 
 
-def survey(
-    section: PrepareSection,
-    units: Sequence[Unit],
-    held_out: HeldOut,
-    tokenizer: Tokenizer | None,
-    folder: Path,
-    *,
-    part_pairs: int,
-) -> Survey:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurveyJob:
+    """What the first pass needs."""
+
+    section: PrepareSection
+    units: Sequence[Unit]
+    """The training corpus."""
+    held_out: HeldOut
+    """What is taken out of it."""
+    tokenizer_files: dict[str, bytes] | None
+    """Of an existing tokenizer, or None to train one."""
+    part_pairs: int
+    """Pairs of a part."""
+
+    def open(self) -> Callable[[Path], None]:
+        """The function that makes the first pass and writes what it found into a folder."""
+        return self.make
+
+    def make(self, folder: Path) -> None:
+        """Read the corpus once: count, sample, train.
+
+        Raises:
+            UserError: a file is broken, or no tokenizer can be trained on the corpus.
+        """
+        settings = self.section.tokenizer
+        sample = Sample(settings.sample_pairs, settings.sample_megabytes * 1_000_000, self.section.seed)
+        parts: list[Part] = []
+        with Progress("reading") as progress:
+            for number, unit in enumerate(self.units):
+                for part, raw in stream_parts(unit, number, len(parts), self.part_pairs):
+                    if self.tokenizer_files is None:
+                        sample.add(raw, part.number)
+                    parts.append(part)
+                    progress.advance(part.pairs)
+        if self.tokenizer_files is None:
+            tokenizer = self._train(sample, sum(part.pairs for part in parts))
+        else:
+            tokenizer = Tokenizer(self.tokenizer_files)
+        tokenizer.save(folder)
+        (folder / PARTS_FILE).write_text(json.dumps([dataclasses.asdict(part) for part in parts]))
+
+    def _train(self, sample: Sample, num_pairs: int) -> Tokenizer:
+        """A tokenizer of the cleaned sample.
+
+        Raises:
+            UserError: nothing is left of it, or it does not support the vocabulary.
+        """
+        settings = self.section.tokenizer
+        cleaned = make_cleaner(self.section, self.held_out).clean(*sample.finish())
+        sources, targets = cleaned.sources, cleaned.targets
+        if not sources:
+            raise UserError(
+                f"prepare.train: nothing is left of {num_pairs:,} pairs; allowed is a corpus with sentences"
+            )
+        size = sum(len(line.encode()) for side in (sources, targets) for line in side)
+        print(
+            f"training the tokenizer on {len(sources):,} of {num_pairs:,} pairs, {size / 1e6:,.1f} MB of text; "
+            f"takes up to {forecast_memory(settings, sources, targets) / 1e9:.1f} GB of memory",
+            flush=True,
+        )
+        return train_tokenizer(settings, sources, targets)
+
+
+def survey(job: SurveyJob, folder: Path, *, apart: bool) -> Survey:
     """What an earlier run left in `folder`, or what a pass over the corpus finds.
 
     Args:
-        section: what is prepared.
-        units: the training corpus.
-        held_out: what is taken out of it.
-        tokenizer: an existing one, or None to train one.
+        job: what the pass needs.
         folder: where the result is kept; not there before the first pass is done.
-        part_pairs: pairs of a part.
+        apart: make the pass in a process of its own: training a tokenizer takes memory that is not given back.
 
     Raises:
         UserError: a file is broken, or no tokenizer can be trained on the corpus.
@@ -65,7 +118,10 @@ def survey(
         beside = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir()
-        _make(section, units, held_out, tokenizer, beside, part_pairs)
+        if apart:
+            run_apart(job, beside)
+        else:
+            job.make(beside)
         sync_folder(beside)
         try:
             beside.rename(folder)
@@ -75,41 +131,3 @@ def survey(
             shutil.rmtree(beside, ignore_errors=True)
     parts = TypeAdapter(list[Part]).validate_json((folder / PARTS_FILE).read_bytes())
     return Survey(parts, Tokenizer.load(folder))
-
-
-def _make(
-    section: PrepareSection,
-    units: Sequence[Unit],
-    held_out: HeldOut,
-    tokenizer: Tokenizer | None,
-    folder: Path,
-    part_pairs: int,
-) -> None:
-    """Read the corpus once: count, sample, train."""
-    settings = section.tokenizer
-    sample = Sample(settings.sample_pairs, settings.sample_megabytes * 1_000_000, section.seed)
-    parts: list[Part] = []
-    with Progress("reading") as progress:
-        for number, unit in enumerate(units):
-            for part, raw in stream_parts(unit, number, len(parts), part_pairs):
-                if tokenizer is None:
-                    sample.add(raw, part.number)
-                parts.append(part)
-                progress.advance(part.pairs)
-    if tokenizer is None:
-        num_pairs = sum(part.pairs for part in parts)
-        cleaned = make_cleaner(section, held_out).clean(*sample.finish())
-        if not cleaned.sources:
-            raise UserError(
-                f"prepare.train: nothing is left of {num_pairs:,} pairs; allowed is a corpus with sentences"
-            )
-        size = sum(len(line.encode()) for side in (cleaned.sources, cleaned.targets) for line in side)
-        memory = forecast_memory(settings, cleaned.sources, cleaned.targets) / 1e9
-        print(
-            f"training the tokenizer on {len(cleaned.sources):,} of {num_pairs:,} pairs, {size / 1e6:,.1f} MB of text; "
-            f"takes up to {memory:.1f} GB of memory",
-            flush=True,
-        )
-        tokenizer = train_tokenizer(settings, cleaned.sources, cleaned.targets)
-    tokenizer.save(folder)
-    (folder / PARTS_FILE).write_text(json.dumps([dataclasses.asdict(part) for part in parts]))

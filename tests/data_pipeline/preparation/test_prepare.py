@@ -269,6 +269,18 @@ def test_shares_merge_to_the_single_run(in_parts: PrepareSection, tmp_path: Path
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
+def test_the_first_pass_apart(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In a process of its own, as for large corpora: the same bytes, and its errors are the user's."""
+    section = corpus(PAIRS)
+    prepare.run(section)
+    wanted = _contents(tmp_path / "out")
+    monkeypatch.setattr(prepare, "BYTES_A_WORKER", 1)
+    prepare.run(dataclasses.replace(section, output=str(tmp_path / "apart")))
+    assert _contents(tmp_path / "apart") == wanted
+    with pytest.raises(UserError, match=r"vocab_size: 5000 pieces .* at most \d+$"):
+        prepare.run(dataclasses.replace(section, tokenizer=TokenizerSection(vocab_size=5000), output="x"))
+
+
 def test_two_at_once_are_refused(in_parts: PrepareSection, tmp_path: Path) -> None:
     work = staging.WorkFolder.beside(tmp_path / "out")
     with (
