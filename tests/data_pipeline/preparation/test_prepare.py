@@ -278,7 +278,9 @@ def test_the_first_pass_apart(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, t
     prepare.run(dataclasses.replace(section, output=str(tmp_path / "apart")))
     assert _contents(tmp_path / "apart") == wanted
     with pytest.raises(UserError, match=r"vocab_size: 5000 pieces .* at most \d+$"):
-        prepare.run(dataclasses.replace(section, tokenizer=TokenizerSection(vocab_size=5000), output="x"))
+        prepare.run(
+            dataclasses.replace(section, tokenizer=TokenizerSection(vocab_size=5000), output=str(tmp_path / "x"))
+        )
 
 
 def test_two_at_once_are_refused(in_parts: PrepareSection, tmp_path: Path) -> None:
