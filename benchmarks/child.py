@@ -1,6 +1,5 @@
 """What is measured runs in a process of its own: `python -m benchmarks.child MODULE FUNCTION < JSON`."""
 
-import contextlib
 import importlib
 import json
 import os
@@ -52,11 +51,12 @@ def environment() -> dict[str, str]:
 
 
 def main() -> None:
-    """Call the function that the command line names. What it prints goes to stderr."""
+    """Call the function that the command line names. What it and its own processes print goes to stderr."""
     module, name = sys.argv[1:]
-    with contextlib.redirect_stdout(sys.stderr):
+    with os.fdopen(os.dup(1), "w") as answer:
+        os.dup2(2, 1)
         result = getattr(importlib.import_module(module), name)(**json.load(sys.stdin))
-    print(json.dumps(result))
+        answer.write(json.dumps(result))
 
 
 if __name__ == "__main__":
