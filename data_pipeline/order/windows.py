@@ -26,7 +26,7 @@ GROUPS = (0.5, 1.0, 2.0)
 REFINED = range(32, 513)
 """Windows of so many micro-batches are cut anew. Larger ones have little padding left to win; in smaller ones the
 numbers of lanes would differ more, and their epoch would end in empty micro-batches."""
-PLACES_A_BATCH = 32
+PLACES_A_BATCH = 16
 OVERHEAD = 12
 """A micro-batch counts for this part of its budget beside its tokens when cuts are weighed against each other."""
 IMPOSSIBLE = 1 << 60
@@ -156,7 +156,7 @@ def _refine(source: Sides, target: Sides, allowed: Sides, greedy: Integers, *, o
     """The cuts with the fewest padded tokens, where a micro-batch counts for `overhead` tokens more.
 
     Filling each as far as it goes puts a few longer pairs at the end of many; to stop before them costs a few more
-    micro-batches and saves much padding. Dynamic programming over some 32 places a micro-batch, where lengths change
+    micro-batches and saves much padding. Dynamic programming over some 16 places a micro-batch, where lengths change
     if they do, and the greedy cuts, so it is never worse than they are.
 
     Args:

@@ -110,9 +110,11 @@ def collate(
     """
     assert len(pair_ids) == len(sources) == len(targets) > 0
     target_output = _pad(targets, length_multiple)
-    target_input = np.roll(target_output, 1, axis=1)
+    target_input = np.empty_like(target_output)
     target_input[:, 0] = BOS_ID
-    target_input[target_input == EOS_ID] = PAD_ID  # raw pieces hold no end mark, so each is a row's own
+    target_input[:, 1:] = target_output[:, :-1]
+    is_shorter = np.flatnonzero(targets.lengths + 1 < target_input.shape[1])
+    target_input[is_shorter, targets.lengths[is_shorter] + 1] = PAD_ID  # where the end mark came to stand
     return MicroBatch(
         lane=lane,
         dataset=dataset,
