@@ -56,6 +56,19 @@ WRONG = [
     ("name=a/b", "name: 'a/b'; allowed is text that matches ^[A-Za-z0-9]"),
     ("stream.datasets=[{weight: 2}]", "stream.datasets.0.path: missing"),
     ("stream.datasets=[{path: a}, {path: b, weight: 2}]", "stream.datasets: a has no weight, others have"),
+    ("stream.datasets=[{path: a}, {path: a}]", "stream.datasets: a is named more than once; allowed is once"),
+    ("stream={datasets: [{path: a, weight: 1}], temperature: 5}", "stream.temperature: 5 with weights; allowed is one"),
+    ("prepare.tokenizer.bpe_dropout=0.1", "bpe_dropout: 0.1; allowed is 0: shards store tokens"),
+    ("prepare.tokenizer.tags=['>>fra']", "prepare.tokenizer.tags.0: '>>fra'; allowed is text that matches"),
+    (
+        "prepare.target_tag='>>fra<<'",
+        "prepare.target_tag: >>fra<< is not in tokenizer.tags (none); allowed is one of them",
+    ),
+    ("prepare.train={tsv: [a], jsonl: [b]}", "prepare.train.tsv, jsonl: given together; allowed is one form"),
+    (
+        "prepare.cleaning.max_length_ratio=0.5",
+        "prepare.cleaning.max_length_ratio: 0.5; allowed is greater than or equal to 1",
+    ),
     ("prepare.train.source=[a]", "prepare.train.source: 1 files, target 0; allowed is the same number"),
     ("model.num_heads=7", "model.num_heads: 7 does not divide d_model=512; allowed is a divisor"),
     (
@@ -88,7 +101,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("settings", "expected"), WRONG, ids=[s for s, _ in WRONG])
 def test_wrong_setting_gives_one_line(tmp_path: Path, settings: str, expected: str) -> None:
-    overrides = [settings] if "[" in settings else settings.split()
+    overrides = [settings] if "[" in settings or "{" in settings else settings.split()
     found = problems(write(tmp_path, ""), *overrides)
     assert len(found) == 1
     assert expected in found[0]
