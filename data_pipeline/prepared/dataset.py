@@ -25,8 +25,8 @@ from data_pipeline.tokenizer import Tokenizer, fingerprint_of
 
 __all__ = ["DataError", "Dataset"]
 
-MAX_HASHED_LENGTHS = 256 << 20
-"""Bytes of the largest length table that is hashed when a dataset is opened: 67 million pairs."""
+MAX_HASHED_LENGTHS = 1 << 20
+"""Bytes of the largest length table that is hashed when a dataset is opened, by every rank: 262,144 pairs."""
 OPENINGS = 5
 
 T = TypeVar("T")
