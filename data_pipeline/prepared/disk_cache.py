@@ -72,11 +72,9 @@ class DiskCache:
 
     def write(self, key: str, content: bytes) -> None:
         """Put in content whose hash was verified."""
-        with self._errors():
-            self._reserve(len(content))
-            with self._part(key, len(content)) as part:
-                part.write_bytes(content)
-                part.replace(self._path(key))
+        with self._errors(), self._part(key, len(content)) as part:
+            part.write_bytes(content)
+            self._publish(part, key)
 
     def add(self, key: str, size: int, fill: Callable[[Path], None]) -> Path:
         """Have one process of the machine make a file while the others wait for it.
@@ -89,12 +87,11 @@ class DiskCache:
         with self._errors(), self._locked(key[:2]):
             if path := self.find(key, size, hashed=False):
                 return path
-            self._reserve(size)
             with self._part(key, size) as part:
                 fill(part)
                 with part.open("rb") as file:
                     os.fsync(file.fileno())
-                return part.replace(self._path(key))
+                return self._publish(part, key)
 
     def remove(self, key: str) -> None:
         """Remove a broken file."""
@@ -116,10 +113,11 @@ class DiskCache:
 
     @contextlib.contextmanager
     def _part(self, key: str, size: int) -> Iterator[Path]:
-        """A path to write to, gone afterwards. Its name tells the bytes that it will have."""
+        """A file to write to, gone afterwards, with room made for it. Its name tells the bytes that it will have."""
         path = self._path(key).with_name(f"{key}.{os.getpid()}-{next(_numbers)}.{size}.part")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            self._reserve(size, path)
             yield path
         finally:
             path.unlink(missing_ok=True)
@@ -133,8 +131,13 @@ class DiskCache:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file
 
-    def _reserve(self, size: int) -> None:
-        """Count bytes that will be written, and make room for them."""
+    def _publish(self, part: Path, key: str) -> Path:
+        """Give a whole file its name; under the lock, or another process that counts might see neither name."""
+        with self._locked("total"):
+            return part.replace(self._path(key))
+
+    def _reserve(self, size: int, part: Path) -> None:
+        """Make room for a file, and have it there, empty, when another process counts."""
         if size > self._max_bytes:
             raise UserError(
                 f"stream.cache_gigabytes: {self._max_bytes / 1e9:g}; allowed is {size / 1e9:g} or more: "
@@ -148,6 +151,7 @@ class DiskCache:
             file.seek(0)
             file.truncate()
             file.write(str(total + size).encode())
+            part.touch()
 
     def _make_room(self, most: int) -> int:
         """Remove what was used longest ago until `most` bytes are left. Returns the bytes that are."""
