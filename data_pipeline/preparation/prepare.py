@@ -8,9 +8,11 @@ any moment and run again, it goes on where it was and ends in the same bytes, wh
 
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -195,17 +197,20 @@ class Preparation:
         """The map step, over those of `parts` that are not there yet."""
         spill = encoding.job.spill_folder()
         missing = {part.number for part in parts if not spill.has(part.number)}
+        workers = self._num_workers(len(missing))
+        if workers > 1:  # webdataset brings torch, which takes seconds to import: meanwhile, this process only waits
+            threading.Thread(target=import_module, args=["data_pipeline.preparation.shards"], daemon=True).start()
         total = sum(part.pairs for part in parts)
         done = sum(part.pairs for part in parts if part.number not in missing)
         with Progress("encoding", total, done) as progress:
             tasks = _tasks(encoding.job.units, encoding.survey.parts, missing)
-            for num_read in run_tasks(encoding.job, tasks, self._num_workers(len(missing))):
+            for num_read in run_tasks(encoding.job, tasks, workers):
                 progress.advance(num_read)
         check_unchanged(self.inputs)
 
     def finish(self, encoding: Encoding) -> DatasetIndex:
         """The reduce step, and the index."""
-        # webdataset brings torch, which takes seconds to import.
+        # They bring webdataset, and through it torch.
         from data_pipeline.preparation.assembly import write_index
         from data_pipeline.preparation.shards import ShardJob
 
