@@ -13,6 +13,8 @@ from configs.schema import (
     RunConfig,
     ScheduleSection,
     SearchSection,
+    StabilitySection,
+    SupervisionSection,
     TrainingSection,
 )
 
@@ -31,7 +33,9 @@ __all__ = [
     "RunConfig",
     "ScheduleSection",
     "SearchSection",
+    "StabilitySection",
     "StreamSection",
+    "SupervisionSection",
     "TokenizerSection",
     "TrainingSection",
     "UserError",

@@ -149,6 +149,41 @@ class TrainingSection:
     tensorboard: bool = True
     deterministic: bool = False
     """torch.use_deterministic_algorithms; slower on GPUs."""
+    memory_probe: bool = True
+    """Go forward and backward on the largest shapes once before update 1, and throw the result away."""
+    fit_memory: bool = False
+    """Let a new run take the largest token budgets of `stream` that fit the device, up to those given."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class StabilitySection:
+    """Losses that jump, and replicas that drift apart."""
+
+    __pydantic_config__ = STRICT
+
+    spike_score: NonNegativeFloat = 12.0
+    """A loss so many robust deviations (by median and MAD) above the median is a spike; 0 looks for none."""
+    spike_window: Annotated[int, Field(ge=16, le=65_536)] = 128
+    """Updates that the median and the deviation are taken over."""
+    skip_updates: Positive = 8
+    """After a rewind to the checkpoint, so many updates that end at the spike are left out."""
+    max_rewinds: Count = 3
+    """Rewinds of a run, after which it stops instead."""
+    hash_every_updates: Count = 1000
+    """Compare the replicas of the weights by their hashes; 0 never does. At stage 3 there are none."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class SupervisionSection:
+    """Time limits of a rank's sections, after which the rank is ended and its stacks are shown."""
+
+    __pydantic_config__ = STRICT
+
+    setup_minutes: PositiveFloat = 60.0
+    step_minutes: PositiveFloat = 30.0
+    """Of one update, waiting for its data included."""
+    save_minutes: PositiveFloat = 60.0
+    evaluation_minutes: PositiveFloat = 240.0
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -201,6 +236,10 @@ class CheckpointSection:
     keep_last: Annotated[int, Field(ge=2)] = 3
     keep_best: Count = 1
     """Besides the last ones, so many with the best validation BLEU are kept."""
+    keep_every: Count = 0
+    """Besides those, every checkpoint whose step is a multiple of this is kept for good; 0 keeps none."""
+    asynchronous: bool = True
+    """Copy the shares to host memory and write them while training goes on, where the memory suffices."""
     max_failures: Positive = 3
     """Saves that may fail one after the other before the run stops."""
 
@@ -225,6 +264,8 @@ class RunConfig:
     training: TrainingSection = field(default_factory=TrainingSection)
     evaluation: EvaluationSection = field(default_factory=EvaluationSection)
     checkpoint: CheckpointSection = field(default_factory=CheckpointSection)
+    stability: StabilitySection = field(default_factory=StabilitySection)
+    supervision: SupervisionSection = field(default_factory=SupervisionSection)
 
     def problems(self) -> Iterator[str]:
         """What is wrong between the sections, one line each."""

@@ -2,7 +2,7 @@
 
 import sys
 
-from trainer.signals import stop_request
+from trainer.supervision.signals import stop_request
 
 stop_request()
 

@@ -17,8 +17,8 @@ from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader, StreamState
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective
-from trainer.checkpoint_format import CONFIG, Checkpoint
-from trainer.checkpoints import CheckpointManager, RunIdentity
+from trainer.checkpoint.format import CONFIG, Checkpoint
+from trainer.checkpoint.manager import CheckpointManager, RunIdentity
 from trainer.distributed import World
 from trainer.engine import MOMENTS, DeepSpeedEngine, Engine, inference_dtype
 from trainer.evaluation import Evaluator, HeldOutSet

@@ -8,7 +8,7 @@ from safetensors import safe_open
 
 from configs import UserError
 from data_pipeline.prepared.inspection import inspect_dataset, is_dataset
-from trainer.checkpoint_format import MANIFEST, CheckpointError, list_steps, read_checkpoint, verify
+from trainer.checkpoint.format import MANIFEST, CheckpointError, list_steps, read_checkpoint, verify
 
 
 def run(*, path: str) -> int:

@@ -8,7 +8,7 @@ import torch
 from configs import RunConfig, UserError, load_run
 from data_pipeline.tokenizer import Tokenizer
 from model import Transformer
-from trainer.checkpoint_format import CONFIG, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
+from trainer.checkpoint.format import CONFIG, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
 from trainer.model_files import build_model, load_weights
 from trainer.precision import DTYPES, resolve_precision
 

@@ -12,7 +12,7 @@ from configs import RunConfig
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.reader import StreamReader, StreamState
 from trainer.batches import UpdateCounts, count, empty_batch, micro_batch_seed, to_device, wrap
-from trainer.checkpoints import CheckpointManager
+from trainer.checkpoint.manager import CheckpointManager
 from trainer.distributed import World
 from trainer.engine import Engine
 from trainer.evaluation import Evaluator

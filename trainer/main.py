@@ -15,8 +15,8 @@ import torch
 from configs import RunConfig, UserError, load_run
 from trainer.distributed import World, read_environment
 from trainer.process import tune_process
-from trainer.run_folder import make_shared, write_status
-from trainer.signals import StopRequest, end_with_parent, stop_request
+from trainer.supervision.run_folder import make_shared, write_status
+from trainer.supervision.signals import StopRequest, end_with_parent, stop_request
 
 EXIT_FINISHED, EXIT_FAILED, EXIT_REFUSED, EXIT_STOPPED = 0, 1, 2, 75
 

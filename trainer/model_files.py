@@ -5,7 +5,7 @@ import torch
 from configs import ModelSection, UserError
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from model import SpecialIds, Transformer, build_transformer
-from trainer.checkpoint_format import Checkpoint
+from trainer.checkpoint.format import Checkpoint
 
 
 def build_model(section: ModelSection, tokenizer: Tokenizer, *, seed: int) -> Transformer:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Start, ranks, zeromt
 from tests.trainer.conftest import TrainedRun
-from trainer.checkpoint_format import CheckpointError, read_checkpoint, share_out, verify
+from trainer.checkpoint.format import CheckpointError, read_checkpoint, share_out, verify
 
 
 @pytest.fixture

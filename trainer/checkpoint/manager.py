@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from configs import CheckpointSection
-from trainer import checkpoint_format as format_
-from trainer.checkpoint_format import Checkpoint, CheckpointError, FileRecord
+from trainer.checkpoint import format as format_
+from trainer.checkpoint.format import Checkpoint, CheckpointError, FileRecord
 from trainer.distributed import World
 from trainer.engine import MOMENTS, Engine
 

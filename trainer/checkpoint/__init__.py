@@ -1,0 +1,1 @@
+"""Saving, verifying, keeping and resuming checkpoints."""

@@ -1,0 +1,1 @@
+"""What keeps a run honest from outside: signals, watchdog, lock, ledger, status."""
