@@ -8,17 +8,33 @@ rank's log; and a worker's exit code 2 or 75 is passed on instead of becoming 1.
 
 import ctypes
 import importlib
+import json
 import logging
 import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+from trainer.supervision.signals import AGENT_PID
 
 LAUNCHER_PID = "ZEROMT_LAUNCHER_PID"
 REFUSED, STOPPED = 2, 75
 _PR_SET_PDEATHSIG = 1
 _TAIL_LINES = 20
+_STACK_LINES = 80
+_POLL_SECONDS = 1.5
+"""torchrun notices an end so late at most, and gives it in whole seconds."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Note:
+    """What a rank wrote when an error ended it."""
+
+    time: float
+    """Seconds since the epoch."""
+    message: str
 
 
 def main(argv: Sequence[str]) -> int:
@@ -28,6 +44,7 @@ def main(argv: Sequence[str]) -> int:
         0; 2 or 75 when that is what a rank ended with; 128 + N after signal N; 1 otherwise.
     """
     end_with_launcher()
+    os.environ[AGENT_PID] = str(os.getpid())  # by which the ranks know when they are orphans
     if "LOGLEVEL" not in os.environ:  # torchrun's own switch
         logging.disable(logging.ERROR)
     torchrun = importlib.import_module("torch.distributed.run")
@@ -38,9 +55,10 @@ def main(argv: Sequence[str]) -> int:
         torchrun.run(arguments)
     except errors.ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        first, _ = error.get_first_failure()
+        seen = {rank: float(failure.timestamp) for rank, failure in error.failures.items()}
         logs = newest_logs(Path(arguments.log_dir), arguments.rdzv_id) if arguments.log_dir else None
-        for line in report(first, codes, logs):
+        notes = read_notes(logs) if logs else {}
+        for line in report(find_cause(codes, seen, notes), codes, logs, notes):
             print(line, file=sys.stderr, flush=True)
         return next((code for code in (REFUSED, STOPPED) if code in codes.values()), 1)
     except multiprocessing.SignalException as error:
@@ -64,20 +82,51 @@ def newest_logs(folder: Path, launch_id: str) -> Path | None:
     return attempts[-1] if attempts else None
 
 
-def report(first: int, codes: Mapping[int, int], logs: Path | None) -> list[str]:
+def read_notes(logs: Path) -> dict[int, Note]:
+    """The notes of the ranks that ended by an error of their own, by rank."""
+    notes = {}
+    for path in logs.glob("*/error.json"):
+        try:
+            tree = json.loads(path.read_text(encoding="utf-8"))
+            notes[int(path.parent.name)] = Note(time=float(tree["time"]), message=str(tree["message"]["message"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return notes
+
+
+def find_cause(codes: Mapping[int, int], seen: Mapping[int, float], notes: Mapping[int, Note]) -> int:
+    """The rank that failed first; the others fail when they miss it.
+
+    Args:
+        codes: the exit codes of all that failed, minus the signal's number for one killed by a signal.
+        seen: when torchrun noticed each; seconds since the epoch.
+        notes: of the ranks that ended by an error; a killed rank leaves none.
+    """
+
+    def when(rank: int) -> float:
+        if rank in notes:
+            return notes[rank].time
+        # torchrun ends the others by SIGTERM: no cause, unless there is nothing else.
+        return seen[rank] - _POLL_SECONDS if codes[rank] != -signal.SIGTERM else float("inf")
+
+    return min({**codes, **notes}, key=lambda rank: (when(rank), rank))
+
+
+def report(cause: int, codes: Mapping[int, int], logs: Path | None, notes: Mapping[int, Note]) -> list[str]:
     """Lines for the terminal after ranks failed.
 
     Rank 0 writes to the terminal itself; of another rank nothing was seen there yet.
 
     Args:
-        first: the rank that failed first.
+        cause: the rank that failed first.
         codes: the exit codes of all that failed, minus the signal's number for one killed by a signal.
         logs: folder of the ranks' logs, by rank.
+        notes: of the ranks that ended by an error.
     """
     if codes.get(0) in (REFUSED, STOPPED):
         return []
-    culprit = next((rank for rank, code in codes.items() if code == REFUSED), first)
-    code = codes[culprit]
+    culprit = next((rank for rank, code in codes.items() if code == REFUSED), cause)
+    code = codes.get(culprit, 1)
     if code == STOPPED:
         return []
     log = logs / str(culprit) / "stderr.log" if logs and culprit else None
@@ -86,12 +135,15 @@ def report(first: int, codes: Mapping[int, int], logs: Path | None) -> list[str]
         said = [line for line in tail if line.startswith("zeromt: error: ")]
         return said or [f"zeromt: error: rank {culprit} refused to start; its log: {log}"]
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    reason = f": {notes[culprit].message.splitlines()[0]}" if culprit in notes else ""
     peers = sorted(set(codes) - {culprit})
-    lines = [f"zeromt: rank {culprit} failed first: it {how}"]
+    lines = [f"zeromt: rank {culprit} failed first: it {how}{reason}"]
     if peers:
         lines.append(f"zeromt: stopped because of it: rank {', '.join(map(str, peers))}")
     if tail:
-        lines += [f"zeromt: the end of {log}:", *(f"    {line}" for line in tail[-_TAIL_LINES:])]
+        is_stuck = any(line.startswith(f"zeromt: rank {culprit} is stuck") for line in tail)
+        shown = tail[-(_STACK_LINES if is_stuck else _TAIL_LINES) :]
+        lines += [f"zeromt: the end of {log}:", *(f"    {line}" for line in shown)]
     return lines
 
 

@@ -38,15 +38,27 @@ COMMANDS = {
     ),
     "train": Command(
         summary="one process, or one rank when torchrun started it",
-        usage="CONFIG [section.key=value ...]",
-        add_arguments=options.add_config,
+        usage="CONFIG [--fresh | --reset WHAT] [section.key=value ...]",
+        add_arguments=options.add_train,
         target="launcher.commands:train",
     ),
     "launch local": Command(
         summary="torchrun on this machine",
-        usage="CONFIG [--nproc N] [--max-restarts R] [section.key=value ...]",
+        usage="CONFIG [--nproc N] [--max-restarts R] [--fresh | --reset WHAT] [section.key=value ...]",
         add_arguments=options.add_launch_local,
-        target="launcher.local:launch",
+        target="launcher.commands:launch_local",
+    ),
+    "status": Command(
+        summary="what a run is doing, its checkpoints, and where its time went",
+        usage="RUN [--json]",
+        add_arguments=options.add_status,
+        target="launcher.control:status",
+    ),
+    "stop": Command(
+        summary="let a run save and stop",
+        usage="RUN [--no-wait]",
+        add_arguments=options.add_stop,
+        target="launcher.control:stop",
     ),
     "translate": Command(
         summary="translate lines; stdin -> stdout by default",

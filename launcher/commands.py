@@ -1,9 +1,18 @@
-"""Commands that read the configuration before anything heavy is imported, so that its errors show at once."""
+"""Commands that can be interrupted. Where it matters, their signal handlers stand before anything heavy is imported.
 
-from collections.abc import Sequence
+They read the configuration before what trains or prepares is imported, so that its errors show at once.
+"""
 
-from configs import load_run
+import contextlib
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from types import FrameType
+
 from launcher.dispatch import resolve
+from launcher.supervise import FORWARDED, Supervisor
+
+STOPPED = 75
 
 
 def prepare(*, config: str, overrides: Sequence[str], part: tuple[int, int] | None, merge: bool) -> int:
@@ -12,20 +21,79 @@ def prepare(*, config: str, overrides: Sequence[str], part: tuple[int, int] | No
     Raises:
         UserError: the configuration or the corpus is wrong.
     """
-    section = load_run(config, overrides).prepare
-    share = resolve("data_pipeline.preparation.prepare:Share")(*part) if part is not None else None
-    resolve("data_pipeline.preparation.prepare:run")(section, share=share, merge=merge)
+    with _ending_at_a_signal():
+        section = resolve("configs:load_run")(config, overrides).prepare
+        share = resolve("data_pipeline.preparation.prepare:Share")(*part) if part is not None else None
+        resolve("data_pipeline.preparation.prepare:run")(section, share=share, merge=merge)
     return 0
 
 
-def train(*, config: str, overrides: Sequence[str]) -> int:
+def train(*, config: str, overrides: Sequence[str], fresh: bool, reset: str | None) -> int:
     """`zeromt train`: one process, or one rank when torchrun started it.
 
     Returns:
         The exit code.
 
     Raises:
-        UserError: the configuration is wrong.
+        UserError: the configuration is wrong, or another job writes the run.
     """
-    load_run(config, overrides)
-    return int(resolve("trainer.main:run")(config, list(overrides)))
+    run = resolve("configs:load_run")(config, overrides)
+    # Both before torch is imported.
+    resolve("trainer.supervision.signals:stop_request")()
+    watchdog = resolve("trainer.supervision.watchdog:process_watchdog")()
+    watchdog.start()
+    if int(os.environ.get("RANK", "0") or 0) == 0:
+        resolve("launcher.run_folder:make_ready")(run.folder, fresh=fresh)
+    try:
+        return int(resolve("trainer.main:run")(config, list(overrides), reset=_parts(reset)))
+    finally:
+        watchdog.close()
+
+
+def launch_local(
+    *, config: str, nproc: int | None, max_restarts: int, overrides: Sequence[str], fresh: bool, reset: str | None
+) -> int:
+    """`zeromt launch local`: see `launcher.local.launch`."""
+    with Supervisor() as supervisor:
+        code = resolve("launcher.local:launch")(
+            supervisor,
+            config=config,
+            nproc=nproc,
+            max_restarts=max_restarts,
+            overrides=overrides,
+            fresh=fresh,
+            reset=reset,
+        )
+    return int(code)
+
+
+def _parts(reset: str | None) -> frozenset[str]:
+    return frozenset(reset.split(",")) if reset else frozenset()
+
+
+@contextlib.contextmanager
+def _ending_at_a_signal() -> Iterator[None]:
+    """End at once with exit code 75 at a signal.
+
+    Every step of a preparation ends with a rename, so there is nothing to save; and an exception that came out of
+    nowhere in the middle of a process pool might not get far.
+    """
+
+    def end(number: int, _: FrameType | None) -> None:
+        import multiprocessing  # the pool has done so where there is one
+
+        for child in multiprocessing.active_children():
+            child.kill()
+        name = signal.Signals(number).name
+        os.write(2, f"\nzeromt: {name}: ended; the same command goes on from here\n".encode())
+        os._exit(STOPPED)
+
+    before = {}
+    for number in FORWARDED:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            before[number] = signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

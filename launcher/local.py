@@ -1,5 +1,6 @@
 """`zeromt launch local`: torchrun on this machine, and the ranks' real outcome as exit code."""
 
+import contextlib
 import os
 import shlex
 import sys
@@ -12,14 +13,21 @@ from pathlib import Path
 from configs import RunConfig, UserError, load_run
 from launcher.agent import LAUNCHER_PID, REFUSED, STOPPED
 from launcher.hardware import num_cores, num_gpus
-from launcher.status import Status, read_status
+from launcher.restarts import Restarts
+from launcher.run_folder import make_ready, newest_step
+from launcher.status import Status, read_status, write_failed
 from launcher.supervise import Supervisor
+from trainer.supervision.run_lock import LAUNCH_LOCK, RunLock
+from trainer.supervision.signals import STOP_FILE
+from trainer.supervision.watchdog import STUCK_FILE
 
 LAUNCH_ID = "ZEROMT_LAUNCH_ID"
+GRACE_SECONDS = "ZEROMT_GRACE_SECONDS"
 # SIGUSR1, the usual warning of a batch system, would otherwise kill the agent and orphan the ranks.
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 # A save must fit between the signal and the agent's SIGKILL, and so must a collective that will time out.
 SHORTEST_SHUTDOWN_SECONDS = 600
+LAUNCH_PATIENCE_SECONDS = 1.0
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -29,69 +37,125 @@ class LocalJob:
     config: str
     overrides: tuple[str, ...]
     num_processes: int
-    logs: Path
+    folder: Path
+    """The run's."""
     shutdown_seconds: int
+    reset: str | None = None
+    """data, optimizer or data,optimizer: begun anew by the ranks, until a checkpoint holds the result."""
+
+    @property
+    def logs(self) -> Path:
+        """Folder of the ranks' logs."""
+        return self.folder / "logs"
 
 
-def launch(*, config: str, nproc: int | None, max_restarts: int, overrides: Sequence[str]) -> int:
+def launch(
+    supervisor: Supervisor,
+    *,
+    config: str,
+    nproc: int | None,
+    max_restarts: int,
+    overrides: Sequence[str],
+    fresh: bool = False,
+    reset: str | None = None,
+) -> int:
     """Train on this machine.
 
     Args:
+        supervisor: runs the ranks; its signal handlers are in place.
         config: a YAML file, or the name of a shipped run.
         nproc: processes; None takes one for each GPU, else for each core, up to stream.micro_batches.
-        max_restarts: times that the ranks are started again after a failure.
+        max_restarts: times that the ranks are started again after failures, counted anew with every new checkpoint.
         overrides: `section.key=value` settings.
+        fresh: begin at step 0, and rename the run that is there.
+        reset: data, optimizer or data,optimizer: begin these anew with the weights of the newest checkpoint.
 
     Returns:
         0 finished; 2 refused by the ranks; 75 stopped on request after a complete save; 1 anything else.
 
     Raises:
-        UserError: the configuration or the number of processes is wrong, or the dataset is not prepared.
+        UserError: the configuration or the number of processes is wrong, the dataset is not prepared, or another job
+            writes the run.
     """
     run = load_run(config, overrides)
     check_datasets(run, config, overrides)
     cores = num_cores()
-    num_processes = choose_processes(nproc, run.stream.micro_batches, gpus=num_gpus(os.environ), cores=cores)
-    folder = Path(run.folder)
-    logs = folder / "logs"
-    try:
-        logs.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"output: {str(logs)!r} cannot be made: {error.strerror}; allowed is a folder to write in"
-        ) from error
     job = LocalJob(
         config=config,
         overrides=tuple(overrides),
-        num_processes=num_processes,
-        logs=logs,
+        num_processes=choose_processes(nproc, run.stream.micro_batches, gpus=num_gpus(os.environ), cores=cores),
+        folder=Path(run.folder),
         shutdown_seconds=max(SHORTEST_SHUTDOWN_SECONDS, round(60 * run.engine.communication_timeout_minutes)),
+        reset=reset,
     )
-    others = f"; logs of the others than rank 0: {logs}" if num_processes > 1 else ""
-    _say(f"{num_processes} process{'es' * (num_processes > 1)} on this machine{others}")
-    return _attempts(job, folder, cores, max_restarts)
+    make_ready(run.folder, fresh=fresh)
+    try:
+        job.logs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"output: {str(job.logs)!r} cannot be made: {error.strerror}; allowed is a folder to write in"
+        ) from error
+    lock = RunLock(job.folder, LAUNCH_LOCK)
+    lock.acquire(patience_seconds=LAUNCH_PATIENCE_SECONDS)
+    others = f"; logs of the others than rank 0: {job.logs}" if job.num_processes > 1 else ""
+    _say(f"{job.num_processes} process{'es' * (job.num_processes > 1)} on this machine{others}")
+    try:
+        return _attempts(job, supervisor, cores, max_restarts)
+    finally:
+        lock.release()
 
 
-def _attempts(job: LocalJob, folder: Path, cores: int, max_restarts: int) -> int:
+def _attempts(job: LocalJob, supervisor: Supervisor, cores: int, max_restarts: int) -> int:
     """Start the ranks, and again when they fail. torchrun's own restarts would repeat a refusal or a stop."""
-    with Supervisor() as supervisor:
-        for attempt in range(max_restarts + 1):
-            launch_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
-            environment = child_environment(
-                os.environ,
-                num_processes=job.num_processes,
-                cores=cores,
-                launch_id=launch_id,
-                launcher_pid=os.getpid(),
-            )
-            agent_code = supervisor.run(torchrun_command(job, launch_id), environment)
-            status = read_status(folder / "status.json", launch_id)
-            code = outcome(status, agent_code, was_stopped=supervisor.was_stopped)
-            if code != 1 or supervisor.was_stopped:
-                return code
-            if attempt < max_restarts:
-                _say(f"the ranks failed; restart {attempt + 1} of {max_restarts}, from the last checkpoint")
-    return 1
+    first_step = newest_step(job.folder)
+    restarts = Restarts(max_restarts, first_step)
+    while True:
+        code = _attempt(job, supervisor, cores, reset=job.reset if newest_step(job.folder) == first_step else None)
+        if code != 1 or supervisor.was_stopped:
+            return code
+        if (job.folder / STOP_FILE).exists():
+            _say(f"the ranks failed, and {job.folder / STOP_FILE} asks to stop: they are not started again")
+            (job.folder / STOP_FILE).unlink(missing_ok=True)
+            return code
+        if not restarts.may_follow(newest_step(job.folder)):
+            if restarts.limit:
+                _say(
+                    f"no progress since step {restarts.step}: the ranks failed {restarts.num_failures} times "
+                    "without a new checkpoint; given up"
+                )
+            return code
+        number = f"restart {restarts.num_failures} of {restarts.limit}"
+        _say(f"the ranks failed; {number} since step {restarts.step}, from the newest checkpoint")
+
+
+def _attempt(job: LocalJob, supervisor: Supervisor, cores: int, *, reset: str | None) -> int:
+    """Start the ranks and wait for their end."""
+    launch_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
+    environment = child_environment(
+        os.environ,
+        num_processes=job.num_processes,
+        cores=cores,
+        launch_id=launch_id,
+        launcher_pid=os.getpid(),
+        grace_seconds=job.shutdown_seconds,
+    )
+    stuck = job.folder / STUCK_FILE
+    with contextlib.suppress(OSError):
+        stuck.unlink(missing_ok=True)
+    agent_code = supervisor.run(torchrun_command(job, launch_id, reset=reset), environment)
+    path = job.folder / "status.json"
+    status = read_status(path, launch_id)
+    code = outcome(status, agent_code, was_stopped=supervisor.was_stopped)
+    if code == 1 and (status is None or status.state == "running"):
+        write_failed(path, launch_id, _last_line(stuck) or f"the ranks ended without a word; their logs: {job.logs}")
+    return code
+
+
+def _last_line(path: Path) -> str | None:
+    try:
+        return (path.read_text(errors="replace").splitlines() or [None])[-1]
+    except OSError:
+        return None
 
 
 def check_datasets(run: RunConfig, config: str, overrides: Sequence[str]) -> None:
@@ -135,7 +199,9 @@ def choose_processes(requested: int | None, micro_batches: int, *, gpus: int, co
     return requested
 
 
-def torchrun_command(job: LocalJob, launch_id: str, python: str = sys.executable) -> list[str]:
+def torchrun_command(
+    job: LocalJob, launch_id: str, *, reset: str | None = None, python: str = sys.executable
+) -> list[str]:
     """The child's command line.
 
     A rendezvous on port 0 takes a free port, so that jobs side by side do not meet. Rank 0 writes to the
@@ -159,6 +225,7 @@ def torchrun_command(job: LocalJob, launch_id: str, python: str = sys.executable
         "-m",
         "trainer",
         job.config,
+        *(["--reset", reset] if reset else []),
         *job.overrides,
     ]
 
@@ -173,7 +240,13 @@ def _log_options(num_processes: int) -> list[str]:
 
 
 def child_environment(
-    environ: Mapping[str, str], *, num_processes: int, cores: int, launch_id: str, launcher_pid: int
+    environ: Mapping[str, str],
+    *,
+    num_processes: int,
+    cores: int,
+    launch_id: str,
+    launcher_pid: int,
+    grace_seconds: int,
 ) -> dict[str, str]:
     """The environment of the agent and the ranks.
 
@@ -190,6 +263,7 @@ def child_environment(
         "PYTHONUNBUFFERED": "1",
         LAUNCH_ID: launch_id,
         LAUNCHER_PID: str(launcher_pid),
+        GRACE_SECONDS: str(grace_seconds),
     }
     return child
 

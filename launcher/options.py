@@ -40,9 +40,26 @@ def add_prepare(parser: Parser) -> None:
     share.add_argument("--merge", action="store_true", help="make the dataset of shares that are all encoded")
 
 
+def add_train(parser: Parser) -> None:
+    """Arguments of `zeromt train`."""
+    add_config(parser)
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument(
+        "--fresh",
+        action="store_true",
+        help="begin at step 0; a run that is there is renamed to NAME.replaced-DATE-TIME, never deleted",
+    )
+    start.add_argument(
+        "--reset",
+        metavar="WHAT",
+        type=_reset,
+        help="data, optimizer or data,optimizer: begin these anew from the checkpoint's weights, as for fine-tuning",
+    )
+
+
 def add_launch_local(parser: Parser) -> None:
     """Arguments of `zeromt launch local`."""
-    add_config(parser)
+    add_train(parser)
     parser.add_argument(
         "--nproc",
         metavar="N",
@@ -54,8 +71,9 @@ def add_launch_local(parser: Parser) -> None:
         "--max-restarts",
         metavar="R",
         type=_whole(0, 1_000_000),
-        default=0,
-        help="start again from the last checkpoint, at most so often, when a process fails (default: 0)",
+        default=3,
+        help="when a process fails, start again from the last checkpoint, at most so often before another checkpoint "
+        "is complete (default: 3)",
     )
 
 
@@ -97,6 +115,24 @@ def add_inspect(parser: Parser) -> None:
     )
 
 
+def add_stop(parser: Parser) -> None:
+    """Arguments of `zeromt stop`."""
+    _add_run_folder(parser)
+    parser.add_argument(
+        "--no-wait", dest="wait", action="store_false", help="only ask; do not wait until the run has stopped"
+    )
+
+
+def add_status(parser: Parser) -> None:
+    """Arguments of `zeromt status`."""
+    _add_run_folder(parser)
+    parser.add_argument("--json", dest="as_json", action="store_true", help="one JSON object in place of lines")
+
+
+def _add_run_folder(parser: Parser) -> None:
+    parser.add_argument("run", metavar="RUN", type=_existing_folder, help="a run's folder")
+
+
 def _add_run(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", type=_existing, help="a run's folder, or one checkpoint in it")
 
@@ -135,6 +171,13 @@ def _share(text: str) -> tuple[int, int]:
     raise argparse.ArgumentTypeError(f"{text!r}; allowed is I/N with I from 1 to N, such as 3/16")
 
 
+def _reset(text: str) -> str:
+    parts = text.split(",")
+    if not set(parts) <= {"data", "optimizer"} or len(set(parts)) < len(parts):
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed is data, optimizer or data,optimizer")
+    return ",".join(sorted(parts))
+
+
 def _processes(text: str) -> int | None:
     """A number of processes; None stands for auto."""
     if text == "auto":
@@ -162,6 +205,12 @@ def _existing_or_url(text: str) -> str:
 def _existing(text: str) -> str:
     if not text or not Path(text).exists():
         raise argparse.ArgumentTypeError(f"{text!r}: no such file or folder; allowed is one that exists")
+    return text
+
+
+def _existing_folder(text: str) -> str:
+    if not text or not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r}: no such folder; allowed is a run's folder")
     return text
 
 

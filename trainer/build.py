@@ -8,26 +8,30 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from configs import RunConfig, UserError, load_run
 from configs.load import dump_run
 from data_pipeline.order.mixture import Mixture
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader, StreamState
-from data_pipeline.tokenizer import Tokenizer
 from model import Objective
 from trainer.checkpoint.format import CONFIG, Checkpoint
 from trainer.checkpoint.manager import CheckpointManager, RunIdentity
+from trainer.checkpoint.resume import check_identity, restore_optimizer
 from trainer.distributed import World
-from trainer.engine import MOMENTS, DeepSpeedEngine, Engine, inference_dtype
+from trainer.engine import DeepSpeedEngine, Engine
 from trainer.evaluation import Evaluator, HeldOutSet
-from trainer.loop import Trainer, TrainerState
+from trainer.loop import Trainer
 from trainer.metrics import Metrics, NoMetrics, RunMetrics
 from trainer.model_files import build_model, load_weights
 from trainer.pairs import PairLog
-from trainer.precision import Precision, resolve_precision
+from trainer.precision import DTYPES, Precision, resolve_precision
+from trainer.saving import Saver
 from trainer.scoring import Scorer, bleu_tokenizer
+from trainer.stability import memory
+from trainer.state import TrainerState
+from trainer.supervision.ledger import Ledger
+from trainer.supervision.sections import Sections
+from trainer.supervision.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -44,38 +48,62 @@ class BuiltRun:
     metrics: Metrics
     reader: StreamReader
     pair_log: PairLog
+    checkpoints: CheckpointManager
+    saver: Saver
     resumed_step: int
+
+    @property
+    def saved_step(self) -> int | None:
+        """Of the newest checkpoint."""
+        return self.saver.saved_step
 
     def close(self) -> None:
         """Write out and end what is still open."""
         self.reader.close()
+        self.checkpoints.close()
+        self.engine.close()
         self.pair_log.close()
         self.metrics.close()
 
 
-def build(config: RunConfig, world: World, *, stop_requested: Callable[[], bool]) -> BuiltRun:
+def build(
+    config: RunConfig,
+    world: World,
+    *,
+    stop_requested: Callable[[], bool],
+    sections: Sections | None = None,
+    ledger: Ledger | None = None,
+    reset: frozenset[str] = frozenset(),
+    left_out: Sequence[tuple[int, int, int]] | None = None,
+) -> BuiltRun:
     """Build a run, resumed from its newest whole checkpoint where there is one.
 
+    Args:
+        config: the run's.
+        world: the ranks.
+        stop_requested: whether this rank was asked to stop.
+        sections: time limits, and what the time is spent on; no limits by default.
+        ledger: where the time went; None on every rank but the first.
+        reset: of `data` and `optimizer`, what to begin anew with the checkpoint's weights.
+        left_out: updates not to train on, as (epoch, first, last); the checkpoint's own unless given.
+
     Raises:
-        UserError: data, tokenizer or checkpoint do not fit the configuration.
+        UserError: data, tokenizer or checkpoint do not fit the configuration, or the device is too small.
     """
+    sections = sections or Sections(Watchdog(world.rank, on=False), ledger, config.supervision)
     precision = resolve_precision(config.engine.precision, world.device)
     datasets = [(Dataset.load(d.path, config.stream), d.weight) for d in config.datasets]
-    check_lengths([d for d, _ in datasets], config)
-    tokenizer = datasets[0][0].tokenizer
-    reader = StreamReader(datasets, config.stream, seed=config.seed, rank=world.rank, world_size=world.size)
+    only_datasets = [d for d, _ in datasets]
+    check_lengths(only_datasets, config)
+    tokenizer = only_datasets[0].tokenizer
     folder = Path(config.folder)
-    identity = _identity(config, [d for d, _ in datasets], precision)
-    checkpoints = CheckpointManager(folder / "checkpoints", config.checkpoint, world, identity)
-    evaluator = _evaluator(config, [d for d, _ in datasets], world, precision)
-
+    checkpoints = CheckpointManager(
+        folder / "checkpoints", config.checkpoint, world, _identity(config, only_datasets, precision)
+    )
     checkpoint = checkpoints.newest()
     model = build_model(config.model, tokenizer, seed=config.seed)
-    state = TrainerState()
     if checkpoint is not None:  # the weights go in before DeepSpeed takes its fp32 masters from them
-        check_identity(checkpoint, config, tokenizer)
-        state, stream = read_state(checkpoint)
-        reader.restore(stream)
+        check_identity(checkpoint, config, tokenizer, [d.fingerprint for d in only_datasets], reset=reset)
         load_weights(checkpoint, model)
     engine = DeepSpeedEngine(
         Objective(model, label_smoothing=config.loss.label_smoothing).train(),
@@ -85,26 +113,39 @@ def build(config: RunConfig, world: World, *, stop_requested: Callable[[], bool]
         device=world.device,
         world_size=world.size,
     )
-    if checkpoint is not None:
-        restore_optimizer(checkpoint, engine, num_steps=state.step - state.skipped_updates)
-        where = f"step {state.step}, epoch {reader.epoch}, update {reader.update}"
-        log.info("resumed from %s: %s", checkpoint.folder, where)
-    for line in describe_mixture([d for d, _ in datasets], reader.mixture):
+    config = _settle_memory(config, only_datasets, engine, world, checkpoint)
+    checkpoints.identity = _identity(config, only_datasets, precision)
+    reader = StreamReader(datasets, config.stream, seed=config.seed, rank=world.rank, world_size=world.size)
+    state = _restore(checkpoint, engine, reader, reset)
+    if left_out is not None:
+        state.left_out = list(left_out)
+    for line in describe_mixture(only_datasets, reader.mixture):
         log.info("%s", line)
     metrics: Metrics = NoMetrics()
     if world.is_main:
-        (folder / CONFIG).write_text(identity.config_yaml, encoding="utf-8")
+        (folder / CONFIG).write_text(checkpoints.identity.config_yaml, encoding="utf-8")
         metrics = RunMetrics(folder, tensorboard=config.training.tensorboard, resume_step=state.step)
     pair_log = PairLog(folder / "pairs", enabled=config.training.record_pairs, resume_step=state.step, world=world)
-    num_parameters, num_pairs = sum(engine.parameter_sizes().values()), sum(d.num_pairs for d, _ in datasets)
-    ranks = f"{world.size} rank{'s' * (world.size > 1)} on {world.device.type}"
     log.info(
-        "%d parameters, %d pairs, %s, ZeRO-%d, %s",
-        num_parameters,
-        num_pairs,
-        ranks,
+        "%d parameters, %d pairs, %d rank%s on %s, ZeRO-%d, %s",
+        sum(engine.parameter_sizes().values()),
+        sum(d.num_pairs for d in only_datasets),
+        world.size,
+        "s" * (world.size > 1),
+        world.device.type,
         config.engine.zero_stage,
         precision,
+    )
+    evaluator = _evaluator(config, only_datasets, world, precision, stop_requested)
+    saver = Saver(
+        config.checkpoint,
+        world=world,
+        engine=engine,
+        reader=reader,
+        checkpoints=checkpoints,
+        metrics=metrics,
+        state=state,
+        sections=sections,
     )
     trainer = Trainer(
         config,
@@ -112,10 +153,12 @@ def build(config: RunConfig, world: World, *, stop_requested: Callable[[], bool]
         engine=engine,
         reader=reader,
         evaluator=evaluator,
-        checkpoints=checkpoints,
+        saver=saver,
         metrics=metrics,
         pair_log=pair_log,
         state=state,
+        sections=sections,
+        ledger=ledger,
         stop_requested=stop_requested,
     )
     return BuiltRun(
@@ -125,8 +168,59 @@ def build(config: RunConfig, world: World, *, stop_requested: Callable[[], bool]
         metrics=metrics,
         reader=reader,
         pair_log=pair_log,
+        checkpoints=checkpoints,
+        saver=saver,
         resumed_step=state.step,
     )
+
+
+def _settle_memory(
+    config: RunConfig, datasets: Sequence[Dataset], engine: Engine, world: World, checkpoint: Checkpoint | None
+) -> RunConfig:
+    """See that the largest shapes fit the device; a new run with `training.fit_memory` takes what does.
+
+    Raises:
+        UserError: they do not, naming the settings to lower.
+    """
+    longest = [max(int(d.blocks[f"longest_{side}"].max()) + 1 for d in datasets) for side in ("source", "target")]
+    if config.training.fit_memory:
+        if checkpoint is not None:
+            budgets = load_run(str(checkpoint.folder / CONFIG)).stream
+            tokens = budgets.source_tokens, budgets.target_tokens
+        else:
+            tokens = memory.fit(engine, config, longest=longest, world=world)
+            log.info("budgets that fit the memory: %d source tokens, %d target tokens", *tokens)
+        stream = dataclasses.replace(config.stream, source_tokens=tokens[0], target_tokens=tokens[1])
+        config = dataclasses.replace(config, stream=stream)
+    if config.training.memory_probe:
+        memory.probe(engine, config, longest=longest, world=world)
+    return config
+
+
+def _restore(
+    checkpoint: Checkpoint | None, engine: DeepSpeedEngine, reader: StreamReader, reset: frozenset[str]
+) -> TrainerState:
+    """Put engine and reader where the checkpoint stands, but for what is to begin anew."""
+    if checkpoint is None:
+        return TrainerState()
+    tree = checkpoint.state()
+    state = TrainerState.from_json(tree["trainer"])
+    if "data" in reset:
+        state.recent_losses, state.left_out = [], []
+        log.info("the data begin anew, with the weights of step %d", state.step)
+    else:
+        reader.restore(StreamState.from_json(tree["stream"]))
+    if "optimizer" in reset:
+        state.schedule_start = state.step - state.skipped_updates
+        log.info("optimizer and learning rate begin anew, with the weights of step %d", state.step)
+    num_steps = state.step - state.skipped_updates - state.schedule_start
+    restore_optimizer(checkpoint, engine, num_steps=num_steps, reset="optimizer" in reset)
+    if "optimizer" not in reset:
+        engine.set_loss_scale(state.loss_scale)
+    log.info(
+        "resumed from %s: step %d, epoch %d, update %d", checkpoint.folder, state.step, reader.epoch, reader.update
+    )
+    return state
 
 
 def _identity(config: RunConfig, datasets: Sequence[Dataset], precision: Precision) -> RunIdentity:
@@ -144,7 +238,13 @@ def _identity(config: RunConfig, datasets: Sequence[Dataset], precision: Precisi
     )
 
 
-def _evaluator(config: RunConfig, datasets: Sequence[Dataset], world: World, precision: Precision) -> Evaluator:
+def _evaluator(
+    config: RunConfig,
+    datasets: Sequence[Dataset],
+    world: World,
+    precision: Precision,
+    stop_requested: Callable[[], bool],
+) -> Evaluator:
     """The evaluator of the validation sets, of every dataset that has one.
 
     Raises:
@@ -163,9 +263,10 @@ def _evaluator(config: RunConfig, datasets: Sequence[Dataset], world: World, pre
         tokenizer=tokenizer,
         held_out=held_out,
         label_smoothing=config.loss.label_smoothing,
-        dtype=inference_dtype(precision),
+        dtype=DTYPES[precision],
         world=world,
         folder=Path(config.folder) / "eval",
+        stop_requested=stop_requested,
     )
 
 
@@ -206,48 +307,6 @@ def check_lengths(datasets: Sequence[Dataset], config: RunConfig) -> None:
                     f"{dataset.location} with its end mark; allowed is at least that, or "
                     f"stream.{side}_tokens={most} with stream.on_oversized_pair=drop"
                 )
-
-
-def check_identity(checkpoint: Checkpoint, config: RunConfig, tokenizer: Tokenizer) -> None:
-    """Refuse to resume with another architecture or tokenizer, field by field.
-
-    Raises:
-        UserError: naming the first difference and how many there are.
-    """
-    saved = dataclasses.asdict(load_run(str(checkpoint.folder / CONFIG)).model)
-    now = dataclasses.asdict(config.model)
-    changed = [f"model.{k}: {now[k]!r}, the checkpoint has {saved[k]!r}" for k in now if now[k] != saved[k]]
-    if changed:
-        raise UserError(
-            f"{'; '.join(changed)}; allowed is what {checkpoint.folder} was trained with, or another name for a new run"
-        )
-    trained_with = checkpoint.manifest["fingerprints"]["tokenizer"]
-    if tokenizer.fingerprint != trained_with:
-        raise UserError(
-            f"tokenizer: fingerprint {tokenizer.fingerprint[:12]}, the checkpoint has {trained_with[:12]}; "
-            f"allowed is the dataset that {checkpoint.folder} was trained on, or another name for a new run"
-        )
-
-
-def read_state(checkpoint: Checkpoint) -> tuple[TrainerState, StreamState]:
-    """The trainer's state and the stream's."""
-    tree = checkpoint.state()
-    return TrainerState.from_json(tree["trainer"]), StreamState.from_json(tree["stream"])
-
-
-def restore_optimizer(checkpoint: Checkpoint, engine: DeepSpeedEngine, *, num_steps: int) -> None:
-    """Give the engine the checkpoint's fp32 weights and moments."""
-    moments: dict[str, dict[str, torch.Tensor]] = {}
-    for key, tensor in checkpoint.tensors("optimizer"):
-        kind, name = key.split("/", 1)
-        moments.setdefault(name, {})[kind] = tensor
-    if not moments:  # saved before the first step that was applied
-        return
-    weights = dict(checkpoint.tensors("model"))
-    incomplete = [n for n in weights if set(moments.get(n, ())) != set(MOMENTS)]
-    if incomplete:
-        raise UserError(f"{checkpoint.folder}: the optimizer's state of {incomplete[0]} is missing")
-    engine.load_moments(moments, weights, num_steps=num_steps)
 
 
 def versions() -> Mapping[str, Any]:

@@ -5,7 +5,8 @@ over gloo in a group of their own, so that they never wait for the GPU nor mix w
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -18,8 +19,14 @@ from configs import UserError
 class World:
     """This process among the ranks. With one rank every method does what it says without sending anything."""
 
-    def __init__(self, *, timeout_minutes: float) -> None:
+    def __init__(
+        self, *, timeout_minutes: float, waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
         """Join the other ranks as the environment that torchrun sets says; without one, be alone.
+
+        Args:
+            timeout_minutes: after which a message that does not come is an error.
+            waiting: entered while this rank waits for the others, so that a watchdog knows who keeps whom waiting.
 
         Raises:
             UserError: RANK, WORLD_SIZE and LOCAL_RANK contradict each other.
@@ -37,6 +44,7 @@ class World:
         else:
             dist.init_process_group(backend, timeout=timeout)
         self._control = dist.new_group(backend="gloo", timeout=timeout)
+        self._waiting = waiting
 
     @property
     def is_main(self) -> bool:
@@ -46,13 +54,15 @@ class World:
     def sum(self, numbers: Sequence[int]) -> list[int]:
         """Sums over the ranks, number by number; 64-bit, wrapping."""
         total = torch.tensor(list(numbers), dtype=torch.int64)
-        dist.all_reduce(total, group=self._control)
+        with self._waiting():
+            dist.all_reduce(total, group=self._control)
         return [int(n) for n in total.tolist()]
 
     def sum_floats(self, numbers: Sequence[float]) -> list[float]:
         """Sums over the ranks in fp64."""
         total = torch.tensor(list(numbers), dtype=torch.float64)
-        dist.all_reduce(total, group=self._control)
+        with self._waiting():
+            dist.all_reduce(total, group=self._control)
         return [float(n) for n in total.tolist()]
 
     def all_succeeded(self, succeeded: bool) -> bool:
@@ -64,7 +74,8 @@ class World:
         if self.size == 1:
             return [item]
         items: list[Any] = [None] * self.size
-        dist.all_gather_object(items, item, group=self._control)
+        with self._waiting():
+            dist.all_gather_object(items, item, group=self._control)
         return items
 
     def from_main(self, item: Any) -> Any:
@@ -72,12 +83,26 @@ class World:
         if self.size == 1:
             return item
         box = [item]
-        dist.broadcast_object_list(box, src=0, group=self._control)
+        with self._waiting():
+            dist.broadcast_object_list(box, src=0, group=self._control)
         return box[0]
 
     def barrier(self) -> None:
         """Wait for every rank."""
         self.sum([0])
+
+    def meets(self, seconds: float) -> bool:
+        """Wait for every rank, but not for long; False where one did not come.
+
+        For a rank that may have left the others alone in a collective: it can then tell them, or end. After a False
+        the ranks have nothing more to say to each other.
+        """
+        try:
+            with self._waiting():
+                dist.monitored_barrier(self._control, timeout=timedelta(seconds=seconds))
+        except RuntimeError:
+            return False
+        return True
 
     def close(self) -> None:
         """Leave. Not after an error: the other ranks may no longer be there to leave with."""

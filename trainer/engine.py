@@ -3,7 +3,7 @@
 import logging
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +21,9 @@ from torch import Tensor, nn
 from configs import EngineSection, OptimizerSection
 from model import Objective, ObjectiveOutput, Transformer
 from trainer.precision import DTYPES, Precision
+from trainer.stability import drift, trial
+from trainer.stability.forward_clock import ForwardClock
+from trainer.stability.trial import Shape
 from trainer.zero_config import deepspeed_config
 
 deepspeed_logger.setLevel(logging.ERROR)
@@ -44,7 +47,7 @@ class StepResult:
     applied: bool
     """False where a gradient was not finite; nothing was changed then, on no rank."""
     grad_norm: Tensor | float
-    """Global L2 norm of the gradient before clipping."""
+    """Global L2 norm of the gradient before clipping; infinite or NaN where the update was not applied."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -73,18 +76,64 @@ class Engine(Protocol):
         """Elements of every parameter, whole."""
         ...
 
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of every parameter, whole, in the order of `parameter_states`."""
+        ...
+
     def parameter_states(self) -> Iterator[ParameterState]:
         """Every parameter, gathered one at a time in the order of `named_parameters`."""
         ...
 
     def load_moments(
-        self, states: "dict[str, dict[str, Tensor]]", weights: dict[str, Tensor], *, num_steps: int
+        self, moments: Callable[[str], dict[str, Tensor]], weights: Callable[[str], Tensor], *, num_steps: int
     ) -> None:
-        """Put a checkpoint's optimizer state (and fp32 masters) in place."""
+        """Put a checkpoint's optimizer state and fp32 masters in place, one parameter after the other.
+
+        Args:
+            moments: gives a parameter's, by its name; whole, in fp32.
+            weights: gives a parameter, by its name.
+            num_steps: updates that the moments have seen.
+        """
         ...
 
     def copy_weights_to(self, model: nn.Module) -> None:
         """Fill a plain model of the same shape with the weights that training computes with."""
+        ...
+
+    @property
+    def loss_scale(self) -> float:
+        """What fp16 losses are multiplied by for now; 1 in other precisions."""
+        ...
+
+    def set_loss_scale(self, value: float) -> None:
+        """Go on from another loss scale; nothing where the precision has none."""
+        ...
+
+    def replica_digest(self) -> int | None:
+        """A 64-bit hash of the weights that every rank holds a copy of; None where none does (stage 3)."""
+        ...
+
+    def take_forward_seconds(self) -> float:
+        """Time that this rank spent forward since it was last asked. Never waits for the device."""
+        ...
+
+    def try_shapes(self, shapes: Sequence[Shape]) -> None:
+        """One update of micro-batches of these shapes, thrown away: nothing is changed, all its memory is used.
+
+        To be called before the first update and before `load_moments`.
+        """
+        ...
+
+    def would_fit(self, shapes: Sequence[Shape]) -> bool:
+        """Whether a plain model goes forward and backward on these shapes in the memory left.
+
+        This rank's own answer. Unlike `try_shapes` it leaves the engine usable where the answer is no. At stage 3 the
+        plain model is larger than this rank's share.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the memory, so that another engine can take its place."""
         ...
 
 
@@ -120,6 +169,9 @@ class DeepSpeedEngine:
         os.environ.setdefault("LOCAL_RANK", "0")  # DeepSpeed asks for it even where nobody launched
         # Else it compiles a C++ op for gloo, which takes a minute and a compiler.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        self._forward_clock = ForwardClock(device)
+        self._blueprint = trial.blueprint(objective, DTYPES[precision])
+        self._is_fresh = True
         objective.to(device)
         # At a rate of 0, because stage 0 in bf16 takes a dummy step while it initialises.
         adamw = torch.optim.AdamW(
@@ -133,26 +185,36 @@ class DeepSpeedEngine:
         self._engine, *_ = deepspeed.initialize(
             model=objective, optimizer=adamw, config=config, dist_init_required=False
         )
+        if self._stage == 0 and precision != "fp32":
+            for parameter in objective.parameters():  # else they would add up in half precision there
+                parameter.grad_dtype = torch.float32
         self._set_step_count(0)
 
     def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
         """See Engine."""
         self._engine.set_gradient_accumulation_boundary(is_last)
-        loss_sum, nll_sum = self._engine(batch.source, batch.target_input, batch.target_output)
+        with self._forward_clock:
+            loss_sum, nll_sum = self._engine(batch.source, batch.target_input, batch.target_output)
         # DeepSpeed averages over the ranks; the caller's scale makes it a sum over the update's tokens.
-        self._engine.backward(loss_sum * (scale * self._world_size), scale_wrt_gas=False)
+        factor = scale * self._world_size * self._scale_left_out
+        self._engine.backward(loss_sum * factor, scale_wrt_gas=False)
         return ObjectiveOutput(loss_sum.detach(), nll_sum.detach())
 
     def step(self, lr: float) -> StepResult:
         """See Engine."""
+        self._is_fresh = False
+        return self._step(lr)
+
+    def _step(self, lr: float) -> StepResult:
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
         if self._stage == 0 and self._precision == "fp32":
             return self._step_unchecked_stage()
+        scale = self._scale_left_out
         self._engine.step()
         norm = self._engine.get_global_grad_norm()
         return StepResult(
-            applied=bool(self._engine.was_step_applied()), grad_norm=float("nan") if norm is None else norm
+            applied=bool(self._engine.was_step_applied()), grad_norm=float("nan") if norm is None else norm / scale
         )
 
     def _step_unchecked_stage(self) -> StepResult:
@@ -167,8 +229,12 @@ class DeepSpeedEngine:
 
     def parameter_sizes(self) -> dict[str, int]:
         """See Engine."""
+        return {name: math.prod(shape) for name, shape in self.parameter_shapes().items()}
+
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        """See Engine."""
         # at stage 3 a parameter itself is empty between its uses
-        return {name: int(getattr(p, "ds_numel", p.numel())) for name, p in self._model.named_parameters()}
+        return {name: tuple(getattr(p, "ds_shape", p.shape)) for name, p in self._model.named_parameters()}
 
     def parameter_states(self) -> Iterator[ParameterState]:
         """See Engine."""
@@ -182,14 +248,18 @@ class DeepSpeedEngine:
                 moments = {key: self._full_moment(parameter, key) for key in MOMENTS}
             yield ParameterState(name=name, weight=weight, moments=moments)
 
-    def load_moments(self, states: dict[str, dict[str, Tensor]], weights: dict[str, Tensor], *, num_steps: int) -> None:
+    def load_moments(
+        self, moments: Callable[[str], dict[str, Tensor]], weights: Callable[[str], Tensor], *, num_steps: int
+    ) -> None:
         """See Engine."""
         self._create_optimizer_state()
+        self._is_fresh = False
         self._link_moments()
         for name, parameter in self._model.named_parameters():
-            self._set_full_weight(parameter, weights[name])
+            self._set_full_weight(parameter, weights(name))
+            values = moments(name)
             for key in MOMENTS:
-                self._set_full_moment(parameter, key, states[name][key])
+                self._set_full_moment(parameter, key, values[key])
         self._set_step_count(num_steps)
 
     def copy_weights_to(self, model: nn.Module) -> None:
@@ -204,15 +274,57 @@ class DeepSpeedEngine:
                     targets[name].copy_(parameter)
 
     @property
+    def loss_scale(self) -> float:
+        """See Engine."""
+        return float(self._engine.optimizer.loss_scale) if self._precision == "fp16" else 1.0
+
+    def set_loss_scale(self, value: float) -> None:
+        """See Engine."""
+        if self._precision == "fp16":
+            self._engine.optimizer.loss_scale = value
+
+    def replica_digest(self) -> int | None:
+        """See Engine."""
+        return None if self._stage == 3 else drift.digest(self._model.parameters())
+
+    def take_forward_seconds(self) -> float:
+        """See Engine."""
+        return self._forward_clock.take()
+
+    def try_shapes(self, shapes: Sequence[Shape]) -> None:
+        """See Engine."""
+        assert self._is_fresh, "a step at a rate of 0 would let the moments decay"
+        for number, (rows, source, target) in enumerate(shapes):
+            sides = [torch.full((rows, n), self._model.special.eos, device=self.device) for n in (source, target)]
+            batch = DeviceBatch(source=sides[0], target_input=sides[1], target_output=sides[1])
+            self.accumulate(batch, scale=0.0, is_last=number == len(shapes) - 1)
+        self._step(0.0)
+        self._set_step_count(0)
+        self.take_forward_seconds()
+
+    def would_fit(self, shapes: Sequence[Shape]) -> bool:
+        """See Engine."""
+        return trial.fits(self._blueprint, shapes, self.device, token=self._model.special.eos)
+
+    def close(self) -> None:
+        """See Engine."""
+        self._engine.destroy()
+        del self._engine
+
+    @property
+    def _scale_left_out(self) -> float:
+        """Stage 0 in fp16 divides gradients by the loss scale without ever having multiplied by it (0.19.8)."""
+        return self.loss_scale if self._stage == 0 else 1.0
+
+    @property
     def _model(self) -> Transformer:
         objective: Objective = self._engine.module
         return objective.model
 
     def _create_optimizer_state(self) -> None:
         """One step at a rate of 0: DeepSpeed lets the moments be set only once they exist."""
-        one = torch.full((1, 1), self._model.special.eos, device=self.device)
-        self.accumulate(DeviceBatch(source=one, target_input=one, target_output=one), scale=0.0, is_last=True)
-        self.step(0.0)
+        if not self._has_stepped():
+            self.try_shapes([(1, 1, 1)])
 
     # Stage 0 keeps whole tensors and DeepSpeed's getters answer None there.
 
@@ -277,11 +389,6 @@ class DeepSpeedEngine:
         for state in self._base_optimizer.state.values():
             if "step" in state:
                 state["step"].fill_(num_steps)
-
-
-def inference_dtype(precision: Precision) -> torch.dtype:
-    """What a plain copy of the model computes in, so that its scores are those of the trained one."""
-    return DTYPES[precision]
 
 
 __all__ = ["DeepSpeedEngine", "DeviceBatch", "Engine", "ParameterState", "StepResult", "decay_groups"]

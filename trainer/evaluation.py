@@ -18,7 +18,7 @@ from trainer.batches import to_device
 from trainer.distributed import World
 from trainer.engine import Engine
 from trainer.scoring import Scorer, Scores
-from trainer.translator import Translator, cut_batches
+from trainer.translator import Interrupted, Translator, cut_batches
 
 LOSS_BATCH_TOKENS = 4096
 """Padded target tokens of a batch that only the loss is computed of."""
@@ -112,6 +112,7 @@ class Evaluator:
         dtype: torch.dtype,
         world: World,
         folder: Path,
+        stop_requested: Callable[[], bool],
     ) -> None:
         self._section = section
         self._build_model = build_model
@@ -121,45 +122,49 @@ class Evaluator:
         self._dtype = dtype
         self._world = world
         self._folder = folder
+        self._stop_requested = stop_requested
         self._model: Transformer | None = None
 
-    def evaluate(self, engine: Engine, step: int) -> Evaluation:
+    def evaluate(self, engine: Engine, step: int) -> Evaluation | None:
         """Score the engine's weights; every rank gets the result, rank 0 writes the translations to `eval/`.
 
-        They are `step-NNNNNNNN.hyp`, or of several sets `step-NNNNNNNN.NAME.hyp`.
+        They are `step-NNNNNNNN.hyp`, or of several sets `step-NNNNNNNN.NAME.hyp`. None where a rank was asked to stop.
         """
         if self._model is None:
             self._model = self._build_model().to(self._world.device, self._dtype).eval()
         engine.copy_weights_to(self._model)
-        if len(self._held_out) == 1:
-            return self._evaluate(self._model, self._held_out[0], self._folder / f"step-{step:08d}.hyp")
-        return Evaluation.mean(
-            {
-                held_out.name: self._evaluate(
-                    self._model, held_out, self._folder / f"step-{step:08d}.{held_out.name}.hyp"
-                )
-                for held_out in self._held_out
-            }
-        )
+        parts = {}
+        for held_out in self._held_out:
+            name = f"step-{step:08d}.{held_out.name}.hyp" if len(self._held_out) > 1 else f"step-{step:08d}.hyp"
+            evaluation = self._evaluate(self._model, held_out, self._folder / name)
+            if evaluation is None:
+                return None
+            parts[held_out.name] = evaluation
+        return Evaluation.mean(parts) if len(parts) > 1 else next(iter(parts.values()))
 
-    def _evaluate(self, model: Transformer, held_out: HeldOutSet, path: Path) -> Evaluation:
+    def _evaluate(self, model: Transformer, held_out: HeldOutSet, path: Path) -> Evaluation | None:
         """Score one set."""
         begin = time.monotonic()
         sources = held_out.sources[: self._section.max_pairs]
         references = held_out.references[: self._section.max_pairs]
-        loss, nll = self._losses(model, sources, references)
-        translator = Translator(model, self._tokenizer, self._section.search, self._world.device)
-        share = translator.translate_share(sources, rank=self._world.rank, world_size=self._world.size)
-        texts = {i: row[0].text for i, row in enumerate(share) if row is not None}
-        everything = {i: text for part in self._world.gather(texts) for i, text in part.items()}
-        hypotheses = [everything[i] for i in range(len(sources))]
+        try:
+            mine: _Share | None = self._share(model, sources, references)
+        except Interrupted:
+            mine = None
+        shares: list[_Share | None] = self._world.gather(mine)
+        whole = [share for share in shares if share is not None]
+        if len(whole) < len(shares):
+            return None
+        num_tokens = max(sum(share.num_tokens for share in whole), 1)
+        texts = {i: text for share in whole for i, text in share.texts.items()}
+        hypotheses = [texts[i] for i in range(len(sources))]
         scores = held_out.scorer.score(hypotheses, references)
         if self._world.is_main:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("".join(f"{h}\n" for h in hypotheses), encoding="utf-8")
         return Evaluation(
-            loss=loss,
-            nll=nll,
+            loss=sum(share.loss_sum for share in whole) / num_tokens,
+            nll=sum(share.nll_sum for share in whole) / num_tokens,
             scores=scores,
             sources=sources,
             references=references,
@@ -168,18 +173,22 @@ class Evaluator:
         )
 
     @torch.inference_mode()
-    def _losses(
-        self, model: Transformer, source_lines: Sequence[str], reference_lines: Sequence[str]
-    ) -> tuple[float, float]:
-        """Mean loss and negative log-likelihood per target token; pairs beyond the model's positions are left out."""
+    def _share(self, model: Transformer, source_lines: Sequence[str], reference_lines: Sequence[str]) -> "_Share":
+        """This rank's part; the loss leaves out pairs beyond the model's positions.
+
+        Raises:
+            Interrupted: someone asked to stop.
+        """
         objective = Objective(model, label_smoothing=self._label_smoothing).eval()
         sources = self._tokenizer.encode_source(list(source_lines))
         targets = self._tokenizer.encode_target(list(reference_lines))
         longest = model.max_positions - 1
         usable = [i for i in range(len(sources)) if max(len(sources[i]), len(targets[i])) <= longest]
         batches = cut_batches([max(len(sources[i]), len(targets[i])) + 1 for i in usable], LOSS_BATCH_TOKENS)
-        loss_sum = nll_sum = num_tokens = 0.0
+        loss_sum, nll_sum, num_tokens = 0.0, 0.0, 0
         for batch in batches[self._world.rank :: self._world.size]:
+            if self._stop_requested():
+                raise Interrupted
             rows = [usable[i] for i in batch]
             micro_batch = collate(
                 0,
@@ -193,8 +202,25 @@ class Evaluator:
             loss_sum += float(out.loss_sum)
             nll_sum += float(out.nll_sum)
             num_tokens += micro_batch.num_target_tokens
-        loss_sum, nll_sum, num_tokens = self._world.sum_floats([loss_sum, nll_sum, num_tokens])
-        return loss_sum / max(num_tokens, 1), nll_sum / max(num_tokens, 1)
+        translator = Translator(model, self._tokenizer, self._section.search, self._world.device)
+        found = translator.translate_share(
+            source_lines,
+            rank=self._world.rank,
+            world_size=self._world.size,
+            stop_requested=self._stop_requested,
+        )
+        texts = {i: row[0].text for i, row in enumerate(found) if row is not None}
+        return _Share(loss_sum, nll_sum, num_tokens, texts)
+
+
+@dataclass(slots=True, frozen=True)
+class _Share:
+    """What one rank found: sums over its pairs, and translations by line."""
+
+    loss_sum: float
+    nll_sum: float
+    num_tokens: int
+    texts: dict[int, str]
 
 
 def _together(signatures: Sequence[str]) -> str:

@@ -1,55 +1,36 @@
 """The training loop: next update, train on it, log, evaluate, save, stop if asked."""
 
 import logging
+import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
 from configs import RunConfig
 from data_pipeline.stream.batch import MicroBatch
-from data_pipeline.stream.reader import StreamReader, StreamState
-from trainer.batches import UpdateCounts, count, empty_batch, micro_batch_seed, to_device, wrap
-from trainer.checkpoint.manager import CheckpointManager
+from data_pipeline.stream.reader import StreamReader
+from trainer.batches import UpdateCounts, count, empty_batch, micro_batch_seed, to_device
 from trainer.distributed import World
-from trainer.engine import Engine
+from trainer.engine import Engine, StepResult
+from trainer.errors import TrainingError
 from trainer.evaluation import Evaluator
 from trainer.metrics import Metrics
 from trainer.pairs import PairLog
+from trainer.saving import Saver
 from trainer.schedule import learning_rate
+from trainer.stability import drift, memory
+from trainer.stability.rewind import Rewind, is_left_out, may_rewind, window_before
+from trainer.stability.spikes import SpikeDetector
+from trainer.state import TrainerState
+from trainer.supervision.ledger import Ledger
+from trainer.supervision.sections import Sections
+from trainer.supervision.stragglers import describe_stragglers, step_times, stragglers
+from trainer.window import LogWindow
 
 log = logging.getLogger(__name__)
-
-
-class TrainingError(Exception):
-    """The run cannot go on: gradients stay non-finite, or nothing can be saved."""
-
-
-@dataclass(kw_only=True, slots=True)
-class TrainerState:
-    """All that the trainer itself remembers."""
-
-    step: int = 0
-    """Updates done, skipped ones included."""
-    skipped_updates: int = 0
-    skipped_in_a_row: int = 0
-    target_tokens: int = 0
-    seconds: float = 0.0
-    """Wall time in the loop, over all restarts."""
-    scores: dict[int, float] = field(default_factory=dict)
-    """Validation BLEU by step."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, tree: Mapping[str, Any]) -> "TrainerState":
-        """Read what `to_json` gave."""
-        scores = {int(step): float(score) for step, score in tree["scores"].items()}
-        return cls(**{**tree, "scores": scores})
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -77,10 +58,12 @@ class Trainer:
         engine: Engine,
         reader: StreamReader,
         evaluator: Evaluator,
-        checkpoints: CheckpointManager,
+        saver: Saver,
         metrics: Metrics,
         pair_log: PairLog,
         state: TrainerState,
+        sections: Sections,
+        ledger: Ledger | None,
         stop_requested: Callable[[], bool],
     ) -> None:
         self._config = config
@@ -88,13 +71,15 @@ class Trainer:
         self._engine = engine
         self._reader = reader
         self._evaluator = evaluator
-        self._checkpoints = checkpoints
+        self._saver = saver
         self._metrics = metrics
         self._pair_log = pair_log
         self._state = state
+        self._sections = sections
+        self._ledger = ledger
         self._stop_requested = stop_requested
-        self._window = _Window(world.device)
-        self._saved_step = self._evaluated_step = state.step if state.step else -1
+        self._window = LogWindow(world.device)
+        self._spikes = SpikeDetector(config.stability.spike_score, config.stability.spike_window, state.recent_losses)
         self._clock = time.monotonic()
 
     def fit(self) -> Literal["finished", "stopped"]:
@@ -102,21 +87,27 @@ class Trainer:
 
         Raises:
             TrainingError: the run cannot go on.
+            Rewind: it can from the newest checkpoint on, if some updates are left out.
             DataError: a shard is broken.
         """
+        if self._world.sum([int(self._stop_requested())])[0]:
+            return "stopped"  # nothing was begun, and nothing is touched
+        if not self._evaluate_if_due():  # an evaluation that was cut short
+            return "stopped"
         while (update := self._next_update()) is not None:
             self._train_on(update)
             self._log_if_due(update)
-            self._evaluate_if_due()
-            self._save_if_due()
-            if update.stop_requested:
-                self._save()
-                return "stopped"
-            if update.time_is_up:
+            stop = update.stop_requested or not self._evaluate_if_due()
+            if stop or update.time_is_up:
                 break
-        self._evaluate()
-        self._save()
-        return "finished"
+            self._save_if_due()
+        else:
+            stop = False
+        if not stop:
+            stop = not self._evaluate()
+        self._tick()
+        self._saver.save_for_good()
+        return "stopped" if stop else "finished"
 
     def _next_update(self) -> Update | None:
         """Fetch an update's micro-batches, and count over all ranks what it holds. None where the run is at its end."""
@@ -127,18 +118,23 @@ class Trainer:
                 return None
             epoch, number = self._reader.epoch, self._reader.update
             begin = time.monotonic()
-            micro_batches = self._reader.next_update()
-            self._window.waiting_seconds += time.monotonic() - begin
-            time_is_up = training.max_minutes is not None and self._state.seconds > 60 * training.max_minutes
-            *numbers, stops, times = self._world.sum(
-                [*count(micro_batches).numbers(), int(self._stop_requested()), int(time_is_up)]
-            )
+            with self._sections("data", step=self._state.step + 1):
+                micro_batches = self._reader.next_update()
+                self._window.waiting_seconds += time.monotonic() - begin
+                time_is_up = training.max_minutes is not None and self._state.seconds > 60 * training.max_minutes
+                flags = [self._stop_requested(), time_is_up, self._saver.is_writing]
+                *numbers, stops, times, writing = self._world.sum([*count(micro_batches).numbers(), *map(int, flags)])
+            if not writing:
+                self._window.pause(self._saver.commit())
             counts = UpdateCounts(
                 **dict(zip(UpdateCounts.__dataclass_fields__, numbers, strict=True))  # in their order
             )
             if counts.target_tokens == 0:
                 self._reader.end_epoch()
                 log.info("epoch %d ended after %d updates", epoch, number)
+                continue
+            if is_left_out(self._state.left_out, epoch, number):
+                self._note_left_out(epoch, number, counts)
                 continue
             return Update(
                 epoch=epoch,
@@ -152,7 +148,40 @@ class Trainer:
 
     def _train_on(self, update: Update) -> None:
         """One optimizer step on the token-normalised loss of the whole update."""
+        begin = time.monotonic()
+        state, optimizer = self._state, self._config.optimizer
+        lr = learning_rate(
+            self._config.schedule,
+            peak=optimizer.lr,
+            update=state.step - state.skipped_updates - state.schedule_start + 1,
+            max_updates=self._config.training.max_updates - state.schedule_start,
+        )
+        with self._sections("step", step=state.step + 1):
+            try:
+                loss_sums = self._accumulate(update)
+                result = self._engine.step(lr)
+            except (RuntimeError, MemoryError) as error:
+                if not memory.is_out_of_memory(error):
+                    raise
+                raise TrainingError(memory.advice(error, self._config)) from error
+            [loss_sum] = self._world.sum_floats([sum(map(float, loss_sums.values()))])
+            if _is_due(state.step + 1, self._config.stability.hash_every_updates):
+                self._compare_replicas()
+        state.step += 1
+        state.target_tokens += update.counts.target_tokens
+        self._window.update_seconds.append(time.monotonic() - begin)
+        self._window.add_update(update.counts, lr, result.grad_norm, self._config.stream.micro_batches)
+        self._pair_log.write(state.step, update.micro_batches)
+        if result.applied:
+            state.skipped_in_a_row = 0
+            self._look_for_spike(update, loss_sum / update.counts.target_tokens)
+        else:
+            self._note_skip(update, result, loss_sums)
+
+    def _accumulate(self, update: Update) -> dict[int, torch.Tensor]:
+        """Forward and backward of this rank's micro-batches; the loss sum of each lane."""
         last = len(update.micro_batches) - 1
+        loss_sums = {}
         for slot, micro_batch in enumerate(update.micro_batches):
             if micro_batch is None:
                 self._engine.accumulate(empty_batch(self._world.device), scale=0.0, is_last=slot == last)
@@ -164,26 +193,17 @@ class Trainer:
                 is_last=slot == last,
             )
             self._window.add_losses(out.loss_sum, out.nll_sum)
-        state, optimizer = self._state, self._config.optimizer
-        lr = learning_rate(
-            self._config.schedule,
-            peak=optimizer.lr,
-            update=state.step - state.skipped_updates + 1,
-            max_updates=self._config.training.max_updates,
-        )
-        result = self._engine.step(lr)
-        state.step += 1
-        state.target_tokens += update.counts.target_tokens
-        self._window.add_update(update.counts, lr, result.grad_norm, self._config.stream.micro_batches)
-        self._pair_log.write(state.step, update.micro_batches)
-        state.skipped_in_a_row = 0 if result.applied else state.skipped_in_a_row + 1
-        if not result.applied:
-            self._note_skip(update)
+            self._window.padded_tokens += micro_batch.num_padded_source + micro_batch.num_padded_target
+            loss_sums[micro_batch.lane] = out.loss_sum
+        return loss_sums
 
-    def _note_skip(self, update: Update) -> None:
-        """Say which update was left out; the learning rate does not advance with it."""
-        state = self._state
+    def _note_skip(self, update: Update, result: StepResult, loss_sums: dict[int, torch.Tensor]) -> None:
+        """Say which update was left out, and why; the learning rate does not advance with it."""
+        state, most = self._state, self._config.training.max_skipped_in_a_row
         state.skipped_updates += 1
+        state.skipped_in_a_row += 1
+        mine = sorted(lane for lane, loss in loss_sums.items() if not math.isfinite(float(loss)))
+        lanes = sorted(lane for lanes in self._world.gather(mine) for lane in lanes)
         self._metrics.event(
             state.step,
             {
@@ -192,19 +212,65 @@ class Trainer:
                 "epoch": update.epoch,
                 "update": update.number,
                 "micro_batches": list(range(self._config.stream.micro_batches)),
+                "not_finite_losses": lanes,
+                "grad_norm": float(result.grad_norm),
+                "loss_scale": self._engine.loss_scale,
                 "pairs_digest": update.counts.pairs_digest,
             },
         )
+        where = f"the loss of micro-batch {', '.join(map(str, lanes))} is not either" if lanes else "all losses are"
         log.warning(
-            "step %d skipped: the gradient is not finite (epoch %d, update %d)",
+            "step %d skipped: the gradient is not finite, %s (epoch %d, update %d)",
             state.step,
+            where,
             update.epoch,
             update.number,
         )
-        if state.skipped_in_a_row >= self._config.training.max_skipped_in_a_row:
-            raise TrainingError(
-                f"{state.skipped_in_a_row} updates in a row had a gradient that is not finite; at step {state.step}"
-            )
+        if state.skipped_in_a_row >= most:
+            self._rewind(update, most, f"{most} updates in a row had a gradient that is not finite")
+
+    def _look_for_spike(self, update: Update, loss: float) -> None:
+        """Rewind where an update's loss is far above those before it."""
+        spike = self._spikes.observe(loss)
+        if spike is None:
+            return
+        self._rewind(update, self._config.stability.skip_updates, str(spike))
+
+    def _rewind(self, update: Update, num_updates: int, reason: str) -> None:
+        """Leave for the newest checkpoint, and leave out so many updates that end with this one.
+
+        Raises:
+            Rewind: always, but for
+            TrainingError: there is no checkpoint, or it was done often enough.
+        """
+        state = self._state
+        self._saver.commit()
+        window = window_before(update.epoch, update.number, num_updates)
+        if self._saver.saved_step is None:
+            raise TrainingError(f"{reason}; at step {state.step}, and there is no checkpoint to rewind to")
+        if not may_rewind(state.left_out, self._config.stability.max_rewinds, window):
+            raise TrainingError(f"{reason}; at step {state.step}, after {len(state.left_out)} rewinds")
+        log.warning(
+            "step %d: %s; rewinding, to leave out updates %d to %d of epoch %d",
+            state.step,
+            reason,
+            *window[1:],
+            window[0],
+        )
+        raise Rewind(reason=reason, step=state.step, left_out=[*state.left_out, window])
+
+    def _note_left_out(self, epoch: int, number: int, counts: UpdateCounts) -> None:
+        log.warning("epoch %d, update %d is left out", epoch, number)
+        self._metrics.event(
+            self._state.step,
+            {
+                "event": "left_out",
+                "epoch": epoch,
+                "update": number,
+                "pairs": counts.pairs,
+                "pairs_digest": counts.pairs_digest,
+            },
+        )
 
     def _log_if_due(self, update: Update) -> None:
         state = self._state
@@ -220,6 +286,10 @@ class Trainer:
             "total_target_tokens": state.target_tokens,
             "total_seconds": round(state.seconds, 3),
         }
+        figures |= self._figures_of_ranks()
+        if self._ledger is not None:
+            figures |= self._ledger.figures()
+            self._ledger.write()
         self._metrics.train(state.step, figures)
         log.info(
             "step %d  epoch %d  loss %.4f  ppl %.2f  norm %.2f  lr %.2e  %.0f tok/s  padding %.1f%%",
@@ -232,20 +302,43 @@ class Trainer:
             figures["tokens_per_second"],
             100 * figures["padding"],
         )
-        self._window = _Window(self._world.device)
+        self._window = LogWindow(self._world.device)
 
-    def _evaluate_if_due(self) -> None:
-        if _is_due(self._state.step, self._config.evaluation.every_updates):
-            self._evaluate()
+    def _figures_of_ranks(self) -> dict[str, Any]:
+        """Who is slower than the others, and how even updates are."""
+        seconds = self._world.gather(self._engine.take_forward_seconds() / max(self._window.padded_tokens, 1))
+        slow = stragglers(seconds)
+        if slow:
+            log.warning("step %d: %s", self._state.step, describe_stragglers(seconds, slow))
+        median, p95 = step_times(self._window.update_seconds)
+        return {"stragglers": slow, "update_seconds_median": median, "update_seconds_p95": p95}
 
-    def _evaluate(self) -> None:
-        """Score this step's weights, once."""
+    def _compare_replicas(self) -> None:
+        """Stop where ranks that should hold the same weights do not.
+
+        Raises:
+            TrainingError: naming the rank that differs.
+        """
+        problem = drift.compare(self._world.gather(self._engine.replica_digest()))
+        if problem is not None:
+            raise TrainingError(f"step {self._state.step + 1}: {problem}")
+
+    def _evaluate_if_due(self) -> bool:
+        """False where someone asked to stop meanwhile."""
+        return not _is_due(self._state.step, self._config.evaluation.every_updates) or self._evaluate()
+
+    def _evaluate(self) -> bool:
+        """Score this step's weights, once; False where someone asked to stop before it was done."""
         step = self._state.step
-        if self._evaluated_step == step or step == 0:
-            return
+        if step in self._state.scores or step == 0:
+            return True
         pause = time.monotonic()
-        evaluation = self._evaluator.evaluate(self._engine, step)
-        self._evaluated_step = step
+        with self._sections("evaluation", step=step):
+            evaluation = self._evaluator.evaluate(self._engine, step)
+        self._window.pause(time.monotonic() - pause)
+        if evaluation is None:
+            log.info("step %d: asked to stop, the evaluation is left for the next start", step)
+            return False
         self._state.scores[step] = evaluation.scores.bleu
         samples = list(zip(evaluation.sources, evaluation.references, evaluation.hypotheses, strict=True))
         self._metrics.evaluation(step, evaluation.figures(), samples[: self._config.evaluation.samples])
@@ -260,91 +353,18 @@ class Trainer:
         )
         for name, part in evaluation.parts.items():
             log.info("  %s: loss %.4f  BLEU %.2f  chrF %.2f", name, part.loss, part.scores.bleu, part.scores.chrf)
-        self._window.pause(time.monotonic() - pause)
+        return True
 
     def _save_if_due(self) -> None:
         if _is_due(self._state.step, self._config.checkpoint.every_updates):
-            self._save()
-
-    def _save(self) -> None:
-        """Write this step's checkpoint, once. Training goes on after a failure, up to a limit."""
-        if self._saved_step == self._state.step or self._state.step == 0:
-            return
-        pause = time.monotonic()
-        self._tick()
-        stream = StreamState.merge(self._world.gather(self._reader.state()))
-        state = {"trainer": self._state.to_json(), "stream": stream.to_json()}
-        if self._checkpoints.save(self._state.step, self._engine, state, scores=self._state.scores):
-            self._saved_step = self._state.step
-        elif self._checkpoints.num_failures >= self._config.checkpoint.max_failures:
-            raise TrainingError(f"{self._checkpoints.num_failures} saves in a row failed; at step {self._state.step}")
-        seconds = time.monotonic() - pause
-        self._metrics.event(
-            self._state.step,
-            {
-                "event": "checkpoint",
-                "succeeded": self._saved_step == self._state.step,
-                "seconds": round(seconds, 3),
-            },
-        )
-        self._window.pause(seconds)
+            self._tick()
+            self._window.pause(self._saver.begin())
 
     def _tick(self) -> None:
         """Add the time since the last tick to the run's."""
         now = time.monotonic()
         self._state.seconds += now - self._clock
         self._clock = now
-
-
-class _Window:
-    """What is summed up between two log steps. Losses stay on the device until then."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._begin = time.monotonic()
-        self._losses = torch.zeros(2, dtype=torch.float64 if device.type == "cpu" else torch.float32, device=device)
-        self._counts = [0] * len(UpdateCounts.__dataclass_fields__)
-        self._num_updates = 0
-        self._num_slots = 0
-        self._lr = 0.0
-        self._grad_norm: torch.Tensor | float = 0.0
-        self._paused = 0.0
-        self.waiting_seconds = 0.0
-
-    def add_losses(self, loss_sum: torch.Tensor, nll_sum: torch.Tensor) -> None:
-        self._losses += torch.stack([loss_sum, nll_sum])
-
-    def add_update(self, counts: UpdateCounts, lr: float, grad_norm: torch.Tensor | float, num_slots: int) -> None:
-        self._counts = [a + b for a, b in zip(self._counts, counts.numbers(), strict=True)]
-        self._num_updates += 1
-        self._num_slots += num_slots
-        self._lr, self._grad_norm = lr, grad_norm
-
-    def pause(self, seconds: float) -> None:
-        """Leave out time that was not spent training."""
-        self._paused += seconds
-
-    def figures(self, world: World) -> dict[str, Any]:
-        """Means over the window; the one place where the host waits for the device."""
-        loss_sum, nll_sum = world.sum_floats(self._losses.tolist())
-        counts = UpdateCounts(**dict(zip(UpdateCounts.__dataclass_fields__, self._counts, strict=True)))
-        seconds = max(time.monotonic() - self._begin - self._paused, 1e-9)
-        nll = nll_sum / counts.target_tokens
-        return {
-            "loss": loss_sum / counts.target_tokens,
-            "perplexity": float(torch.tensor(nll, dtype=torch.float64).exp()),
-            "grad_norm": float(self._grad_norm),
-            "lr": self._lr,
-            "updates": self._num_updates,
-            "pairs": counts.pairs,
-            "target_tokens": counts.target_tokens,
-            "source_tokens": counts.source_tokens,
-            "padding": 1 - (counts.target_tokens + counts.source_tokens) / counts.padded_tokens,
-            "empty_micro_batches": 1 - counts.micro_batches / self._num_slots,
-            "tokens_per_second": counts.target_tokens / seconds,
-            "seconds_per_update": seconds / self._num_updates,
-            "waiting_for_data": self.waiting_seconds / seconds,
-            "pairs_digest": wrap(counts.pairs_digest),
-        }
 
 
 def _is_due(step: int, every: int) -> bool:

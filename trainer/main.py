@@ -2,21 +2,27 @@
 
 import argparse
 import faulthandler
+import gc
 import logging
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 from configs import RunConfig, UserError, load_run
 from trainer.distributed import World, read_environment
 from trainer.process import tune_process
+from trainer.supervision.ledger import LEDGER_FILE, Ledger
 from trainer.supervision.run_folder import make_shared, write_status
+from trainer.supervision.run_lock import RunLock
+from trainer.supervision.sections import Sections
 from trainer.supervision.signals import StopRequest, end_with_parent, stop_request
+from trainer.supervision.watchdog import Watchdog, process_watchdog
 
 EXIT_FINISHED, EXIT_FAILED, EXIT_REFUSED, EXIT_STOPPED = 0, 1, 2, 75
 
@@ -24,21 +30,28 @@ log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str]) -> int:
-    """`python -m trainer CONFIG [section.key=value ...]`; returns the exit code."""
+    """`python -m trainer CONFIG [--reset WHAT] [section.key=value ...]`; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m trainer", description="One rank of a training run.")
     parser.add_argument("config", help="a YAML file, or the name of a shipped run")
+    parser.add_argument("--reset", default="", metavar="WHAT", help="data, optimizer or data,optimizer")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_intermixed_args(argv)
     try:
-        return run(arguments.config, arguments.overrides)
+        reset = frozenset(filter(None, arguments.reset.split(",")))
+        return run(arguments.config, arguments.overrides, reset=reset)
     except UserError as error:
         for line in str(error).splitlines():
             print(f"zeromt: error: {line}", file=sys.stderr)
         return EXIT_REFUSED
 
 
-def run(config_name: str, overrides: Sequence[str]) -> int:
+def run(config_name: str, overrides: Sequence[str], *, reset: frozenset[str] = frozenset()) -> int:
     """Train as this rank of as many as the environment says.
+
+    Args:
+        config_name: a YAML file, or the name of a shipped run.
+        overrides: `section.key=value` settings.
+        reset: of `data` and `optimizer`, what to begin anew with the weights of the newest checkpoint.
 
     Returns:
         0 finished, 75 stopped on request after a complete save, 1 failed.
@@ -47,6 +60,8 @@ def run(config_name: str, overrides: Sequence[str]) -> int:
         UserError: the user's input is wrong; `status.json` says so too where there is a folder to say it in.
     """
     stop = stop_request()
+    watchdog = process_watchdog()
+    watchdog.start()
     end_with_parent()
     faulthandler.enable()
     config = load_run(config_name, overrides)
@@ -54,7 +69,7 @@ def run(config_name: str, overrides: Sequence[str]) -> int:
     _configure_logging(rank)
     folder = Path(config.folder)
     try:
-        return _train(config, folder, stop)
+        return _train(config, folder, stop, watchdog, reset)
     except UserError as error:
         if rank == 0:
             write_status(folder, "refused", exit_code=EXIT_REFUSED, error=str(error))
@@ -64,29 +79,100 @@ def run(config_name: str, overrides: Sequence[str]) -> int:
         traceback.print_exc()
         write_status(folder, "failed", exit_code=EXIT_FAILED, error=f"rank {rank}: {type(error).__name__}: {error}")
         return EXIT_FAILED
+    finally:
+        watchdog.close()
 
 
-def _train(config: RunConfig, folder: Path, stop: StopRequest) -> int:
+def _train(config: RunConfig, folder: Path, stop: StopRequest, watchdog: Watchdog, reset: frozenset[str]) -> int:
+    watchdog.enter("setup", 60 * config.supervision.setup_minutes, 0)
     tune_process()
-    # DeepSpeed takes seconds to import: errors of the configuration need not wait for it.
-    from trainer.build import build
-
     if config.training.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-    world = World(timeout_minutes=config.engine.communication_timeout_minutes)
+    world = World(timeout_minutes=config.engine.communication_timeout_minutes, waiting=watchdog.waiting)
     make_shared(folder, world)
+    lock = RunLock(folder)
+    _on_main(world, lock.acquire)
+    ledger = Ledger(folder / LEDGER_FILE, started=watchdog.started) if world.is_main else None
     if world.is_main:
+        stop.watch_file(folder)
         write_status(folder, "running", exit_code=EXIT_FAILED)
-    built = build(config, world, stop_requested=stop)
-    outcome = built.trainer.fit()
-    built.close()
+    outcome = _fit(config, world, stop, Sections(watchdog, ledger, config.supervision), ledger, reset)
     code = EXIT_STOPPED if outcome == "stopped" else EXIT_FINISHED
     log.info("%s: %s", outcome, folder)
     if world.is_main:
+        stop.consume()
         write_status(folder, outcome, exit_code=code)
     world.close()
+    lock.release()
     return code
+
+
+def _fit(
+    config: RunConfig,
+    world: World,
+    stop: StopRequest,
+    sections: Sections,
+    ledger: Ledger | None,
+    reset: frozenset[str],
+) -> Literal["finished", "stopped"]:
+    """Build the run and train; after a rewind, build it again from the newest checkpoint."""
+    # DeepSpeed takes seconds to import: errors of the configuration need not wait for it.
+    from trainer.build import build
+    from trainer.stability.rewind import Rewind
+
+    rewind: Rewind | None = None
+    while True:
+        with sections("setup"):
+            built = build(
+                config,
+                world,
+                stop_requested=stop,
+                sections=sections,
+                ledger=ledger,
+                reset=reset,
+                left_out=None if rewind is None else rewind.left_out,
+            )
+        if rewind is not None:
+            figures = {
+                "event": "rewind",
+                "from_step": rewind.step,
+                "reason": rewind.reason,
+                "left_out": rewind.left_out,
+            }
+            built.metrics.event(built.resumed_step, figures)
+        try:
+            outcome = built.trainer.fit()
+        except Rewind as decision:
+            rewind = decision
+            if built.saved_step != built.resumed_step:  # what was reset is in a checkpoint of its own by now
+                reset = frozenset()
+        else:
+            with sections("shutdown"):
+                built.close()
+            if ledger is not None:
+                ledger.write()
+            return outcome
+        built.close()
+        del built
+        gc.collect()
+
+
+def _on_main(world: World, action: Callable[[], None]) -> None:
+    """Do something on rank 0, and have all ranks refuse where it does.
+
+    Raises:
+        UserError: what the action raised.
+    """
+    problem = None
+    if world.is_main:
+        try:
+            action()
+        except UserError as error:
+            problem = str(error)
+    problem = world.from_main(problem)
+    if problem is not None:
+        raise UserError(problem)
 
 
 def _configure_logging(rank: int) -> None:

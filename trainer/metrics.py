@@ -20,6 +20,8 @@ TRAIN_SCALARS = {
     "padding": "train/padding_share",
     "empty_micro_batches": "train/empty_micro_batches",
     "skipped_updates": "train/skipped_updates",
+    "goodput": "train/goodput",
+    "update_seconds_p95": "train/update_seconds_p95",
     "epoch": "train/epoch",
 }
 EVALUATION_SCALARS = {

@@ -1,6 +1,6 @@
 """Lines of text to lines of text with a plain model. Shared by evaluation and `zeromt translate`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,10 @@ class Translation:
 
     text: str
     score: float
+
+
+class Interrupted(Exception):  # noqa: N818 (a request, not an error)
+    """Someone asked to stop in the middle of it."""
 
 
 class Translator:
@@ -38,9 +42,19 @@ class Translator:
         return self.translate_share(lines, rank=0, world_size=1, n_best=n_best)  # type: ignore[return-value]
 
     def translate_share(
-        self, lines: Sequence[str], *, rank: int, world_size: int, n_best: int = 1
+        self,
+        lines: Sequence[str],
+        *,
+        rank: int,
+        world_size: int,
+        n_best: int = 1,
+        stop_requested: Callable[[], bool] = lambda: False,
     ) -> list[list[Translation] | None]:
-        """As `translate`, but every `world_size`-th batch only, from `rank` on; None for the lines of the others."""
+        """As `translate`, but every `world_size`-th batch only, from `rank` on; None for the lines of the others.
+
+        Raises:
+            Interrupted: `stop_requested`, which is asked before every batch, said yes.
+        """
         sources = self._encode(lines)
         results: list[list[Translation] | None] = [None] * len(lines)
         if rank == 0:
@@ -50,6 +64,8 @@ class Translator:
         filled = [i for i, source in enumerate(sources) if len(source) > 1]
         batches = cut_batches([len(sources[i]) for i in filled], self._section.batch_tokens // self._section.beam)
         for batch in batches[rank::world_size]:
+            if stop_requested():
+                raise Interrupted
             rows = [filled[i] for i in batch]
             found = search(self._model, self._pad([sources[i] for i in rows]), self._section, n_best=n_best)
             flat = self._tokenizer.decode_target([h.ids for hypotheses in found for h in hypotheses])

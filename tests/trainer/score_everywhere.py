@@ -23,6 +23,7 @@ def main() -> None:
         built = build(run, world, stop_requested=lambda: False)
         assert built.resumed_step == 300
         evaluation = built.evaluator.evaluate(built.engine, step=300)
+        assert evaluation is not None
         scores[stage] = {
             "bleu": evaluation.scores.bleu,
             "chrf": evaluation.scores.chrf,

@@ -13,13 +13,12 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from configs import UserError
@@ -62,21 +61,55 @@ class Checkpoint:
         tree: dict[str, Any] = json.loads((self.folder / STATE).read_text(encoding="utf-8"))
         return tree
 
-    def tensors(self, kind: str) -> Iterator[tuple[str, Tensor]]:
-        """Names and tensors of `model` or `optimizer`, one at a time.
+    def stored(self, kind: str) -> "StoredTensors":
+        """The tensors of `model` or `optimizer`, none of them read yet.
 
         Raises:
             CheckpointError: a file is no safetensors file.
         """
-        for name in sorted(self.files):
-            if not (name.startswith(f"{kind}-") and name.endswith(".safetensors")):
-                continue
+        return StoredTensors(
+            [self.folder / n for n in sorted(self.files) if n.startswith(f"{kind}-") and n.endswith(".safetensors")]
+        )
+
+    def tensors(self, kind: str) -> Iterator[tuple[str, Tensor]]:
+        """Names and tensors of `model` or `optimizer`, one at a time.
+
+        Raises:
+            CheckpointError: a file cannot be read.
+        """
+        yield from self.stored(kind).items()
+
+
+class StoredTensors(Mapping[str, Tensor]):
+    """The tensors of several safetensors files by name; each is read when it is asked for, and not kept."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        """Read the files' headers.
+
+        Raises:
+            CheckpointError: a file is no safetensors file.
+        """
+        self._files: dict[str, tuple[Path, Any]] = {}
+        for path in paths:
             try:
-                with safe_open(self.folder / name, framework="pt") as file:
-                    for key in file.keys():  # noqa: SIM118 (not a dict)
-                        yield key, file.get_tensor(key)
+                file = safe_open(path, framework="pt")
+                self._files |= dict.fromkeys(file.keys(), (path, file))
             except (SafetensorError, OSError) as error:
-                raise CheckpointError(f"{self.folder / name}: cannot be read: {error}") from error
+                raise CheckpointError(f"{path}: cannot be read: {error}") from error
+
+    def __getitem__(self, name: str) -> Tensor:
+        path, file = self._files[name]
+        try:
+            tensor: Tensor = file.get_tensor(name)
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{path}: cannot be read: {error}") from error
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
 
 
 def step_folder(step: int) -> str:
@@ -106,23 +139,34 @@ def share_out(sizes: Mapping[str, int], world_size: int) -> list[list[str]]:
     return shares
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileRecord:
-    """Write a safetensors file down to the disk."""
-    save_file(dict(tensors), path)
-    return _settle(path)
-
-
 def write_bytes(path: Path, content: bytes) -> FileRecord:
-    """Write a file down to the disk."""
-    path.write_bytes(content)
-    return _settle(path)
+    """Write a file down to the disk.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with path.open("wb", buffering=0) as file:
+        write_all(file.fileno(), content)
+        os.fsync(file.fileno())
+    return FileRecord(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
+def write_all(descriptor: int, content: bytes | memoryview) -> None:
+    """Write every byte: the system may take fewer at a time, as on a disk that is about to be full.
+
+    Raises:
+        OSError: it takes none.
+    """
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """The manifest and its hash, after everything else is on the disk."""
     content = (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode()
     write_bytes(folder / MANIFEST, content)
-    write_bytes(folder / MANIFEST_HASH, (hashlib.sha256(content).hexdigest() + "\n").encode())
+    write_bytes(folder / MANIFEST_HASH, _hash_line(content))
 
 
 def sync_folder(folder: Path) -> None:
@@ -142,16 +186,16 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """
     try:
         content = (folder / MANIFEST).read_bytes()
-        expected = (folder / MANIFEST_HASH).read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{folder}: no complete checkpoint: {MANIFEST} or its hash cannot be read") from error
-    if hashlib.sha256(content).hexdigest() != expected:
+        expected = (folder / MANIFEST_HASH).read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{error.filename}: no complete checkpoint: {error.strerror}") from error
+    if _hash_line(content) != expected:
         raise CheckpointError(f"{folder / MANIFEST}: SHA-256 is not that of {MANIFEST_HASH}")
     try:
         manifest = json.loads(content)
         checkpoint = Checkpoint(folder=folder, manifest=manifest)
         names = list(checkpoint.files)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{folder / MANIFEST}: is no manifest") from error
     if manifest.get("format") != FORMAT:
         raise CheckpointError(f"{folder / MANIFEST}: format {manifest.get('format')!r}; allowed is {FORMAT}")
@@ -182,6 +226,11 @@ def verify(checkpoint: Checkpoint) -> list[str]:
     return [p for name in sorted(checkpoint.files) if (p := file_problem(checkpoint, name)) is not None]
 
 
+def looks_complete(folder: Path) -> bool:
+    """Whether a checkpoint has its manifest and the manifest's hash, which are written after everything else."""
+    return (folder / MANIFEST).is_file() and (folder / MANIFEST_HASH).is_file()
+
+
 def list_steps(folder: Path) -> list[Path]:
     """Folders named after a step, the newest first."""
     if not folder.is_dir():
@@ -190,10 +239,8 @@ def list_steps(folder: Path) -> list[Path]:
     return [p for _, p in sorted(found, reverse=True)]
 
 
-def _settle(path: Path) -> FileRecord:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-    return FileRecord(bytes=path.stat().st_size, sha256=_sha256(path))
+def _hash_line(manifest: bytes) -> bytes:
+    return f"{hashlib.sha256(manifest).hexdigest()}\n".encode()
 
 
 def _sha256(path: Path) -> str:

@@ -1,10 +1,15 @@
 """Saving, finding and keeping checkpoints, all ranks together."""
 
+import contextlib
 import dataclasses
 import json
 import logging
+import os
 import shutil
-from collections.abc import Mapping
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +17,17 @@ import torch
 
 from configs import CheckpointSection
 from trainer.checkpoint import format as format_
+from trainer.checkpoint import host_memory, retention
 from trainer.checkpoint.format import Checkpoint, CheckpointError, FileRecord
+from trainer.checkpoint.share import FLOAT_BYTES, HostCopy, Share, write_while_gathering
 from trainer.distributed import World
 from trainer.engine import MOMENTS, Engine
 
 log = logging.getLogger(__name__)
+
+LATEST = "latest"
+_SMALL_FILES_BYTES = 4 << 20
+_CLOSE_SECONDS = 10
 
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
@@ -29,167 +40,334 @@ class RunIdentity:
     """Stage, precision, versions and fingerprints, for the manifest."""
 
 
+@dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
+class SaveOutcome:
+    """What became of a save; the same on all ranks but for the seconds."""
+
+    step: int
+    succeeded: bool
+    problem: str | None
+    """What went wrong first, and on which rank."""
+    seconds: float
+    """From its begin to its commit."""
+    stopped_seconds: float
+    """While training stood still for it."""
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class _Save:
+    """One that has begun."""
+
+    step: int
+    temporary: Path
+    state: bytes
+    scores: Mapping[int, float]
+    begin: float
+    stopped_seconds: float = 0.0
+    records: dict[str, FileRecord] = dataclasses.field(default_factory=dict)
+    problem: str | None = None
+    writer: threading.Thread | None = None
+    cancelled: threading.Event = dataclasses.field(default_factory=threading.Event)
+
+
 class CheckpointManager:
-    """Owns a run's `checkpoints/` folder."""
+    """Owns a run's `checkpoints/` folder. Called on all ranks alike, `is_written` and `close` excepted.
+
+    A save has two phases. Every rank writes its share into a `tmp-` folder and brings it down to the disk: at once, or
+    from a copy in host memory by a thread while training goes on. `commit` then agrees that all is there, and rank 0
+    writes the manifest, renames the folder and moves the `latest` pointer. What fails before the rename leaves nothing.
+    """
 
     def __init__(self, folder: Path, section: CheckpointSection, world: World, identity: RunIdentity) -> None:
         self._folder = folder
         self._section = section
         self._world = world
-        self._identity = identity
+        self.identity = identity
+        self._current: _Save | None = None
+        self._outcome: SaveOutcome | None = None
+        self._copy: HostCopy | None = None
+        self._shapes: dict[str, torch.Size] = {}
+        self._committed_step: int | None = None
+        """Of the checkpoint that was resumed from or written last: known to be whole, and of this run of updates."""
+        self._refused: set[str] = set()
         self.num_failures = 0
         """Saves that failed since the last good one."""
 
-    def save(self, step: int, engine: Engine, state: Mapping[str, Any], *, scores: Mapping[int, float]) -> bool:
-        """Write the checkpoint of a step, or nothing; False where any rank failed, and then the older ones stand.
+    @property
+    def in_flight(self) -> bool:
+        """Whether a save has begun and waits for `commit`; the same on all ranks."""
+        return self._current is not None
 
-        Two phases: every rank writes and syncs its share in a `tmp-` folder and all agree that it is there; then
-        rank 0 writes the manifest, renames the folder and moves the `latest` pointer.
+    @property
+    def is_written(self) -> bool:
+        """Whether this rank has nothing left to write, or has failed to; asks nobody else."""
+        return self._current is None or self._current.writer is None or not self._current.writer.is_alive()
+
+    def save(
+        self, step: int, engine: Engine, state: Mapping[str, Any], *, scores: Mapping[int, float], wait: bool
+    ) -> None:
+        """Begin to write the checkpoint of a step, the one that is in flight first. Never raises for the disk's sake.
 
         Args:
+            step: of the weights as they are now.
+            engine: that has them.
+            state: the trainer's, as JSON; may change afterwards.
             scores: validation BLEU by step, for the choice of what to keep.
+            wait: write and commit now. So it is too where the section says so or memory for a copy is lacking.
         """
-        if (self._folder / format_.step_folder(step)).exists():
+        if self._current is not None:
+            self.commit()
+        begin = time.monotonic()
+        if step == self._committed_step:
             log.info("step %d is saved already", step)
-            return True
-        temporary = self._folder / f"tmp-{format_.step_folder(step)}"
-        problem = self._on_main(lambda: _make_empty(temporary))
-        records: dict[str, FileRecord] = {}
-        if problem is None:
-            try:
-                records = self._write_share(temporary, engine)
-                mine: str | None = None
-            except OSError as error:
-                mine = f"rank {self._world.rank}: {error}"
-            answers = self._world.gather((records, mine))
-            problem = next((p for _, p in answers if p is not None), None)
-            records = {name: record for shares, _ in answers for name, record in shares.items()}
-        if problem is None:
-            problem = self._on_main(lambda: self._commit(temporary, step, state, records))
-        if problem is not None:
-            self.num_failures += 1
-            self._on_main(lambda: shutil.rmtree(temporary, ignore_errors=True))
-            log.error("checkpoint of step %d failed, the older ones stand: %s", step, problem)
-            return False
-        self.num_failures = 0
-        self._on_main(lambda: self._retain(scores))
-        return True
+            self._outcome = SaveOutcome(step=step, succeeded=True, problem=None, seconds=0.0, stopped_seconds=0.0)
+            return
+        save = self._current = _Save(
+            step=step,
+            temporary=self._folder / f"{retention.TEMPORARY}{format_.step_folder(step)}",
+            state=(json.dumps(state, indent=1) + "\n").encode(),
+            scores=dict(scores),
+            begin=begin,
+        )
+        self._outcome = None
+        sizes = engine.parameter_sizes()
+        share = Share(sizes, self._world.rank, self._world.size)
+        save.problem = self._on_main(lambda: self._make_room(save.temporary, sizes))
+        if save.problem is not None:
+            self._conclude(save)
+        elif not wait and self._section.asynchronous and (copy := self._host_copy(engine, share)) is not None:
+            copy.fill(share.of(engine.parameter_states()))
+            save.writer = threading.Thread(
+                target=_write_copy, args=(save, copy, share, self._world.rank), name="checkpoint-writer", daemon=True
+            )
+            save.writer.start()
+            save.stopped_seconds = time.monotonic() - begin
+        else:
+            if not self._shapes:  # a file's header comes first and tells every shape
+                self._shapes = {p.name: p.weight.shape for p in engine.parameter_states()}
+            parameters = share.of(engine.parameter_states())
+            save.records, error = write_while_gathering(save.temporary, share, self._shapes, parameters)
+            save.problem = None if error is None else _describe(self._world.rank, error)
+            self._conclude(save)
+
+    def commit(self) -> SaveOutcome | None:
+        """Finish the save that is in flight, waiting for it to be written; what became of it.
+
+        After a save that was not left in flight its outcome, once; None where there is nothing to tell.
+        """
+        if self._current is not None:
+            begin = time.monotonic()
+            save = self._current
+            if save.writer is not None:
+                save.writer.join()
+            self._conclude(save, stopped_since=begin)
+        outcome, self._outcome = self._outcome, None
+        return outcome
 
     def newest(self) -> Checkpoint | None:
-        """The newest whole checkpoint, every byte of it verified; None where the folder holds no checkpoint at all.
+        """The newest whole checkpoint, every byte of it verified; None where there never was one.
 
-        What is broken on the way is named in the log. The ranks share the work of hashing.
+        What is broken on the way is named in the log, and so is a `latest` that named something else. The ranks share
+        the work of hashing. What a save that was cut off has left is removed.
 
         Raises:
-            CheckpointError: there are checkpoints, and none of them is whole.
+            CheckpointError: there are checkpoints, and none of them is whole; or there were, as `latest` says.
         """
-        names = self._world.from_main([p.name for p in format_.list_steps(self._folder)])
+        if self._current is not None:
+            self.commit()
+        if problem := self._on_main(lambda: retention.remove_leftovers(self._folder)):
+            log.warning("checkpoints: leftovers cannot be removed: %s", problem)
+        names, pointer, problem = self._world.from_main(self._look() if self._world.is_main else None)
+        if problem is not None:
+            raise CheckpointError(f"checkpoints: {self._folder} cannot be read: {problem}")
         for name in names:
             problems = self._problems(self._folder / name)
             if not problems:
-                checkpoint = format_.read_checkpoint(self._folder / name)
-                self._on_main(lambda name=name: self._point_to(name))
-                return checkpoint
+                return self._found(name, names[0], pointer)
+            self._refused.add(name)
             for problem in problems:
                 log.warning("checkpoint refused: %s", problem)
         if names:
             raise CheckpointError(
                 f"checkpoints: none of {len(names)} in {self._folder} is whole; "
-                "allowed is at least one, or another output or name for a new run"
+                "allowed is at least one, or --fresh or another name for a new run"
+            )
+        if pointer is not None:
+            raise CheckpointError(
+                f"checkpoints: {self._folder / LATEST} names {pointer!r}, and no checkpoint is there; "
+                "allowed is at least one, or --fresh or another name for a new run"
             )
         return None
 
-    def _write_share(self, folder: Path, engine: Engine) -> dict[str, FileRecord]:
-        """Gather every parameter, keep and write this rank's own."""
-        rank, size = self._world.rank, self._world.size
-        model: dict[str, torch.Tensor] = {}
-        optimizer: dict[str, torch.Tensor] = {}
-        mine = set(format_.share_out(engine.parameter_sizes(), size)[rank])
-        for parameter in engine.parameter_states():
-            if parameter.name not in mine:
-                continue
-            model[parameter.name] = parameter.weight.detach().to("cpu", copy=True).contiguous()
-            for key in MOMENTS if parameter.moments is not None else ():
-                assert parameter.moments is not None
-                moment = parameter.moments[key].detach().to("cpu", torch.float32, copy=True)
-                optimizer[f"{key}/{parameter.name}"] = moment.contiguous()
-        records = {}
-        for kind, tensors in (("model", model), ("optimizer", optimizer)):
-            name = format_.shard_name(kind, rank, size)
-            records[name] = format_.write_tensors(folder / name, tensors)
-        return records
+    def close(self) -> None:
+        """End the thread and remove what this rank wrote of a save that is not committed. Asks nobody else."""
+        save, self._current = self._current, None
+        if save is None:
+            return
+        save.cancelled.set()
+        if save.writer is not None:
+            save.writer.join(timeout=_CLOSE_SECONDS)
+        share = Share({}, self._world.rank, self._world.size)
+        with contextlib.suppress(OSError):
+            for name in share.file_names.values():
+                (save.temporary / name).unlink(missing_ok=True)
+            save.temporary.rmdir()  # the last rank that leaves succeeds
 
-    def _commit(self, temporary: Path, step: int, state: Mapping[str, Any], records: dict[str, FileRecord]) -> None:
-        extra = {
-            format_.STATE: (json.dumps(state, indent=1) + "\n").encode(),
-            format_.CONFIG: self._identity.config_yaml.encode(),
-            **self._identity.tokenizer_files,
+    def _make_room(self, temporary: Path, sizes: Mapping[str, int]) -> None:
+        """An empty folder to write in, on a disk with room for the files.
+
+        Raises:
+            OSError: it cannot be had.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        retention.remove_leftovers(self._folder)
+        disk = os.statvfs(self._folder)
+        free = disk.f_bavail * disk.f_frsize
+        needed = (1 + len(MOMENTS)) * FLOAT_BYTES * sum(sizes.values()) + _SMALL_FILES_BYTES
+        if disk.f_blocks and free < needed:  # some network file systems tell nothing
+            raise OSError(f"{self._folder}: {free:,} bytes are free, a checkpoint needs {needed:,}")
+        temporary.mkdir()
+
+    def _host_copy(self, engine: Engine, share: Share) -> HostCopy | None:
+        """Host memory for this rank's share, or None on all ranks where any machine has not enough of it."""
+        if self._copy is None:
+            needed = FLOAT_BYTES * share.num_elements
+            reports = self._world.gather((socket.gethostname(), needed, host_memory.available()))
+            if (shortage := host_memory.shortage(reports)) is None:
+                try:
+                    self._copy = HostCopy(share.num_elements, engine.device)
+                except (RuntimeError, MemoryError) as error:
+                    shortage = _describe(self._world.rank, error)
+            shortages = [s for s in self._world.gather(shortage) if s is not None]
+            if shortages:
+                self._copy = None
+                log.info("this save stops training: %s", shortages[0])
+        return self._copy
+
+    def _conclude(self, save: _Save, *, stopped_since: float | None = None) -> None:
+        """Agree on what became of the shares, publish them or remove them all."""
+        answers = self._world.gather((save.records, save.problem))
+        problem: str | None = next((p for _, p in answers if p is not None), None)
+        if problem is None:
+            records = {name: record for shares, _ in answers for name, record in shares.items()}
+            problem = self._on_main(lambda: self._publish(save, records))
+        if problem is None:
+            self.num_failures = 0
+            self._committed_step = save.step
+            self._refused.discard(format_.step_folder(save.step))
+            if trouble := self._on_main(lambda: self._after_publishing(save)):
+                log.warning("checkpoint of step %d is complete, but: %s", save.step, trouble)
+        else:
+            self.num_failures += 1
+            self._on_main(lambda: shutil.rmtree(save.temporary, ignore_errors=True))
+            log.error("checkpoint of step %d failed, the older ones stand: %s", save.step, problem)
+        now = time.monotonic()
+        save.stopped_seconds += now - (save.begin if stopped_since is None else stopped_since)
+        self._current = None
+        self._outcome = SaveOutcome(
+            step=save.step,
+            succeeded=problem is None,
+            problem=problem,
+            seconds=now - save.begin,
+            stopped_seconds=save.stopped_seconds,
+        )
+
+    def _publish(self, save: _Save, records: Mapping[str, FileRecord]) -> None:
+        """The small files, the manifest, and the rename that makes it a checkpoint."""
+        small = {
+            format_.STATE: save.state,
+            format_.CONFIG: self.identity.config_yaml.encode(),
+            **self.identity.tokenizer_files,
         }
-        for name, content in extra.items():
-            records[name] = format_.write_bytes(temporary / name, content)
+        written = {name: format_.write_bytes(save.temporary / name, content) for name, content in small.items()}
         manifest = {
             "format": format_.FORMAT,
-            "step": step,
+            "step": save.step,
             "world_size": self._world.size,
-            **self._identity.manifest,
-            "files": {name: dataclasses.asdict(record) for name, record in records.items()},
+            **self.identity.manifest,
+            "files": {name: dataclasses.asdict(record) for name, record in {**records, **written}.items()},
         }
-        format_.write_manifest(temporary, manifest)
-        format_.sync_folder(temporary)
-        temporary.rename(self._folder / format_.step_folder(step))
+        format_.write_manifest(save.temporary, manifest)
+        format_.sync_folder(save.temporary)
+        final = self._folder / format_.step_folder(save.step)
+        if final.exists():  # a broken one, which was not resumed from
+            retention.put_aside(self._folder, save.step)
+        save.temporary.rename(final)
+
+    def _after_publishing(self, save: _Save) -> None:
         format_.sync_folder(self._folder)
-        self._point_to(format_.step_folder(step))
+        self._point_to(format_.step_folder(save.step))
+        retention.retain(
+            self._folder,
+            save.scores,
+            last=self._section.keep_last,
+            best=self._section.keep_best,
+            every=self._section.keep_every,
+            refused=self._refused,
+        )
 
     def _point_to(self, name: str) -> None:
         """Let `latest` name a folder, atomically."""
-        pointer = self._folder / "latest"
-        if pointer.is_file() and pointer.read_bytes() == f"{name}\n".encode():
-            return
-        beside = self._folder / "tmp-latest"
+        beside = self._folder / f"{retention.TEMPORARY}{LATEST}"
         format_.write_bytes(beside, f"{name}\n".encode())
-        beside.replace(pointer)
+        beside.replace(self._folder / LATEST)
         format_.sync_folder(self._folder)
 
-    def _retain(self, scores: Mapping[int, float]) -> None:
-        """Delete what is neither among the last nor the best; renamed first, so that no half of it counts."""
-        steps = {step: p for p in format_.list_steps(self._folder) if (step := format_.step_of(p)) is not None}
-        best = sorted((s for s in steps if s in scores), key=lambda s: (-scores[s], -s))[: self._section.keep_best]
-        keep = {*sorted(steps)[-self._section.keep_last :], *best}
-        for step, folder in steps.items():
-            if step not in keep:
-                doomed = folder.with_name(f"tmp-delete-{folder.name}")
-                folder.rename(doomed)
-                shutil.rmtree(doomed, ignore_errors=True)
+    def _look(self) -> tuple[list[str], str | None, str | None]:
+        """Names of checkpoints, the newest first; what `latest` says; what went wrong."""
+        pointer = self._folder / LATEST
+        try:
+            names = [p.name for p in format_.list_steps(self._folder)]
+            said = pointer.read_bytes()[:200].decode(errors="replace").strip() if pointer.is_file() else None
+        except OSError as error:
+            return [], None, str(error)
+        return names, said, None
+
+    def _found(self, name: str, newest: str, pointer: str | None) -> Checkpoint:
+        """The checkpoint that is resumed from, after saying what is unusual about it."""
+        if name != newest:
+            log.warning("checkpoints: going back to %s: what is newer is not whole", self._folder / name)
+        if pointer != name:
+            log.warning("checkpoints: %s said %r; now it names %s", self._folder / LATEST, pointer, name)
+            if problem := self._on_main(lambda: self._point_to(name)):
+                log.warning("checkpoints: %s cannot be written: %s", LATEST, problem)
+        self._committed_step = format_.step_of(Path(name))
+        return format_.read_checkpoint(self._folder / name)
 
     def _problems(self, folder: Path) -> list[str]:
         """What is wrong with a checkpoint, found by all ranks together."""
         mine: list[str] = []
         try:
             checkpoint = format_.read_checkpoint(folder)
-            names = sorted(checkpoint.files)[self._world.rank :: self._world.size]
+            sizes = {name: record.bytes for name, record in checkpoint.files.items()}
+            names = sorted(format_.share_out(sizes, self._world.size)[self._world.rank])
             mine = [p for name in names if (p := format_.file_problem(checkpoint, name)) is not None]
         except CheckpointError as error:
             mine = [str(error)]
         found = [p for problems in self._world.gather(mine) for p in problems]
         return list(dict.fromkeys(found))
 
-    def _on_main(self, action: Any) -> str | None:
+    def _on_main(self, action: Callable[[], object]) -> str | None:
         """Do something on rank 0; every rank learns what went wrong there, if anything did."""
         problem: str | None = None
         if self._world.is_main:
             try:
                 action()
             except OSError as error:
-                problem = str(error)
+                problem = _describe(self._world.rank, error)
         answer: str | None = self._world.from_main(problem)
         return answer
 
 
-def _make_empty(folder: Path) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in folder.parent.glob("tmp-*"):  # of a save that was cut off
-        if leftover.is_dir():
-            shutil.rmtree(leftover)
-        else:
-            leftover.unlink()
-    folder.mkdir()
+def _write_copy(save: _Save, copy: HostCopy, share: Share, rank: int) -> None:
+    """What the thread does."""
+    try:
+        save.records = copy.write(save.temporary, share, save.cancelled)
+    except BaseException as error:  # whatever it is, the save has failed and training goes on
+        save.problem = _describe(rank, error)
+
+
+def _describe(rank: int, error: BaseException) -> str:
+    """`rank 1: [Errno 28] No space left on device`."""
+    what = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+    return f"rank {rank}: {what}"

@@ -1,30 +1,53 @@
-"""SIGTERM, SIGINT and SIGUSR1 ask a rank to save and stop at the next update."""
+"""SIGTERM, SIGINT, SIGUSR1 and a file STOP ask a rank to save and stop at the next update."""
 
+import contextlib
 import ctypes
 import functools
 import os
 import signal
+import time
+from pathlib import Path
 from types import FrameType
 
 _PR_SET_PDEATHSIG = 1
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+STOP_FILE = "STOP"
+"""In a run's folder."""
+AGENT_PID = "ZEROMT_AGENT_PID"
+"""Environment variable with the process that started the ranks."""
+_LOOK_SECONDS = 1.0
 
 
 class StopRequest:
     """Remembers that someone asked to stop. All ranks agree on the update at which they do.
 
     Made before torch is imported, which takes seconds: a rank that a signal finds without its handler dies, and the
-    others wait for it.
+    others wait for it. Further requests change nothing.
     """
 
     def __init__(self) -> None:
         self._requested = False
+        self._file: Path | None = None
+        self._next_look = 0.0
         for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
 
     def __call__(self) -> bool:
-        """Whether this rank was asked."""
+        """Whether this rank was asked. Cheap: a watched file is looked for once a second."""
+        if not self._requested and self._file is not None and time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _LOOK_SECONDS
+            self._requested = self._file.exists()
         return self._requested
+
+    def watch_file(self, folder: Path) -> None:
+        """Take a file STOP in the run's folder as a request too. For rank 0: one rank's request is everyone's."""
+        self._file = folder / STOP_FILE
+
+    def consume(self) -> None:
+        """Remove the file, once the run has stopped or finished: the next start is not to find it."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.unlink()
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._requested = True
@@ -40,10 +63,8 @@ def end_with_parent() -> None:
     """Let the kernel kill this rank when torchrun dies: a rank without its agent would hold its GPU for ever."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return
-    parent = os.getppid()
-    try:
+    agent = int(os.environ.get(AGENT_PID, os.getppid()))
+    with contextlib.suppress(OSError, AttributeError):  # another C library: the watchdog's monitor looks too
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    except (OSError, AttributeError):
-        return
-    if os.getppid() != parent:
+    if os.getppid() != agent:  # it died before the line above
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,331 @@
+"""Faults inside real ranks, at the points and steps that a plan names.
+
+A folder that stands first on PYTHONPATH holds a package `trainer` of one file: it calls `install` and then leads to the
+real package, so that `zeromt launch local` starts its ranks as ever. `install` patches public methods as their modules
+are imported, and none before: the order of a rank's start stays what it is.
+"""
+
+import contextlib
+import ctypes
+import dataclasses
+import functools
+import importlib.machinery
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+PLAN = "FAULTS"
+"""Environment variable with the plan's path. Its value also marks every process that the ranks start."""
+LAUNCHER_PID = "ZEROMT_LAUNCHER_PID"
+WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
+
+SHIM = """
+import sys
+__path__ = [{real!r}]
+from tests.faults.injected import install
+install()
+"""
+
+
+@dataclass(kw_only=True, frozen=True)
+class Fault:
+    """What happens where and when, once in every rank that it concerns unless `times` says more."""
+
+    point: str
+    """import, setup, probe, data, accumulate, step, stepped, evaluate, evaluated, save, saved, commit, fit; or `audit:EVENT`
+    of sys.audit, such as audit:os.rename."""
+    action: str
+    """A method of `Injector` without its underscore, or nan or spike at accumulate."""
+    rank: int | None = None
+    step: int | None = None
+    """The update that is made (data, accumulate, step, stepped) or was made last (elsewhere), from 1."""
+    update: int | None = None
+    """Of its epoch, from 0, whatever the step: at data and accumulate."""
+    times: int = 1
+    """Over all restarts, in each rank; 0 is without end."""
+    value: Any = None
+    path: str = ""
+    """Part of the path of an audited operation."""
+
+
+def write_plan(path: Path, faults: Sequence[Fault]) -> None:
+    """Write a plan for `install`, and forget what has happened of another one there."""
+    for mark in path.parent.glob(f"{path.name}.*"):
+        mark.unlink()
+    path.write_text(json.dumps([dataclasses.asdict(fault) for fault in faults]))
+
+
+def has_happened(plan: Path, number: int, rank: int) -> bool:
+    """Whether a plan's fault has struck a rank."""
+    return Path(f"{plan}.{number}.{rank}.0").exists()
+
+
+def write_shim(folder: Path, real: Path) -> None:
+    """Make the package that stands before the real one."""
+    (folder / "trainer").mkdir(parents=True)
+    (folder / "trainer" / "__init__.py").write_text(SHIM.format(real=str(real)))
+
+
+class Injector:
+    """The faults of one process."""
+
+    def __init__(self, plan: Path, rank: int) -> None:
+        self._plan = plan
+        self._rank = rank
+        self.faults: list[Fault] = []
+        self.step = -1
+        """Updates done; -1 before the run is built, when only what happens before can be met."""
+        self.update = -1
+        self.objective: Any = None
+        self.load(plan)
+
+    def load(self, plan: Path) -> None:
+        """Take another plan."""
+        self._plan = plan
+        self.faults = [Fault(**entry) for entry in json.loads(plan.read_text())]
+
+    def meet(self, point: str, *, step: int | None = None, path: str = "") -> list[str]:
+        """Let happen what is due here; the names of actions that the caller is to do itself."""
+        left = []
+        for number, fault in enumerate(self.faults):
+            if fault.point != point or fault.path not in path:
+                continue
+            if fault.rank not in (None, self._rank) or fault.step not in (None, step):
+                continue
+            if fault.update not in (None, self.update) or not self._is_left(number, fault.times):
+                continue
+            action = getattr(self, f"_{fault.action}", None)
+            if action is None:
+                left.append(fault.action)
+            else:
+                action(fault.value)
+        return left
+
+    def _is_left(self, number: int, times: int) -> bool:
+        for count in range(times or 1):
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(f"{self._plan}.{number}.{self._rank}.{count}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+                return True
+        return times == 0
+
+    def _kill(self, _: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _stop(self, _: Any) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _raise(self, value: Any) -> None:
+        raise RuntimeError(f"injected: {value}")
+
+    def _out_of_memory(self, _: Any) -> None:
+        import torch
+
+        torch.empty(1 << 60, dtype=torch.uint8)  # the allocator's own error
+
+    def _sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def _hold_gil(self, seconds: float) -> None:
+        ctypes.PyDLL(None).sleep(int(seconds))
+
+    def _disk_full(self, most: int) -> None:
+        """No file of this process grows beyond so many bytes; None lifts it."""
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard if most is None else most, hard))
+
+    def _kill_loader(self, _: Any) -> None:
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+                if int(parent) == os.getpid() and b"process_prefetch" in (entry / "cmdline").read_bytes():
+                    os.kill(int(entry.name), signal.SIGKILL)
+
+    def _ask(self, name: str) -> None:
+        """Ask the launcher to stop, and go on once the request is here."""
+        os.kill(int(os.environ[LAUNCHER_PID]), getattr(signal, name))
+        time.sleep(1.5)
+
+    def _drift(self, _: Any) -> None:
+        """Change a weight that all ranks should hold alike."""
+        next(iter(self.objective.parameters())).data[0, 0] += 0.25
+
+    def _damage(self, value: Any) -> None:
+        """Flip a byte in the middle of a file, or cut it there, or put another file in its place."""
+        path, how = Path(value["path"]), value["how"]
+        content = bytearray(path.read_bytes())
+        if how == "cut":
+            del content[len(content) // 2 :]
+        elif how == "flip":
+            content[value.get("offset", len(content) // 2)] ^= 1
+        else:
+            content = bytearray(Path(how).read_bytes())
+        with path.open("r+b") as file:  # in place: a reader may have it open
+            file.write(content)
+            file.truncate()
+
+
+def install() -> None:
+    """Have the plan's faults strike this process."""
+    if PLAN not in os.environ or any(isinstance(finder, _AfterImport) for finder in sys.meta_path):
+        return
+    rank = os.environ.get("RANK", "0")
+    injector = Injector(Path(os.environ[PLAN]), int(rank))
+    patches = {
+        "trainer.build": functools.partial(_patch_build, injector),
+        "trainer.loop": functools.partial(_patch_loop, injector),
+        "trainer.engine": functools.partial(_patch_engine, injector),
+        "trainer.evaluation": functools.partial(_patch_evaluation, injector),
+        "trainer.checkpoint.manager": functools.partial(_patch_manager, injector),
+        "data_pipeline.stream.reader": functools.partial(_patch_reader, injector),
+    }
+    sys.meta_path.insert(0, _AfterImport(injector, patches))
+    events = {fault.point.removeprefix("audit:") for fault in injector.faults if fault.point.startswith("audit:")}
+    if events:
+        sys.addaudithook(functools.partial(_on_audit, injector, events))
+    injector.meet("import")
+
+
+def current() -> Injector:
+    """The injector of this process, for a program that runs several plans."""
+    return next(finder.injector for finder in sys.meta_path if isinstance(finder, _AfterImport))
+
+
+class _AfterImport(MetaPathFinder):
+    """Patches modules once they are executed."""
+
+    def __init__(self, injector: Injector, patches: dict[str, Callable[[Any], None]]) -> None:
+        self.injector = injector
+        self._patches = patches
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        patch = self._patches.pop(fullname, None)
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target) if patch is not None else None
+        if patch is None or spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_patch(module: ModuleType) -> None:
+            execute(module)
+            patch(module)
+
+        spec.loader.exec_module = execute_and_patch  # type: ignore[method-assign]
+        return spec
+
+
+def _on_audit(injector: Injector, events: set[str], event: str, arguments: tuple[Any, ...]) -> None:
+    if event not in events or injector.step < 0:
+        return
+    if event == "open" and not arguments[2] & WRITE_FLAGS:
+        return
+    injector.meet(f"audit:{event}", step=injector.step, path=str(arguments[0]))
+
+
+def _before(owner: Any, name: str, action: Callable[..., Any]) -> None:
+    """Let `action` happen before a method, or a function of a module."""
+    method = getattr(owner, name)
+
+    @functools.wraps(method)
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        action(*arguments, **options)
+        return method(*arguments, **options)
+
+    setattr(owner, name, wrapped)
+
+
+def _patch_build(injector: Injector, module: Any) -> None:
+    build = module.build
+
+    @functools.wraps(build)
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        injector.step = -1
+        injector.meet("setup")
+        built = build(*arguments, **options)
+        injector.step = built.resumed_step
+        return built
+
+    module.build = wrapped
+
+
+def _patch_loop(injector: Injector, module: Any) -> None:
+    _before(module.Trainer, "fit", lambda *_: injector.meet("fit", step=injector.step))
+
+
+def _patch_engine(injector: Injector, module: Any) -> None:
+    engine = module.DeepSpeedEngine
+    accumulate, step = engine.accumulate, engine.step
+
+    def note(_self: Any, objective: Any, *_: Any, **__: Any) -> None:
+        injector.objective = objective
+
+    @functools.wraps(accumulate)
+    def accumulate_here(self: Any, *arguments: Any, **options: Any) -> Any:
+        if injector.step < 0:
+            return accumulate(self, *arguments, **options)
+        met = injector.meet("accumulate", step=injector.step + 1)
+        if "nan" in met:
+            options["scale"] = float("nan")
+        out = accumulate(self, *arguments, **options)
+        return type(out)(*(20 * figure for figure in out)) if "spike" in met else out
+
+    @functools.wraps(step)
+    def step_here(self: Any, *arguments: Any, **options: Any) -> Any:
+        if injector.step < 0:
+            return step(self, *arguments, **options)
+        injector.meet("step", step=injector.step + 1)
+        result = step(self, *arguments, **options)
+        injector.step += 1
+        injector.meet("stepped", step=injector.step)
+        return result
+
+    _before(engine, "__init__", note)
+    engine.accumulate, engine.step = accumulate_here, step_here
+    if hasattr(engine, "try_shapes"):
+        _before(engine, "try_shapes", lambda *_, **__: injector.meet("probe"))
+
+
+def _patch_evaluation(injector: Injector, module: Any) -> None:
+    evaluate = module.Evaluator.evaluate
+
+    @functools.wraps(evaluate)
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        injector.meet("evaluate", step=injector.step)
+        evaluation = evaluate(*arguments, **options)
+        injector.meet("evaluated", step=injector.step)
+        return evaluation
+
+    module.Evaluator.evaluate = wrapped
+
+
+def _patch_manager(injector: Injector, module: Any) -> None:
+    save = module.CheckpointManager.save
+
+    @functools.wraps(save)
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        injector.meet("save", step=injector.step)
+        outcome = save(*arguments, **options)
+        injector.meet("saved", step=injector.step)
+        return outcome
+
+    module.CheckpointManager.save = wrapped
+    if hasattr(module.CheckpointManager, "commit"):
+        _before(module.CheckpointManager, "commit", lambda *_: injector.meet("commit", step=injector.step))
+
+
+def _patch_reader(injector: Injector, module: Any) -> None:
+    def note(reader: Any) -> None:
+        if injector.step >= 0:
+            injector.update = reader.update
+            injector.meet("data", step=injector.step + 1)
+
+    _before(module.StreamReader, "next_update", note)

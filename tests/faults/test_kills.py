@@ -1,0 +1,94 @@
+"""Rows 1, 3, 10, 11, 17 and 21: processes that are killed, and what is left of the run."""
+
+import os
+import signal
+
+import pytest
+
+from tests.conftest import descendants, read_pairs, wait_until
+from tests.faults.conftest import Launch, MakeRun, Run
+from tests.faults.injected import Fault, has_happened
+
+LAST = 40
+
+
+def assert_same(run: Run, other: Run, *, pairs: bool = True) -> None:
+    """Losses, pairs and final weights to the last bit."""
+    assert run.losses() == other.losses()
+    if pairs:
+        assert read_pairs(run.folder) == read_pairs(other.folder)
+    assert run.weights(LAST) == other.weights(LAST)
+
+
+def test_killed_ranks_and_loaders(undisturbed: Run, make_run: MakeRun, launch: Launch) -> None:
+    """Rows 1, 11, 21: one rank in a step, the other between a save's shares and its commit, a loader process.
+
+    Every failure comes after progress, so that one restart is allowed each time (row 10).
+    """
+    run = make_run(
+        Fault(point="accumulate", action="kill", rank=1, step=14),
+        Fault(point="audit:os.rename", path="tmp-step-00000030", action="kill", rank=0),
+        Fault(point="data", action="kill_loader", rank=1, step=33),
+        overrides=["stream.workers=1", "stream.prefetch_updates=1"],
+    )
+    command = launch(run, restarts=1)
+    done = command.finish(100)
+    assert done.code == 0, done.err[-4000:]
+    for number, rank in ((0, 1), (1, 0), (2, 1)):
+        assert has_happened(run.plan, number, rank)
+    assert "rank 1 failed first: it was killed by SIGKILL" in done.err
+    assert "rank 0 failed first: it was killed by SIGKILL" in done.err
+    assert "was ended by SIGKILL" in done.err, "the loader process is not named"
+    assert_same(run, undisturbed)
+    assert run.complete_steps() == [10, 20, 30, 40]
+    assert run.leftovers() == []
+    assert run.processes() == []
+
+
+def test_killed_agent_leaves_nothing(make_run: MakeRun, launch: Launch) -> None:
+    """Row 3."""
+    run = make_run(overrides=["training.max_updates=100000", "stream.workers=1"])
+    command = launch(run, restarts=0)
+    wait_until(lambda: run.last_logged() >= 12)
+    launcher = command.process.pid
+    agent = next(pid for pid in descendants(launcher) if parent_of(pid) == launcher)
+    everyone = run.processes()
+    assert len(everyone) >= 6, "launcher, agent, two ranks, two loaders"
+    os.kill(agent, signal.SIGKILL)
+    done = command.finish(30)
+    assert done.code == 1
+    wait_until(lambda: run.processes() == [], seconds=15)
+    assert run.complete_steps() == [10]
+
+
+def parent_of(pid: int) -> int:
+    with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+def test_crash_loop_ends(make_run: MakeRun, launch: Launch) -> None:
+    """Row 10: the same step fails again and again."""
+    run = make_run(Fault(point="step", action="raise", rank=1, step=13, times=0, value="again"))
+    done = launch(run, restarts=1).finish(60)
+    assert done.code == 1
+    assert "no progress since step 10" in done.err
+    assert [n for n in range(9) if os.path.exists(f"{run.plan}.0.1.{n}")] == [0]  # noqa: PTH110
+    assert done.err.count("rank 1 failed first") == 2
+    assert run.complete_steps() == [10]
+
+
+@pytest.mark.parametrize("event", ["os.rename", "shutil.rmtree"])
+def test_killed_during_retention(event: str, make_run: MakeRun, launch: Launch) -> None:
+    """Row 17: two complete checkpoints are there whenever it is killed, and nothing else after the next save."""
+    run = make_run(
+        Fault(point=f"audit:{event}", path="step-00000002", action="kill", rank=0),
+        overrides=["checkpoint.every_updates=2", "checkpoint.keep_last=2", "training.max_updates=8"],
+    )
+    done = launch(run, restarts=0).finish(60)
+    assert done.code == 1
+    assert has_happened(run.plan, 0, 0)
+    assert len(run.complete_steps()) >= 2
+    done = launch(run, restarts=0).finish(60)
+    assert done.code == 0, done.err[-4000:]
+    assert run.complete_steps()[-2:] == [6, 8]
+    assert run.leftovers() == []

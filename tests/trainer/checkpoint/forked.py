@@ -1,0 +1,120 @@
+"""Ranks as forked processes, and an engine of a few tensors: thousands of saves in seconds."""
+
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from configs import CheckpointSection
+from trainer.checkpoint.manager import CheckpointManager, RunIdentity
+from trainer.distributed import World
+from trainer.engine import MOMENTS, Engine, ParameterState
+
+KILLED = -signal.SIGKILL
+
+IDENTITY = RunIdentity(
+    config_yaml="name: forked\n",
+    tokenizer_files={"tokenizer.model": b"pieces"},
+    manifest={"zero_stage": 0, "precision": "fp32", "fingerprints": {"data": ["d" * 64], "tokenizer": "t" * 64}},
+)
+
+
+class SmallEngine:
+    """What a save asks of an engine; its tensors are a function of the step."""
+
+    device = torch.device("cpu")
+    shapes = ((7, 5), (64, 32), (), (0, 3), (11,), (3, 4, 2))
+
+    def __init__(self, step: int, *, has_moments: bool = True, scale: int = 1) -> None:
+        draw = torch.Generator().manual_seed(step)
+        self.has_moments = has_moments
+        self.tensors = {
+            f"layer.{n}": torch.randn(3, *(d * scale for d in shape), generator=draw)
+            for n, shape in enumerate(self.shapes)
+        }
+
+    def parameter_sizes(self) -> dict[str, int]:
+        return {name: t[0].numel() for name, t in self.tensors.items()}
+
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(t[0].shape) for name, t in self.tensors.items()}
+
+    def parameter_states(self) -> Iterator[ParameterState]:
+        for name, (weight, *moments) in self.tensors.items():
+            both = dict(zip(MOMENTS, moments, strict=True)) if self.has_moments else None
+            yield ParameterState(name=name, weight=weight, moments=both)
+
+
+def engine(step: int, *, has_moments: bool = True, scale: int = 1) -> Engine:
+    """A small engine, with all of the protocol that a save uses."""
+    return cast(Engine, SmallEngine(step, has_moments=has_moments, scale=scale))
+
+
+def manager(folder: Path, world: World, **section: Any) -> CheckpointManager:
+    """One of a run's `checkpoints/` folder."""
+    return CheckpointManager(folder, CheckpointSection(**{"keep_last": 2, "keep_best": 0, **section}), world, IDENTITY)
+
+
+def fork_ranks(size: int, task: Callable[[World], object], *, seconds: float = 60) -> list[int]:
+    """Call `task` in `size` new ranks; exit codes, negative for a signal.
+
+    A task that raises, or returns False, ends its rank with 1; what it wrote stands on this process's stderr.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pids = [_fork(rank, size, port, task) for rank in range(size)]
+    end, codes = time.monotonic() + seconds, dict.fromkeys(pids, 0)
+    waiting = set(pids)
+    while waiting:
+        for pid in list(waiting):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                codes[pid] = os.waitstatus_to_exitcode(status)
+                waiting.discard(pid)
+        if waiting and time.monotonic() > end:
+            for pid in waiting:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            raise AssertionError(f"{len(waiting)} of {size} ranks were not done within {seconds} s")
+        time.sleep(0.002)
+    return [codes[pid] for pid in pids]
+
+
+def _fork(rank: int, size: int, port: int, task: Callable[[World], object]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank))
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        world = World(timeout_minutes=0.5)
+        code = int(task(world) is False)
+        world.close()
+    except BaseException:
+        traceback.print_exc()
+    with suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Temporary names in a folder of checkpoints."""
+    return sorted(p.name for p in folder.iterdir() if p.name.startswith("tmp"))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a checkpoint."""
+    return {p.name: p.read_bytes() for p in sorted(folder.iterdir())}

@@ -1,0 +1,85 @@
+"""Requests to stop, by signal and by file; and what a rank leaves in its folder."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import environment
+from trainer.supervision.failure import ERROR_FILE, note_failure
+from trainer.supervision.signals import STOP_SIGNALS, StopRequest
+
+
+@pytest.fixture
+def request_to_stop() -> Iterator[StopRequest]:
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    yield StopRequest()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_signals(request_to_stop: StopRequest, number: signal.Signals) -> None:
+    assert not request_to_stop()
+    for _ in range(2):  # a second one changes nothing
+        os.kill(os.getpid(), number)
+        assert request_to_stop()
+
+
+def test_file(request_to_stop: StopRequest, tmp_path: Path) -> None:
+    request_to_stop.watch_file(tmp_path)
+    assert not request_to_stop()
+    (tmp_path / "STOP").touch()
+    assert not request_to_stop(), "it is looked for once a second"
+    time.sleep(1.1)
+    assert request_to_stop()
+    request_to_stop.consume()
+    assert list(tmp_path.iterdir()) == []
+    assert request_to_stop(), "a request stands"
+    request_to_stop.consume()
+
+
+def test_rank_whose_agent_died_before_it_could_ask_the_kernel() -> None:
+    code = "from trainer.supervision.signals import end_with_parent; end_with_parent(); print('alive')"
+    for agent, expected in ((os.getpid(), 0), (2**22 - 1, -signal.SIGKILL)):
+        variables = environment() | {"TORCHELASTIC_RUN_ID": "x", "ZEROMT_AGENT_PID": str(agent)}
+        assert subprocess.run([sys.executable, "-c", code], env=variables).returncode == expected
+
+
+def test_note_of_a_failure_is_in_torchruns_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+    monkeypatch.delenv(ERROR_FILE, raising=False)
+    note_failure(ValueError("without torchrun"))
+    path = tmp_path / "error.json"
+    monkeypatch.setenv(ERROR_FILE, str(path))
+    before = time.time()
+    note_failure(ValueError("the cause"))
+    assert before <= json.loads(path.read_text())["time"] <= time.time()
+    failure = ProcessFailure(local_rank=0, pid=1, exitcode=1, error_file=str(path))  # type: ignore[no-untyped-call]
+    assert failure.timestamp == int(json.loads(path.read_text())["time"])
+    assert failure.error_file_data["message"]["message"] == "ValueError: the cause"
+
+
+def test_first_failure_of_a_launch_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainer.supervision.run_folder import write_status
+
+    def state() -> tuple[str, str]:
+        tree = json.loads((tmp_path / "status.json").read_text())
+        return tree["state"], tree["error"]
+
+    monkeypatch.setenv("ZEROMT_LAUNCH_ID", "A")
+    write_status(tmp_path, "running", exit_code=1, step=3)
+    assert json.loads((tmp_path / "status.json").read_text())["step"] == 3
+    write_status(tmp_path, "failed", exit_code=1, error="rank 1: the cause")
+    write_status(tmp_path, "failed", exit_code=1, error="rank 0: a victim")
+    assert state() == ("failed", "rank 1: the cause")
+    monkeypatch.setenv("ZEROMT_LAUNCH_ID", "B")
+    write_status(tmp_path, "failed", exit_code=1, error="another launch")
+    assert state() == ("failed", "another launch")

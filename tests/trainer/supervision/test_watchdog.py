@@ -1,0 +1,208 @@
+"""The watchdog, with a real process for every way in which a rank can be stuck."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import environment, wait_until
+from trainer.supervision.watchdog import Watchdog
+
+RANK = """
+import ctypes, os, re, signal, sys, threading, time
+from pathlib import Path
+from trainer.supervision.watchdog import Watchdog
+
+watchdog = Watchdog(3)
+watchdog.start()
+watchdog.note_in(Path("stuck.log"))
+print(watchdog._monitor, flush=True)
+"""
+
+GIL_HELD_IN_C = "ctypes.PyDLL(None).read(os.pipe()[0], ctypes.create_string_buffer(1), 1)"
+GIL_HELD_BY_RE = "re.match('(a+)+$', 'a' * 60 + 'b')"
+ASLEEP = "time.sleep(100)"
+COMPUTING = "while True: pass"
+DEADLOCK = "lock = threading.Lock(); lock.acquire(); lock.acquire()"
+
+Rank = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def rank(tmp_path: Path) -> Iterator[Rank]:
+    """Start a process with a watchdog that does what its code says."""
+    running: list[subprocess.Popen[str]] = []
+
+    def start(code: str, **extra: str) -> "subprocess.Popen[str]":
+        running.append(
+            subprocess.Popen(
+                [sys.executable, "-c", RANK + code],
+                cwd=tmp_path,
+                env=environment() | extra,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def monitor_of(process: "subprocess.Popen[str]") -> int:
+    assert process.stdout is not None
+    return int(process.stdout.readline())
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize("hang", [GIL_HELD_IN_C, GIL_HELD_BY_RE, ASLEEP, COMPUTING])
+def test_stuck_rank_is_shown_named_and_ended(rank: Rank, tmp_path: Path, hang: str) -> None:
+    started = time.monotonic()
+    process = rank(f"watchdog.enter('save', 0.6, 120)\n{hang}")
+    monitor = monitor_of(process)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGKILL
+    assert time.monotonic() - started < 4.5  # a cause gets no grace
+    assert 'File "<string>", line' in err  # the stack of the main thread
+    line = err.splitlines()[-1]
+    assert re.fullmatch(
+        r"zeromt: rank 3 is stuck: section 'save' of step 120 began \d s ago; the limit is supervision.save_minutes=0.01",
+        line,
+    )
+    wait_until(lambda: is_gone(monitor), seconds=5)
+    assert (tmp_path / "stuck.log").read_text().splitlines() == [line]
+
+
+def test_stacks_of_all_threads(rank: Rank) -> None:
+    process = rank(
+        "def in_a_thread(): time.sleep(100)\n"
+        "threading.Thread(target=in_a_thread, daemon=True).start()\n"
+        "watchdog.enter('step', 0.1, 1)\ntime.sleep(100)"
+    )
+    _, err = process.communicate(timeout=30)
+    assert "in in_a_thread" in err
+    assert "in <module>" in err
+
+
+def test_stopped_rank_is_ended(rank: Rank) -> None:
+    process = rank("watchdog.enter('step', 1, 7)\nprint('in', flush=True)\ntime.sleep(100)")
+    monitor_of(process)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGSTOP)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGKILL
+    assert "section 'step' of step 7" in err
+    assert err.endswith("the process is stopped (SIGSTOP)\n")
+
+
+@pytest.mark.parametrize("hang", [DEADLOCK, f"with watchdog.waiting(): {ASLEEP}"])
+def test_who_waits_for_others_is_ended_later(rank: Rank, hang: str) -> None:
+    waits = rank(f"watchdog.enter('step', 0.5, 1)\n{hang}")
+    causes = rank(f"watchdog.enter('step', 0.5, 1)\n{ASLEEP}")
+    causes.communicate(timeout=30)
+    assert waits.poll() is None
+    waits.communicate(timeout=30)
+    assert waits.returncode == -signal.SIGKILL
+
+
+def test_sections_within_their_limits_are_left_alone(rank: Rank) -> None:
+    process = rank(
+        "for step in range(20):\n"
+        "    watchdog.enter('step', 0.7, step)\n    time.sleep(0.1)\n"
+        "watchdog.leave()\ntime.sleep(1.5)\n"
+        "watchdog.close()\nwatchdog.enter('step', 0.1, 1)\ntime.sleep(1)\nprint('done')"
+    )
+    monitor = monitor_of(process)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (0, "done\n", "")
+    assert is_gone(monitor)
+
+
+def test_time_spent_before_counts(rank: Rank) -> None:
+    process = rank("watchdog.enter('step', 100, 5, spent=100)\ntime.sleep(100)")
+    _, err = process.communicate(timeout=30)
+    assert "section 'step' of step 5 began 10" in err
+
+
+def test_rank_whose_stderr_nobody_reads_is_ended(rank: Rank) -> None:
+    process = rank("watchdog.enter('step', 0.3, 1)\nos.write(2, b'x' * 10_000_000)")
+    assert process.wait(timeout=30) == -signal.SIGKILL
+
+
+def test_suspended_job_is_no_stuck_job(rank: Rank) -> None:
+    """As `scontrol suspend` does it: every process is stopped, the monitor too."""
+    process = rank("watchdog.enter('step', 3, 1)\nprint('in', flush=True)\ntime.sleep(7.5)\nprint('done')")
+    monitor = monitor_of(process)
+    assert process.stdout is not None
+    process.stdout.readline()
+    for pid in (monitor, process.pid):
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(6.5)
+    for pid in (monitor, process.pid):
+        os.kill(pid, signal.SIGCONT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (0, "done\n", "")
+
+
+@pytest.mark.parametrize("ending", ["sys.exit(4)", "os._exit(4)", "os.kill(os.getpid(), 9)", "raise SystemExit(4)"])
+def test_monitor_ends_with_its_rank(rank: Rank, ending: str) -> None:
+    process = rank(ending)
+    monitor = monitor_of(process)
+    process.communicate(timeout=30)  # until the pipes are closed, which the monitor holds too
+    assert process.returncode in (4, -9)
+    wait_until(lambda: is_gone(monitor), seconds=5)
+
+
+def test_monitor_minds_no_signals(rank: Rank) -> None:
+    process = rank("time.sleep(1)\nwatchdog.enter('step', 0.1, 1)\ntime.sleep(100)")
+    monitor = monitor_of(process)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        os.kill(monitor, number)
+    assert process.wait(timeout=30) == -signal.SIGKILL
+
+
+def test_rank_that_outlives_its_agent_ends(tmp_path: Path) -> None:
+    """By the monitor alone: the rank has not asked the kernel for it."""
+    code = RANK + "Path('pids').write_text(f'{os.getpid()} {watchdog._monitor}')\ntime.sleep(100)"
+    agent = (
+        "import subprocess, sys, time\nfrom pathlib import Path\n"
+        f"subprocess.Popen([sys.executable, '-c', {code!r}])\ntime.sleep(100)"
+    )
+    variables = environment() | {"TORCHELASTIC_RUN_ID": "x"}
+    process = subprocess.Popen([sys.executable, "-c", agent], cwd=tmp_path, env=variables, stdout=subprocess.DEVNULL)
+    pids = tmp_path / "pids"
+    wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2, seconds=30)
+    time.sleep(0.6)  # two looks: a rank with its agent is left alone
+    found = [int(pid) for pid in pids.read_text().split()]
+    assert not any(map(is_gone, found))
+    process.kill()
+    process.wait()
+    wait_until(lambda: all(map(is_gone, found)), seconds=10)
+
+
+def test_switched_off() -> None:
+    watchdog = Watchdog(0, on=False)
+    watchdog.start()
+    watchdog.enter("step", 0.0, 1)
+    with watchdog.waiting():
+        pass
+    watchdog.leave()
+    watchdog.close()
+    children = [int(pid) for pid in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()]
+    assert not [pid for pid in children if "zeromt" in Path(f"/proc/{pid}/comm").read_text()]

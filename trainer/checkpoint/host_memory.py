@@ -1,0 +1,81 @@
+"""How much memory this machine can still give to its processes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+COPIES_SHARE = 0.5
+"""Of the memory that a machine has left, copies of shares take so much at most."""
+
+
+def available(root: Path = Path("/")) -> int | None:
+    """Bytes: the kernel's estimate, or what the control groups leave where that is less. None where neither is known.
+
+    Args:
+        root: where /proc and /sys are.
+    """
+    found = [_meminfo(root / "proc" / "meminfo"), *_groups(root)]
+    return min((n for n in found if n is not None), default=None)
+
+
+def shortage(reports: Sequence[tuple[str, int, int | None]]) -> str | None:
+    """Which machine lacks memory for copies of its ranks' shares; None where none does.
+
+    Args:
+        reports: of every rank, the machine, bytes needed, bytes that the machine has left (None: unknown, and enough).
+    """
+    needed: dict[str, int] = {}
+    left: dict[str, int] = {}
+    for host, bytes_needed, bytes_left in reports:
+        needed[host] = needed.get(host, 0) + bytes_needed
+        if bytes_left is not None:
+            left[host] = min(left.get(host, bytes_left), bytes_left)
+    for host, amount in needed.items():
+        if host in left and amount > COPIES_SHARE * left[host]:
+            return f"{host} has {left[host]:,} bytes of memory left, copies of its ranks' shares take {amount:,}"
+    return None
+
+
+def _meminfo(path: Path) -> int | None:
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def _groups(root: Path) -> list[int]:
+    """What is left in each control group around this process, of version 2 and 1."""
+    try:
+        lines = (root / "proc" / "self" / "cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    left = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            top, names = root / "sys/fs/cgroup", ("memory.max", "memory.current")
+        elif "memory" in controllers.split(","):
+            top, names = root / "sys/fs/cgroup/memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        else:
+            continue
+        inside = Path(path.lstrip("/"))
+        for group in (
+            inside,
+            *inside.parents,
+        ):  # a limit holds for all below it; seen from a container some are not there
+            left += [n for n in [_left(top / group, *names)] if n is not None]
+    return left
+
+
+def _left(group: Path, limit_name: str, used_name: str) -> int | None:
+    try:
+        limit = (group / limit_name).read_text(encoding="ascii").strip()
+        used = int((group / used_name).read_text(encoding="ascii"))
+        lines = (group / "memory.stat").read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return None
+    if limit == "max":
+        return None
+    # cached files that nobody used lately are given back before anyone goes without
+    cached = next((int(line.split()[1]) for line in lines if line.split()[0].endswith("inactive_file")), 0)
+    return max(int(limit) - used + cached, 0)

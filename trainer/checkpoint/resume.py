@@ -1,0 +1,112 @@
+"""Going on from a checkpoint: whether it is the same run, and the optimizer's state."""
+
+import dataclasses
+from collections.abc import Collection, Sequence
+
+import torch
+from torch import Tensor
+
+from configs import RunConfig, UserError, load_run
+from data_pipeline.stream.reader import POSITION_SETTINGS
+from data_pipeline.stream.state import StreamState
+from data_pipeline.tokenizer import Tokenizer
+from trainer.checkpoint.format import CONFIG, Checkpoint, CheckpointError
+from trainer.engine import MOMENTS, Engine
+
+
+def check_identity(
+    checkpoint: Checkpoint,
+    config: RunConfig,
+    tokenizer: Tokenizer,
+    data_fingerprints: Sequence[str],
+    *,
+    reset: Collection[str],
+) -> None:
+    """Refuse to resume with another architecture, tokenizer or dataset, or in the middle of another order of it.
+
+    Args:
+        checkpoint: to resume from.
+        config: of the run as it is now.
+        tokenizer: of its datasets.
+        data_fingerprints: of its datasets, in their order.
+        reset: `data` where the stream of pairs is begun anew, whatever the checkpoint's was.
+
+    Raises:
+        UserError: naming every difference, field by field.
+    """
+    if differences := _architecture(checkpoint, config):
+        raise UserError(
+            f"{'; '.join(differences)}; allowed is what {checkpoint.folder} was trained with, "
+            "or another name for a new run"
+        )
+    trained_with = checkpoint.manifest["fingerprints"]["tokenizer"]
+    if tokenizer.fingerprint != trained_with:
+        raise UserError(
+            f"tokenizer: fingerprint {tokenizer.fingerprint[:12]}, the checkpoint has {trained_with[:12]}; "
+            f"allowed is the dataset that {checkpoint.folder} was trained on, or another name for a new run"
+        )
+    if "data" not in reset and (differences := _data(checkpoint, config, data_fingerprints)):
+        raise UserError(
+            f"{'; '.join(differences)}; allowed is what {checkpoint.folder} was trained with, "
+            "or --reset data to go through the data from the beginning"
+        )
+
+
+def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int, reset: bool = False) -> None:
+    """Give the engine the checkpoint's fp32 weights and moments, of which no more than one tensor is read at a time.
+
+    Args:
+        checkpoint: whose weights are in the model already, in the precision that it computes in.
+        engine: that gets them.
+        num_steps: updates that the moments have seen.
+        reset: begin with moments of zero, as a new optimizer does; the weights are the checkpoint's to the last bit.
+
+    Raises:
+        CheckpointError: moments are missing, or a file cannot be read.
+    """
+    weights, moments = checkpoint.stored("model"), checkpoint.stored("optimizer")
+    if not moments:  # saved before the first update that was applied
+        return
+    names = [f"{key}/{name}" for name in weights for key in MOMENTS]
+    if missing := [name for name in names if name not in moments]:
+        raise CheckpointError(f"{checkpoint.folder}: {missing[0]} of the optimizer's state is missing")
+
+    def moments_of(name: str) -> dict[str, Tensor]:
+        if reset:
+            return dict.fromkeys(MOMENTS, torch.zeros_like(weights[name]))
+        return {key: moments[f"{key}/{name}"] for key in MOMENTS}
+
+    engine.load_moments(moments_of, weights.__getitem__, num_steps=0 if reset else num_steps)
+
+
+def _architecture(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
+    saved = dataclasses.asdict(load_run(str(checkpoint.folder / CONFIG)).model)
+    now = dataclasses.asdict(config.model)
+    return [f"model.{k}: {now[k]!r}, the checkpoint has {saved[k]!r}" for k in now if now[k] != saved[k]]
+
+
+def _data(checkpoint: Checkpoint, config: RunConfig, fingerprints: Sequence[str]) -> list[str]:
+    """What differs of the stream of pairs. K and the budgets may change where an epoch has just ended."""
+    stream = StreamState.from_json(checkpoint.state()["stream"])
+    differences = []
+    if list(fingerprints) != list(stream.fingerprints):
+        now, saved = (", ".join(f[:12] for f in found) for found in (fingerprints, stream.fingerprints))
+        differences.append(f"stream.datasets: fingerprint {now}, the checkpoint has {saved}")
+    if config.seed != stream.seed:
+        differences.append(f"seed: {config.seed}, the checkpoint has {stream.seed}")
+    if stream.update > 0:
+        differences += _order(config, stream)
+    return differences
+
+
+def _order(config: RunConfig, stream: StreamState) -> list[str]:
+    """What would change the order of pairs within an epoch."""
+    then = {"micro_batches": stream.micro_batches}
+    if not config.training.fit_memory:  # else the budgets are those that fit, not the configuration's
+        then |= {name: stream.settings[name] for name in POSITION_SETTINGS if name in stream.settings}
+    now = {name: getattr(config.stream, name) for name in then}
+    return [
+        f"stream.{name}: {now[name]}, the checkpoint has {then[name]} in the middle of its epoch"
+        for name in then
+        if now[name] != then[name]
+    ]

@@ -1,0 +1,181 @@
+"""One rank's share of a checkpoint: chosen, copied to host memory, written.
+
+A share is written straight from what the engine gathers, or from a copy in host memory while training goes on. Either
+way the same tensors come in the same order, so the files are the same to the byte.
+"""
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from trainer.checkpoint.format import FileRecord, shard_name, share_out
+from trainer.checkpoint.tensor_file import TensorFile
+from trainer.engine import MOMENTS, ParameterState
+
+KINDS = ("model", "optimizer")
+FLOAT_BYTES = 4
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+class Share:
+    """Which parameters a rank writes, and how large they are."""
+
+    def __init__(self, sizes: Mapping[str, int], rank: int, world_size: int) -> None:
+        """Choose.
+
+        Args:
+            sizes: elements of every parameter.
+            rank: of this process.
+            world_size: number of ranks.
+        """
+        self._names = frozenset(share_out(sizes, world_size)[rank])
+        self.file_names = {kind: shard_name(kind, rank, world_size) for kind in KINDS}
+        self.num_elements = (1 + len(MOMENTS)) * sum(sizes[name] for name in self._names)
+        """Of the weights and their moments."""
+
+    def shapes(self, shapes: Shapes) -> dict[str, Sequence[int]]:
+        """Those of the parameters that this rank writes."""
+        return {name: shape for name, shape in shapes.items() if name in self._names}
+
+    def of(self, parameters: Iterable[ParameterState]) -> Iterator[ParameterState]:
+        """Those that this rank writes; all have been gathered when this ends."""
+        return (p for p in parameters if p.name in self._names)
+
+
+def tensors_of(parameter: ParameterState) -> Iterator[tuple[str, str, Tensor]]:
+    """Kind of file, name and fp32 tensor, in the order in which they are written."""
+    yield "model", parameter.name, parameter.weight.to(torch.float32)
+    if parameter.moments is not None:
+        for key in MOMENTS:
+            yield "optimizer", f"{key}/{parameter.name}", parameter.moments[key].to(torch.float32)
+
+
+class ShareFiles:
+    """A rank's files, being written."""
+
+    def __init__(
+        self, folder: Path, share: Share, shapes: Mapping[str, Shapes], *, cancelled: threading.Event | None = None
+    ) -> None:
+        """Open them.
+
+        Args:
+            folder: to write in.
+            share: this rank's.
+            shapes: by kind of file and name, in the order of writing.
+            cancelled: see TensorFile.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        self._names = share.file_names
+        with ExitStack() as stack:
+            self._files = {
+                kind: stack.enter_context(TensorFile(folder / name, shapes[kind], cancelled=cancelled))
+                for kind, name in self._names.items()
+            }
+            self._stack = stack.pop_all()
+
+    def write(self, kind: str, name: str, tensor: Tensor) -> None:
+        """Write the next tensor of a file; see TensorFile."""
+        self._files[kind].write(name, tensor)
+
+    def finish(self) -> dict[str, FileRecord]:
+        """Bring the files down to the disk; what the manifest will say of them, by name."""
+        return {self._names[kind]: file.finish() for kind, file in self._files.items()}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+
+class HostCopy:
+    """A rank's share in host memory, which is taken once and used again by every save.
+
+    Page-locked where there is a GPU: the copy then runs at the bus's speed.
+    """
+
+    def __init__(self, num_elements: int, device: torch.device) -> None:
+        """Take the memory.
+
+        Raises:
+            RuntimeError: there is not so much.
+        """
+        self._device = device
+        self._buffer = torch.empty(num_elements, dtype=torch.float32, pin_memory=device.type == "cuda")
+        self._tensors: list[tuple[str, str, Tensor]] = []
+
+    def fill(self, parameters: Iterable[ParameterState]) -> None:
+        """Copy what the parameters are now."""
+        self._tensors, used = [], 0
+        for parameter in parameters:
+            for kind, name, tensor in tensors_of(parameter):
+                place = self._buffer[used : used + tensor.numel()].view(tensor.shape)
+                place.copy_(tensor, non_blocking=True)
+                self._tensors.append((kind, name, place))
+                used += tensor.numel()
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def write(self, folder: Path, share: Share, cancelled: threading.Event) -> dict[str, FileRecord]:
+        """Write the files.
+
+        Raises:
+            OSError: they cannot be written.
+            Cancelled: nobody wants them any more.
+        """
+        shapes = {kind: {name: tensor.shape for k, name, tensor in self._tensors if k == kind} for kind in KINDS}
+        with ShareFiles(folder, share, shapes, cancelled=cancelled) as files:
+            for kind, name, tensor in self._tensors:
+                files.write(kind, name, tensor)
+            return files.finish()
+
+
+def write_while_gathering(
+    folder: Path, share: Share, shapes: Shapes, parameters: Iterable[ParameterState]
+) -> tuple[dict[str, FileRecord], Exception | None]:
+    """Write the files straight from what is gathered: the records, or what went wrong.
+
+    The gathering, in which all ranks take part, goes on to its end after a failure.
+
+    Args:
+        folder: to write in.
+        share: this rank's.
+        shapes: of all parameters, in the order in which they come.
+        parameters: of the share.
+    """
+    problem: Exception | None = None
+    with ExitStack() as stack:
+        files: ShareFiles | None = None
+
+        def opened(*, has_moments: bool) -> ShareFiles:
+            layout: dict[str, Shapes] = {
+                "model": share.shapes(shapes),
+                "optimizer": {f"{key}/{n}": s for n, s in share.shapes(shapes).items() for key in MOMENTS}
+                if has_moments
+                else {},
+            }
+            return stack.enter_context(ShareFiles(folder, share, layout))
+
+        for parameter in parameters:
+            if problem is None:
+                try:
+                    files = files or opened(has_moments=parameter.moments is not None)
+                    for kind, name, tensor in tensors_of(parameter):
+                        files.write(kind, name, tensor)
+                except Exception as error:
+                    problem = error
+        try:
+            return ({}, problem) if problem else ((files or opened(has_moments=False)).finish(), None)
+        except Exception as error:
+            return {}, error

@@ -1,0 +1,139 @@
+"""When a run is saved, what goes into a checkpoint beside the weights, and what is said of it."""
+
+import logging
+import os
+import time
+
+from configs import CheckpointSection
+from data_pipeline.stream.reader import StreamReader, StreamState
+from trainer.checkpoint.manager import CheckpointManager
+from trainer.distributed import World
+from trainer.engine import Engine
+from trainer.errors import TrainingError
+from trainer.metrics import Metrics
+from trainer.state import TrainerState
+from trainer.supervision.sections import Sections
+
+log = logging.getLogger(__name__)
+
+GRACE_SECONDS = "ZEROMT_GRACE_SECONDS"
+"""Time from a request to stop to the end of the job, as whoever started the ranks says."""
+RETRY_SECONDS = 5.0
+
+
+class Saver:
+    """Saves a run's state, its stream and its engine; all ranks call it alike. Training goes on after a failure."""
+
+    def __init__(
+        self,
+        section: CheckpointSection,
+        *,
+        world: World,
+        engine: Engine,
+        reader: StreamReader,
+        checkpoints: CheckpointManager,
+        metrics: Metrics,
+        state: TrainerState,
+        sections: Sections,
+    ) -> None:
+        self._section = section
+        self._world = world
+        self._engine = engine
+        self._reader = reader
+        self._checkpoints = checkpoints
+        self._metrics = metrics
+        self._state = state
+        self._sections = sections
+        self._grace_seconds = float(os.environ.get(GRACE_SECONDS, "inf"))
+        self.saved_step = state.step if state.step else None
+        """The newest that was saved or is being saved; None where nothing was."""
+        self._warn_of_slow_saves(state.save_seconds)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether this rank still writes its share. Cheap."""
+        return not self._checkpoints.is_written
+
+    def begin(self) -> float:
+        """Save this step, in the background where that is possible; the seconds that training stood still.
+
+        Raises:
+            TrainingError: too many saves failed one after the other.
+        """
+        return self._save(wait=False)
+
+    def save_for_good(self) -> None:
+        """Have the checkpoint of this step before leaving, after several attempts if need be.
+
+        Raises:
+            TrainingError: they all failed.
+        """
+        self._save(wait=True)
+        while self.saved_step != self._state.step and self._state.step > 0:
+            time.sleep(RETRY_SECONDS)
+            self._save(wait=True)
+
+    def commit(self) -> float:
+        """Finish the save that was begun, if one was; the seconds that it took.
+
+        Raises:
+            TrainingError: too many failed one after the other.
+        """
+        if not self._checkpoints.in_flight:
+            return 0.0
+        return self._commit()
+
+    def _save(self, *, wait: bool) -> float:
+        begin = time.monotonic()
+        step = self._state.step
+        if wait or self.saved_step != step:
+            self.commit()
+        if self.saved_step == step or step == 0:
+            return time.monotonic() - begin
+        with self._sections("save", step=step):
+            stream = StreamState.merge(self._world.gather(self._reader.state()))
+            self._state.loss_scale = self._engine.loss_scale
+            state = {"trainer": self._state.to_json(), "stream": stream.to_json()}
+            self.saved_step = step
+            self._checkpoints.save(step, self._engine, state, scores=self._state.scores, wait=wait)
+        if not self._checkpoints.in_flight:
+            self._commit()
+        return time.monotonic() - begin
+
+    def _commit(self) -> float:
+        begin = time.monotonic()
+        with self._sections("save", step=self._state.step):
+            outcome = self._checkpoints.commit()
+        if outcome is None:
+            return time.monotonic() - begin
+        self._metrics.event(
+            outcome.step,
+            {
+                "event": "checkpoint",
+                "succeeded": outcome.succeeded,
+                "problem": outcome.problem,
+                "seconds": round(outcome.seconds, 3),
+                "stopped_seconds": round(outcome.stopped_seconds, 3),
+                "checkpoint_failures": self._checkpoints.num_failures,
+            },
+        )
+        if outcome.succeeded:
+            self._state.save_seconds = max(self._state.save_seconds, outcome.seconds)
+            self._warn_of_slow_saves(outcome.seconds)
+        else:
+            self.saved_step = None
+            if self._checkpoints.num_failures >= self._section.max_failures:
+                raise TrainingError(
+                    f"{self._checkpoints.num_failures} saves in a row failed, the last of them: {outcome.problem}; "
+                    f"at step {self._state.step}"
+                )
+        return time.monotonic() - begin
+
+    def _warn_of_slow_saves(self, seconds: float) -> None:
+        if seconds > self._grace_seconds:
+            log.warning(
+                "a save takes %.0f s, and %.0f s after a request to stop the job is ended: "
+                "the older checkpoint will stand then; give it more time, or save less often",
+                seconds,
+                self._grace_seconds,
+            )

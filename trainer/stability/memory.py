@@ -1,0 +1,222 @@
+"""Whether the largest micro-batches fit the device, seen before update 1, and what to do where they do not."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from configs import RunConfig, StreamSection, UserError
+from trainer.distributed import World
+from trainer.engine import Engine
+from trainer.stability.trial import Shape, bounded_memory, is_out_of_memory
+
+__all__ = ["advice", "fit", "fit_budget", "is_out_of_memory", "largest_shapes", "probe"]
+
+log = logging.getLogger(__name__)
+
+TINY: Shape = (1, 1, 1)
+TRIALS = 64
+"""Budgets are tried in so many steps up to the one that is set."""
+MEETING_SECONDS = 30.0
+"""A rank that ran out of memory waits so long for the others: they may be stuck where it should have come along."""
+
+
+def largest_shapes(
+    source_tokens: int,
+    target_tokens: int,
+    max_rows: int,
+    longest_source: int,
+    longest_target: int,
+    length_multiple: int,
+) -> list[Shape]:
+    """Corners of the shapes that the stream can cut: many short rows, few long ones. The largest comes first.
+
+    Args:
+        source_tokens: budget of a micro-batch: rows times padded source length.
+        target_tokens: budget of a micro-batch: rows times padded target length.
+        max_rows: rows of a micro-batch at most.
+        longest_source: of the data, end mark included.
+        longest_target: of the data, end mark included.
+        length_multiple: padded lengths are multiples of it.
+    """
+
+    def padded(longest: int, budget: int) -> int:
+        """The longest padded length that a pair has and a budget holds; pairs beyond it are dropped or refused."""
+        return min(-(-longest // length_multiple), budget // length_multiple) * length_multiple
+
+    source, target = padded(longest_source, source_tokens), padded(longest_target, target_tokens)
+    assert source > 0
+    assert target > 0
+    most = min(max_rows, source_tokens // length_multiple, target_tokens // length_multiple)
+    rows_of_corners = {most, min(most, source_tokens // source), min(most, target_tokens // target)}
+    shapes = {
+        (rows, padded(source, source_tokens // rows), padded(target, target_tokens // rows)) for rows in rows_of_corners
+    }
+    return sorted(shapes, key=lambda shape: (-shape[0] * (shape[1] + shape[2]), shape))
+
+
+def probe(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: World) -> None:
+    """Go forward and backward on the largest shapes once, all ranks together, and throw the result away.
+
+    To be called before the first update and before moments are loaded. What the optimizer's step needs counts too.
+
+    Args:
+        engine: new.
+        config: whose stream sets the shapes.
+        longest: source and target length of the data's longest pairs, end marks included.
+        world: the ranks.
+
+    Raises:
+        UserError: a rank has not enough memory, on all ranks that can still be told; naming what to set.
+    """
+    shapes = _shapes(config.stream, longest)
+    slots = -(-config.stream.micro_batches // world.size)
+    updates = [[shape] for shape in shapes] if slots == 1 else [[TINY, *shapes]]
+    # the first brings the optimizer's state about, beside which the others must fit
+    _try(engine, [[TINY], *updates], config, world)
+
+
+def fit(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: World) -> tuple[int, int]:
+    """The largest budgets, in the proportion of those that are set and up to them, that fit every rank's device.
+
+    Args:
+        engine: new.
+        config: whose stream sets budgets.
+        longest: source and target length of the data's longest pairs, end marks included.
+        world: the ranks.
+
+    Returns:
+        `source_tokens` and `target_tokens`.
+
+    Raises:
+        UserError: not even a micro-batch of the longest pair fits.
+    """
+    stream = config.stream
+    _try(engine, [[TINY]], config, world)
+    most = max(stream.source_tokens, stream.target_tokens)
+
+    def budgets(tokens: int) -> tuple[int, int]:
+        return stream.source_tokens * tokens // most, stream.target_tokens * tokens // most
+
+    def fits_everywhere(tokens: int) -> bool:
+        source, target = budgets(tokens)
+        shapes = _shapes(stream, longest, source_tokens=source, target_tokens=target)
+        fits = world.all_succeeded(engine.would_fit([*shapes, shapes[0]]))
+        log.info(
+            "stream.source_tokens=%d, stream.target_tokens=%d: %s", source, target, "fits" if fits else "too large"
+        )
+        return fits
+
+    # a budget below the longest pair would drop it, or refuse the data
+    least = max(
+        -(-min(n, budget) * most // budget) for n, budget in zip(_padded(stream, longest), budgets(most), strict=True)
+    )
+    granularity = max(1, most // TRIALS, stream.length_multiple)
+    tokens = fit_budget(fits_everywhere, most, granularity, least=least)
+    if tokens == 0:
+        raise UserError(
+            f"training.fit_memory: not even {budgets(least)[0]} source and {budgets(least)[1]} target tokens, "
+            f"which the longest pair needs, fit the memory; allowed is {'; or '.join(_engine_advice(config))}"
+        )
+    return budgets(tokens)
+
+
+def fit_budget(try_budget: Callable[[int], bool], most: int, granularity: int, *, least: int = 1) -> int:
+    """The largest budget that fits, by bisection: `most`, `least` or a step between; 0 where not even `least` does.
+
+    Args:
+        try_budget: whether a budget fits; all ranks get the same answer. What fits must fit with less too.
+        most: not more than this.
+        granularity: of the steps between.
+        least: not less than this.
+    """
+    if try_budget(most):
+        return most
+    steps: list[int] = [least, *range((least // granularity + 1) * granularity, most, granularity)]
+    if least >= most or not try_budget(least):
+        return 0
+    low, high = 0, len(steps)  # steps[low] fits, steps[high] does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        if try_budget(steps[middle]):
+            low = middle
+        else:
+            high = middle
+    return steps[low]
+
+
+def advice(error: BaseException, config: RunConfig, *, shapes: Sequence[Shape] = ()) -> str:
+    """What to tell the user who is out of memory: the settings, their values and what to do about them.
+
+    Args:
+        error: what was raised.
+        config: the run's.
+        shapes: the micro-batches that were tried, where that is known.
+    """
+    stream = config.stream
+    what = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    if list(shapes) == [TINY]:  # not the micro-batches are too large, the model is
+        return (
+            f"model: out of memory before any micro-batch ({what}); allowed is {'; or '.join(_engine_advice(config))}"
+        )
+    tried = ", ".join(f"{r} x ({s} + {t})" for r, s, t in shapes if (r, s, t) != TINY)
+    where = f" on micro-batches of pairs x (source + target tokens): {tried}" if tried else ""
+    fewer = (
+        f"less, with stream.micro_batches above {stream.micro_batches} for as large an update "
+        "(training.fit_memory=true finds what fits a new run)"
+    )
+    return (
+        f"stream.source_tokens={stream.source_tokens}, stream.target_tokens={stream.target_tokens}: out of memory"
+        f"{where} ({what}); allowed is {'; or '.join([fewer, *_engine_advice(config)])}"
+    )
+
+
+def _try(engine: Engine, updates: Sequence[Sequence[Shape]], config: RunConfig, world: World) -> None:
+    """Try updates of some shapes each.
+
+    Raises:
+        UserError: a rank has not enough memory.
+    """
+    problem, tried = None, updates[0]
+    try:
+        with bounded_memory(engine.device):
+            for tried in updates:
+                engine.try_shapes(tried)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        problem = f"rank {world.rank}: {advice(error, config, shapes=tried)}"
+    if not world.meets(MEETING_SECONDS) and problem is not None:
+        raise UserError(problem)  # the others wait for this rank in the engine; its end is theirs
+    problem = next((p for p in world.gather(problem) if p is not None), None)
+    if problem is not None:
+        raise UserError(problem)
+
+
+def _engine_advice(config: RunConfig) -> list[str]:
+    """What makes the engine itself smaller, as far as it is not set already."""
+    stage, found = config.engine.zero_stage, []
+    if stage < 3:
+        found.append(f"engine.zero_stage above {stage}, on more ranks")
+    if not config.engine.offload_optimizer:
+        found.append("engine.offload_optimizer=true" + (" with engine.zero_stage above 0" if stage == 0 else ""))
+    return [*found, "a smaller model"]
+
+
+def _shapes(
+    stream: StreamSection,
+    longest: Sequence[int],
+    *,
+    source_tokens: int | None = None,
+    target_tokens: int | None = None,
+) -> list[Shape]:
+    return largest_shapes(
+        source_tokens or stream.source_tokens,
+        target_tokens or stream.target_tokens,
+        stream.max_rows,
+        longest[0],
+        longest[1],
+        stream.length_multiple,
+    )
+
+
+def _padded(stream: StreamSection, longest: Sequence[int]) -> list[int]:
+    return [-(-n // stream.length_multiple) * stream.length_multiple for n in longest]

@@ -1,0 +1,102 @@
+"""Going forward and backward on a plain copy of the model, to see whether it fits; the engine has no part in it."""
+
+import contextlib
+import copy
+import os
+import resource
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from trainer.checkpoint.host_memory import available
+
+Shape = tuple[int, int, int]
+"""Of a micro-batch: rows, padded source length, padded target length."""
+
+PHRASES = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "bad_alloc",
+    "ALLOC_FAILED",
+    "Cannot allocate memory",
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that a device or the host has no memory left; torch has several ways of saying it."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in PHRASES)
+
+
+def blueprint(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """A copy of a module's structure that takes no memory, with its parameters in another precision."""
+    memo: dict[int, object] = {}
+    for parameter in module.parameters():
+        memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, dtype=dtype, device="meta"))
+    for buffer in module.buffers():
+        memo[id(buffer)] = torch.empty_like(buffer, device="meta")
+    return copy.deepcopy(module, memo)
+
+
+def fits(plan: nn.Module, shapes: Sequence[Shape], device: torch.device, *, token: int) -> bool:
+    """Whether forward and backward of one shape after the other fit the device, gradients being kept.
+
+    Args:
+        plan: a blueprint of a module that is called as `Objective` is and gives a loss first.
+        shapes: of micro-batches.
+        device: to try on.
+        token: any id that is not padding.
+    """
+    try:
+        with bounded_memory(device):
+            _run(plan, shapes, device, token)
+        return True
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return False
+    finally:
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _run(plan: nn.Module, shapes: Sequence[Shape], device: torch.device, token: int) -> None:
+    module = copy.deepcopy(plan).to_empty(device=device).train()
+    with torch.no_grad():
+        for tensor in (*module.parameters(), *module.buffers()):
+            tensor.zero_()
+    for rows, source, target in shapes:
+        ids = [torch.full((rows, length), token, device=device) for length in (source, target, target)]
+        loss = module(*ids)[0]
+        loss.backward()
+
+
+@contextlib.contextmanager
+def bounded_memory(device: torch.device) -> Iterator[None]:
+    """On a CPU, meet the end of memory as an error: without a limit the kernel ends the process instead.
+
+    The limit is what the process has and its share of what the machine has left, and is gone afterwards.
+    """
+    left = available() if device.type == "cpu" else None
+    if left is None:
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = _data_bytes() + left // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    for bound in before:
+        limit = limit if bound == resource.RLIM_INFINITY else min(limit, bound)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def _data_bytes() -> int:
+    """What this process has mapped for writing."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii", errors="ignore").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:"))

@@ -1,0 +1,41 @@
+"""What a trainer remembers from update to update, and carries through its checkpoints."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(kw_only=True, slots=True)
+class TrainerState:
+    """All that the trainer itself remembers."""
+
+    step: int = 0
+    """Updates done, skipped ones included."""
+    skipped_updates: int = 0
+    skipped_in_a_row: int = 0
+    target_tokens: int = 0
+    seconds: float = 0.0
+    """Wall time in the loop, over all restarts."""
+    save_seconds: float = 0.0
+    """What the slowest save took from its beginning to its commit."""
+    schedule_start: int = 0
+    """Applied updates at which optimizer and learning rate began anew."""
+    loss_scale: float = 1.0
+    """Of fp16."""
+    scores: dict[int, float] = field(default_factory=dict)
+    """Validation BLEU by step."""
+    recent_losses: list[float] = field(default_factory=list)
+    """Of the last updates, for what is a spike."""
+    left_out: list[tuple[int, int, int]] = field(default_factory=list)
+    """(epoch, first update, last update) that are not trained on, one entry a rewind."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, tree: Mapping[str, Any]) -> "TrainerState":
+        """Read what `to_json` gave."""
+        scores = {int(step): float(score) for step, score in tree["scores"].items()}
+        left_out = [(int(epoch), int(first), int(last)) for epoch, first, last in tree.get("left_out", [])]
+        return cls(**{**tree, "scores": scores, "left_out": left_out})
