@@ -7,7 +7,6 @@ any moment and run again, it goes on where it was and ends in the same bytes, wh
 """
 
 import os
-import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -30,6 +29,7 @@ from data_pipeline.preparation.staging import (
     WorkFolder,
     check_disk,
     check_unchanged,
+    discard,
     disk_errors,
     inspect_inputs,
     is_already_prepared,
@@ -118,7 +118,7 @@ def run(section: PrepareSection, *, share: Share | None = None, merge: bool = Fa
             index = preparation.finish(job)
         except UserError:
             if share is None and not merge:  # mended input or settings make another recipe: this is of no use to it
-                shutil.rmtree(folder, ignore_errors=True)
+                discard(folder)
                 if not any(p.is_dir() for p in work.root.iterdir()):
                     work.remove()
             raise

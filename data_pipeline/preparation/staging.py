@@ -27,6 +27,7 @@ COMPRESSION_RATIO = 4  # of compressed text, roughly
 
 BYTES_A_BYTE = 1.4  # of shards, and as much of what they are made from, for each byte of text, roughly
 HASHES_FILE = "hashes.json"
+DISCARDED = "discarded-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +199,13 @@ class WorkFolder:
         """Remove what preparations by other recipes left; theirs can never be gone on with here."""
         for path in self.root.iterdir():
             if path.is_dir() and path != folder:
-                shutil.rmtree(path, ignore_errors=True)
+                discard(path)
 
     def remove(self) -> None:
         """Remove everything."""
+        for path in self.root.iterdir():
+            if path.is_dir():
+                discard(path)
         shutil.rmtree(self.root, ignore_errors=True)
 
     @contextlib.contextmanager
@@ -255,6 +259,16 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def discard(folder: Path) -> None:
+    """Remove a recipe's folder. Renamed first: killed half-way, what is left must not be gone on with."""
+    aside = folder.with_name(f"{DISCARDED}{folder.name.removeprefix(DISCARDED)}")
+    if aside != folder:
+        shutil.rmtree(aside, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            folder = folder.rename(aside)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_partial(folder: Path) -> None:

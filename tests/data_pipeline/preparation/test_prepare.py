@@ -361,6 +361,27 @@ def test_killed_after_the_last_rename(
     assert not (tmp_path / ".out.preparing").exists()
 
 
+def test_killed_while_the_work_folder_is_removed(
+    in_parts: PrepareSection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What is left of it is not gone on with, should the output be removed too."""
+
+    def killed(path: Path, *_: object, **__: object) -> None:
+        if found := next(Path(path).rglob("*.pairs"), None):
+            found.unlink()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(staging.shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            prepare.run(in_parts)
+    wanted = _contents(tmp_path / "out")
+    shutil.rmtree(tmp_path / "out")
+    prepare.run(in_parts)
+    assert _contents(tmp_path / "out") == wanted
+    assert not (tmp_path / ".out.preparing").exists()
+
+
 def _session_members(session: int) -> list[str]:
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
