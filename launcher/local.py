@@ -153,9 +153,10 @@ def _attempt(job: LocalJob, supervisor: Supervisor, cores: int, *, reset: str | 
 
 def _last_line(path: Path) -> str | None:
     try:
-        return (path.read_text(errors="replace").splitlines() or [None])[-1]
+        lines = path.read_text(errors="replace").splitlines()
     except OSError:
         return None
+    return lines[-1] if lines else None
 
 
 def check_datasets(run: RunConfig, config: str, overrides: Sequence[str]) -> None:

@@ -308,7 +308,16 @@ class DeepSpeedEngine:
 
     def close(self) -> None:
         """See Engine."""
+        parameters, masters = list(self._model.parameters()), self._base_optimizer
         self._engine.destroy()
+        # Hooks keep the wrappers of stages 1 and 3 alive for good (0.19.8): what they hold is taken from them.
+        if self._engine.optimizer is not masters:
+            vars(self._engine.optimizer).clear()
+        self._engine.optimizer = None
+        masters.state.clear()
+        masters.param_groups.clear()
+        for parameter in parameters:
+            parameter.grad, parameter.data = None, torch.empty(0, dtype=parameter.dtype)
         del self._engine
 
     @property

@@ -1,6 +1,7 @@
 """Loss, BLEU and chrF on held-out sets, shared out over the ranks under every ZeRO stage."""
 
 import itertools
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from trainer.distributed import World
 from trainer.engine import Engine
 from trainer.scoring import Scorer, Scores
 from trainer.translator import Interrupted, Translator, cut_batches
+
+log = logging.getLogger(__name__)
 
 LOSS_BATCH_TOKENS = 4096
 """Padded target tokens of a batch that only the loss is computed of."""
@@ -160,8 +163,11 @@ class Evaluator:
         hypotheses = [texts[i] for i in range(len(sources))]
         scores = held_out.scorer.score(hypotheses, references)
         if self._world.is_main:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("".join(f"{h}\n" for h in hypotheses), encoding="utf-8")
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("".join(f"{h}\n" for h in hypotheses), encoding="utf-8")
+            except OSError as error:
+                log.warning("%s cannot be written, training goes on: %s", path, error)
         return Evaluation(
             loss=sum(share.loss_sum for share in whole) / num_tokens,
             nll=sum(share.nll_sum for share in whole) / num_tokens,

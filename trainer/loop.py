@@ -1,10 +1,12 @@
 """The training loop: next update, train on it, log, evaluate, save, stop if asked."""
 
+import contextlib
 import logging
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -26,11 +28,15 @@ from trainer.stability.rewind import Rewind, is_left_out, may_rewind, window_bef
 from trainer.stability.spikes import SpikeDetector
 from trainer.state import TrainerState
 from trainer.supervision.ledger import Ledger
+from trainer.supervision.run_folder import write_status
 from trainer.supervision.sections import Sections
 from trainer.supervision.stragglers import describe_stragglers, step_times, stragglers
 from trainer.window import LogWindow
 
 log = logging.getLogger(__name__)
+
+STRAGGLER_SECONDS = 1.0
+"""Time forward between two log steps from which on it tells who is slow; less is noise."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -290,6 +296,8 @@ class Trainer:
         if self._ledger is not None:
             figures |= self._ledger.figures()
             self._ledger.write()
+            with contextlib.suppress(OSError):  # a full disk
+                write_status(Path(self._config.folder), "running", exit_code=1, step=state.step)
         self._metrics.train(state.step, figures)
         log.info(
             "step %d  epoch %d  loss %.4f  ppl %.2f  norm %.2f  lr %.2e  %.0f tok/s  padding %.1f%%",
@@ -306,8 +314,9 @@ class Trainer:
 
     def _figures_of_ranks(self) -> dict[str, Any]:
         """Who is slower than the others, and how even updates are."""
-        seconds = self._world.gather(self._engine.take_forward_seconds() / max(self._window.padded_tokens, 1))
-        slow = stragglers(seconds)
+        forward = self._world.gather((self._engine.take_forward_seconds(), self._window.padded_tokens))
+        seconds = [spent / max(tokens, 1) for spent, tokens in forward]
+        slow = stragglers(seconds) if max(spent for spent, _ in forward) >= STRAGGLER_SECONDS else []
         if slow:
             log.warning("step %d: %s", self._state.step, describe_stragglers(seconds, slow))
         median, p95 = step_times(self._window.update_seconds)

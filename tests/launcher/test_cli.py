@@ -106,6 +106,22 @@ BAD = [
     (["translate", ".", "more"], "unrecognized arguments: more"),
     (["evaluate", "."], "the following arguments are required: --source, --reference"),
     (["evaluate", ".", "--source", "-", "--reference", "x"], "argument --source: '-': no such file"),
+    (
+        ["launch", "local", "debug", "--fresh", "--reset", "data"],
+        "argument --reset: not allowed with argument --fresh",
+    ),
+    *(
+        (
+            [*start, "debug", "--reset", what],
+            f"argument --reset: '{what}'; allowed is data, optimizer or data,optimizer",
+        )
+        for start in (["train"], ["launch", "local"])
+        for what in ("weights", "data,data", "")
+    ),
+    (["stop"], "the following arguments are required: RUN"),
+    (["stop", "none"], "argument RUN: 'none': no such folder; allowed is a run's folder"),
+    (["stop", "."], "RUN: '.' is not running, its state is empty; allowed is a run that is"),
+    (["status", "broken.yaml"], "argument RUN: 'broken.yaml': no such folder"),
     (["inspect"], "the following arguments are required: PATH"),
     (["inspect", "none"], "argument PATH: 'none': no such file or folder"),
 ]
@@ -150,6 +166,8 @@ def test_overrides_stand_anywhere() -> None:
         "overrides": ["a.b=1", "c.d=-1", "e.f={x: 1}"],
         "nproc": 2,
         "max_restarts": 3,
+        "fresh": False,
+        "reset": None,
     }
 
 
@@ -236,6 +254,7 @@ def test_python_dash_m(tmp_path: Path) -> None:
 
 
 def test_prepare_hands_over_its_section(monkeypatch: pytest.MonkeyPatch) -> None:
+    from configs import load_run
     from launcher import commands
 
     seen: list[tuple[object, object, bool]] = []
@@ -244,6 +263,7 @@ def test_prepare_hands_over_its_section(monkeypatch: pytest.MonkeyPatch) -> None
         seen.append((section, share, merge))
 
     targets = {
+        "configs:load_run": load_run,
         "data_pipeline.preparation.prepare:run": stand_in,
         "data_pipeline.preparation.prepare:Share": lambda *numbers: numbers,
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from configs import UserError, load_run
-from launcher.agent import newest_logs, report
+from launcher.agent import Note, find_cause, newest_logs, read_notes, report
 from launcher.hardware import num_cores, num_gpus
 from launcher.local import (
     LocalJob,
@@ -19,6 +19,7 @@ from launcher.local import (
     outcome,
     torchrun_command,
 )
+from launcher.restarts import Restarts
 from launcher.status import Status, read_status
 from tests.launcher.conftest import ROOT
 
@@ -28,7 +29,7 @@ def job(num_processes: int) -> LocalJob:
         config="configs/runs/a b.yaml",
         overrides=("seed=2", "name=x;y"),
         num_processes=num_processes,
-        logs=Path("runs/demo/logs"),
+        folder=Path("runs/demo"),
         shutdown_seconds=1800,
     )
 
@@ -84,7 +85,9 @@ def test_torchrun_understands_the_command() -> None:
 
 
 def environment_of(given: dict[str, str], num_processes: int = 2, cores: int = 8) -> dict[str, str]:
-    return child_environment(given, num_processes=num_processes, cores=cores, launch_id="L", launcher_pid=7)
+    return child_environment(
+        given, num_processes=num_processes, cores=cores, launch_id="L", launcher_pid=7, grace_seconds=600
+    )
 
 
 def test_environment() -> None:
@@ -95,8 +98,9 @@ def test_environment() -> None:
         "PYTHONPATH": "/x",
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
-        "ZEROMT_LAUNCH_ID": "L",
+        "ZEROMT_GRACE_SECONDS": "600",
         "ZEROMT_LAUNCHER_PID": "7",
+        "ZEROMT_LAUNCH_ID": "L",
     }
     assert environment_of({"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
     assert environment_of({}, num_processes=16)["OMP_NUM_THREADS"] == "1"
@@ -219,13 +223,69 @@ def test_report_tells_cause_from_consequence(tmp_path: Path) -> None:
     (logs / "1" / "stderr.log").write_text("noise\nzeromt: error: a: 1; allowed is 2\n")
     assert newest_logs(tmp_path, "L") == logs
     assert newest_logs(tmp_path, "M") is None
-    assert report(1, {1: 2, 0: -15}, logs) == ["zeromt: error: a: 1; allowed is 2"]
-    assert report(1, {1: 2, 0: 2}, logs) == []
-    assert report(1, {1: 75, 0: 75}, logs) == []
-    assert report(0, {0: -9, 1: 1, 2: -15}, None) == [
+    assert report(1, {1: 2, 0: -15}, logs, {}) == ["zeromt: error: a: 1; allowed is 2"]
+    assert report(1, {1: 2, 0: 2}, logs, {}) == []
+    assert report(1, {1: 75, 0: 75}, logs, {}) == []
+    assert report(0, {0: -9, 1: 1, 2: -15}, None, {}) == [
         "zeromt: rank 0 failed first: it was killed by SIGKILL",
         "zeromt: stopped because of it: rank 1, 2",
     ]
+    assert report(0, {0: 1}, None, {0: Note(time=1.0, message="ValueError: x\ny")}) == [
+        "zeromt: rank 0 failed first: it ended with exit code 1: ValueError: x"
+    ]
+
+
+def test_report_shows_the_stacks_of_a_stuck_rank(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    last = "zeromt: rank 1 is stuck: section 'step' of step 5 began 9 s ago; the limit is supervision.step_minutes=0.1"
+    (tmp_path / "1" / "stderr.log").write_text("\n".join([*(f"line {n}" for n in range(60)), last]))
+    shown = report(1, {1: -9}, tmp_path, {})
+    assert shown[0] == "zeromt: rank 1 failed first: it was killed by SIGKILL"
+    assert shown[-1] == f"    {last}"
+    assert "    line 0" in shown
+
+
+@pytest.mark.parametrize(
+    ("codes", "seen", "noted", "expected"),
+    [
+        ({0: 1, 1: 1}, {0: 100, 1: 100}, {1: 100.1, 0: 100.2}, 1),  # in the same second
+        ({0: 1}, {0: 100}, {1: 99.9, 0: 100.0}, 1),  # the cause is still on its way out when torchrun sees the victim
+        ({0: 1, 1: -9}, {0: 100, 1: 100}, {0: 99.3}, 1),  # a killed rank leaves no note
+        ({0: 1, 1: -9}, {0: 100, 1: 130}, {0: 99.3}, 0),  # ended by torchrun, which had waited for it
+        ({0: -15, 1: 1}, {0: 100, 1: 100}, {}, 1),  # ended by torchrun before it had its handlers
+        ({0: -15, 1: -15}, {0: 100, 1: 100}, {}, 0),
+        ({0: 1, 2: 3}, {0: 101, 2: 100}, {}, 2),
+    ],
+)
+def test_cause(codes: dict[int, int], seen: dict[int, float], noted: dict[int, float], expected: int) -> None:
+    notes = {rank: Note(time=time, message="") for rank, time in noted.items()}
+    assert find_cause(codes, seen, notes) == expected
+
+
+def test_notes_of_ranks(tmp_path: Path) -> None:
+    for rank, content in ((0, "{"), (1, json.dumps({"time": 5, "message": {"message": "ValueError: x"}}))):
+        (tmp_path / str(rank)).mkdir()
+        (tmp_path / str(rank) / "error.json").write_text(content)
+    assert read_notes(tmp_path) == {1: Note(time=5.0, message="ValueError: x")}
+
+
+def test_restarts_are_counted_since_the_last_progress() -> None:
+    restarts = Restarts(2, newest_step=100)
+    assert [restarts.may_follow(100), restarts.may_follow(100), restarts.may_follow(100)] == [True, True, False]
+    restarts = Restarts(2, newest_step=0)
+    assert [restarts.may_follow(step) for step in (0, 0, 50, 50, 60, 60, 60)] == [True] * 6 + [False]
+    assert (restarts.step, restarts.num_failures) == (60, 3)
+    assert not Restarts(0, newest_step=0).may_follow(5)
+
+
+def test_checkpoint_that_fell_back_is_no_progress() -> None:
+    restarts = Restarts(1, newest_step=100)
+    assert [restarts.may_follow(90), restarts.may_follow(100)] == [True, False]
+
+
+def test_reset_stands_before_the_overrides() -> None:
+    found = torchrun_command(job(2), "id", reset="data,optimizer")
+    assert found[-5:] == ["configs/runs/a b.yaml", "--reset", "data,optimizer", "seed=2", "name=x;y"]
 
 
 @pytest.mark.parametrize(

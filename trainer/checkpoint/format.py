@@ -92,7 +92,7 @@ class StoredTensors(Mapping[str, Tensor]):
         self._files: dict[str, tuple[Path, Any]] = {}
         for path in paths:
             try:
-                file = safe_open(path, framework="pt")
+                file: Any = safe_open(path, framework="pt")
                 self._files |= dict.fromkeys(file.keys(), (path, file))
             except (SafetensorError, OSError) as error:
                 raise CheckpointError(f"{path}: cannot be read: {error}") from error

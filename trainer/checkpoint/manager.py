@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from configs import CheckpointSection
 from trainer.checkpoint import format as format_
 from trainer.checkpoint import host_memory, retention
@@ -86,7 +84,6 @@ class CheckpointManager:
         self._current: _Save | None = None
         self._outcome: SaveOutcome | None = None
         self._copy: HostCopy | None = None
-        self._shapes: dict[str, torch.Size] = {}
         self._committed_step: int | None = None
         """Of the checkpoint that was resumed from or written last: known to be whole, and of this run of updates."""
         self._refused: set[str] = set()
@@ -143,10 +140,8 @@ class CheckpointManager:
             save.writer.start()
             save.stopped_seconds = time.monotonic() - begin
         else:
-            if not self._shapes:  # a file's header comes first and tells every shape
-                self._shapes = {p.name: p.weight.shape for p in engine.parameter_states()}
             parameters = share.of(engine.parameter_states())
-            save.records, error = write_while_gathering(save.temporary, share, self._shapes, parameters)
+            save.records, error = write_while_gathering(save.temporary, share, engine.parameter_shapes(), parameters)
             save.problem = None if error is None else _describe(self._world.rank, error)
             self._conclude(save)
 

@@ -72,7 +72,7 @@ class TensorFile:
         if not self._coming or (self._coming[0][0], torch.float32, list(self._coming[0][1])) != expected:
             raise ValueError(f"{expected} is not what comes next: {self._coming[:1]}")
         self._coming.pop(0)
-        content = memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
         for begin in range(0, len(content), CHUNK_BYTES):
             if self._cancelled.is_set():
                 raise Cancelled

@@ -372,7 +372,7 @@ def test_killed_while_the_work_folder_is_removed(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(staging.shutil, "rmtree", killed)
+        patch.setattr(shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             prepare.run(in_parts)
     wanted = _contents(tmp_path / "out")

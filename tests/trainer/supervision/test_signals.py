@@ -62,7 +62,7 @@ def test_note_of_a_failure_is_in_torchruns_format(tmp_path: Path, monkeypatch: p
     before = time.time()
     note_failure(ValueError("the cause"))
     assert before <= json.loads(path.read_text())["time"] <= time.time()
-    failure = ProcessFailure(local_rank=0, pid=1, exitcode=1, error_file=str(path))  # type: ignore[no-untyped-call]
+    failure = ProcessFailure(local_rank=0, pid=1, exitcode=1, error_file=str(path))
     assert failure.timestamp == int(json.loads(path.read_text())["time"])
     assert failure.error_file_data["message"]["message"] == "ValueError: the cause"
 

@@ -81,7 +81,8 @@ def test_stuck_rank_is_shown_named_and_ended(rank: Rank, tmp_path: Path, hang: s
     assert 'File "<string>", line' in err  # the stack of the main thread
     line = err.splitlines()[-1]
     assert re.fullmatch(
-        r"zeromt: rank 3 is stuck: section 'save' of step 120 began \d s ago; the limit is supervision.save_minutes=0.01",
+        r"zeromt: rank 3 is stuck: section 'save' of step 120 began \d s ago; "
+        r"the limit is supervision.save_minutes=0.01",
         line,
     )
     wait_until(lambda: is_gone(monitor), seconds=5)
@@ -147,7 +148,10 @@ def test_rank_whose_stderr_nobody_reads_is_ended(rank: Rank) -> None:
 
 def test_suspended_job_is_no_stuck_job(rank: Rank) -> None:
     """As `scontrol suspend` does it: every process is stopped, the monitor too."""
-    process = rank("watchdog.enter('step', 3, 1)\nprint('in', flush=True)\ntime.sleep(7.5)\nprint('done')")
+    process = rank(
+        "end = time.monotonic() + 7.5\nwatchdog.enter('step', 3, 1)\nprint('in', flush=True)\n"
+        "while time.monotonic() < end: time.sleep(0.05)\nprint('done')"
+    )
     monitor = monitor_of(process)
     assert process.stdout is not None
     process.stdout.readline()

@@ -1,0 +1,153 @@
+"""SIGKILL before every operation on files that a save makes, all of them found by watching one that is left alone."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.checkpoint.forked import KILLED, SmallEngine, engine, fork_ranks, leftovers, manager
+from tests.trainer.checkpoint.operations import Operations
+from trainer.checkpoint.format import CheckpointError, list_steps, read_checkpoint, verify
+from trainer.distributed import World
+
+# The save of step 40 replaces a broken folder of step 40, and retention then removes 10, a broken 15 and 20.
+SAVED = (10, 20, 30)
+SCORES = {10: 1.0, 20: 2.0, 30: 1.0}
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three complete checkpoints, two broken ones, and what a save that was cut off has left."""
+    folder = tmp_path_factory.mktemp("template") / "checkpoints"
+
+    def task(world: World) -> None:
+        checkpoints = manager(folder, world, keep_last=9)
+        for step in SAVED:
+            checkpoints.save(step, engine(step), {"step": step}, scores={}, wait=True)
+
+    assert fork_ranks(1, task) == [0]
+    for step in (15, 40):
+        broken = Path(shutil.copytree(folder / "step-00000010", folder / f"step-{step:08d}"))
+        (broken / "manifest.json").unlink()
+    (folder / "tmp-step-00000040").mkdir()
+    (folder / "tmp-step-00000040" / "state.json").write_text("{}")
+    return folder
+
+
+def whole(folder: Path) -> list[int]:
+    """Steps whose checkpoint is whole, every byte verified."""
+    found = []
+    for path in list_steps(folder):
+        try:
+            checkpoint = read_checkpoint(path)
+        except CheckpointError:
+            continue
+        if not verify(checkpoint):
+            found.append(checkpoint.manifest["step"])
+            weights = dict(checkpoint.tensors("model"))
+            for name, tensors in SmallEngine(checkpoint.manifest["step"]).tensors.items():
+                assert weights[name].equal(tensors[0]), (path, name)
+    return sorted(found)
+
+
+def resume_and_save(
+    folder: Path, *, asynchronous: bool, watch: Callable[[], Operations] | None = None, then: int | None = None
+) -> Callable[[World], bool]:
+    """What each run does: go on from the newest checkpoint to step 40, and to one more. True where all saves worked."""
+
+    def task(world: World) -> bool:
+        checkpoints = manager(folder, world, asynchronous=asynchronous, keep_last=2)
+        newest = checkpoints.newest()
+        assert newest is not None
+        assert newest.manifest["step"] in (30, 40)
+        watched = watch() if watch is not None and world.rank == WATCHED["rank"] else None
+        for step in (40, then):
+            if step is not None and step > newest.manifest["step"]:
+                checkpoints.save(step, engine(step), {"step": step}, scores=SCORES, wait=False)
+                outcome = checkpoints.commit()
+                if outcome is None or not outcome.succeeded:
+                    return False
+                assert sorted(whole(folder))[-1] == step
+        checkpoints.close()
+        if watched is not None:
+            record = {"operations": watched.names, "unseen": watched.unseen()}
+            (folder.parent / "operations.json").write_text(json.dumps(record))
+        return True
+
+    return task
+
+
+WATCHED = {"rank": 0}
+
+
+@pytest.mark.parametrize(
+    ("size", "rank", "asynchronous"),
+    [(1, 0, True), (1, 0, False), (2, 0, True), (2, 1, True)],
+    ids=["alone-background", "alone-blocking", "main-of-two", "other-of-two"],
+)
+def test_kill_before_every_operation_of_a_save(
+    size: int, rank: int, asynchronous: bool, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        os, "fsync", lambda _: None
+    )  # the kernel outlives a SIGKILL, and hundreds of saves are quick so
+    WATCHED["rank"] = rank
+
+    def run(name: str, watch: Callable[[Path], Operations]) -> tuple[Path, list[int]]:
+        folder = Path(shutil.copytree(template, tmp_path / name / "checkpoints"))
+        return folder, fork_ranks(size, resume_and_save(folder, asynchronous=asynchronous, watch=lambda: watch(folder)))
+
+    folder, codes = run("undisturbed", lambda folder: Operations(folder, watch=True))
+    assert codes == [0] * size
+    record = json.loads((folder.parent / "operations.json").read_text())
+    operations = record["operations"]
+    print(*(f"{n:3} {name}" for n, name in enumerate(operations)), sep="\n")
+    assert record["unseen"] == []
+    assert whole(folder) == [30, 40]
+
+    went_back = 0
+    for number in range(len(operations)):
+        before = f"killed before {number}: {operations[number]}"
+        folder, codes = run(f"killed-{number}", lambda folder, n=number: Operations(folder, kill_before=n))
+        assert codes[rank] == KILLED, before
+        complete = whole(folder)
+        assert len(complete) >= 2, before
+        assert 30 in complete, before
+        went_back += 40 not in complete
+        codes = fork_ranks(size, resume_and_save(folder, asynchronous=asynchronous, then=50))
+        assert codes == [0] * size, before
+        assert whole(folder) == [40, 50], before
+        assert leftovers(folder) == [], before
+        assert (folder / "latest").read_text() == "step-00000050\n", before
+        shutil.rmtree(folder.parent)
+    renamed = operations.index("os.rename tmp-step-00000040") if rank == 0 else len(operations)
+    assert went_back == min(renamed + 1, len(operations)), "a save counts from its rename on, and not before"
+
+
+def test_every_file_is_on_the_disk_before_what_depends_on_it(template: Path, tmp_path: Path) -> None:
+    """A machine that loses its power keeps what was synced: files before the rename, the rename before the pointer."""
+    WATCHED["rank"] = 0
+    folder = Path(shutil.copytree(template, tmp_path / "checkpoints"))
+    assert fork_ranks(1, resume_and_save(folder, asynchronous=True, watch=lambda: Operations(folder))) == [0]
+    done: list[str] = json.loads((tmp_path / "operations.json").read_text())["operations"]
+    rename = done.index("os.rename tmp-step-00000040")
+    for name in (p.name for p in (folder / "step-00000040").iterdir()):
+        path = f"tmp-step-00000040/{name}"
+        last_write = max(n for n, what in enumerate(done) if what == f"write {path}")
+        synced = max(n for n, what in enumerate(done) if what == f"fsync {path}")
+        assert last_write < synced < rename, name
+        if not name.startswith("manifest"):
+            assert synced < done.index("open tmp-step-00000040/manifest.json"), name
+    assert rename - 1 == max(n for n, what in enumerate(done) if what == "fsync tmp-step-00000040")
+    point = done.index("os.rename tmp-latest")
+    assert "fsync ." in done[rename:point]
+    assert done.index("fsync tmp-latest") < point
+    for step in (10, 15, 20):
+        aside = done.index(f"os.rename step-{step:08d}")
+        first_removal = next(
+            n for n, what in enumerate(done) if what.startswith(f"os.remove tmp-delete-step-{step:08d}/")
+        )
+        assert "fsync ." in done[aside:first_removal], step

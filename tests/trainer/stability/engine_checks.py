@@ -1,0 +1,256 @@
+"""What the engine does at every stage and precision, in real ranks: `engine_checks.py OUT`, one JSON file a rank."""
+
+import gc
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from configs import EngineSection, ModelSection, OptimizerSection, RunConfig, StreamSection, UserError
+from model import Objective, SpecialIds, build_transformer
+from trainer.distributed import World
+from trainer.engine import DeepSpeedEngine, DeviceBatch
+from trainer.precision import Precision
+from trainer.process import tune_process
+from trainer.stability import drift, memory, trial
+
+CASES: list[tuple[int, Precision]] = [(stage, precision) for precision in ("fp32", "bf16") for stage in range(4)]
+VOCABULARY = 100
+TOKENS = 8 * 12
+
+
+def make_engine(stage: int, precision: Precision, world: World, *, offload: bool = False) -> DeepSpeedEngine:
+    model = build_transformer(
+        ModelSection(d_model=16, num_heads=2, d_ff=32, encoder_layers=1, decoder_layers=1, max_positions=64, dropout=0),
+        source_vocab_size=VOCABULARY,
+        target_vocab_size=VOCABULARY,
+        special=SpecialIds(pad=0, bos=1, eos=2),
+        seed=1,
+    )
+    return DeepSpeedEngine(
+        Objective(model, label_smoothing=0.1).train(),
+        section=EngineSection(zero_stage=stage, offload_optimizer=offload),  # type: ignore[arg-type]
+        optimizer=OptimizerSection(weight_decay=0.1),
+        precision=precision,
+        device=world.device,
+        world_size=world.size,
+    )
+
+
+def random_batch(seed: int) -> DeviceBatch:
+    draw = torch.Generator().manual_seed(seed)
+    source = torch.randint(3, VOCABULARY, (8, 10), generator=draw)
+    target = torch.randint(3, VOCABULARY, (8, 12), generator=draw)
+    return DeviceBatch(source=source, target_input=target, target_output=target)
+
+
+def train(engine: DeepSpeedEngine, world: World, *, updates: int, micro_batches: int = 2) -> list[float]:
+    """Losses of some updates; every rank has the same micro-batches."""
+    losses = []
+    for update in range(updates):
+        total = 0.0
+        for slot in range(micro_batches):
+            batch = random_batch(100 * update + slot)
+            scale = 1 / (TOKENS * micro_batches * world.size)
+            total += float(engine.accumulate(batch, scale=scale, is_last=slot == micro_batches - 1).loss_sum)
+        assert engine.step(3e-3).applied
+        losses.append(total / (TOKENS * micro_batches))
+    return losses
+
+
+def everything(engine: DeepSpeedEngine) -> dict[str, list[Any]]:
+    """All that an update changes: weights, masters, moments, step counters."""
+    found: dict[str, list[Any]] = {}
+    for p in engine.parameter_states():
+        found[p.name] = [p.weight.clone(), *(m.clone() for m in (p.moments or {}).values())]
+    found["digest"] = [engine.replica_digest()]
+    found["steps"] = [float(s["step"]) for s in engine._base_optimizer.state.values()]
+    return found
+
+
+def same(a: dict[str, list[Any]], b: dict[str, list[Any]]) -> bool:
+    return all(
+        len(a[key]) == len(b[key])
+        and all(
+            torch.equal(x, y) if isinstance(x, torch.Tensor) else x == y for x, y in zip(a[key], b[key], strict=True)
+        )
+        for key in a.keys() | b.keys()
+    )
+
+
+def skips(engine: DeepSpeedEngine, world: World) -> dict[str, Any]:
+    """A gradient that is not finite on the last rank alone, after two updates; then another update."""
+    train(engine, world, updates=2)
+    before = everything(engine)
+    is_hit = world.rank == world.size - 1
+    engine.accumulate(random_batch(7), scale=1 / TOKENS, is_last=False)
+    engine.accumulate(random_batch(8), scale=float("nan") if is_hit else 1 / TOKENS, is_last=True)
+    result = engine.step(1.0)
+    after = everything(engine)
+    train(engine, world, updates=1)
+    return {
+        "applied": result.applied,
+        "norm_is_finite": bool(torch.isfinite(torch.as_tensor(result.grad_norm))),
+        "unchanged": same(before, after),
+        "next_changes": not same(after, everything(engine)),
+        "num_moments": sum(len(v) == 3 for v in before.values()),
+        "steps": sorted(set(before["steps"])),
+    }
+
+
+def tries(stage: int, precision: Precision, world: World) -> dict[str, Any]:
+    """Whether shapes that are tried leave no trace, in this update or the next ones."""
+    untouched, tried = make_engine(stage, precision, world), make_engine(stage, precision, world)
+    weights = {p.name: p.weight.clone() for p in tried.parameter_states()}
+    tried.try_shapes([(1, 1, 1)])
+    tried.try_shapes([(2, 3, 5), (16, 2, 3), (1, 30, 40)])
+    same_weights = all(torch.equal(p.weight, weights[p.name]) for p in tried.parameter_states())
+    seconds = tried.take_forward_seconds()
+    losses = train(untouched, world, updates=3), train(tried, world, updates=3)
+    took = [tried.take_forward_seconds(), tried.take_forward_seconds()]
+    refused = False
+    try:
+        tried.try_shapes([(1, 1, 1)])
+    except AssertionError:
+        refused = True
+    return {
+        "same_weights": same_weights,
+        "same_losses": losses[0] == losses[1],
+        "same_states": same(everything(untouched), everything(tried)),
+        "learns": losses[1][-1] < losses[1][0],
+        "forward_seconds": [seconds, *took],
+        "refused_later": refused,
+    }
+
+
+def digests(stage: int, precision: Precision, world: World) -> dict[str, Any]:
+    """Digests of all ranks, after training and after a bit was flipped on the last rank."""
+    engine = make_engine(stage, precision, world)
+    first = engine.replica_digest()
+    train(engine, world, updates=2)
+    trained = world.gather(engine.replica_digest())
+    if stage < 3 and world.rank == world.size - 1:
+        with torch.no_grad():
+            bits = next(engine._model.parameters()).flatten().view(torch.int16)
+            bits[3] ^= 1
+    flipped = world.gather(engine.replica_digest())
+    return {
+        "changes": first != trained[0],
+        "trained": trained,
+        "problem": drift.compare(trained),
+        "problem_when_flipped": drift.compare(flipped),
+    }
+
+
+def closes(stage: int, world: World) -> float:
+    """Share of an engine's memory that is still taken after it was closed."""
+    before = live_bytes()
+    engine = make_engine(stage, "bf16", world)
+    train(engine, world, updates=1)
+    within = live_bytes()
+    engine.close()
+    del engine
+    gc.collect()
+    return (live_bytes() - before) / (within - before)
+
+
+def live_bytes() -> int:
+    """Of all tensors."""
+    gc.collect()
+    storages = [o.untyped_storage() for o in gc.get_objects() if isinstance(o, torch.Tensor)]
+    return sum({s.data_ptr(): s.nbytes() for s in storages}.values())
+
+
+def memory_runs_out(world: World) -> dict[str, Any]:
+    """What a machine with little memory left is told, and whether the engine is whole after a trial that failed."""
+    config = RunConfig(stream=StreamSection(source_tokens=1 << 18, target_tokens=1 << 18, max_rows=1 << 13))
+    found: dict[str, Any] = {}
+    engine = make_engine(0, "fp32", world)
+    found["fits"] = engine.would_fit([(8, 10, 12)])
+    available, trial.available = trial.available, lambda: (64 << 20) * world.size
+    try:
+        found["too_large_fits"] = engine.would_fit([(1 << 13, 32, 32)])
+        most, least = config.stream.source_tokens, 40
+        found["fit"] = [least, memory.fit(engine, config, longest=[40, 40], world=world)[0], most]
+        losses = train(engine, world, updates=2)
+        found["learns_afterwards"] = losses[1] < losses[0]
+        engine.close()
+        try:
+            memory.probe(make_engine(0, "fp32", world), config, longest=[40, 40], world=world)
+        except UserError as error:
+            found["probe_without_memory"] = str(error)
+    finally:
+        trial.available = available
+    small = RunConfig(stream=StreamSection(source_tokens=512, target_tokens=512))
+    memory.probe(make_engine(2, "fp32", world), small, longest=[40, 40], world=world)
+    found["probe"] = None
+    return found
+
+
+def bf16_accumulates_in_fp32(stage: int, world: World) -> float:
+    """How far the moments after 64 micro-batches of one update are from the sum in fp32, relative to the largest."""
+    found = []
+    for precision in ("bf16", "fp32"):
+        engine = make_engine(stage, precision, world)  # type: ignore[arg-type]
+        train(engine, world, updates=1, micro_batches=64)
+        found.append({p.name: p.moments["exp_avg"].clone() for p in engine.parameter_states() if p.moments})
+        engine.close()
+    ours, exact = found
+    names = [name for name in exact if name.endswith("weight") and "norm" not in name]
+    errors = [float((ours[n] - exact[n]).norm() / exact[n].norm()) for n in names]
+    return sum(errors) / len(errors)
+
+
+def fp16_losses(world: World) -> dict[str, Any]:
+    """fp16 at every stage on a CPU, which DeepSpeed would refuse: it says no to precision, not to arithmetic."""
+    from deepspeed.accelerator import get_accelerator
+
+    accelerator = get_accelerator()
+    accelerator.is_fp16_supported = lambda: True
+    found: dict[str, Any] = {}
+    for stage in range(4):
+        engine = make_engine(stage, "fp16", world)
+        losses, norms, scales = [], [], [engine.loss_scale]
+        for update in range(8):
+            out = engine.accumulate(random_batch(update), scale=1 / (TOKENS * world.size), is_last=True)
+            result = engine.step(3e-3)
+            losses.append(float(out.loss_sum) / TOKENS)
+            norms.append(float(result.grad_norm))
+        engine.set_loss_scale(128.0)
+        scales.append(engine.loss_scale)
+        found[str(stage)] = {"losses": losses, "norms": norms, "scales": scales}
+        engine.close()
+    return found
+
+
+def main() -> None:
+    tune_process()
+    world = World(timeout_minutes=1)
+    found: dict[str, Any] = {"skips": {}, "tries": {}, "digests": {}, "closes": {}, "fp32_sums": {}}
+    for stage, precision in CASES:
+        case = f"{stage} {precision}"
+        engine = make_engine(stage, precision, world)
+        found["skips"][case] = skips(engine, world)
+        engine.close()
+        found["tries"][case] = tries(stage, precision, world)
+        found["digests"][case] = digests(stage, precision, world)
+    engine = make_engine(2, "fp32", world, offload=True)
+    found["skips"]["2 fp32 offload"] = skips(engine, world)
+    found["memory"] = memory_runs_out(world)
+    if world.size == 1:
+        singles: dict[str, Callable[[int], Any]] = {
+            "closes": lambda stage: closes(stage, world),
+            "fp32_sums": lambda stage: bf16_accumulates_in_fp32(stage, world),
+        }
+        for name, check in singles.items():
+            found[name] = {str(stage): check(stage) for stage in range(4)}
+        found["fp16"] = fp16_losses(world)
+    Path(f"{sys.argv[1]}.{world.rank}").write_text(json.dumps(found))
+    world.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""The engine at every stage, in fp32 and bf16, on one and two ranks: skips, trials, digests, memory."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.conftest import Command, ranks
+from tests.trainer.stability.engine_checks import CASES
+
+NAMES = [f"{stage} {precision}" for stage, precision in CASES]
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What every rank found."""
+    folder = tmp_path_factory.mktemp("engine")
+    number: int = request.param
+    module = "tests.trainer.stability.engine_checks"
+    done = Command(ranks(number, "-m", module, str(folder / "out")), cwd=folder).finish(200)
+    assert done.code == 0, done.err[-3000:]
+    return [json.loads((folder / f"out.{rank}").read_text()) for rank in range(number)]
+
+
+@pytest.mark.parametrize("case", [*NAMES, "2 fp32 offload"])
+def test_a_skipped_update_changes_nothing(found: list[dict[str, Any]], case: str) -> None:
+    for rank in found:
+        skip = rank["skips"][case]
+        assert not skip["applied"]
+        assert not skip["norm_is_finite"]
+        assert skip["unchanged"], "weights, moments or step counters are others than before"
+        assert skip["num_moments"] > 10
+        assert skip["steps"] == [2.0]
+        assert skip["next_changes"]
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_shapes_that_are_tried_leave_no_trace(found: list[dict[str, Any]], case: str) -> None:
+    for rank in found:
+        tried = rank["tries"][case]
+        assert tried["same_weights"]
+        assert tried["same_losses"]
+        assert tried["same_states"]
+        assert tried["learns"]
+        assert tried["refused_later"]
+        before, while_training, after = tried["forward_seconds"]
+        assert before == after == 0 < while_training < 60
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_digests_are_equal_until_a_bit_flips(found: list[dict[str, Any]], case: str) -> None:
+    for rank in found:
+        digests = rank["digests"][case]
+        assert digests["problem"] is None
+        if case.startswith("3"):
+            assert set(digests["trained"]) == {None}
+            continue
+        assert digests["changes"]
+        assert len(set(digests["trained"])) == 1
+        assert (digests["problem_when_flipped"] is not None) == (len(found) > 1)
+
+
+def test_memory_that_runs_out_is_the_users_error_on_all_ranks(found: list[dict[str, Any]]) -> None:
+    for rank in found:
+        assert rank["memory"]["fits"]
+        assert not rank["memory"]["too_large_fits"]
+        assert rank["memory"]["learns_afterwards"]
+        assert rank["memory"]["probe"] is None
+        assert "stream.source_tokens=" in rank["memory"]["probe_without_memory"]
+        least, fitted, most = rank["memory"]["fit"]
+        assert least <= fitted < most
+    assert len({rank["memory"]["probe_without_memory"] for rank in found}) == 1
+    assert len({tuple(rank["memory"]["fit"]) for rank in found}) == 1
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_a_closed_engine_holds_no_memory(found: list[dict[str, Any]], stage: int) -> None:
+    if len(found) == 1:
+        assert found[0]["closes"][str(stage)] < 0.01
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_bf16_gradients_add_up_in_fp32(found: list[dict[str, Any]], stage: int) -> None:
+    if len(found) == 1:  # in bf16 they are off by more than 1 %
+        assert found[0]["fp32_sums"][str(stage)] < 0.005
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_fp16_is_the_same_at_every_stage(found: list[dict[str, Any]], stage: int) -> None:
+    if len(found) == 1:
+        reference, ours = found[0]["fp16"]["1"], found[0]["fp16"][str(stage)]
+        assert ours["scales"] == [2.0**16, 128.0]
+        assert ours["losses"] == pytest.approx(reference["losses"], rel=1e-4)
+        assert ours["norms"] == pytest.approx(reference["norms"], rel=2e-3)
