@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 
 from launcher.dispatch import resolve
@@ -40,14 +41,10 @@ def train(*, config: str, overrides: Sequence[str], fresh: bool, reset: str | No
     run = resolve("configs:load_run")(config, overrides)
     # Both before torch is imported.
     resolve("trainer.supervision.signals:stop_request")()
-    watchdog = resolve("trainer.supervision.watchdog:process_watchdog")()
-    watchdog.start()
+    resolve("trainer.supervision.watchdog:process_watchdog")().start()
     if int(os.environ.get("RANK", "0") or 0) == 0:
         resolve("launcher.run_folder:make_ready")(run.folder, fresh=fresh)
-    try:
-        return int(resolve("trainer.main:run")(config, list(overrides), reset=_parts(reset)))
-    finally:
-        watchdog.close()
+    return int(resolve("trainer.main:run")(config, list(overrides), reset=_parts(reset)))
 
 
 def launch_local(
@@ -80,14 +77,14 @@ def _ending_at_a_signal() -> Iterator[None]:
     """
 
     def end(number: int, _: FrameType | None) -> None:
-        import multiprocessing  # the pool has done so where there is one
-
-        for child in multiprocessing.active_children():
-            child.kill()
+        _kill_workers()
         name = signal.Signals(number).name
         os.write(2, f"\nzeromt: {name}: ended; the same command goes on from here\n".encode())
         os._exit(STOPPED)
 
+    # Python's own helper removes the pool's semaphores then, and would complain of having to.
+    quiet = "ignore:resource_tracker:UserWarning"
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), quiet]))
     before = {}
     for number in FORWARDED:
         if signal.getsignal(number) != signal.SIG_IGN:
@@ -97,3 +94,13 @@ def _ending_at_a_signal() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _kill_workers() -> None:
+    """End the processes that a pool of this one has started, or is about to have."""
+    for listed in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for pid in listed.read_text().split():
+                # Python's helper that removes semaphores stays: it ends by itself when its work is done.
+                if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(int(pid), signal.SIGKILL)

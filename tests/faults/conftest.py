@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import shutil
-import sys
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +15,14 @@ import trainer
 from tests.conftest import REPO, Command, Corpus, Start, read_metrics, zeromt
 from tests.faults.injected import PLAN, Fault, write_plan, write_shim
 from trainer.checkpoint.format import CheckpointError, list_steps, read_checkpoint, step_of, verify
+from trainer.metrics import cut_back
 
 NUM_UPDATES = 40
+TORCH_PORT = 29500
 SETTINGS = (
     "stream.micro_batches=2",
-    "stream.source_tokens=256",
-    "stream.target_tokens=256",
+    "stream.source_tokens=512",
+    "stream.target_tokens=512",
     "model.dropout=0.1",
     "optimizer.lr=3e-3",
     "schedule.warmup_updates=10",
@@ -122,14 +124,16 @@ def injected(shim: Path, run: Run, *command: str) -> list[str]:
 def launch_command(run: Run, *options: str, ranks: int = 2, restarts: int = 3) -> list[str]:
     """`zeromt launch local` for a run."""
     counts = ["--nproc", str(ranks), "--max-restarts", str(restarts)]
-    return zeromt("launch", "local", "debug", *counts, *options, *run.settings)
+    return zeromt("launch", "local", "debug", *counts, *run.settings, *options)
 
 
 @pytest.fixture
 def make_run(corpus_en_fr: Corpus, tmp_path: Path) -> MakeRun:
     """A run that is to be disturbed; begun where `after` (a run, a step) stood, if that is given."""
 
-    def make(*faults: Fault, name: str = "run", overrides: Sequence[str] = (), after: tuple[Run, int] | None = None) -> Run:
+    def make(
+        *faults: Fault, name: str = "run", overrides: Sequence[str] = (), after: tuple[Run, int] | None = None
+    ) -> Run:
         settings = (*corpus_en_fr.overrides, *SETTINGS, f"output={tmp_path}", f"name={name}", *overrides)
         run = Run(folder=tmp_path / name, plan=tmp_path / f"{name}.plan", settings=settings)
         write_plan(run.plan, faults)
@@ -147,9 +151,9 @@ def begin_after(run: Run, other: Run, step: int) -> None:
         if (step_of(folder) or 0) <= step:
             shutil.copytree(folder, run.folder / "checkpoints" / folder.name)
     (run.folder / "checkpoints" / "latest").write_text(f"{other.checkpoint(step).name}\n")
-    for name in ("metrics.jsonl", "pairs"):  # whole: a start cuts them back
-        copy = shutil.copytree if (other.folder / name).is_dir() else shutil.copy2
-        copy(other.folder / name, run.folder / name)
+    shutil.copytree(other.folder / "pairs", run.folder / "pairs")  # whole: a start cuts them back
+    shutil.copy2(other.folder / "metrics.jsonl", run.folder)
+    cut_back(run.folder / "metrics.jsonl", step)
 
 
 @pytest.fixture
@@ -169,15 +173,15 @@ def undisturbed(corpus_en_fr: Corpus, shim: Path, tmp_path_factory: pytest.TempP
     settings = (*corpus_en_fr.overrides, *SETTINGS, f"output={folder}", "name=undisturbed")
     run = Run(folder=folder / "undisturbed", plan=folder / "undisturbed.plan", settings=settings)
     write_plan(run.plan, [])
-    done = Command(injected(shim, run, *launch_command(run)), cwd=folder).finish()
+    with socket.create_server(("", 0)) as server, contextlib.ExitStack() as also:
+        with contextlib.suppress(OSError):  # taken already: as good
+            also.enter_context(socket.create_server(("", TORCH_PORT)))
+        taken = [f"MASTER_PORT={server.getsockname()[1]}", "MASTER_ADDR=localhost"]
+        command = injected(shim, run, "env", *taken, *launch_command(run))
+        done = Command(command, cwd=folder).finish()
     assert done.code == 0, done.err[-4000:]
     assert run.complete_steps() == [10, 20, 30, 40]
     return run
-
-
-@pytest.fixture(scope="session")
-def python() -> str:
-    return sys.executable
 
 
 def is_alive(pid: int) -> bool:

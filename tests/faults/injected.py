@@ -41,13 +41,15 @@ class Fault:
     """What happens where and when, once in every rank that it concerns unless `times` says more."""
 
     point: str
-    """import, setup, probe, data, accumulate, step, stepped, evaluate, evaluated, save, saved, commit, fit; or `audit:EVENT`
-    of sys.audit, such as audit:os.rename."""
+    """import, setup, forward_early (before the run is built), fit, data, accumulate, forward, step, stepped, evaluate,
+    evaluated, save, saved, commit; or `audit:EVENT` of sys.audit, such as audit:os.rename."""
     action: str
     """A method of `Injector` without its underscore, or nan or spike at accumulate."""
     rank: int | None = None
     step: int | None = None
-    """The update that is made (data, accumulate, step, stepped) or was made last (elsewhere), from 1."""
+    """The update that is made (data, accumulate, forward, step, stepped) or was made last (elsewhere), from 1."""
+    since: int = 0
+    """From this step on."""
     update: int | None = None
     """Of its epoch, from 0, whatever the step: at data and accumulate."""
     times: int = 1
@@ -79,9 +81,7 @@ class Injector:
     """The faults of one process."""
 
     def __init__(self, plan: Path, rank: int) -> None:
-        self._plan = plan
         self._rank = rank
-        self.faults: list[Fault] = []
         self.step = -1
         """Updates done; -1 before the run is built, when only what happens before can be met."""
         self.update = -1
@@ -91,15 +91,16 @@ class Injector:
     def load(self, plan: Path) -> None:
         """Take another plan."""
         self._plan = plan
-        self.faults = [Fault(**entry) for entry in json.loads(plan.read_text())]
+        self._faults = [Fault(**entry) for entry in json.loads(plan.read_text())]
+        self.audited = {f.point.removeprefix("audit:") for f in self._faults if f.point.startswith("audit:")}
 
     def meet(self, point: str, *, step: int | None = None, path: str = "") -> list[str]:
         """Let happen what is due here; the names of actions that the caller is to do itself."""
         left = []
-        for number, fault in enumerate(self.faults):
+        for number, fault in enumerate(self._faults):
             if fault.point != point or fault.path not in path:
                 continue
-            if fault.rank not in (None, self._rank) or fault.step not in (None, step):
+            if fault.rank not in (None, self._rank) or fault.step not in (None, step) or fault.since > (step or 0):
                 continue
             if fault.update not in (None, self.update) or not self._is_left(number, fault.times):
                 continue
@@ -158,6 +159,18 @@ class Injector:
         """Change a weight that all ranks should hold alike."""
         next(iter(self.objective.parameters())).data[0, 0] += 0.25
 
+    def _fill(self, path: str) -> None:
+        """Leave no room on the disk that a file lies on."""
+        with contextlib.suppress(OSError), open(path, "wb", buffering=0) as file:  # noqa: PTH123
+            while True:
+                file.write(bytes(4096))
+
+    def _remove(self, path: str) -> None:
+        os.unlink(path)  # noqa: PTH108
+
+    def _copy(self, paths: Sequence[str]) -> None:
+        Path(paths[1]).write_bytes(Path(paths[0]).read_bytes())
+
     def _damage(self, value: Any) -> None:
         """Flip a byte in the middle of a file, or cut it there, or put another file in its place."""
         path, how = Path(value["path"]), value["how"]
@@ -179,7 +192,7 @@ def install() -> None:
         return
     rank = os.environ.get("RANK", "0")
     injector = Injector(Path(os.environ[PLAN]), int(rank))
-    patches = {
+    patches: dict[str, Callable[[Any], None]] = {
         "trainer.build": functools.partial(_patch_build, injector),
         "trainer.loop": functools.partial(_patch_loop, injector),
         "trainer.engine": functools.partial(_patch_engine, injector),
@@ -188,9 +201,7 @@ def install() -> None:
         "data_pipeline.stream.reader": functools.partial(_patch_reader, injector),
     }
     sys.meta_path.insert(0, _AfterImport(injector, patches))
-    events = {fault.point.removeprefix("audit:") for fault in injector.faults if fault.point.startswith("audit:")}
-    if events:
-        sys.addaudithook(functools.partial(_on_audit, injector, events))
+    sys.addaudithook(functools.partial(_on_audit, injector))
     injector.meet("import")
 
 
@@ -223,8 +234,8 @@ class _AfterImport(MetaPathFinder):
         return spec
 
 
-def _on_audit(injector: Injector, events: set[str], event: str, arguments: tuple[Any, ...]) -> None:
-    if event not in events or injector.step < 0:
+def _on_audit(injector: Injector, event: str, arguments: tuple[Any, ...]) -> None:
+    if event not in injector.audited or injector.step < 0:
         return
     if event == "open" and not arguments[2] & WRITE_FLAGS:
         return
@@ -265,8 +276,15 @@ def _patch_engine(injector: Injector, module: Any) -> None:
     engine = module.DeepSpeedEngine
     accumulate, step = engine.accumulate, engine.step
 
+    def before_forward(*_: Any) -> None:
+        if injector.step < 0:
+            injector.meet("forward_early")
+        else:
+            injector.meet("forward", step=injector.step + 1)
+
     def note(_self: Any, objective: Any, *_: Any, **__: Any) -> None:
         injector.objective = objective
+        objective.register_forward_pre_hook(before_forward)
 
     @functools.wraps(accumulate)
     def accumulate_here(self: Any, *arguments: Any, **options: Any) -> Any:
@@ -290,8 +308,6 @@ def _patch_engine(injector: Injector, module: Any) -> None:
 
     _before(engine, "__init__", note)
     engine.accumulate, engine.step = accumulate_here, step_here
-    if hasattr(engine, "try_shapes"):
-        _before(engine, "try_shapes", lambda *_, **__: injector.meet("probe"))
 
 
 def _patch_evaluation(injector: Injector, module: Any) -> None:

@@ -15,12 +15,16 @@ FAKE_TRAINER = '''
 import json, os, signal, sys, time
 from pathlib import Path
 from configs import load_run
+from trainer.supervision.signals import end_with_parent
+from trainer.supervision.watchdog import process_watchdog
 
 rank = int(os.environ["RANK"])
-run = load_run(sys.argv[1], sys.argv[2:])
+reset = sys.argv[3] if sys.argv[2:3] == ["--reset"] else None
+run = load_run(sys.argv[1], sys.argv[4 if reset else 2:])
 folder = Path(run.folder)
 todo = os.environ["FAKE"].split(",")[rank]
 got = []
+end_with_parent()
 
 def on_signal(number, frame):
     got.append(signal.Signals(number).name)
@@ -32,12 +36,45 @@ for name in ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP", "SIGQUIT"):
 def status(state, code, error=None):
     if rank == 0:
         (folder / "status.json").write_text(json.dumps({
-            "state": state, "exit_code": code, "error": error, "pid": os.getpid(), "time": time.time(),
-            "launch_id": os.environ["ZEROMT_LAUNCH_ID"]}))
-    sys.exit(code)
+            "state": state, "exit_code": code, "error": error, "pid": os.getpid(), "updated": time.time(),
+            "host": os.uname().nodename, "step": 7, "launch_id": os.environ["ZEROMT_LAUNCH_ID"]}))
+    if state != "running":
+        sys.exit(code)
+
+def save(step):
+    checkpoint = folder / "checkpoints" / f"step-{step:08d}"
+    checkpoint.mkdir(parents=True)
+    for name in ("manifest.json", "manifest.sha256"):
+        (checkpoint / name).touch()
 
 (folder / f"pid-{rank}").write_text(str(os.getpid()))
 print(f"rank {rank} of {os.environ['WORLD_SIZE']} says hello", flush=True)
+if todo == "progress":  # the first attempt makes no checkpoint, the others do, the fourth finishes
+    attempts = folder / "attempts"
+    number = len(attempts.read_text().splitlines()) if attempts.exists() else 0
+    with attempts.open("a") as file:
+        file.write(f"{reset}\\n")
+    if number == 3:
+        status("finished", 0)
+    if number:
+        save(10 * number)
+    sys.exit(3)
+if todo == "stopped":  # by SIGSTOP, the first time
+    mark = folder / f"stopped-{rank}"
+    if mark.exists():
+        status("finished", 0)
+    mark.touch()
+    watchdog = process_watchdog()
+    watchdog.start()
+    watchdog.note_in(folder / "stuck.log")
+    watchdog.enter("evaluation", 1.0, 12)
+    os.kill(os.getpid(), signal.SIGSTOP)
+if todo == "file":
+    status("running", 1)
+    while not (folder / "STOP").exists():
+        time.sleep(0.05)
+    (folder / "STOP").unlink()
+    status("stopped", 75)
 if todo == "finish":
     status("finished", 0)
 if todo == "refuse":
@@ -111,7 +148,8 @@ def workplace(tmp_path: Path) -> Path:
         (tmp_path / f"{name}.py").write_text("raise SystemExit('picked up from the current folder')")
     fake = tmp_path / "fake" / "trainer"
     fake.mkdir(parents=True)
-    (fake / "__init__.py").touch()
+    # The launcher itself uses modules of the real trainer.
+    (fake / "__init__.py").write_text("__path__ = __import__('pkgutil').extend_path(__path__, __name__)")
     (fake / "__main__.py").write_text(FAKE_TRAINER)
     return tmp_path
 

@@ -28,13 +28,15 @@ def main() -> None:
 
 
 def poison(engine: DeepSpeedEngine, world: World) -> None:
-    """Let the gradient of update 4 be NaN on the last rank alone."""
+    """Let loss and gradient of update 4 be NaN on the last rank alone."""
     accumulate, steps = engine.accumulate, [0]
 
     def poisoned(batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
         hit = steps[0] == 3 and world.rank == world.size - 1
         steps[0] += is_last
-        return accumulate(batch, scale=float("nan") if hit else scale, is_last=is_last)
+        factor = float("nan") if hit else 1.0
+        out = accumulate(batch, scale=scale * factor, is_last=is_last)
+        return ObjectiveOutput(out.loss_sum * factor, out.nll_sum * factor)
 
     engine.accumulate = poisoned  # type: ignore[method-assign]
 

@@ -29,6 +29,7 @@ def test_nan_on_one_rank_is_skipped_on_all(corpus_en_fr: Corpus, start: Start, t
         assert [(e["step"], e["epoch"], e["update"]) for e in events] == [(4, 0, 3)]
         lines = read_metrics(run)
         assert events[0]["pairs_digest"] == lines[3]["pairs_digest"]
+        assert events[0]["not_finite_losses"] == [1], "the last rank's only lane"
         assert [line["skipped_updates"] for line in lines] == [0, 0, 0, 1, 1, 1, 1, 1]
         rates = [line["lr"] for line in lines]
         assert rates[4] == rates[3], "the rate advanced with an update that was skipped"

@@ -57,8 +57,16 @@ class Checkpoint:
         return {name: FileRecord(**record) for name, record in self.manifest["files"].items()}
 
     def state(self) -> dict[str, Any]:
-        """The trainer's state."""
-        tree: dict[str, Any] = json.loads((self.folder / STATE).read_text(encoding="utf-8"))
+        """The trainer's state.
+
+        Raises:
+            CheckpointError: it is no JSON.
+        """
+        path = self.folder / STATE
+        try:
+            tree: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{path}: cannot be read: {error}") from error
         return tree
 
     def stored(self, kind: str) -> "StoredTensors":

@@ -27,7 +27,9 @@ def largest_shapes(
     longest_target: int,
     length_multiple: int,
 ) -> list[Shape]:
-    """Corners of the shapes that the stream can cut: many short rows, few long ones. The largest comes first.
+    """Of the shapes that the stream can cut, those that hold most of something: tokens, rows, pairs of positions.
+
+    The one with the most tokens comes first.
 
     Args:
         source_tokens: budget of a micro-batch: rows times padded source length.
@@ -45,12 +47,22 @@ def largest_shapes(
     source, target = padded(longest_source, source_tokens), padded(longest_target, target_tokens)
     assert source > 0
     assert target > 0
-    most = min(max_rows, source_tokens // length_multiple, target_tokens // length_multiple)
-    rows_of_corners = {most, min(most, source_tokens // source), min(most, target_tokens // target)}
-    shapes = {
-        (rows, padded(source, source_tokens // rows), padded(target, target_tokens // rows)) for rows in rows_of_corners
-    }
-    return sorted(shapes, key=lambda shape: (-shape[0] * (shape[1] + shape[2]), shape))
+    candidates = set()
+    for budget, length in ((source_tokens, source), (target_tokens, target)):
+        for padded_length in range(length_multiple, length + 1, length_multiple):
+            rows = min(max_rows, budget // padded_length, source_tokens // length_multiple)
+            rows = min(rows, target_tokens // length_multiple)
+            candidates.add((rows, padded(source, source_tokens // rows), padded(target, target_tokens // rows)))
+    return sorted({max(candidates, key=lambda c: (measure(c), c)) for measure in _MEASURES}, key=_MEASURES[0])[::-1]
+
+
+_MEASURES: tuple[Callable[[Shape], int], ...] = (
+    lambda shape: shape[0] * (shape[1] + shape[2]),  # what most layers hold
+    lambda shape: shape[0] * shape[1],  # encoder
+    lambda shape: shape[0] * shape[2],  # decoder and output
+    lambda shape: shape[0] * max(shape[1], shape[2]) ** 2,  # attention weights
+    lambda shape: shape[0],
+)
 
 
 def probe(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: World) -> None:

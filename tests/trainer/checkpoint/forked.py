@@ -1,12 +1,13 @@
 """Ranks as forked processes, and an engine of a few tensors: thousands of saves in seconds."""
 
 import os
+import resource
 import signal
 import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -71,9 +72,50 @@ def fork_ranks(size: int, task: Callable[[World], object], *, seconds: float = 6
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    pids = [_fork(_Rank(rank, size, port, task)) for rank in range(size)]
+    return _wait(pids, seconds)
+
+
+def fork(task: Callable[[], object], *, seconds: float = 60) -> int:
+    """Call `task` in a new process; its exit code, as `fork_ranks` has it."""
+    return _wait([_fork(task)], seconds)[0]
+
+
+class _Rank:
+    """A task of one rank."""
+
+    def __init__(self, rank: int, size: int, port: int, task: Callable[[World], object]) -> None:
+        self._environment = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "MASTER_PORT": port}
+        self._task = task
+
+    def __call__(self) -> object:
+        os.environ.update({name: str(value) for name, value in self._environment.items()}, MASTER_ADDR="127.0.0.1")
+        world = World(timeout_minutes=0.5)
+        answer = self._task(world)
+        world.close()
+        return answer
+
+
+def _fork(task: Callable[[], object]) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
-    pids = [_fork(rank, size, port, task) for rank in range(size)]
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        code = int(task() is False)
+    except BaseException:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))  # tests lower it
+        traceback.print_exc()
+    finally:  # whatever happens, no child goes on as a second pytest
+        with suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _wait(pids: Sequence[int], seconds: float) -> list[int]:
     end, codes = time.monotonic() + seconds, dict.fromkeys(pids, 0)
     waiting = set(pids)
     while waiting:
@@ -86,28 +128,9 @@ def fork_ranks(size: int, task: Callable[[World], object], *, seconds: float = 6
             for pid in waiting:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-            raise AssertionError(f"{len(waiting)} of {size} ranks were not done within {seconds} s")
+            raise AssertionError(f"{len(waiting)} of {len(pids)} processes were not done within {seconds} s")
         time.sleep(0.002)
     return [codes[pid] for pid in pids]
-
-
-def _fork(rank: int, size: int, port: int, task: Callable[[World], object]) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank))
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-        world = World(timeout_minutes=0.5)
-        code = int(task(world) is False)
-        world.close()
-    except BaseException:
-        traceback.print_exc()
-    with suppress(Exception):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(code)
 
 
 def leftovers(folder: Path) -> list[str]:

@@ -41,11 +41,11 @@ class Operations:
             self._on("write", _path_of(descriptor))
             return write(descriptor, content)
 
-        def counted_fsync(descriptor: int) -> None:
+        def counted_fsync(descriptor: Any) -> None:
             self._on("fsync", _path_of(descriptor))
             fsync(descriptor)
 
-        os.write, os.fsync = counted_write, counted_fsync
+        vars(os).update(write=counted_write, fsync=counted_fsync)
         sys.addaudithook(self._on_audit)
 
     def unseen(self) -> list[str]:

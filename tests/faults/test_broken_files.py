@@ -1,0 +1,130 @@
+"""Rows 14, 15, 16 and 22: checkpoints and shards that are not what was written."""
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Command, Corpus, ranks, read_metrics, read_pairs
+from tests.faults.conftest import SETTINGS, Launch, MakeRun, Run, injected
+from tests.faults.injected import Fault, write_plan
+
+NUM_PAIRS = 1000
+
+
+class Canary:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, (f"open({str(self._path)!r}, 'w').close()",)
+
+
+def test_the_canary_sings(tmp_path: Path) -> None:
+    pickle.loads(pickle.dumps(Canary(tmp_path / "sang")))
+    assert (tmp_path / "sang").exists()
+
+
+def test_broken_checkpoints(undisturbed: Run, make_run: MakeRun, launch: Launch, tmp_path: Path) -> None:
+    """Rows 14, 15 and 16: refused by name, never unpickled, the one before is used; nothing begins at 0 unasked."""
+    canary = tmp_path / "sang"
+    poison = pickle.dumps(Canary(canary))
+    run = make_run(after=(undisturbed, 40))
+    newest, second = run.checkpoint(40), run.checkpoint(30)
+    (newest / "optimizer-00001-of-00002.safetensors").write_bytes(poison)
+    (second / "state.json").write_bytes((second / "state.json").read_bytes()[:-20])
+    (run.folder / "checkpoints" / "latest").write_bytes(poison)
+    for folder in (run.folder, run.folder / "checkpoints", *run.folder.glob("checkpoints/step-*")):
+        for name in ("mp_rank_00_model_states.pt", "zero_pp_rank_0_optim_states.pt", "state.pkl", "pytorch_model.bin"):
+            (folder / name).write_bytes(poison)
+    done = launch(run).finish(60)
+    assert done.code == 0, done.err[-4000:]
+    said = done.out + done.err
+    assert f"{newest / 'optimizer-00001-of-00002.safetensors'}" in said
+    assert f"{second / 'state.json'}" in said
+    assert f"resumed from {run.checkpoint(20)}" in said
+    assert run.losses() == undisturbed.losses()
+    assert read_pairs(run.folder) == read_pairs(undisturbed.folder)
+    assert run.weights(40) == undisturbed.weights(40)
+    assert run.complete_steps() == [10, 20, 30, 40]
+    assert run.pointer() == "step-00000040"
+
+    for step in (10, 20, 30, 40):
+        (run.checkpoint(step) / "manifest.json").write_bytes(poison)
+    (run.folder / "checkpoints" / "latest").write_text("")
+    done = launch(run, "training.max_updates=41").finish(60)
+    assert done.code == 2, done.err[-4000:]
+    [line] = [line for line in done.err.splitlines() if line.startswith("zeromt: error: ")]
+    assert "--fresh" in line
+    assert not canary.exists()
+
+    done = launch(run, "--fresh", "training.max_updates=10", ranks=1).finish(60)
+    assert done.code == 0, done.err[-4000:]
+    assert run.complete_steps() == [10]
+    [replaced] = run.folder.parent.glob("run.replaced-*")
+    assert replaced.name in done.err
+    assert (replaced / "checkpoints" / "step-00000040").is_dir()
+    assert not canary.exists()
+
+
+@pytest.fixture(scope="module")
+def broken_shards(
+    corpus_en_fr: Corpus, shim: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[Run, str, str]]:
+    """Runs on one rank whose shard is cut, flipped or replaced after five updates: run, outcome, log."""
+    folder = tmp_path_factory.mktemp("shards")
+    other = next(corpus_en_fr.folder.glob("blocks.npy"))
+    runs: dict[str, Run] = {}
+    for name, how, budget in (
+        ("cut", "cut", 0),
+        ("flipped", "flip", 0),
+        ("counted", "flip", 1),
+        ("replaced", other, 9),
+    ):
+        prepared = folder / f"{name}-data"
+        shutil.copytree(corpus_en_fr.folder, prepared)
+        [shard] = prepared.glob("train-*.tar")
+        settings = (
+            *(f"prepare.output={prepared}", *corpus_en_fr.overrides[1:], *SETTINGS, f"output={folder}", f"name={name}"),
+            *("stream.window_pairs=64", "stream.prefetch_updates=1", f"stream.max_corrupt_blocks={budget}"),
+            *("training.max_updates=1000", "training.max_epochs=2"),
+        )
+        runs[name] = Run(folder=folder / name, plan=folder / f"{name}.plan", settings=settings)
+        damage = {"path": str(shard), "how": str(how)}
+        write_plan(runs[name].plan, [Fault(point="accumulate", action="damage", step=5, value=damage)])
+    plan = folder / "runs.json"
+    plan.write_text(json.dumps([{"settings": r.settings, "plan": str(r.plan)} for r in runs.values()]))
+    command = ranks(1, "-m", "tests.faults.injected_runs", str(plan))
+    done = Command(injected(shim, runs["cut"], *command), cwd=folder).finish(120)
+    assert done.code == 0, done.err[-4000:]
+    return {
+        name: (run, Path(f"{run.plan}.outcome-0").read_text(), Path(f"{run.plan}.log-0").read_text())
+        for name, run in runs.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["cut", "flipped", "replaced"])
+def test_broken_shard_stops_by_name(name: str, broken_shards: dict[str, tuple[Run, str, str]]) -> None:
+    """Row 22."""
+    run, outcome, _ = broken_shards[name]
+    assert outcome.startswith("DataError: ")
+    assert "train-000000.tar" in outcome
+    assert len(outcome.splitlines()) == 1
+    assert run.last_logged() >= 5
+
+
+def test_broken_block_is_counted(broken_shards: dict[str, tuple[Run, str, str]]) -> None:
+    """Row 22: within a budget, and the pairs that are missing are those of one block."""
+    run, outcome, log = broken_shards["counted"]
+    assert outcome == "finished"
+    assert "left out, of at most 1" in log
+    lines = read_metrics(run.folder)
+    assert lines[-1]["corrupt_blocks"] == 1
+    of_epoch = {epoch: sum(line["pairs"] for line in lines if line["epoch"] == epoch) for epoch in (0, 1)}
+    assert of_epoch[1] == NUM_PAIRS - 32
+    assert of_epoch[0] in (NUM_PAIRS, NUM_PAIRS - 32)

@@ -1,0 +1,53 @@
+"""Rows 8, 9 and 27: an exception and a lack of memory on one rank, and a port in use."""
+
+import re
+
+from tests.faults.conftest import Launch, MakeRun, Run
+from tests.faults.injected import Fault
+
+ADVICE = ("stream.source_tokens=512", "stream.target_tokens=512", "engine.offload_optimizer")
+
+
+def test_exception_on_one_rank(make_run: MakeRun, launch: Launch) -> None:
+    """Row 8: the root cause first, then its victims."""
+    run = make_run(Fault(point="accumulate", action="raise", rank=1, step=5, value="the root cause"))
+    done = launch(run, restarts=0).finish(60)
+    assert done.code == 1
+    lines = [line for line in done.err.splitlines() if line.startswith("zeromt: ")]
+    first = next(n for n, line in enumerate(lines) if "failed first" in line)
+    assert lines[first].startswith("zeromt: rank 1 failed first: ")
+    assert lines[first + 1] == "zeromt: stopped because of it: rank 0"
+    assert "RuntimeError: injected: the root cause" in done.err
+    assert str(run.status()["error"]).startswith("rank 1: RuntimeError: injected: the root cause")
+    assert run.status()["state"] == "failed"
+    assert run.processes() == []
+
+
+def test_out_of_memory_on_one_rank_while_training(make_run: MakeRun, launch: Launch) -> None:
+    """Row 9: says which settings to lower; restarts are bounded (row 10)."""
+    run = make_run(Fault(point="accumulate", action="out_of_memory", rank=1, step=5, times=0))
+    done = launch(run, restarts=1).finish(60)
+    assert done.code == 1
+    assert done.err.count("rank 1 failed first") == 2
+    assert "no progress since step 0" in done.err
+    for words in ADVICE:
+        assert words in done.err
+    assert str(run.status()["error"]).startswith("rank 1: ")
+
+
+def test_out_of_memory_on_one_rank_before_the_first_update(make_run: MakeRun, launch: Launch) -> None:
+    """Row 9: refused at once by all ranks, not started again."""
+    run = make_run(Fault(point="forward_early", action="out_of_memory", rank=1, times=0))
+    done = launch(run).finish(60)
+    assert done.code == 2, done.err[-4000:]
+    [line] = [line for line in done.err.splitlines() if line.startswith("zeromt: error: ")]
+    assert re.match(r"zeromt: error: rank 1: stream\.source_tokens=512", line)
+    for words in ADVICE:
+        assert words in line
+    assert not (run.folder / "metrics.jsonl").exists() or run.last_logged() == 0
+
+
+def test_port_in_use(undisturbed: Run) -> None:
+    """Row 27: that run was started while torch's own port and the one that MASTER_PORT named were taken."""
+    assert undisturbed.complete_steps() == [10, 20, 30, 40]
+    assert undisturbed.status()["state"] == "finished"

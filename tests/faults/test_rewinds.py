@@ -1,0 +1,50 @@
+"""Row 24: a loss that jumps, or gradients that stay non-finite, and the way back."""
+
+from tests.conftest import read_metrics, read_pairs
+from tests.faults.conftest import Launch, MakeRun, Run
+from tests.faults.injected import Fault, has_happened
+
+SPIKE = 17
+"""Update of the first epoch, and step less 1."""
+SKIPPED = 4
+
+
+def test_spike_is_left_out(undisturbed: Run, make_run: MakeRun, launch: Launch) -> None:
+    """Back to the newest checkpoint and past the window; the same again when it is killed on the way."""
+    spike = Fault(point="accumulate", action="spike", update=SPIKE, times=0)
+    overrides = [f"stability.skip_updates={SKIPPED}", "training.max_updates=24", "evaluation.every_updates=0"]
+    plain = make_run(spike, name="plain", overrides=overrides)
+    done = launch(plain, restarts=0).finish(60)
+    assert done.code == 0, done.err[-4000:]
+    assert f"rewinding, to leave out updates {SPIKE - SKIPPED + 1} to {SPIKE} of epoch 0" in done.out
+    left_out = [event["update"] for event in plain.events("left_out")]
+    assert left_out == list(range(SPIKE - SKIPPED + 1, SPIKE + 1))
+    losses, expected = plain.losses(), undisturbed.losses()
+    before = SPIKE - SKIPPED + 1  # updates and steps up to here
+    assert {s: losses[s] for s in range(1, before + 1)} == {s: expected[s] for s in range(1, before + 1)}
+    positions = {line["step"]: (line["epoch"], line["update"]) for line in read_metrics(plain.folder)}
+    assert positions[before + 1] == (0, SPIKE + 1)
+    assert max(losses.values()) < 2 * expected[1]
+
+    # That update is reached after the rewind alone, and no checkpoint since then knows of it.
+    kill = Fault(point="accumulate", action="kill", rank=1, update=SPIKE + 2)
+    killed = make_run(spike, kill, name="killed", overrides=overrides)
+    assert launch(killed, restarts=1).finish(60).code == 0
+    assert has_happened(killed.plan, 1, 1)
+    assert killed.losses() == losses
+    assert read_pairs(killed.folder) == read_pairs(plain.folder)
+    assert killed.weights(24) == plain.weights(24)
+
+
+def test_rewinds_are_capped(make_run: MakeRun, launch: Launch) -> None:
+    """Gradients that are not finite wherever it goes on: one rewind, then an end on all ranks."""
+    run = make_run(
+        Fault(point="accumulate", action="nan", rank=1, since=13, times=0),
+        overrides=["training.max_skipped_in_a_row=3", "stability.max_rewinds=1"],
+    )
+    done = launch(run, restarts=0).finish(60)
+    assert done.code == 1
+    assert done.out.count("rewinding, to leave out updates") == 1
+    assert "3 updates in a row had a gradient that is not finite" in str(run.status()["error"])
+    assert "after 1 rewind" in str(run.status()["error"])
+    assert run.complete_steps() == [10]

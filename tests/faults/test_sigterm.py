@@ -1,0 +1,129 @@
+"""Row 4: SIGTERM to `zeromt launch local` at random moments: start-up, step, save, evaluation, shutdown.
+
+The exit code is 75 with a complete checkpoint of a step no older than the signal, 75 before update 1 with what was
+there untouched, 0 if it had finished, and 143 only within the first second.
+"""
+
+import hashlib
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Command
+from tests.faults.conftest import Launch, MakeRun, Run, injected, launch_command, send
+from tests.faults.injected import write_plan
+
+NUM_TRIALS, NUM_QUICK = 50, 6
+SEED = 4
+LAST = 24
+BEGUN = 10
+"""Half of the trials go on from this step."""
+SETTINGS = (
+    f"training.max_updates={LAST}",
+    "evaluation.every_updates=4",
+    "evaluation.max_pairs=100",
+    "checkpoint.every_updates=2",
+    "checkpoint.keep_last=30",
+)
+FIRST_SECOND = 1.0
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Of a run that nobody asks to stop, in seconds since its start."""
+
+    first_update: float
+    last_update: float
+    end: float
+
+
+@pytest.fixture(scope="module")
+def timeline(undisturbed: Run, shim: Path, tmp_path_factory: pytest.TempPathFactory) -> Timeline:
+    folder = tmp_path_factory.mktemp("timeline")
+    run = Run(
+        folder=folder / "timeline",
+        plan=folder / "timeline.plan",
+        settings=(*undisturbed.settings, *SETTINGS, f"output={folder}", "name=timeline"),
+    )
+    write_plan(run.plan, [])
+    begin = time.monotonic()
+    command = Command(injected(shim, run, *launch_command(run)), cwd=folder)
+    seen: dict[int, float] = {}
+    while command.process.poll() is None and time.monotonic() < begin + 120:
+        seen.setdefault(run.last_logged(), time.monotonic() - begin)
+        time.sleep(0.02)
+    done = command.finish(10)
+    assert done.code == 0, done.err[-4000:]
+    return Timeline(first_update=seen[min(seen.keys() - {0})], last_update=seen[LAST], end=time.monotonic() - begin)
+
+
+def moment(trial: int, timeline: Timeline) -> float:
+    """Seconds from the start to the signal: in turns before update 1, while it trains and saves, and about its end."""
+    draw = random.Random(f"{SEED} {trial}")
+    parts = (
+        (0.0, timeline.first_update),
+        (timeline.first_update, timeline.last_update),
+        (timeline.last_update, timeline.end + 0.2),
+    )
+    part = parts[(0, 1, 1, 0, 1, 2)[trial % 6]]
+    return draw.uniform(*part)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Of every file of a run's checkpoints, the pointer included."""
+    files = [p for p in (folder / "checkpoints").rglob("*") if p.is_file()]
+    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+@pytest.mark.parametrize(
+    "trial", [pytest.param(n, marks=[pytest.mark.slow] if n >= NUM_QUICK else []) for n in range(NUM_TRIALS)]
+)
+def test_sigterm(
+    trial: int,
+    timeline: Timeline,
+    undisturbed: Run,
+    make_run: MakeRun,
+    launch: Launch,
+    record_property: Callable[[str, object], None],
+) -> None:
+    begun = BEGUN if trial % 2 else 0
+    run = make_run(overrides=SETTINGS, after=(undisturbed, begun) if begun else None)
+    before = digests(run.folder)
+    seconds = moment(trial, timeline)
+    begin = time.monotonic()
+    command = launch(run)
+    time.sleep(max(0.0, begin + seconds - time.monotonic()))
+    at_signal = run.last_logged()
+    send(command.process.pid, signal.SIGTERM)
+    done = command.finish(90)
+    took = time.monotonic() - begin - seconds
+    steps = run.complete_steps()
+    for name, value in (("moment", seconds), ("at", at_signal), ("code", done.code), ("steps", steps), ("took", took)):
+        record_property(name, value)
+
+    assert run.processes() == []
+    assert run.leftovers() == []
+    after = digests(run.folder)
+    for name in before.keys() - {"checkpoints/latest"}:
+        assert after.get(name) == before[name], f"{name} was touched"
+    if done.code == -signal.SIGTERM:  # 143 for a shell
+        assert seconds < FIRST_SECOND
+        assert after == before
+        return
+    if done.code == 0:
+        assert run.status()["state"] == "finished"
+        assert steps[-1] == run.last_logged() == LAST
+        return
+    assert done.code == 75, f"{seconds:.2f} s\n{done.out[-2000:]}\n{done.err[-4000:]}"
+    newest = max(steps, default=0)
+    assert newest >= at_signal, "the checkpoint is older than the signal"
+    if newest == begun:
+        assert after == before
+    else:
+        assert run.pointer() == f"step-{newest:08d}"
+        assert run.last_logged() == newest, "updates were made that are not saved"

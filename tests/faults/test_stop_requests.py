@@ -1,0 +1,76 @@
+"""Rows 4, 5 and 6: asked to stop in an evaluation, in a save, and where a save takes longer than there is time."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tests.conftest import Start, read_metrics, read_pairs, wait_until
+from tests.faults.conftest import Launch, MakeRun, Run, injected
+from tests.faults.injected import Fault, has_happened
+
+GRACE = 4
+
+
+def test_asked_in_evaluation_and_twice_in_a_save(undisturbed: Run, make_run: MakeRun, launch: Launch) -> None:
+    """Rows 4 and 5, and what comes of the run in the end."""
+    run = make_run(
+        Fault(point="evaluate", action="ask", rank=0, step=20, value="SIGUSR1"),
+        Fault(point="save", action="ask", rank=0, step=30, value="SIGTERM"),
+        Fault(point="saved", action="ask", rank=0, step=30, value="SIGTERM"),
+    )
+    done = launch(run).finish(60)
+    assert done.code == 75, done.err[-4000:]
+    assert has_happened(run.plan, 0, 0)
+    assert "SIGUSR1: asking the ranks to save and stop" in done.err
+    assert run.complete_steps() == [10, 20], "every rank saves the step of the evaluation"
+    assert run.status()["state"] == "stopped"
+    assert read_metrics(run.folder, "evaluation") == [], "the evaluation was not interrupted"
+
+    done = launch(run).finish(60)
+    assert done.code == 75, done.err[-4000:]
+    assert has_happened(run.plan, 2, 0)
+    assert "SIGTERM: already stopping" in done.err
+    steps = run.complete_steps()
+    assert steps == [10, 20, 30, run.last_logged()]
+    assert run.last_logged() <= 32, "it went on after it was asked"
+    assert run.pointer() == f"step-{steps[-1]:08d}"
+    assert run.leftovers() == []
+    assert [line["step"] for line in read_metrics(run.folder, "evaluation")] == [20], "made up for at the next start"
+
+    assert launch(run).finish(60).code == 0
+    assert run.losses() == undisturbed.losses()
+    assert read_pairs(run.folder) == read_pairs(undisturbed.folder)
+    assert run.weights(40) == undisturbed.weights(40)
+    assert run.processes() == []
+
+
+def test_save_longer_than_the_time_that_is_left(undisturbed: Run, make_run: MakeRun, start: Start, shim: Path) -> None:
+    """Row 6."""
+    run = make_run(
+        Fault(point="audit:open", path="tmp-step-00000010/model", action="sleep", value=GRACE + 1, rank=0),
+        Fault(point="save", action="sleep", value=60, step=30),
+    )
+    agent = [
+        "env",
+        f"ZEROMT_GRACE_SECONDS={GRACE}",
+        *(sys.executable, "-m", "launcher.agent", "--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=c10d"),
+        *("--rdzv-endpoint=localhost:0", "--local-addr=localhost", "--max-restarts=0"),
+        *("--signals-to-handle=SIGTERM", f"--shutdown-timeout={GRACE}", "-m", "trainer", "debug", *run.settings),
+    ]
+    warning = f"and {GRACE} s after a request to stop the job is ended"
+    command = start(*injected(shim, run, *agent))
+    wait_until(lambda: has_happened(run.plan, 1, 0) and has_happened(run.plan, 1, 1))
+    os.kill(command.process.pid, signal.SIGTERM)
+    done = command.finish(30)
+    assert done.code not in (0, 75)
+    assert warning in done.out
+    assert run.complete_steps() == [10, 20]
+    wait_until(lambda: run.processes() == [], seconds=10)
+
+    done = start(*injected(shim, run, *agent)).finish(60)
+    assert done.code == 0, done.err[-4000:]
+    assert warning in done.out.partition("step 21 ")[0], "not warned at the start"
+    assert run.losses() == undisturbed.losses()
+    assert run.weights(40) == undisturbed.weights(40)
+    assert run.leftovers() == []

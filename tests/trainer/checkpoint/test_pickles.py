@@ -1,0 +1,156 @@
+"""A pickle put in place of any file of a run's folder, or beside it, is never executed.
+
+What it would do is make a folder, the canary. Where a pickle takes the place of a checkpoint's file, the manifest is
+made to agree with it: whoever can write one file can write two.
+"""
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import Start, ranks, zeromt
+from tests.trainer.checkpoint.forked import fork
+from tests.trainer.conftest import TrainedRun
+from trainer import inspect, loading
+from trainer.main import main
+
+
+class Canary:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        return os.mkdir, (str(self._folder),)
+
+
+def plain(canary: Path) -> bytes:
+    return pickle.dumps(Canary(canary))
+
+
+def zipped(canary: Path) -> bytes:
+    """What `torch.save` writes."""
+    buffer = io.BytesIO()
+    torch.save({"module": Canary(canary)}, buffer)
+    return buffer.getvalue()
+
+
+def array(canary: Path) -> bytes:
+    """An array of objects as numpy writes it."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([Canary(canary)], dtype=object), allow_pickle=True)
+    return buffer.getvalue()
+
+
+KINDS = (plain, zipped, array)
+
+
+@pytest.fixture
+def copied(trained: TrainedRun, tmp_path: Path) -> tuple[Path, Path]:
+    """A copy of the trained run, and its configuration."""
+    run = tmp_path / "runs" / "heart"
+    shutil.copytree(trained.folder, run)
+    config = tmp_path / "heart.yaml"
+    config.write_text(trained.config.read_text().replace(str(trained.folder.parent), str(run.parent)))
+    return run, config
+
+
+def test_the_canary_would_show_it(tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    for kind, load in (
+        (plain, pickle.loads),
+        (zipped, lambda content: torch.load(io.BytesIO(content), weights_only=False)),
+        (array, lambda content: np.load(io.BytesIO(content), allow_pickle=True)),
+    ):
+        load(kind(canary))
+        canary.rmdir()
+
+
+def put(checkpoint: Path, name: str, content: bytes) -> None:
+    """Replace a file, and let the manifest say what it is now."""
+    (checkpoint / name).write_bytes(content)
+    if name == "manifest.json":
+        manifest = content
+    elif name == "manifest.sha256":
+        return
+    else:
+        tree = json.loads((checkpoint / "manifest.json").read_text())
+        tree["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        manifest = json.dumps(tree).encode()
+    (checkpoint / "manifest.json").write_bytes(manifest)
+    (checkpoint / "manifest.sha256").write_text(hashlib.sha256(manifest).hexdigest() + "\n")
+
+
+FILES = (
+    "config.yaml",
+    "manifest.json",
+    "manifest.sha256",
+    "model-00000-of-00002.safetensors",
+    "optimizer-00001-of-00002.safetensors",
+    "state.json",
+    "tokenizer.model",
+)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_in_place_of_a_file_of_a_checkpoint(name: str, copied: tuple[Path, Path], tmp_path: Path) -> None:
+    run, config = copied
+    canary = tmp_path / "canary"
+    checkpoints = sorted((run / "checkpoints").glob("step-*"))
+    assert {p.name.replace("0-of", "x-of").replace("1-of", "x-of") for p in checkpoints[-1].iterdir()} == {
+        n.replace("0-of", "x-of").replace("1-of", "x-of") for n in FILES
+    }
+    for number, kind in enumerate(KINDS):
+        for checkpoint in checkpoints:
+            put(checkpoint, name, kind(canary))
+
+        def refuses(action: Callable[[], object]) -> bool:
+            try:
+                return action() not in (0, None)
+            except Exception:
+                return True
+
+        if not name.startswith("optimizer"):  # which only training reads
+            assert fork(lambda: refuses(lambda: loading.load_trained(run))) == 0, kind
+            fork(lambda: inspect.run(path=str(checkpoints[-1])))
+        if number == 0:
+            refused = fork(lambda: refuses(lambda: main([str(config), "training.max_updates=301"]))) == 0
+            assert refused or name == "tokenizer.model"  # training has the dataset's
+        assert not canary.exists()
+
+
+def test_in_place_of_the_other_files_and_beside_all(copied: tuple[Path, Path], tmp_path: Path, start: Start) -> None:
+    run, config = copied
+    canary = tmp_path / "canary"
+    (run / "pairs").mkdir(exist_ok=True)
+    (run / "pairs" / "rank-00000.jsonl").touch()
+    others = [p for p in run.rglob("*") if p.is_file() and "checkpoints" not in p.parts]
+    written = {p.name for p in others}
+    assert {"config.yaml", "metrics.jsonl", "status.json", "ledger.json", "rank-00000.jsonl"} <= written
+    for number, path in enumerate(others):
+        path.write_bytes(KINDS[number % len(KINDS)](canary))
+    (run / "checkpoints" / "latest").write_bytes(plain(canary))
+    for folder in [run, *(p for p in run.rglob("*") if p.is_dir())]:
+        names = ["mp_rank_00_model_states.pt", "pytorch_model.bin", "data.pkl", ".metadata", "model.pickle"]
+        names += [f"{p.stem}.{end}" for p in folder.iterdir() if p.is_file() for end in ("pkl", "pt", "pickle", "npy")]
+        for number, name in enumerate(names):
+            (folder / name).write_bytes(KINDS[number % len(KINDS)](canary))
+    train = ranks(1, "-m", "trainer", str(config), "training.max_updates=302")
+    for command, succeeds in (
+        (zeromt("inspect", str(run)), False),
+        (zeromt("status", str(run)), False),
+        ([*train, "training.record_pairs=true"], False),
+        (train, True),
+        (zeromt("translate", str(run)), True),
+    ):
+        done = start(*command, stdin="hello\n").finish()
+        assert done.code == 0 or not succeeds, done.err
+        assert not canary.exists(), command

@@ -1,0 +1,27 @@
+"""A checkpoint goes on at any number of ranks and any ZeRO stage; see elastic.py."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.stability import elastic
+
+
+def test_a_sample_of_the_elastic_matrix(tmp_path: Path) -> None:
+    drawn = elastic.draw(6, seed=1)
+    assert sum((s.size, s.stage) != (t.size, t.stage) for s, t in drawn) >= 4
+    pairs = {"fp32": drawn, "bf16": drawn[:3]}
+    found = elastic.measure(pairs, tmp_path, timeout=120)
+    assert {precision: len(f["deviations"]) for precision, f in found.items()} == {"fp32": 6, "bf16": 3}
+    assert 0 < found["bf16"]["allowed"] < 0.1
+    assert elastic.is_within(found), found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_the_elastic_matrix(tmp_path: Path) -> None:
+    pairs = {precision: list(itertools.product(elastic.ALL, elastic.ALL)) for precision in ("fp32", "bf16")}
+    found = elastic.measure(pairs, tmp_path, timeout=3600)
+    elastic.show(pairs, found)
+    assert elastic.is_within(found)
