@@ -1,16 +1,15 @@
 """The storm: launches of one run, and faults at random moments of them, each with what must come of it."""
 
 import json
-import os
 import random
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from benchmarks import chaos_damage as files
 from benchmarks.chaos_job import EVERY_UPDATES, HOME, Job, Launch, Layout, Process, send
+from benchmarks.chaos_moments import PATIENCE, Deck, Moments
 from benchmarks.chaos_watch import Watch
 
 STOPPED = 75
@@ -28,10 +27,6 @@ FAULTS = {
 }
 """Each kind, and how many of it lie in a deck that is drawn to its end before it is shuffled anew."""
 DAMAGE_BETWEEN = {"nothing": 4, "newest damaged": 3, "two newest damaged": 1, "pointer damaged": 1}
-MOMENTS = {"start-up": 15, "training": 50, "save": 35}
-Card = TypeVar("Card")
-PATIENCE = 240.0
-"""Seconds for what must happen: a start takes ten on two idle cores, and far longer where others work."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -44,21 +39,6 @@ class Event:
     fault: str
     moment: str
     outcome: str
-
-
-class Deck(Generic[Card]):
-    """Draws kinds in random order, each as often as it has cards before any comes again."""
-
-    def __init__(self, cards: Mapping[Card, int], rng: random.Random) -> None:
-        self._all = [name for name, number in cards.items() for _ in range(number)]
-        self._rng = rng
-        self._left: list[Card] = []
-
-    def draw(self) -> Card:
-        """The next kind."""
-        if not self._left:
-            self._left = self._rng.sample(self._all, len(self._all))
-        return self._left.pop()
 
 
 class Storm:
@@ -83,12 +63,9 @@ class Storm:
         self._say = say
         self._checkpoints = job.folder / "checkpoints"
         self._begin = time.monotonic()
-        self._start_up = 8.0
-        self._attempt = 0
-        """Number of segments when the ranks were started last."""
-        self._attempt_begin = 0.0
-        self._old_saves: set[int] = set()
-        """Leftovers of saves that were cut off before that."""
+        self._moments = Moments(self._checkpoints, watch, self._rng)
+        self._num_restarts = 0
+        """Of this launch, after a kill."""
         self._damaged: dict[int, int] = {}
         """Steps with a broken checkpoint, and the number of segments when it was broken."""
 
@@ -114,7 +91,8 @@ class Storm:
         self.num_launches += 1
         self._watch.begin_launch(self.num_launches, layout)
         restarts = self._rng.choice((0, 2))
-        self._note_start()
+        self._num_restarts = 0
+        self._moments.begin_start()
         if max_updates is None:
             return self._job.start(layout, number=self.num_launches, max_restarts=restarts)
         return self._job.start(layout, number=self.num_launches, max_updates=max_updates)
@@ -126,7 +104,8 @@ class Storm:
         launch = self._launch(layout)
         while True:
             fault = self._faults.draw() if time.monotonic() < end else "SIGTERM"
-            moment = self._wait_for_moment(launch, fault)
+            in_training = fault in ("disk full", "damage while running")
+            moment = self._moments.wait(launch, only_in_training=in_training)
             if moment is None:
                 code = launch.wait(0)
                 how = f"came no further in {PATIENCE:.0f} s" if code is None else f"ended by itself with {code}"
@@ -145,30 +124,6 @@ class Storm:
         if found and found[0].start != expected:
             self._violation(f"went on from step {found[0].start}; the newest whole checkpoint was of step {expected}")
         self._damage_between(layout)
-
-    def _wait_for_moment(self, launch: Launch, fault: str) -> str | None:
-        """Wait for a random moment; None where the launch ends before it, or it does not come."""
-        moment = self._rng.choices(list(MOMENTS), list(MOMENTS.values()))[0]
-        if fault in ("disk full", "damage while running"):
-            moment = "training"
-        num_updates = self._rng.randint(1, 4 * EVERY_UPDATES) if moment == "training" else 1
-        delay = self._rng.uniform(0.05, self._start_up)
-        end = time.monotonic() + PATIENCE
-        while not launch.has_ended and time.monotonic() < end:
-            segments = self._watch.segments
-            if moment == "start-up":
-                if time.monotonic() > self._attempt_begin + delay:
-                    return moment
-            elif len(segments) > self._attempt and len(segments[-1].figures) >= num_updates:
-                if moment == "training":
-                    return f"step {segments[-1].last}"
-                if self._saves() - self._old_saves:
-                    time.sleep(self._rng.uniform(0, 0.03))
-                    return f"save after step {segments[-1].last}"
-                time.sleep(0.0005)
-                continue
-            time.sleep(0.01)
-        return None
 
     @property
     def _handlers(self) -> dict[str, Callable[[Launch], str]]:
@@ -202,7 +157,8 @@ class Storm:
         seconds = time.monotonic() - begin
         while not launch.has_ended and not launch.one("agent") and time.monotonic() < begin + PATIENCE:
             time.sleep(0.02)
-        self._note_start()
+        self._moments.begin_start()
+        self._num_restarts += not launch.has_ended
         what = "gave up" if launch.has_ended else "restarted"
         name = f"rank {victim.rank}" if role == "rank" else role
         return f"{name} of {len(candidates)}; peers gone in {seconds:.1f} s; {what}"
@@ -226,8 +182,7 @@ class Storm:
 
     def _stop(self, launch: Launch, request: Callable[[], object]) -> str:
         """Ask for a save and an end: exit code 75, with a checkpoint no older than the request."""
-        segments = self._watch.segments
-        step = segments[-1].last if len(segments) > self._attempt else 0
+        step = self._watch.step if self._moments.num_updates else 0
         age = time.monotonic() - launch.begin
         request()
         begin = time.monotonic()
@@ -245,7 +200,7 @@ class Storm:
             self._violation(f"asked to stop, it ended with {code}, not {STOPPED}:\n{launch.tail()}")
         elif newest < step:
             self._violation(f"asked to stop at step {step}, it ended with {code} and a checkpoint of step {newest}")
-        elif len(segments) > self._attempt and self._state() != "stopped":
+        elif step and self._state() != "stopped":
             self._violation(f"stopped with {code}, and status.json says {self._state()}")
         return f"{code} in {seconds:.1f} s, checkpoint of step {newest}"
 
@@ -300,6 +255,10 @@ class Storm:
             self._violation(f"refused:\n{launch.tail()}")
         if code == 1 and fault not in ("kill rank", "kill agent", "disk full"):  # the last says so itself
             self._violation(f"ended with 1 after {fault}:\n{launch.tail()}")
+        said = launch.log.read_text(errors="replace").splitlines()
+        restarts = sum(line.startswith("zeromt: the ranks failed; restart") for line in said)
+        if not 0 <= restarts - self._num_restarts <= (fault == "kill all"):  # the agent may have gone first
+            self._violation(f"ranks failed by themselves: {restarts} restarts after {self._num_restarts} kills")
         self._check_replaced()
         newest = self._watch.versions[-1].step if self._watch.versions else 0
         if newest and newest not in self._damaged:
@@ -325,17 +284,6 @@ class Storm:
         while not (found := launch.one(role)) and not launch.has_ended and time.monotonic() < end:
             time.sleep(0.02)
         return found
-
-    def _note_start(self) -> None:
-        self._attempt, self._attempt_begin = len(self._watch.segments), time.monotonic()
-        self._old_saves = self._saves()
-
-    def _saves(self) -> set[int]:
-        """Inodes of the folders that a save is being written to."""
-        try:
-            return {e.inode() for e in os.scandir(self._checkpoints) if e.name.startswith("tmp-step-")}
-        except FileNotFoundError:
-            return set()
 
     def _state(self) -> str:
         try:

@@ -83,10 +83,10 @@ def stop(*, run: str, wait: bool) -> int:
 
 
 def _wait(folder: Path) -> RunStatus:
-    """Wait until nobody writes the run any more, with a line on how it goes."""
+    """Wait until nobody writes the run any more, so that it can be started again; with a line on how it goes."""
     begin = said = time.monotonic()
     is_terminal = sys.stderr.isatty()
-    while (found := read_run(folder)).state in ACTIVE:
+    while (found := read_run(folder)).state in ACTIVE or is_locked(folder, LAUNCH_LOCK) or is_locked(folder, RUN_LOCK):
         now = time.monotonic()
         at = f" (step {found.step})" if found.step is not None else ""
         line = f"zeromt: waiting for {folder} to save and stop{at}, {now - begin:.0f} s"

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shlex
+import signal
 import sys
 import time
 import uuid
@@ -27,7 +28,8 @@ GRACE_SECONDS = "ZEROMT_GRACE_SECONDS"
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 # A save must fit between the signal and the agent's SIGKILL, and so must a collective that will time out.
 SHORTEST_SHUTDOWN_SECONDS = 600
-LAUNCH_PATIENCE_SECONDS = 1.0
+PATIENCE_WITH_THE_ENDING, PATIENCE_WITH_THE_RUNNING = 15.0, 1.0
+"""Seconds to wait for the job before: one that is done needs some to end its processes."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -96,7 +98,9 @@ def launch(
             f"output: {str(job.logs)!r} cannot be made: {error.strerror}; allowed is a folder to write in"
         ) from error
     lock = RunLock(job.folder, LAUNCH_LOCK)
-    lock.acquire(patience_seconds=LAUNCH_PATIENCE_SECONDS)
+    before = read_status(job.folder / "status.json")
+    is_running = before is not None and before.state == "running"
+    lock.acquire(patience_seconds=PATIENCE_WITH_THE_RUNNING if is_running else PATIENCE_WITH_THE_ENDING)
     others = f"; logs of the others than rank 0: {job.logs}" if job.num_processes > 1 else ""
     _say(f"{job.num_processes} process{'es' * (job.num_processes > 1)} on this machine{others}")
     try:
@@ -147,7 +151,8 @@ def _attempt(job: LocalJob, supervisor: Supervisor, cores: int, *, reset: str | 
     status = read_status(path, launch_id)
     code = outcome(status, agent_code, was_stopped=supervisor.was_stopped)
     if code == 1 and (status is None or status.state == "running"):
-        write_failed(path, launch_id, _last_line(stuck) or f"the ranks ended without a word; their logs: {job.logs}")
+        by = f"torchrun was killed by {signal.Signals(-agent_code).name}" if agent_code < 0 else "the ranks were killed"
+        write_failed(path, launch_id, _last_line(stuck) or f"{by}; logs: {job.logs}")
     return code
 
 

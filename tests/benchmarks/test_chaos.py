@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks import chaos_damage, chaos_job, chaos_verdict
 from benchmarks.chaos_job import HOME, Layout
-from benchmarks.chaos_storm import Deck
+from benchmarks.chaos_moments import Deck
 from benchmarks.chaos_verdict import Chain, Findings, Reference
 from benchmarks.chaos_watch import Segment, Version, Watch
 from tests.conftest import Start, wait_until

@@ -6,12 +6,12 @@ are imported, and none before: the order of a rank's start stays what it is.
 """
 
 import contextlib
-import ctypes
 import dataclasses
 import functools
 import importlib.machinery
 import json
 import os
+import re
 import resource
 import signal
 import sys
@@ -135,8 +135,8 @@ class Injector:
     def _sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    def _hold_gil(self, seconds: float) -> None:
-        ctypes.PyDLL(None).sleep(int(seconds))
+    def _hold_gil(self, _: Any) -> None:
+        re.match(r"(a+)+$", 50 * "a" + "b")  # backtracks for years, in C
 
     def _disk_full(self, most: int) -> None:
         """No file of this process grows beyond so many bytes; None lifts it."""

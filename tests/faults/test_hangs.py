@@ -12,7 +12,7 @@ SECONDS = 6
 def test_stopped_rank_and_held_gil(undisturbed: Run, make_run: MakeRun, launch: Launch) -> None:
     run = make_run(
         Fault(point="accumulate", action="stop", rank=1, step=14),
-        Fault(point="save", action="hold_gil", rank=0, step=30, value=600),
+        Fault(point="save", action="hold_gil", rank=0, step=30),
         overrides=[f"supervision.step_minutes={SECONDS / 60}", f"supervision.save_minutes={SECONDS / 60}"],
     )
     done = launch(run, restarts=1).finish(120)

@@ -1,4 +1,4 @@
-"""Rows 1, 3, 10, 11, 17 and 21: processes that are killed, and what is left of the run."""
+"""Rows 1, 3, 11, 17 and 21: processes that are killed, and what is left of the run."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ def test_killed_ranks_and_loaders(undisturbed: Run, make_run: MakeRun, launch: L
         overrides=["stream.workers=1", "stream.prefetch_updates=1"],
     )
     command = launch(run, restarts=1)
-    done = command.finish(100)
+    done = command.finish(180)
     assert done.code == 0, done.err[-4000:]
     for number, rank in ((0, 1), (1, 0), (2, 1)):
         assert has_happened(run.plan, number, rank)
@@ -65,17 +65,6 @@ def parent_of(pid: int) -> int:
         return int(file.read().rpartition(")")[2].split()[1])
 
 
-def test_crash_loop_ends(make_run: MakeRun, launch: Launch) -> None:
-    """Row 10: the same step fails again and again."""
-    run = make_run(Fault(point="step", action="raise", rank=1, step=13, times=0, value="again"))
-    done = launch(run, restarts=1).finish(60)
-    assert done.code == 1
-    assert "no progress since step 10" in done.err
-    assert [n for n in range(9) if os.path.exists(f"{run.plan}.0.1.{n}")] == [0]  # noqa: PTH110
-    assert done.err.count("rank 1 failed first") == 2
-    assert run.complete_steps() == [10]
-
-
 def test_killed_during_retention(make_run: MakeRun, launch: Launch) -> None:
     """Row 17: two complete checkpoints are there whenever it is killed, and nothing else after the next save."""
     run = make_run(
@@ -87,7 +76,7 @@ def test_killed_during_retention(make_run: MakeRun, launch: Launch) -> None:
     for number in (0, 1):
         wait_until(lambda number=number: has_happened(run.plan, number, 0))  # type: ignore[misc]
         assert len(run.complete_steps()) >= 2  # a start takes seconds: nothing is written meanwhile
-    done = command.finish(60)
+    done = command.finish(180)
     assert done.code == 0, done.err[-4000:]
     assert run.complete_steps() == [6, 8]
     assert run.leftovers() == []

@@ -14,7 +14,7 @@ def test_spike_is_left_out(undisturbed: Run, make_run: MakeRun, launch: Launch) 
     spike = Fault(point="accumulate", action="spike", update=SPIKE, times=0)
     overrides = [f"stability.skip_updates={SKIPPED}", "training.max_updates=24", "evaluation.every_updates=0"]
     plain = make_run(spike, name="plain", overrides=overrides)
-    done = launch(plain, restarts=0).finish(60)
+    done = launch(plain, restarts=0).finish(180)
     assert done.code == 0, done.err[-4000:]
     assert f"rewinding, to leave out updates {SPIKE - SKIPPED + 1} to {SPIKE} of epoch 0" in done.out
     left_out = [event["update"] for event in plain.events("left_out")]
@@ -29,7 +29,7 @@ def test_spike_is_left_out(undisturbed: Run, make_run: MakeRun, launch: Launch) 
     # That update is reached after the rewind alone, and no checkpoint since then knows of it.
     kill = Fault(point="accumulate", action="kill", rank=1, update=SPIKE + 2)
     killed = make_run(spike, kill, name="killed", overrides=overrides)
-    assert launch(killed, restarts=1).finish(60).code == 0
+    assert launch(killed, restarts=1).finish(180).code == 0
     assert has_happened(killed.plan, 1, 1)
     assert killed.losses() == losses
     assert read_pairs(killed.folder) == read_pairs(plain.folder)
@@ -42,7 +42,7 @@ def test_rewinds_are_capped(make_run: MakeRun, launch: Launch) -> None:
         Fault(point="accumulate", action="nan", rank=1, since=13, times=0),
         overrides=["training.max_skipped_in_a_row=3", "stability.max_rewinds=1"],
     )
-    done = launch(run, restarts=0).finish(60)
+    done = launch(run, restarts=0).finish(180)
     assert done.code == 1
     assert done.out.count("rewinding, to leave out updates") == 1
     assert "3 updates in a row had a gradient that is not finite" in str(run.status()["error"])

@@ -100,7 +100,7 @@ def test_sigterm(
     time.sleep(max(0.0, begin + seconds - time.monotonic()))
     at_signal = run.last_logged()
     send(command.process.pid, signal.SIGTERM)
-    done = command.finish(90)
+    done = command.finish(180)
     took = time.monotonic() - begin - seconds
     steps = run.complete_steps()
     for name, value in (("moment", seconds), ("at", at_signal), ("code", done.code), ("steps", steps), ("took", took)):

@@ -19,7 +19,7 @@ def test_asked_in_evaluation_and_twice_in_a_save(undisturbed: Run, make_run: Mak
         Fault(point="save", action="ask", rank=0, step=30, value="SIGTERM"),
         Fault(point="saved", action="ask", rank=0, step=30, value="SIGTERM"),
     )
-    done = launch(run).finish(60)
+    done = launch(run).finish(180)
     assert done.code == 75, done.err[-4000:]
     assert has_happened(run.plan, 0, 0)
     assert "SIGUSR1: asking the ranks to save and stop" in done.err
@@ -27,7 +27,7 @@ def test_asked_in_evaluation_and_twice_in_a_save(undisturbed: Run, make_run: Mak
     assert run.status()["state"] == "stopped"
     assert read_metrics(run.folder, "evaluation") == [], "the evaluation was not interrupted"
 
-    done = launch(run).finish(60)
+    done = launch(run).finish(180)
     assert done.code == 75, done.err[-4000:]
     assert has_happened(run.plan, 2, 0)
     assert "SIGTERM: already stopping" in done.err
@@ -38,7 +38,7 @@ def test_asked_in_evaluation_and_twice_in_a_save(undisturbed: Run, make_run: Mak
     assert run.leftovers() == []
     assert [line["step"] for line in read_metrics(run.folder, "evaluation")] == [20], "made up for at the next start"
 
-    assert launch(run).finish(60).code == 0
+    assert launch(run).finish(180).code == 0
     assert run.losses() == undisturbed.losses()
     assert read_pairs(run.folder) == read_pairs(undisturbed.folder)
     assert run.weights(40) == undisturbed.weights(40)
@@ -68,7 +68,7 @@ def test_save_longer_than_the_time_that_is_left(undisturbed: Run, make_run: Make
     assert run.complete_steps() == [10, 20]
     wait_until(lambda: run.processes() == [], seconds=10)
 
-    done = start(*injected(shim, run, *agent)).finish(60)
+    done = start(*injected(shim, run, *agent)).finish(180)
     assert done.code == 0, done.err[-4000:]
     assert warning in done.out.partition("step 21 ")[0], "not warned at the start"
     assert run.losses() == undisturbed.losses()

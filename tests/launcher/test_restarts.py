@@ -74,6 +74,7 @@ def test_agent_alone_is_killed(launch: Launch, workplace: Path) -> None:
     os.kill(agent, signal.SIGKILL)
     _, err = child.communicate(timeout=240)
     assert child.returncode == 1, err
+    assert "torchrun was killed by SIGKILL" in (folder / "status.json").read_text()
     deadline = time.monotonic() + 60
     while any(map(is_alive, below)):
         assert time.monotonic() < deadline, "a process is left"

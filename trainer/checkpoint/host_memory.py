@@ -51,7 +51,9 @@ def _groups(root: Path) -> list[int]:
         return []
     left = []
     for line in lines:
-        _, controllers, path = line.split(":", 2)
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        if not path:
+            continue
         if not controllers:
             top, names = root / "sys/fs/cgroup", ("memory.max", "memory.current")
         elif "memory" in controllers.split(","):

@@ -9,21 +9,21 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from configs import CheckpointSection
 from trainer.checkpoint import format as format_
 from trainer.checkpoint import host_memory, retention
-from trainer.checkpoint.format import Checkpoint, CheckpointError, FileRecord
+from trainer.checkpoint.format import Checkpoint, FileRecord
+from trainer.checkpoint.newest import describe, find_newest, on_main, point_to
 from trainer.checkpoint.share import FLOAT_BYTES, HostCopy, Share, write_while_gathering
 from trainer.distributed import World
 from trainer.engine import MOMENTS, Engine
 
 log = logging.getLogger(__name__)
 
-LATEST = "latest"
 _SMALL_FILES_BYTES = 4 << 20
 _CLOSE_SECONDS = 10
 
@@ -129,7 +129,7 @@ class CheckpointManager:
         self._outcome = None
         sizes = engine.parameter_sizes()
         share = Share(sizes, self._world.rank, self._world.size)
-        save.problem = self._on_main(lambda: self._make_room(save.temporary, sizes))
+        save.problem = on_main(self._world, lambda: self._make_room(save.temporary, sizes))
         if save.problem is not None:
             self._conclude(save)
         elif not wait and self._section.asynchronous and (copy := self._host_copy(engine, share)) is not None:
@@ -142,7 +142,7 @@ class CheckpointManager:
         else:
             parameters = share.of(engine.parameter_states())
             save.records, error = write_while_gathering(save.temporary, share, engine.parameter_shapes(), parameters)
-            save.problem = None if error is None else _describe(self._world.rank, error)
+            save.problem = None if error is None else describe(self._world.rank, error)
             self._conclude(save)
 
     def commit(self) -> SaveOutcome | None:
@@ -170,29 +170,9 @@ class CheckpointManager:
         """
         if self._current is not None:
             self.commit()
-        if problem := self._on_main(lambda: retention.remove_leftovers(self._folder)):
-            log.warning("checkpoints: leftovers cannot be removed: %s", problem)
-        names, pointer, problem = self._world.from_main(self._look() if self._world.is_main else None)
-        if problem is not None:
-            raise CheckpointError(f"checkpoints: {self._folder} cannot be read: {problem}")
-        for name in names:
-            problems = self._problems(self._folder / name)
-            if not problems:
-                return self._found(name, names[0], pointer)
-            self._refused.add(name)
-            for problem in problems:
-                log.warning("checkpoint refused: %s", problem)
-        if names:
-            raise CheckpointError(
-                f"checkpoints: none of {len(names)} in {self._folder} is whole; "
-                "allowed is at least one, or --fresh or another name for a new run"
-            )
-        if pointer is not None:
-            raise CheckpointError(
-                f"checkpoints: {self._folder / LATEST} names {pointer!r}, and no checkpoint is there; "
-                "allowed is at least one, or --fresh or another name for a new run"
-            )
-        return None
+        checkpoint, self._refused = find_newest(self._folder, self._world)
+        self._committed_step = None if checkpoint is None else format_.step_of(checkpoint.folder)
+        return checkpoint
 
     def close(self) -> None:
         """End the thread and remove what this rank wrote of a save that is not committed. Asks nobody else."""
@@ -232,7 +212,7 @@ class CheckpointManager:
                 try:
                     self._copy = HostCopy(share.num_elements, engine.device)
                 except (RuntimeError, MemoryError) as error:
-                    shortage = _describe(self._world.rank, error)
+                    shortage = describe(self._world.rank, error)
             shortages = [s for s in self._world.gather(shortage) if s is not None]
             if shortages:
                 self._copy = None
@@ -245,16 +225,16 @@ class CheckpointManager:
         problem: str | None = next((p for _, p in answers if p is not None), None)
         if problem is None:
             records = {name: record for shares, _ in answers for name, record in shares.items()}
-            problem = self._on_main(lambda: self._publish(save, records))
+            problem = on_main(self._world, lambda: self._publish(save, records))
         if problem is None:
             self.num_failures = 0
             self._committed_step = save.step
             self._refused.discard(format_.step_folder(save.step))
-            if trouble := self._on_main(lambda: self._after_publishing(save)):
+            if trouble := on_main(self._world, lambda: self._after_publishing(save)):
                 log.warning("checkpoint of step %d is complete, but: %s", save.step, trouble)
         else:
             self.num_failures += 1
-            self._on_main(lambda: shutil.rmtree(save.temporary, ignore_errors=True))
+            on_main(self._world, lambda: shutil.rmtree(save.temporary, ignore_errors=True))
             log.error("checkpoint of step %d failed, the older ones stand: %s", save.step, problem)
         now = time.monotonic()
         save.stopped_seconds += now - (save.begin if stopped_since is None else stopped_since)
@@ -291,7 +271,7 @@ class CheckpointManager:
 
     def _after_publishing(self, save: _Save) -> None:
         format_.sync_folder(self._folder)
-        self._point_to(format_.step_folder(save.step))
+        point_to(self._folder, format_.step_folder(save.step))
         retention.retain(
             self._folder,
             save.scores,
@@ -301,68 +281,10 @@ class CheckpointManager:
             refused=self._refused,
         )
 
-    def _point_to(self, name: str) -> None:
-        """Let `latest` name a folder, atomically."""
-        beside = self._folder / f"{retention.TEMPORARY}{LATEST}"
-        format_.write_bytes(beside, f"{name}\n".encode())
-        beside.replace(self._folder / LATEST)
-        format_.sync_folder(self._folder)
-
-    def _look(self) -> tuple[list[str], str | None, str | None]:
-        """Names of checkpoints, the newest first; what `latest` says; what went wrong."""
-        pointer = self._folder / LATEST
-        try:
-            names = [p.name for p in format_.list_steps(self._folder)]
-            said = pointer.read_bytes()[:200].decode(errors="replace").strip() if pointer.is_file() else None
-        except OSError as error:
-            return [], None, str(error)
-        return names, said, None
-
-    def _found(self, name: str, newest: str, pointer: str | None) -> Checkpoint:
-        """The checkpoint that is resumed from, after saying what is unusual about it."""
-        if name != newest:
-            log.warning("checkpoints: going back to %s: what is newer is not whole", self._folder / name)
-        if pointer != name:
-            log.warning("checkpoints: %s said %r; now it names %s", self._folder / LATEST, pointer, name)
-            if problem := self._on_main(lambda: self._point_to(name)):
-                log.warning("checkpoints: %s cannot be written: %s", LATEST, problem)
-        self._committed_step = format_.step_of(Path(name))
-        return format_.read_checkpoint(self._folder / name)
-
-    def _problems(self, folder: Path) -> list[str]:
-        """What is wrong with a checkpoint, found by all ranks together."""
-        mine: list[str] = []
-        try:
-            checkpoint = format_.read_checkpoint(folder)
-            sizes = {name: record.bytes for name, record in checkpoint.files.items()}
-            names = sorted(format_.share_out(sizes, self._world.size)[self._world.rank])
-            mine = [p for name in names if (p := format_.file_problem(checkpoint, name)) is not None]
-        except CheckpointError as error:
-            mine = [str(error)]
-        found = [p for problems in self._world.gather(mine) for p in problems]
-        return list(dict.fromkeys(found))
-
-    def _on_main(self, action: Callable[[], object]) -> str | None:
-        """Do something on rank 0; every rank learns what went wrong there, if anything did."""
-        problem: str | None = None
-        if self._world.is_main:
-            try:
-                action()
-            except OSError as error:
-                problem = _describe(self._world.rank, error)
-        answer: str | None = self._world.from_main(problem)
-        return answer
-
 
 def _write_copy(save: _Save, copy: HostCopy, share: Share, rank: int) -> None:
     """What the thread does."""
     try:
         save.records = copy.write(save.temporary, share, save.cancelled)
     except BaseException as error:  # whatever it is, the save has failed and training goes on
-        save.problem = _describe(rank, error)
-
-
-def _describe(rank: int, error: BaseException) -> str:
-    """`rank 1: [Errno 28] No space left on device`."""
-    what = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-    return f"rank {rank}: {what}"
+        save.problem = describe(rank, error)

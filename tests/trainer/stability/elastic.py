@@ -156,9 +156,9 @@ def measure(pairs: Mapping[str, Sequence[Pair]], folder: Path, *, timeout: float
         raise RuntimeError(done.err)
     matrices = {precision: Matrix(folder, overrides, precision) for precision in pairs}
     sources = {precision: {source for source, _ in drawn} for precision, drawn in pairs.items()}
-    if "bf16" in sources:  # at every stage, whatever was drawn: the spread is theirs
+    if "bf16" in sources:  # some more of a small sample's sizes: the spread is theirs
         sizes = {place.size for place in sources["bf16"]}
-        sources["bf16"] = {place for place in ALL if place.size in sizes}
+        sources["bf16"] |= {Place(size=size, stage=stage) for size in sizes for stage in (0, 2)}
     before: defaultdict[int, list[list[str]]] = defaultdict(list)
     after: defaultdict[int, list[list[str]]] = defaultdict(list)
     for precision, matrix in matrices.items():

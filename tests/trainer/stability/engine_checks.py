@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -168,8 +169,7 @@ def memory_runs_out(world: World) -> dict[str, Any]:
     found: dict[str, Any] = {}
     engine = make_engine(0, "fp32", world)
     found["fits"] = engine.would_fit([(8, 10, 12)])
-    available, trial.available = trial.available, lambda: (32 << 20) * world.size
-    try:
+    with patch.object(trial, "available", return_value=(32 << 20) * world.size):
         found["too_large_fits"] = engine.would_fit([(1 << 11, 32, 32)])
         most, least = config.stream.source_tokens, 40
         found["fit"] = [least, memory.fit(engine, config, longest=[40, 40], world=world)[0], most]
@@ -180,8 +180,6 @@ def memory_runs_out(world: World) -> dict[str, Any]:
             memory.probe(make_engine(0, "fp32", world), config, longest=[40, 40], world=world)
         except UserError as error:
             found["probe_without_memory"] = str(error)
-    finally:
-        trial.available = available
     small = RunConfig(stream=StreamSection(source_tokens=512, target_tokens=512))
     memory.probe(make_engine(2, "fp32", world), small, longest=[40, 40], world=world)
     found["probe"] = None
@@ -191,8 +189,9 @@ def memory_runs_out(world: World) -> dict[str, Any]:
 def bf16_accumulates_in_fp32(stage: int, world: World) -> float:
     """How far the moments after 32 micro-batches of one update are from the sum in fp32, relative to the largest."""
     found = []
-    for precision in ("bf16", "fp32"):
-        engine = make_engine(stage, precision, world)  # type: ignore[arg-type]
+    precisions: tuple[Precision, ...] = ("bf16", "fp32")
+    for precision in precisions:
+        engine = make_engine(stage, precision, world)
         train(engine, world, updates=1, micro_batches=32)
         found.append({p.name: p.moments["exp_avg"].clone() for p in engine.parameter_states() if p.moments})
         engine.close()

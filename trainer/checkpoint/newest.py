@@ -1,0 +1,120 @@
+"""The newest whole checkpoint of a folder, found and verified by all ranks together, and the pointer that names it."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from trainer.checkpoint.format import (
+    Checkpoint,
+    CheckpointError,
+    file_problem,
+    list_steps,
+    read_checkpoint,
+    share_out,
+    sync_folder,
+    write_bytes,
+)
+from trainer.checkpoint.retention import TEMPORARY, remove_leftovers
+from trainer.distributed import World
+
+log = logging.getLogger(__name__)
+
+LATEST = "latest"
+
+
+def find_newest(folder: Path, world: World) -> tuple[Checkpoint | None, set[str]]:
+    """The newest whole checkpoint, every byte of it verified, and the names of those that were refused before it.
+
+    None where there never was one. What is broken is named in the log, and so is a pointer that named something else.
+    The ranks share the work of hashing. What a save that was cut off has left is removed.
+
+    Raises:
+        CheckpointError: there are checkpoints, and none of them is whole; or there were, as the pointer says.
+    """
+    if problem := on_main(world, lambda: remove_leftovers(folder)):
+        log.warning("checkpoints: leftovers cannot be removed: %s", problem)
+    names, pointer, problem = world.from_main(_look(folder) if world.is_main else None)
+    if problem is not None:
+        raise CheckpointError(f"checkpoints: {folder} cannot be read: {problem}")
+    for number, name in enumerate(names):
+        problems = _problems(folder / name, world)
+        if not problems:
+            if number:
+                log.warning("checkpoints: going back to %s: what is newer is not whole", folder / name)
+            _repair(folder, pointer, name, world)
+            return read_checkpoint(folder / name), set(names[:number])
+        for problem in problems:
+            log.warning("checkpoint refused: %s", problem)
+    if not names and pointer is None:
+        return None, set()
+    what = (
+        f"none of {len(names)} in {folder} is whole"
+        if names
+        else f"{folder / LATEST} names {pointer!r}, and no checkpoint is there"
+    )
+    raise CheckpointError(
+        f"checkpoints: {what}; allowed is at least one that is whole, or --fresh or another name for a new run"
+    )
+
+
+def point_to(folder: Path, name: str) -> None:
+    """Let `latest` name a checkpoint, atomically.
+
+    Raises:
+        OSError: that failed.
+    """
+    beside = folder / f"{TEMPORARY}{LATEST}"
+    write_bytes(beside, f"{name}\n".encode())
+    beside.replace(folder / LATEST)
+    sync_folder(folder)
+
+
+def on_main(world: World, action: Callable[[], object]) -> str | None:
+    """Do something on rank 0; every rank learns what went wrong there, if anything did."""
+    problem: str | None = None
+    if world.is_main:
+        try:
+            action()
+        except OSError as error:
+            problem = describe(world.rank, error)
+    answer: str | None = world.from_main(problem)
+    return answer
+
+
+def describe(rank: int, error: BaseException) -> str:
+    """`rank 1: [Errno 28] No space left on device`."""
+    what = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+    return f"rank {rank}: {what}"
+
+
+def _look(folder: Path) -> tuple[list[str], str | None, str | None]:
+    """Names of checkpoints, the newest first; what the pointer says; what went wrong."""
+    pointer = folder / LATEST
+    try:
+        names = [p.name for p in list_steps(folder)]
+        said = pointer.read_bytes()[:200].decode(errors="replace").strip() if pointer.is_file() else None
+    except OSError as error:
+        return [], None, str(error)
+    return names, said, None
+
+
+def _problems(folder: Path, world: World) -> list[str]:
+    """What is wrong with a checkpoint; each rank reads as many bytes."""
+    mine: list[str] = []
+    try:
+        checkpoint = read_checkpoint(folder)
+        sizes = {name: record.bytes for name, record in checkpoint.files.items()}
+        names = sorted(share_out(sizes, world.size)[world.rank])
+        mine = [p for name in names if (p := file_problem(checkpoint, name)) is not None]
+    except CheckpointError as error:
+        mine = [str(error)]
+    found = [p for problems in world.gather(mine) for p in problems]
+    return list(dict.fromkeys(found))
+
+
+def _repair(folder: Path, pointer: str | None, name: str, world: World) -> None:
+    if pointer == name:
+        return
+    log.warning("checkpoints: %s said %r; now it names %s", folder / LATEST, pointer, name)
+    if problem := on_main(world, lambda: point_to(folder, name)):
+        log.warning("checkpoints: %s cannot be written: %s", LATEST, problem)
