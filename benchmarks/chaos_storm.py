@@ -120,9 +120,8 @@ class Storm:
             if launch.has_ended:
                 break
         self._after(launch, fault, launch.wait(0))
-        found = self._watch.segments[first:]
-        if found and found[0].start != expected:
-            self._violation(f"went on from step {found[0].start}; the newest whole checkpoint was of step {expected}")
+        self._check_starts(first, expected)
+        self._check_replaced()
         self._damage_between(layout)
 
     @property
@@ -259,12 +258,23 @@ class Storm:
         restarts = sum(line.startswith("zeromt: the ranks failed; restart") for line in said)
         if not 0 <= restarts - self._num_restarts <= (fault == "kill all"):  # the agent may have gone first
             self._violation(f"ranks failed by themselves: {restarts} restarts after {self._num_restarts} kills")
-        self._check_replaced()
         newest = self._watch.versions[-1].step if self._watch.versions else 0
         if newest and newest not in self._damaged:
             folder = files.step_folders(self._checkpoints).get(newest)
             if folder is None or not files.is_whole(folder):
                 self._violation(f"the checkpoint of step {newest}, which was committed last, is not whole")
+
+    def _check_starts(self, first: int, expected: int) -> None:
+        """Every start of the ranks in this launch must have gone on from the newest whole checkpoint."""
+        for index, segment in enumerate(self._watch.segments[first:], first):
+            if index > first:
+                expected = next((v.step for v in reversed(self._watch.versions) if v.segment < index), 0)
+                if expected in self._damaged:  # it may have been damaged since
+                    continue
+            if segment.start != expected:
+                self._violation(
+                    f"went on from step {segment.start}; the newest whole checkpoint was of step {expected}"
+                )
 
     def _check_replaced(self) -> None:
         """A damaged checkpoint whose step was passed once more must have been written once more."""

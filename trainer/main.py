@@ -17,12 +17,13 @@ import torch
 from configs import RunConfig, UserError, load_run
 from trainer.distributed import World, read_environment
 from trainer.process import tune_process
+from trainer.supervision.failure import note_failure
 from trainer.supervision.ledger import LEDGER_FILE, Ledger
 from trainer.supervision.run_folder import make_shared, write_status
-from trainer.supervision.run_lock import RunLock
+from trainer.supervision.run_lock import RunLock, RunLockedError
 from trainer.supervision.sections import Sections
 from trainer.supervision.signals import StopRequest, end_with_parent, stop_request
-from trainer.supervision.watchdog import Watchdog, process_watchdog
+from trainer.supervision.watchdog import STUCK_FILE, Watchdog, process_watchdog
 
 EXIT_FINISHED, EXIT_FAILED, EXIT_REFUSED, EXIT_STOPPED = 0, 1, 2, 75
 
@@ -65,22 +66,26 @@ def run(config_name: str, overrides: Sequence[str], *, reset: frozenset[str] = f
     end_with_parent()
     faulthandler.enable()
     config = load_run(config_name, overrides)
+    setup_seconds = 60 * config.supervision.setup_minutes
     rank, _, _ = read_environment(os.environ)
     _configure_logging(rank)
     folder = Path(config.folder)
     try:
         return _train(config, folder, stop, watchdog, reset)
+    except RunLockedError:  # the run and its status are another job's
+        raise
     except UserError as error:
         if rank == 0:
             write_status(folder, "refused", exit_code=EXIT_REFUSED, error=str(error))
         raise
     except Exception as error:
         # No more collectives after an error: the others may not be there to answer.
+        note_failure(error)
         traceback.print_exc()
         write_status(folder, "failed", exit_code=EXIT_FAILED, error=f"rank {rank}: {type(error).__name__}: {error}")
         return EXIT_FAILED
     finally:
-        watchdog.close()
+        watchdog.enter("shutdown", setup_seconds, 0)
 
 
 def _train(config: RunConfig, folder: Path, stop: StopRequest, watchdog: Watchdog, reset: frozenset[str]) -> int:
@@ -91,19 +96,22 @@ def _train(config: RunConfig, folder: Path, stop: StopRequest, watchdog: Watchdo
         torch.use_deterministic_algorithms(True)
     world = World(timeout_minutes=config.engine.communication_timeout_minutes, waiting=watchdog.waiting)
     make_shared(folder, world)
+    watchdog.note_in(folder / STUCK_FILE)
     lock = RunLock(folder)
     _on_main(world, lock.acquire)
     ledger = Ledger(folder / LEDGER_FILE, started=watchdog.started) if world.is_main else None
     if world.is_main:
         stop.watch_file(folder)
         write_status(folder, "running", exit_code=EXIT_FAILED)
-    outcome = _fit(config, world, stop, Sections(watchdog, ledger, config.supervision), ledger, reset)
+    sections = Sections(watchdog, ledger, config.supervision)
+    outcome, step = _fit(config, world, stop, sections, ledger, reset)
     code = EXIT_STOPPED if outcome == "stopped" else EXIT_FINISHED
     log.info("%s: %s", outcome, folder)
     if world.is_main:
         stop.consume()
-        write_status(folder, outcome, exit_code=code)
-    world.close()
+        write_status(folder, outcome, exit_code=code, step=step)
+    with sections("shutdown"):
+        world.close()
     lock.release()
     return code
 
@@ -115,8 +123,8 @@ def _fit(
     sections: Sections,
     ledger: Ledger | None,
     reset: frozenset[str],
-) -> Literal["finished", "stopped"]:
-    """Build the run and train; after a rewind, build it again from the newest checkpoint."""
+) -> tuple[Literal["finished", "stopped"], int | None]:
+    """Build the run and train; after a rewind, build it again from the newest checkpoint. Outcome and last step."""
     # DeepSpeed takes seconds to import: errors of the configuration need not wait for it.
     from trainer.build import build
     from trainer.stability.rewind import Rewind
@@ -152,7 +160,7 @@ def _fit(
                 built.close()
             if ledger is not None:
                 ledger.write()
-            return outcome
+            return outcome, built.saved_step
         built.close()
         del built
         gc.collect()
@@ -164,15 +172,15 @@ def _on_main(world: World, action: Callable[[], None]) -> None:
     Raises:
         UserError: what the action raised.
     """
-    problem = None
+    problem: UserError | None = None
     if world.is_main:
         try:
             action()
         except UserError as error:
-            problem = str(error)
+            problem = error
     problem = world.from_main(problem)
     if problem is not None:
-        raise UserError(problem)
+        raise problem
 
 
 def _configure_logging(rank: int) -> None:

@@ -91,7 +91,7 @@ def test_a_closed_engine_holds_no_memory(found_alone: dict[str, Any], stage: int
 
 @pytest.mark.parametrize("stage", [0, 2])
 def test_bf16_gradients_add_up_in_fp32(found_alone: dict[str, Any], stage: int) -> None:
-    assert found_alone["fp32_sums"][str(stage)] < 0.006  # of 32 micro-batches; in bf16 the sums are worse
+    assert found_alone["fp32_sums"][str(stage)] < 0.0055  # of 32 micro-batches; summed in bf16 it is 0.007
 
 
 @pytest.mark.parametrize("stage", range(4))
