@@ -86,7 +86,7 @@ def _read_metrics(path: Path) -> tuple[dict[str, float], list[dict[str, float]]]
     train: dict[str, float] = {}
     scores: list[dict[str, float]] = []
     if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 entry = json.loads(line)
             except ValueError:  # the line that a running job is writing

@@ -84,7 +84,7 @@ class Trainer:
         self._sections = sections
         self._ledger = ledger
         self._stop_requested = stop_requested
-        self._window = LogWindow(world.device)
+        self._window = LogWindow()
         self._spikes = SpikeDetector(config.stability.spike_score, config.stability.spike_window, state.recent_losses)
         self._clock = time.monotonic()
 
@@ -164,13 +164,15 @@ class Trainer:
         )
         with self._sections("step", step=state.step + 1):
             try:
-                loss_sums = self._accumulate(update)
+                on_device = self._accumulate(update)
                 result = self._engine.step(lr)
             except (RuntimeError, MemoryError) as error:
                 if not memory.is_out_of_memory(error):
                     raise
                 raise TrainingError(memory.advice(error, self._config)) from error
-            [loss_sum] = self._world.sum_floats([sum(map(float, loss_sums.values()))])
+            losses = {lane: both.to("cpu", torch.float64) for lane, both in on_device.items()}
+            mine = sum(losses.values(), torch.zeros(2, dtype=torch.float64))
+            [loss_sum] = self._world.sum_floats([float(mine[0])])
             if _is_due(state.step + 1, self._config.stability.hash_every_updates):
                 self._compare_replicas()
         state.step += 1
@@ -180,14 +182,15 @@ class Trainer:
         self._pair_log.write(state.step, update.micro_batches)
         if result.applied:
             state.skipped_in_a_row = 0
+            self._window.add_losses(mine, update.counts.target_tokens)
             self._look_for_spike(update, loss_sum / update.counts.target_tokens)
         else:
-            self._note_skip(update, result, loss_sums)
+            self._note_skip(update, result, losses)
 
     def _accumulate(self, update: Update) -> dict[int, torch.Tensor]:
-        """Forward and backward of this rank's micro-batches; the loss sum of each lane."""
+        """Forward and backward of this rank's micro-batches; (2,), sums of loss and likelihood, of each lane."""
         last = len(update.micro_batches) - 1
-        loss_sums = {}
+        losses = {}
         for slot, micro_batch in enumerate(update.micro_batches):
             if micro_batch is None:
                 self._engine.accumulate(empty_batch(self._world.device), scale=0.0, is_last=slot == last)
@@ -198,17 +201,16 @@ class Trainer:
                 scale=1 / update.counts.target_tokens,
                 is_last=slot == last,
             )
-            self._window.add_losses(out.loss_sum, out.nll_sum)
             self._window.padded_tokens += micro_batch.num_padded_source + micro_batch.num_padded_target
-            loss_sums[micro_batch.lane] = out.loss_sum
-        return loss_sums
+            losses[micro_batch.lane] = torch.stack([out.loss_sum, out.nll_sum])
+        return losses
 
-    def _note_skip(self, update: Update, result: StepResult, loss_sums: dict[int, torch.Tensor]) -> None:
+    def _note_skip(self, update: Update, result: StepResult, losses: dict[int, torch.Tensor]) -> None:
         """Say which update was left out, and why; the learning rate does not advance with it."""
         state, most = self._state, self._config.training.max_skipped_in_a_row
         state.skipped_updates += 1
         state.skipped_in_a_row += 1
-        mine = sorted(lane for lane, loss in loss_sums.items() if not math.isfinite(float(loss)))
+        mine = sorted(lane for lane, both in losses.items() if not math.isfinite(both[0]))
         lanes = sorted(lane for lanes in self._world.gather(mine) for lane in lanes)
         self._metrics.event(
             state.step,
@@ -310,7 +312,7 @@ class Trainer:
             figures["tokens_per_second"],
             100 * figures["padding"],
         )
-        self._window = LogWindow(self._world.device)
+        self._window = LogWindow()
 
     def _figures_of_ranks(self) -> dict[str, Any]:
         """Who is slower than the others, and how even updates are."""

@@ -75,8 +75,7 @@ def run(config_name: str, overrides: Sequence[str], *, reset: frozenset[str] = f
     except RunLockedError:  # the run and its status are another job's
         raise
     except UserError as error:
-        if rank == 0:
-            write_status(folder, "refused", exit_code=EXIT_REFUSED, error=str(error))
+        write_status(folder, "refused", exit_code=EXIT_REFUSED, error=str(error))
         raise
     except Exception as error:
         # No more collectives after an error: the others may not be there to answer.

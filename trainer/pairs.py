@@ -17,7 +17,7 @@ class PairLog:
         self._file: TextIO | None = None
         if world.is_main and folder.is_dir():
             for path in folder.glob("rank-*.jsonl"):
-                kept = [line for line in path.read_text().splitlines() if _step_of(line) <= resume_step]
+                kept = [line for line in path.read_text(errors="replace").splitlines() if _step_of(line) <= resume_step]
                 beside = path.with_suffix(".tmp")
                 beside.write_text("".join(line + "\n" for line in kept))
                 beside.replace(path)

@@ -1,5 +1,6 @@
-"""What is summed up between two log steps. Losses stay on the device until then."""
+"""What is summed up between two log steps."""
 
+import math
 import time
 from typing import Any
 
@@ -12,9 +13,10 @@ from trainer.distributed import World
 class LogWindow:
     """Figures of the updates since the last log step."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self) -> None:
         self._begin = time.monotonic()
-        self._losses = torch.zeros(2, dtype=torch.float64 if device.type == "cpu" else torch.float32, device=device)
+        self._losses = torch.zeros(2, dtype=torch.float64)
+        self._loss_tokens = 0
         self._counts = [0] * len(UpdateCounts.__dataclass_fields__)
         self._num_updates = 0
         self._num_slots = 0
@@ -26,9 +28,15 @@ class LogWindow:
         self.padded_tokens = 0
         """Of this rank's micro-batches."""
 
-    def add_losses(self, loss_sum: torch.Tensor, nll_sum: torch.Tensor) -> None:
-        """Of one micro-batch."""
-        self._losses += torch.stack([loss_sum, nll_sum])
+    def add_losses(self, losses: torch.Tensor, target_tokens: int) -> None:
+        """Of one update that was applied.
+
+        Args:
+            losses: (2,): sums of loss and negative log-likelihood over this rank's micro-batches.
+            target_tokens: over all ranks.
+        """
+        self._losses += losses
+        self._loss_tokens += target_tokens
 
     def add_update(self, counts: UpdateCounts, lr: float, grad_norm: torch.Tensor | float, num_slots: int) -> None:
         """Of one update, over all ranks."""
@@ -46,9 +54,10 @@ class LogWindow:
         loss_sum, nll_sum = world.sum_floats(self._losses.tolist())
         counts = UpdateCounts(**dict(zip(UpdateCounts.__dataclass_fields__, self._counts, strict=True)))
         seconds = max(time.monotonic() - self._begin - self._paused, 1e-9)
-        nll = nll_sum / counts.target_tokens
+        tokens = self._loss_tokens or math.nan  # none where every update was skipped
+        nll = nll_sum / tokens
         return {
-            "loss": loss_sum / counts.target_tokens,
+            "loss": loss_sum / tokens,
             "perplexity": float(torch.tensor(nll, dtype=torch.float64).exp()),
             "grad_norm": float(self._grad_norm),
             "lr": self._lr,
