@@ -1,12 +1,16 @@
 """Which pairs stood in which update: an audit trail, one file for each rank."""
 
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
 from data_pipeline.stream.batch import MicroBatch
 from trainer.distributed import World
+
+
+log = logging.getLogger(__name__)
 
 
 class PairLog:
@@ -33,7 +37,10 @@ class PairLog:
         for micro_batch in micro_batches:
             if micro_batch is not None:
                 line = {"step": step, "lane": micro_batch.lane, "pairs": micro_batch.pair_ids.tolist()}
-                self._file.write(json.dumps(line) + "\n")
+                try:
+                    self._file.write(json.dumps(line) + "\n")
+                except OSError as error:  # a full disk: the digest of the pairs stands in metrics.jsonl too
+                    log.warning("pairs/ has a gap at step %d, training goes on: %s", step, error)
 
     def close(self) -> None:
         """Close the file."""
