@@ -9,7 +9,6 @@ from typing import TextIO
 from data_pipeline.stream.batch import MicroBatch
 from trainer.distributed import World
 
-
 log = logging.getLogger(__name__)
 
 
