@@ -287,12 +287,17 @@ def test_other_pairs_in_an_update_that_was_redone_are_seen(tmp_path: Path) -> No
     assert problems == ["launch 4: step 2 held other pairs than the undisturbed run's"]
 
 
-@pytest.mark.timeout(600)
-def test_a_short_storm(tmp_path: Path, start: Start) -> None:
+SHORT = pytest.param(0.25, 5, marks=pytest.mark.timeout(600))
+IN_FULL = [pytest.param(15, seed, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]) for seed in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(("minutes", "seed"), [SHORT, *IN_FULL])
+def test_a_storm(minutes: float, seed: int, tmp_path: Path, start: Start) -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "chaos.py"
-    arguments = ("--minutes", "0.25", "--seed", "5", "--work", str(tmp_path), "--json", str(tmp_path / "figures.json"))
+    figures_file = str(tmp_path / "figures.json")
+    arguments = ("--minutes", str(minutes), "--seed", str(seed), "--work", str(tmp_path), "--json", figures_file)
     begin = time.monotonic()
-    done = start(sys.executable, str(script), *arguments).finish(540)
+    done = start(sys.executable, str(script), *arguments).finish(540 if minutes < 1 else 3500)
     assert done.code == 0, f"{done.out[-6000:]}\n{done.err[-2000:]}"
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert figures["verdict"]
