@@ -9,12 +9,15 @@ from typing import Any, Protocol
 
 import deepspeed
 import torch
+import torch.distributed as dist
 from deepspeed.utils import logger as deepspeed_logger
 from deepspeed.utils import (
     safe_get_full_fp32_param,
     safe_get_full_optimizer_state,
     safe_set_full_fp32_param,
     safe_set_full_optimizer_state,
+    safe_set_local_fp32_param,
+    safe_set_local_optimizer_state,
 )
 from torch import Tensor, nn
 
@@ -357,6 +360,8 @@ class DeepSpeedEngine:
             with torch.no_grad():
                 self._master(parameter).copy_(weight)
                 parameter.copy_(weight)
+        elif self._stage == 3:
+            safe_set_local_fp32_param(parameter, _own_partition(parameter, weight.to(self.device)))
         else:
             safe_set_full_fp32_param(parameter, weight.to(self.device))
 
@@ -369,6 +374,8 @@ class DeepSpeedEngine:
     def _set_full_moment(self, parameter: nn.Parameter, key: str, moment: Tensor) -> None:
         if self._stage == 0:
             self._base_optimizer.state[self._master(parameter)][key].copy_(moment)
+        elif self._stage == 3:
+            safe_set_local_optimizer_state(parameter, _own_partition(parameter, moment.to(self.device)), key)
         else:
             safe_set_full_optimizer_state(parameter, moment.to(self.device), key)
 
@@ -398,6 +405,17 @@ class DeepSpeedEngine:
         for state in self._base_optimizer.state.values():
             if "step" in state:
                 state["step"].fill_(num_steps)
+
+
+def _own_partition(parameter: Any, whole: Tensor) -> Tensor:
+    """This rank's part of what stage 3 shares out, filled up with zeros at the end.
+
+    `safe_set_full_fp32_param` does not fill up (0.19.8): it fails where the ranks do not divide a parameter.
+    """
+    size = int(parameter.ds_tensor.numel())
+    rank = dist.get_rank(parameter.ds_process_group)
+    part = whole.flatten()[rank * size : (rank + 1) * size]
+    return nn.functional.pad(part, (0, size - part.numel()))
 
 
 __all__ = ["DeepSpeedEngine", "DeviceBatch", "Engine", "ParameterState", "StepResult", "decay_groups"]

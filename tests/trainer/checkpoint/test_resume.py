@@ -72,7 +72,7 @@ def test_killed_half_way_is_bit_for_bit_the_same(
             assert ours.read_bytes() == (undisturbed / "checkpoints" / "step-00000060" / name).read_bytes()
 
 
-@pytest.mark.parametrize(("num_ranks", "stage"), [(1, 3), (1, 0), (3, 1)])
+@pytest.mark.parametrize(("num_ranks", "stage"), [(1, 3), (1, 0), (3, 1), (3, 3)])
 def test_resumed_at_another_world_size_and_stage(
     num_ranks: int, stage: int, undisturbed: Path, overrides: tuple[Path, list[str]], start: Start
 ) -> None:
