@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -79,9 +80,10 @@ def read(run: Run, kind: str, rank: int) -> str:
 def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path | None]:
     """A disk of 16 MB, where one may be mounted."""
     folder = tmp_path_factory.mktemp("disk")
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", folder], capture_output=True)
-    yield folder if mounted.returncode == 0 else None
-    if mounted.returncode == 0:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
+    is_mounted = shutil.which("mount") is not None and subprocess.run(mount, capture_output=True).returncode == 0
+    yield folder if is_mounted else None
+    if is_mounted:
         subprocess.run(["umount", "--lazy", folder], check=True)
 
 
