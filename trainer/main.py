@@ -112,6 +112,7 @@ def _train(config: RunConfig, folder: Path, stop: StopRequest, watchdog: Watchdo
     with sections("shutdown"):
         world.close()
     lock.release()
+    stop.settle()
     return code
 
 

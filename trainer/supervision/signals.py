@@ -49,6 +49,14 @@ class StopRequest:
             with contextlib.suppress(OSError):
                 self._file.unlink()
 
+    def settle(self) -> None:
+        """Take no more requests: the outcome is written, and a signal to an ending process would give it another.
+
+        Python itself puts the default handlers back before a process ends.
+        """
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._requested = True
 

@@ -45,6 +45,24 @@ def test_file(request_to_stop: StopRequest, tmp_path: Path) -> None:
     request_to_stop.consume()
 
 
+def test_settled_outcome_is_not_changed_by_a_late_signal() -> None:
+    """The signal comes while Python ends the process, with its own handlers back in place."""
+    code = """if True:
+        import os, signal, sys
+        from trainer.supervision.signals import StopRequest
+        class Late:
+            def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):
+                kill(pid, number)
+        stop = StopRequest()
+        if sys.argv[1] == "settled":
+            stop.settle()
+        sys.late = Late()  # goes with the module sys, the last of all
+        sys.exit(75)
+    """
+    for state, expected in (("settled", 75), ("open", -signal.SIGTERM)):
+        assert subprocess.run([sys.executable, "-c", code, state], env=environment()).returncode == expected
+
+
 def test_rank_whose_agent_died_before_it_could_ask_the_kernel() -> None:
     code = "from trainer.supervision.signals import end_with_parent; end_with_parent(); print('alive')"
     for agent, expected in ((os.getpid(), 0), (2**22 - 1, -signal.SIGKILL)):
