@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[0] = str(ROOT)
 
@@ -92,74 +94,79 @@ def _print(figures: dict[str, Any]) -> None:
         print(f"  {way:<11} SHA-256 {figures['hashes'][way]}")
 
 
-def _rank(stage: int, rounds: int, work: Path) -> None:
-    """One rank: update, save one way, save the other way, both of the same weights."""
-    import torch
+class _Rank:
+    """One rank's engine, and a checkpoint manager for each way."""
 
-    from model import Objective, SpecialIds, build_transformer
-    from trainer.checkpoint.manager import CheckpointManager, RunIdentity
-    from trainer.distributed import World
-    from trainer.engine import DeepSpeedEngine, DeviceBatch
-    from trainer.process import tune_process
+    def __init__(self, stage: int, work: Path) -> None:
+        from model import Objective, SpecialIds, build_transformer
+        from trainer.checkpoint.manager import CheckpointManager, RunIdentity
+        from trainer.deepspeed_engine import DeepSpeedEngine
+        from trainer.distributed import World
 
-    tune_process()
-    world = World(timeout_minutes=10)
-    sizes = {"source_vocab_size": VOCABULARY, "target_vocab_size": VOCABULARY}
-    model = build_transformer(MODEL, **sizes, special=SpecialIds(pad=0, bos=1, eos=2), seed=1)
-    engine = DeepSpeedEngine(
-        Objective(model, label_smoothing=0.1).train(),
-        section=EngineSection(zero_stage=stage),  # type: ignore[arg-type]
-        optimizer=OptimizerSection(),
-        precision="fp32",
-        device=world.device,
-        world_size=world.size,
-    )
-    draw = torch.Generator().manual_seed(world.rank)
+        self.world = World(timeout_minutes=10)
+        sizes = {"source_vocab_size": VOCABULARY, "target_vocab_size": VOCABULARY}
+        model = build_transformer(MODEL, **sizes, special=SpecialIds(pad=0, bos=1, eos=2), seed=1)
+        self.engine = DeepSpeedEngine(
+            Objective(model, label_smoothing=0.1).train(),
+            section=EngineSection(zero_stage=stage),  # type: ignore[arg-type]
+            optimizer=OptimizerSection(),
+            precision="fp32",
+            device=self.world.device,
+            world_size=self.world.size,
+        )
+        identity = RunIdentity(config_yaml="", tokenizer_files={}, manifest={})
+        sections = {w: CheckpointSection(keep_last=2, keep_best=0, asynchronous=w == "background") for w in WAYS}
+        self._managers = {w: CheckpointManager(work / w, s, self.world, identity) for w, s in sections.items()}
+        self._draw = np.random.default_rng(self.world.rank)
 
-    def update() -> float:
+    def update(self) -> float:
+        """One update of random tokens; seconds."""
+        import torch
+
+        from trainer.engine import DeviceBatch
+
         begin = time.monotonic()
-        tokens = torch.randint(3, VOCABULARY, (4, PIECES), generator=draw).to(world.device)
+        tokens = torch.from_numpy(self._draw.integers(3, VOCABULARY, (4, PIECES))).to(self.world.device)
         batch = DeviceBatch(source=tokens, target_input=tokens, target_output=tokens)
-        engine.accumulate(batch, scale=1 / (tokens.numel() * world.size), is_last=True)
-        engine.step(1e-4)
-        world.barrier()
+        self.engine.accumulate(batch, scale=1 / (tokens.numel() * self.world.size), is_last=True)
+        self.engine.step(1e-4)
+        self.world.barrier()
         return time.monotonic() - begin
 
-    identity = RunIdentity(config_yaml="", tokenizer_files={}, manifest={})
-    managers = {
-        way: CheckpointManager(
-            work / way, CheckpointSection(keep_last=2, keep_best=0, asynchronous=way == "background"), world, identity
-        )
-        for way in WAYS
-    }
-
-    def save(way: str, step: int) -> dict[str, float]:
-        checkpoints, updates = managers[way], 0
-        world.barrier()
-        checkpoints.save(step, engine, {"step": step}, scores={}, wait=False)
-        while checkpoints.in_flight and world.sum([int(not checkpoints.is_written)]) != [0]:
-            update()
+    def save(self, way: str, step: int) -> dict[str, float]:
+        """One save, with updates until all ranks have written."""
+        checkpoints, updates = self._managers[way], 0
+        self.world.barrier()
+        checkpoints.save(step, self.engine, {"step": step}, scores={}, wait=False)
+        while checkpoints.in_flight and self.world.sum([int(not checkpoints.is_written)]) != [0]:
+            self.update()
             updates += 1
         outcome = checkpoints.commit()
         assert outcome is not None
         assert outcome.succeeded, outcome
         return {"stopped_seconds": outcome.stopped_seconds, "seconds": outcome.seconds, "updates": updates}
 
-    update_seconds = [update() for _ in range(5)][1:]
+
+def _rank(stage: int, rounds: int, work: Path) -> None:
+    """One rank: update, save one way, save the other way, both of the same weights. The first round does not count."""
+    from trainer.process import tune_process
+
+    tune_process()
+    rank = _Rank(stage, work)
+    update_seconds = [rank.update() for _ in range(5)][1:]
     measured, hashes = [], {}
     for step in range(rounds + 1):
-        update()
+        rank.update()
         # The blocking way first: training goes on during the other, and both are to be of the same weights.
-        both = {way: save(way, step) for way in reversed(WAYS)}
-        measured.append(both)
-        if world.is_main:
+        measured.append({way: rank.save(way, step) for way in reversed(WAYS)})
+        if rank.world.is_main:
             hashes = {way: _hash(work / way / f"step-{step:08d}") for way in WAYS}
             assert len(set(hashes.values())) == 1, hashes
-    if world.is_main:
+    if rank.world.is_main:
         figures = {
-            "ranks": world.size,
+            "ranks": rank.world.size,
             "stage": stage,
-            "num_parameters": sum(engine.parameter_sizes().values()),
+            "num_parameters": sum(rank.engine.parameter_sizes().values()),
             "checkpoint_bytes": sum(p.stat().st_size for p in (work / WAYS[0] / f"step-{rounds:08d}").iterdir()),
             "update_seconds": update_seconds,
             "first": measured[0],
@@ -168,8 +175,8 @@ def _rank(stage: int, rounds: int, work: Path) -> None:
             "same_bytes": len(set(hashes.values())) == 1,
         }
         (work / "figures.json").write_text(json.dumps(figures))
-    world.barrier()
-    world.close()
+    rank.world.barrier()
+    rank.world.close()
 
 
 def _hash(folder: Path) -> str:

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.status import read_status
 from trainer.supervision.signals import AGENT_PID
+from trainer.supervision.status import STATUS_FILE, read_status
 
 LAUNCHER_PID = "ZEROMT_LAUNCHER_PID"
 REFUSED, STOPPED = 2, 75
@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
         seen = {rank: float(failure.timestamp) for rank, failure in error.failures.items()}
         logs = newest_logs(Path(arguments.log_dir), arguments.rdzv_id) if arguments.log_dir else None
         notes = read_notes(logs) if logs else {}
-        status = read_status(Path(arguments.log_dir).parent / "status.json", arguments.rdzv_id) if logs else None
+        status = read_status(Path(arguments.log_dir).parent / STATUS_FILE, arguments.rdzv_id) if logs else None
         if status is not None and status.exit_code in (REFUSED, STOPPED):
             codes[0] = status.exit_code  # a signal in its last moment may have given it another
         for line in report(find_cause(codes, seen, notes), codes, logs, notes):

@@ -61,6 +61,7 @@ def launch_local(
             fresh=fresh,
             reset=reset,
         )
+        supervisor.settle()
     return int(code)
 
 

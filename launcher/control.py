@@ -10,10 +10,10 @@ from pathlib import Path
 
 from configs import UserError
 from launcher.run_folder import complete_steps
-from launcher.status import Status, read_status
 from trainer.supervision.ledger import LEDGER_FILE, read_figures
 from trainer.supervision.run_lock import LAUNCH_LOCK, RUN_LOCK, holder_since, is_locked
 from trainer.supervision.signals import STOP_FILE
+from trainer.supervision.status import STATUS_FILE, Status, read_status
 from trainer.supervision.watchdog import STUCK_FILE
 
 _LOOK_SECONDS = 0.2
@@ -103,7 +103,7 @@ def _wait(folder: Path) -> RunStatus:
 
 def read_run(folder: Path) -> RunStatus:
     """Look at a run's folder."""
-    written = read_status(folder / "status.json")
+    written = read_status(folder / STATUS_FILE)
     try:
         stuck = (folder / STUCK_FILE).read_text(errors="replace").splitlines()
     except OSError:

@@ -16,14 +16,12 @@ from launcher.agent import LAUNCHER_PID, REFUSED, STOPPED
 from launcher.hardware import num_cores, num_gpus
 from launcher.restarts import Restarts
 from launcher.run_folder import make_ready, newest_step
-from launcher.status import Status, read_status, write_failed
 from launcher.supervise import Supervisor
 from trainer.supervision.run_lock import LAUNCH_LOCK, RunLock
-from trainer.supervision.signals import STOP_FILE
+from trainer.supervision.signals import GRACE_SECONDS, STOP_FILE
+from trainer.supervision.status import LAUNCH_ID, STATUS_FILE, Status, read_status, write_status
 from trainer.supervision.watchdog import STUCK_FILE
 
-LAUNCH_ID = "ZEROMT_LAUNCH_ID"
-GRACE_SECONDS = "ZEROMT_GRACE_SECONDS"
 # SIGUSR1, the usual warning of a batch system, would otherwise kill the agent and orphan the ranks.
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 # A save must fit between the signal and the agent's SIGKILL, and so must a collective that will time out.
@@ -98,7 +96,7 @@ def launch(
             f"output: {str(job.logs)!r} cannot be made: {error.strerror}; allowed is a folder to write in"
         ) from error
     lock = RunLock(job.folder, LAUNCH_LOCK)
-    before = read_status(job.folder / "status.json")
+    before = read_status(job.folder / STATUS_FILE)
     is_running = before is not None and before.state == "running"
     lock.acquire(patience_seconds=PATIENCE_WITH_THE_RUNNING if is_running else PATIENCE_WITH_THE_ENDING)
     others = f"; logs of the others than rank 0: {job.logs}" if job.num_processes > 1 else ""
@@ -147,12 +145,13 @@ def _attempt(job: LocalJob, supervisor: Supervisor, cores: int, *, reset: str | 
     with contextlib.suppress(OSError):
         stuck.unlink(missing_ok=True)
     agent_code = supervisor.run(torchrun_command(job, launch_id, reset=reset), environment)
-    path = job.folder / "status.json"
-    status = read_status(path, launch_id)
+    status = read_status(job.folder / STATUS_FILE, launch_id)
     code = outcome(status, agent_code, was_stopped=supervisor.was_stopped)
     if code == 1 and (status is None or status.state == "running"):
         by = f"torchrun was killed by {signal.Signals(-agent_code).name}" if agent_code < 0 else "the ranks were killed"
-        write_failed(path, launch_id, _last_line(stuck) or f"{by}; logs: {job.logs}")
+        error = _last_line(stuck) or f"{by}; logs: {job.logs}"
+        with contextlib.suppress(OSError):  # a full disk: the exit code says it too
+            write_status(job.folder, "failed", exit_code=1, error=error, launch_id=launch_id)
     return code
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from types import FrameType
-from typing import Self
+from typing import Any, Self
 
 # What reaches the launcher, and what the ranks get: they know two requests to save and stop.
 FORWARDED = {
@@ -19,7 +19,7 @@ FORWARDED = {
 
 
 class Supervisor:
-    """Runs children and passes on the first request to stop, exactly once. For a process that ends after it.
+    """Runs children and passes on the first request to stop, exactly once.
 
     A child gets a session of its own: Ctrl-C in a terminal signals every process of the foreground group, and
     the ranks would be asked twice, once while they are already saving. Later requests change nothing.
@@ -29,7 +29,7 @@ class Supervisor:
         self._child: subprocess.Popen[bytes] | None = None
         self._request: signal.Signals | None = None
         self._is_passed_on = False
-        self._handled: list[signal.Signals] = []
+        self._handlers: dict[signal.Signals, Any] = {}
 
     @property
     def was_stopped(self) -> bool:
@@ -39,15 +39,22 @@ class Supervisor:
     def __enter__(self) -> Self:
         for number in FORWARDED:
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a shell's background job, wants it ignored
-                signal.signal(number, self._on_signal)
-                self._handled.append(number)
+                self._handlers[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
-        # The outcome is settled. While this process ends, which takes a tenth of a second, Python puts the default
-        # handlers back: a late request would turn "finished" into "killed by SIGTERM".
-        for number in self._handled:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def settle(self) -> None:
+        """Ignore further requests: there is an outcome, and this process is about to end with it.
+
+        That takes a tenth of a second, in which Python puts the default handlers back: a late request would turn
+        "finished" into "killed by SIGTERM".
+        """
+        for number in self._handlers:
             signal.signal(number, signal.SIG_IGN)
+        self._handlers.clear()
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
         """Start a child and wait for it.

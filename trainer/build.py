@@ -13,12 +13,14 @@ from configs.load import dump_run
 from data_pipeline.order.mixture import Mixture
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader, StreamState
+from data_pipeline.tokenizer import Tokenizer
 from model import Objective
 from trainer.checkpoint.format import CONFIG, Checkpoint
 from trainer.checkpoint.manager import CheckpointManager, RunIdentity
 from trainer.checkpoint.resume import check_identity, restore_optimizer
+from trainer.deepspeed_engine import DeepSpeedEngine
 from trainer.distributed import World
-from trainer.engine import DeepSpeedEngine, Engine
+from trainer.engine import Engine
 from trainer.evaluation import Evaluator, HeldOutSet
 from trainer.loop import Trainer
 from trainer.metrics import Metrics, NoMetrics, RunMetrics
@@ -101,41 +103,16 @@ def build(
         folder / "checkpoints", config.checkpoint, world, _identity(config, only_datasets, precision)
     )
     checkpoint = checkpoints.newest()
-    model = build_model(config.model, tokenizer, seed=config.seed)
-    if checkpoint is not None:  # the weights go in before DeepSpeed takes its fp32 masters from them
+    if checkpoint is not None:
         check_identity(checkpoint, config, tokenizer, [d.fingerprint for d in only_datasets], reset=reset)
-        load_weights(checkpoint, model)
-    engine = DeepSpeedEngine(
-        Objective(model, label_smoothing=config.loss.label_smoothing).train(),
-        section=config.engine,
-        optimizer=config.optimizer,
-        precision=precision,
-        device=world.device,
-        world_size=world.size,
-    )
+    engine = _engine(config, tokenizer, checkpoint, precision, world)
     config = _settle_memory(config, only_datasets, engine, world, checkpoint)
     checkpoints.identity = _identity(config, only_datasets, precision)
     reader = StreamReader(datasets, config.stream, seed=config.seed, rank=world.rank, world_size=world.size)
-    state = _restore(checkpoint, engine, reader, reset)
-    if left_out is not None:
-        state.left_out = list(left_out)
-    for line in describe_mixture(only_datasets, reader.mixture):
-        log.info("%s", line)
-    metrics: Metrics = NoMetrics()
-    if world.is_main:
-        (folder / CONFIG).write_text(checkpoints.identity.config_yaml, encoding="utf-8")
-        metrics = RunMetrics(folder, tensorboard=config.training.tensorboard, resume_step=state.step)
+    state = _restore(checkpoint, engine, reader, reset=reset, left_out=left_out)
+    _announce(config, only_datasets, reader, engine, world, precision)
+    metrics = _metrics(config, checkpoints.identity, state.step, world)
     pair_log = PairLog(folder / "pairs", enabled=config.training.record_pairs, resume_step=state.step, world=world)
-    log.info(
-        "%d parameters, %d pairs, %d rank%s on %s, ZeRO-%d, %s",
-        sum(engine.parameter_sizes().values()),
-        sum(d.num_pairs for d in only_datasets),
-        world.size,
-        "s" * (world.size > 1),
-        world.device.type,
-        config.engine.zero_stage,
-        precision,
-    )
     evaluator = _evaluator(config, only_datasets, world, precision, stop_requested)
     saver = Saver(
         config.checkpoint,
@@ -174,6 +151,55 @@ def build(
     )
 
 
+def _engine(
+    config: RunConfig, tokenizer: Tokenizer, checkpoint: Checkpoint | None, precision: Precision, world: World
+) -> DeepSpeedEngine:
+    """The model in its engine, with the checkpoint's weights: DeepSpeed takes its fp32 masters from them at once."""
+    model = build_model(config.model, tokenizer, seed=config.seed)
+    if checkpoint is not None:
+        load_weights(checkpoint, model)
+    return DeepSpeedEngine(
+        Objective(model, label_smoothing=config.loss.label_smoothing).train(),
+        section=config.engine,
+        optimizer=config.optimizer,
+        precision=precision,
+        device=world.device,
+        world_size=world.size,
+    )
+
+
+def _metrics(config: RunConfig, identity: RunIdentity, step: int, world: World) -> Metrics:
+    """The run's figures, from `step` on, and the resolved configuration beside them. Rank 0 writes."""
+    if not world.is_main:
+        return NoMetrics()
+    folder = Path(config.folder)
+    (folder / CONFIG).write_text(identity.config_yaml, encoding="utf-8")
+    return RunMetrics(folder, tensorboard=config.training.tensorboard, resume_step=step)
+
+
+def _announce(
+    config: RunConfig,
+    datasets: Sequence[Dataset],
+    reader: StreamReader,
+    engine: Engine,
+    world: World,
+    precision: Precision,
+) -> None:
+    """Say what is about to be trained on what."""
+    for line in describe_mixture(datasets, reader.mixture):
+        log.info("%s", line)
+    log.info(
+        "%d parameters, %d pairs, %d rank%s on %s, ZeRO-%d, %s",
+        sum(engine.parameter_sizes().values()),
+        sum(d.num_pairs for d in datasets),
+        world.size,
+        "s" * (world.size > 1),
+        world.device.type,
+        config.engine.zero_stage,
+        precision,
+    )
+
+
 def _settle_memory(
     config: RunConfig, datasets: Sequence[Dataset], engine: Engine, world: World, checkpoint: Checkpoint | None
 ) -> RunConfig:
@@ -198,11 +224,16 @@ def _settle_memory(
 
 
 def _restore(
-    checkpoint: Checkpoint | None, engine: DeepSpeedEngine, reader: StreamReader, reset: frozenset[str]
+    checkpoint: Checkpoint | None,
+    engine: DeepSpeedEngine,
+    reader: StreamReader,
+    *,
+    reset: frozenset[str],
+    left_out: Sequence[tuple[int, int, int]] | None,
 ) -> TrainerState:
-    """Put engine and reader where the checkpoint stands, but for what is to begin anew."""
+    """Put engine and reader where the checkpoint stands, but for what is to begin anew; see `build`."""
     if checkpoint is None:
-        return TrainerState()
+        return TrainerState(left_out=list(left_out or []))
     tree = checkpoint.state()
     state = TrainerState.from_json(tree["trainer"])
     if "data" in reset:
@@ -220,6 +251,8 @@ def _restore(
     log.info(
         "resumed from %s: step %d, epoch %d, update %d", checkpoint.folder, state.step, reader.epoch, reader.update
     )
+    if left_out is not None:
+        state.left_out = list(left_out)
     return state
 
 

@@ -28,8 +28,8 @@ from trainer.stability.rewind import Rewind, is_left_out, may_rewind, window_bef
 from trainer.stability.spikes import SpikeDetector
 from trainer.state import TrainerState
 from trainer.supervision.ledger import Ledger
-from trainer.supervision.run_folder import write_status
 from trainer.supervision.sections import Sections
+from trainer.supervision.status import write_status
 from trainer.supervision.stragglers import describe_stragglers, step_times, stragglers
 from trainer.window import LogWindow
 

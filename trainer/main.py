@@ -19,12 +19,14 @@ from trainer.distributed import World, read_environment
 from trainer.process import tune_process
 from trainer.supervision.failure import note_failure
 from trainer.supervision.ledger import LEDGER_FILE, Ledger
-from trainer.supervision.run_folder import make_shared, write_status
+from trainer.supervision.run_folder import make_shared
 from trainer.supervision.run_lock import RunLock, RunLockedError
 from trainer.supervision.sections import Sections
 from trainer.supervision.signals import StopRequest, end_with_parent, stop_request
+from trainer.supervision.status import write_status
 from trainer.supervision.watchdog import STUCK_FILE, Watchdog, process_watchdog
 
+RESETS = frozenset({"data", "optimizer"})
 EXIT_FINISHED, EXIT_FAILED, EXIT_REFUSED, EXIT_STOPPED = 0, 1, 2, 75
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_intermixed_args(argv)
     try:
         reset = frozenset(filter(None, arguments.reset.split(",")))
+        if not reset <= RESETS:
+            raise UserError(f"--reset: {arguments.reset!r} is unknown; allowed is data, optimizer or data,optimizer")
         return run(arguments.config, arguments.overrides, reset=reset)
     except UserError as error:
         for line in str(error).splitlines():

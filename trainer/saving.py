@@ -13,10 +13,10 @@ from trainer.errors import TrainingError
 from trainer.metrics import Metrics
 from trainer.state import TrainerState
 from trainer.supervision.sections import Sections
+from trainer.supervision.signals import GRACE_SECONDS
 
 log = logging.getLogger(__name__)
 
-GRACE_SECONDS = "ZEROMT_GRACE_SECONDS"
 """Time from a request to stop to the end of the job, as whoever started the ranks says."""
 RETRY_SECONDS = 5.0
 

@@ -20,8 +20,8 @@ from launcher.local import (
     torchrun_command,
 )
 from launcher.restarts import Restarts
-from launcher.status import Status, read_status
 from tests.launcher.conftest import ROOT
+from trainer.supervision.status import Status, read_status
 
 
 def job(num_processes: int) -> LocalJob:

@@ -16,6 +16,8 @@ SUPERVISE = """if True:
             kill(pid, number)
     with Supervisor() as supervisor:
         code = supervisor.run([sys.executable, "-c", sys.argv[1]], os.environ)
+        if len(sys.argv) == 2:
+            supervisor.settle()
     sys.late = Late()  # goes with the module sys, the last of all: Python's own handlers are back by then
     sys.exit(code)
 """
@@ -25,6 +27,7 @@ SUPERVISE = """if True:
 def test_signal_behind_the_end_does_not_change_the_exit_code(code: int) -> None:
     entry = [sys.executable, "-c", SUPERVISE, f"raise SystemExit({code})"]
     assert subprocess.run(entry, env=environment(), timeout=60).returncode == code
+    assert subprocess.run([*entry, "unsettled"], env=environment(), timeout=60).returncode == -signal.SIGTERM
 
 
 def test_request_reaches_the_child_once() -> None:

@@ -1,62 +1,10 @@
-"""A run's folder: its status, its resolved configuration, and whether all ranks see the same one."""
+"""A run's folder, and whether all ranks see the same one."""
 
-import json
-import os
-import socket
-import time
 import uuid
 from pathlib import Path
 
 from configs import UserError
 from trainer.distributed import World
-
-LAUNCH_ID = "ZEROMT_LAUNCH_ID"
-
-
-def write_status(
-    folder: Path, state: str, *, exit_code: int, error: str | None = None, step: int | None = None
-) -> None:
-    """Write `status.json`, whole or not at all: what the run is doing, for whoever started it.
-
-    Of several ranks that fail, the first word stands: the later ones are its victims.
-
-    Args:
-        state: running, finished, stopped, failed or refused.
-        exit_code: what the process ends with in that state.
-        error: what went wrong.
-        step: updates done, where that is known.
-    """
-    path = folder / "status.json"
-    status = {
-        "state": state,
-        "exit_code": exit_code,
-        "error": error,
-        "step": step,
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "updated": time.time(),
-        "launch_id": os.environ.get(LAUNCH_ID),
-    }
-    if state == "failed" and _has_failed_already(path, status["launch_id"]):
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    beside = folder / f"status.json.{os.getpid()}"
-    beside.write_text(json.dumps(status) + "\n", encoding="utf-8")
-    beside.replace(path)
-
-
-def _has_failed_already(path: Path, launch_id: object) -> bool:
-    """Whether another rank of this launch has written that it failed."""
-    try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return (
-        launch_id is not None
-        and isinstance(tree, dict)
-        and tree.get("launch_id") == launch_id
-        and tree.get("state") == "failed"
-    )
 
 
 def make_shared(folder: Path, world: World) -> None:

@@ -15,6 +15,8 @@ STOP_FILE = "STOP"
 """In a run's folder."""
 AGENT_PID = "ZEROMT_AGENT_PID"
 """Environment variable with the process that started the ranks."""
+GRACE_SECONDS = "ZEROMT_GRACE_SECONDS"
+"""Environment variable with the seconds between a request to stop and the end by force."""
 _LOOK_SECONDS = 1.0
 
 

@@ -71,6 +71,7 @@ def test_the_canary_would_show_it(tmp_path: Path) -> None:
         (array, lambda content: np.load(io.BytesIO(content), allow_pickle=True)),
     ):
         load(kind(canary))
+        assert canary.is_dir()
         canary.rmdir()
 
 

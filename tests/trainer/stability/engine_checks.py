@@ -11,8 +11,9 @@ import torch
 
 from configs import EngineSection, ModelSection, OptimizerSection, RunConfig, StreamSection, UserError
 from model import Objective, SpecialIds, build_transformer
+from trainer.deepspeed_engine import DeepSpeedEngine
 from trainer.distributed import World
-from trainer.engine import DeepSpeedEngine, DeviceBatch
+from trainer.engine import DeviceBatch
 from trainer.precision import Precision
 from trainer.process import tune_process
 from trainer.stability import drift, memory, trial

@@ -87,9 +87,12 @@ def test_stopped_holder_still_holds(tmp_path: Path) -> None:
 
 def test_patience_for_a_job_that_is_ending(tmp_path: Path) -> None:
     process = hold(tmp_path, seconds=1)
+    begin = time.monotonic()
     try:
         lock = RunLock(tmp_path)
         lock.acquire(patience_seconds=15)
+        assert time.monotonic() - begin < 14, "it was not taken when it was free"
+        assert process.wait(5) == 0
         lock.release()
     finally:
         end(process)
@@ -98,8 +101,11 @@ def test_patience_for_a_job_that_is_ending(tmp_path: Path) -> None:
 def test_two_names_are_two_locks(tmp_path: Path) -> None:
     process = hold(tmp_path)
     try:
+        assert is_locked(tmp_path)
+        assert not is_locked(tmp_path, LAUNCH_LOCK)
         lock = RunLock(tmp_path, LAUNCH_LOCK)
         lock.acquire(patience_seconds=0)
+        assert is_locked(tmp_path), "the other lock is still held"
         lock.release()
     finally:
         end(process)

@@ -86,7 +86,7 @@ def test_note_of_a_failure_is_in_torchruns_format(tmp_path: Path, monkeypatch: p
 
 
 def test_first_failure_of_a_launch_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainer.supervision.run_folder import write_status
+    from trainer.supervision.status import write_status
 
     def state() -> tuple[str, str]:
         tree = json.loads((tmp_path / "status.json").read_text())

@@ -1,11 +1,15 @@
-"""`status.json` in a run's folder: what rank 0 says of the run, for whoever started it."""
+"""`status.json` in a run's folder: what the run is doing, for whoever started it. Without torch, for the launcher."""
 
 import json
 import os
+import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+LAUNCH_ID = "ZEROMT_LAUNCH_ID"
+"""Environment variable with the name of one start of the ranks."""
+STATUS_FILE = "status.json"
 EXIT_CODES = {"finished": 0, "refused": 2, "stopped": 75}
 """States that the ranks end in by their own decision, with the exit code of each."""
 
@@ -57,21 +61,50 @@ def read_status(path: Path, launch_id: str | None = None) -> Status | None:
     )
 
 
-def write_failed(path: Path, launch_id: str, error: str) -> None:
-    """Say what the ranks could not: that all of them ended without a word."""
-    before = read_status(path, launch_id)
+def write_status(
+    folder: Path,
+    state: str,
+    *,
+    exit_code: int,
+    error: str | None = None,
+    step: int | None = None,
+    launch_id: str | None = None,
+) -> None:
+    """Write `status.json`, whole or not at all.
+
+    Of several ranks that fail, the first word stands: the later ones are its victims.
+
+    Args:
+        folder: the run's.
+        state: running, finished, stopped, failed or refused.
+        exit_code: what the process ends with in that state.
+        error: what went wrong.
+        step: updates done, where that is known; else what this launch wrote before stands.
+        launch_id: which start of the ranks it is about; that of this process unless given.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path = folder / STATUS_FILE
+    launch_id = launch_id or os.environ.get(LAUNCH_ID)
+    before = None if launch_id is None else read_status(path, launch_id)
+    if state == "failed" and before is not None and before.state == "failed":
+        return
     status = {
-        "state": "failed",
-        "exit_code": 1,
+        "state": state,
+        "exit_code": exit_code,
         "error": error,
-        "step": None if before is None else before.step,
+        "step": before.step if step is None and before is not None else step,
         "pid": os.getpid(),
+        "host": socket.gethostname(),
         "updated": time.time(),
         "launch_id": launch_id,
     }
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = folder / f"{STATUS_FILE}.{os.getpid()}"
     try:
         beside.write_text(json.dumps(status) + "\n", encoding="utf-8")
         beside.replace(path)
-    except OSError:  # a full disk: the launcher's exit code says it too
+    except OSError:
         beside.unlink(missing_ok=True)
+        raise
