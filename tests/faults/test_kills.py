@@ -3,6 +3,8 @@
 import os
 import signal
 
+import pytest
+
 from tests.conftest import descendants, read_pairs, wait_until
 from tests.faults.conftest import Launch, MakeRun, Run
 from tests.faults.injected import Fault, has_happened
@@ -65,6 +67,7 @@ def parent_of(pid: int) -> int:
         return int(file.read().rpartition(")")[2].split()[1])
 
 
+@pytest.mark.slow
 def test_killed_during_retention(make_run: MakeRun, launch: Launch) -> None:
     """Row 17: two complete checkpoints are there whenever it is killed, and nothing else after the next save."""
     run = make_run(

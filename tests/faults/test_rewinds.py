@@ -1,5 +1,7 @@
 """Row 24: a loss that jumps, or gradients that stay non-finite, and the way back."""
 
+import pytest
+
 from tests.conftest import read_metrics, read_pairs
 from tests.faults.conftest import Launch, MakeRun, Run
 from tests.faults.injected import Fault, has_happened
@@ -7,13 +9,13 @@ from tests.faults.injected import Fault, has_happened
 SPIKE = 17
 """Update of the first epoch, and step less 1."""
 SKIPPED = 4
+OVERRIDES = [f"stability.skip_updates={SKIPPED}", "training.max_updates=24", "evaluation.every_updates=0"]
 
 
 def test_spike_is_left_out(undisturbed: Run, make_run: MakeRun, launch: Launch) -> None:
-    """Back to the newest checkpoint and past the window; the same again when it is killed on the way."""
+    """Back to the newest checkpoint and past the window."""
     spike = Fault(point="accumulate", action="spike", update=SPIKE, times=0)
-    overrides = [f"stability.skip_updates={SKIPPED}", "training.max_updates=24", "evaluation.every_updates=0"]
-    plain = make_run(spike, name="plain", overrides=overrides)
+    plain = make_run(spike, name="plain", overrides=OVERRIDES)
     done = launch(plain, restarts=0).finish(180)
     assert done.code == 0, done.err[-4000:]
     assert f"rewinding, to leave out updates {SPIKE - SKIPPED + 1} to {SPIKE} of epoch 0" in done.out
@@ -26,12 +28,18 @@ def test_spike_is_left_out(undisturbed: Run, make_run: MakeRun, launch: Launch) 
     assert positions[before + 1] == (0, SPIKE + 1)
     assert max(losses.values()) < 2 * expected[1]
 
+
+@pytest.mark.slow
+def test_rewind_that_is_killed_ends_the_same(make_run: MakeRun, launch: Launch) -> None:
+    spike = Fault(point="accumulate", action="spike", update=SPIKE, times=0)
+    plain = make_run(spike, name="plain", overrides=OVERRIDES)
+    assert launch(plain, restarts=0).finish(180).code == 0
     # That update is reached after the rewind alone, and no checkpoint since then knows of it.
     kill = Fault(point="accumulate", action="kill", rank=1, update=SPIKE + 2)
-    killed = make_run(spike, kill, name="killed", overrides=overrides)
+    killed = make_run(spike, kill, name="killed", overrides=OVERRIDES)
     assert launch(killed, restarts=1).finish(180).code == 0
     assert has_happened(killed.plan, 1, 1)
-    assert killed.losses() == losses
+    assert killed.losses() == plain.losses()
     assert read_pairs(killed.folder) == read_pairs(plain.folder)
     assert killed.weights(24) == plain.weights(24)
 

@@ -18,7 +18,7 @@ from tests.conftest import Command
 from tests.faults.conftest import Launch, MakeRun, Run, injected, launch_command, send
 from tests.faults.injected import write_plan
 
-NUM_TRIALS, NUM_QUICK = 50, 6
+NUM_TRIALS, QUICK = 50, (0, 1, 4, 5)
 SEED = 4
 LAST = 24
 BEGUN = 10
@@ -81,7 +81,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "trial", [pytest.param(n, marks=[pytest.mark.slow] if n >= NUM_QUICK else []) for n in range(NUM_TRIALS)]
+    "trial", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in range(NUM_TRIALS)]
 )
 def test_sigterm(
     trial: int,

@@ -5,6 +5,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import Start, read_metrics, read_pairs, wait_until
 from tests.faults.conftest import Launch, MakeRun, Run, injected
 from tests.faults.injected import Fault, has_happened
@@ -45,6 +47,7 @@ def test_asked_in_evaluation_and_twice_in_a_save(undisturbed: Run, make_run: Mak
     assert run.processes() == []
 
 
+@pytest.mark.slow
 def test_save_longer_than_the_time_that_is_left(undisturbed: Run, make_run: MakeRun, start: Start, shim: Path) -> None:
     """Row 6."""
     run = make_run(

@@ -51,6 +51,7 @@ def undisturbed(overrides: tuple[Path, list[str]]) -> Path:
     return folder / "undisturbed"
 
 
+@pytest.mark.slow
 def test_killed_half_way_is_bit_for_bit_the_same(
     undisturbed: Path, overrides: tuple[Path, list[str]], start: Start
 ) -> None:
@@ -72,7 +73,15 @@ def test_killed_half_way_is_bit_for_bit_the_same(
             assert ours.read_bytes() == (undisturbed / "checkpoints" / "step-00000060" / name).read_bytes()
 
 
-@pytest.mark.parametrize(("num_ranks", "stage"), [(1, 3), (1, 0), (3, 1), (3, 3)])
+@pytest.mark.parametrize(
+    ("num_ranks", "stage"),
+    [
+        (1, 0),
+        (3, 3),
+        pytest.param(1, 3, marks=pytest.mark.slow),
+        pytest.param(3, 1, marks=pytest.mark.slow),
+    ],
+)
 def test_resumed_at_another_world_size_and_stage(
     num_ranks: int, stage: int, undisturbed: Path, overrides: tuple[Path, list[str]], start: Start
 ) -> None:
@@ -101,7 +110,7 @@ def test_each_pair_is_used_once_an_epoch(undisturbed: Path) -> None:
     assert sorted(first_epoch) == list(range(1000))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGUSR1])
 def test_asked_to_stop_saves_and_exits_75(
     number: signal.Signals, undisturbed: Path, overrides: tuple[Path, list[str]], start: Start
 ) -> None:
