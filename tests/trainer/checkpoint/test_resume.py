@@ -110,7 +110,8 @@ def test_each_pair_is_used_once_an_epoch(undisturbed: Path) -> None:
     assert sorted(first_epoch) == list(range(1000))
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGUSR1])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_asked_to_stop_saves_and_exits_75(
     number: signal.Signals, undisturbed: Path, overrides: tuple[Path, list[str]], start: Start
 ) -> None:
