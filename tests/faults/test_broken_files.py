@@ -53,7 +53,17 @@ def test_broken_checkpoints(undisturbed: Run, make_run: MakeRun, launch: Launch,
     assert run.weights(40) == undisturbed.weights(40)
     assert run.complete_steps() == [10, 20, 30, 40]
     assert run.pointer() == "step-00000040"
+    assert not canary.exists()
 
+
+@pytest.mark.slow
+def test_no_whole_checkpoint_and_a_fresh_start(
+    undisturbed: Run, make_run: MakeRun, launch: Launch, tmp_path: Path
+) -> None:
+    """Rows 14 and 16: nothing begins at 0 unasked. (tests/trainer/checkpoint/test_newest.py has the refusal alone.)"""
+    canary = tmp_path / "sang"
+    poison = pickle.dumps(Canary(canary))
+    run = make_run(after=(undisturbed, 40))
     for step in (10, 20, 30, 40):
         (run.checkpoint(step) / "manifest.json").write_bytes(poison)
     (run.folder / "checkpoints" / "latest").write_text("")

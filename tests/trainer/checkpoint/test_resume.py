@@ -9,6 +9,9 @@ import pytest
 
 from tests.conftest import Corpus, Start, ranks, read_metrics, read_pairs, wait_until, zeromt
 
+pytestmark = pytest.mark.slow
+"""Whole runs. tests/faults, a storm and a sample of the elastic matrix show the same in less time."""
+
 SETTINGS = (
     "stream.micro_batches=3",
     "stream.source_tokens=256",
@@ -51,7 +54,6 @@ def undisturbed(overrides: tuple[Path, list[str]]) -> Path:
     return folder / "undisturbed"
 
 
-@pytest.mark.slow
 def test_killed_half_way_is_bit_for_bit_the_same(
     undisturbed: Path, overrides: tuple[Path, list[str]], start: Start
 ) -> None:
@@ -75,12 +77,7 @@ def test_killed_half_way_is_bit_for_bit_the_same(
 
 @pytest.mark.parametrize(
     ("num_ranks", "stage"),
-    [
-        (1, 0),
-        (3, 3),
-        pytest.param(1, 3, marks=pytest.mark.slow),
-        pytest.param(3, 1, marks=pytest.mark.slow),
-    ],
+    [(1, 3), (1, 0), (3, 1), (3, 3)],
 )
 def test_resumed_at_another_world_size_and_stage(
     num_ranks: int, stage: int, undisturbed: Path, overrides: tuple[Path, list[str]], start: Start
@@ -110,7 +107,6 @@ def test_each_pair_is_used_once_an_epoch(undisturbed: Path) -> None:
     assert sorted(first_epoch) == list(range(1000))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_asked_to_stop_saves_and_exits_75(
     number: signal.Signals, undisturbed: Path, overrides: tuple[Path, list[str]], start: Start

@@ -112,7 +112,7 @@ def test_stopped_rank_is_ended(rank: Rank) -> None:
     assert err.endswith("the process is stopped (SIGSTOP)\n")
 
 
-@pytest.mark.parametrize("hang", [DEADLOCK, f"with watchdog.waiting(): {ASLEEP}"])
+@pytest.mark.parametrize("hang", [pytest.param(DEADLOCK, marks=pytest.mark.slow), f"with watchdog.waiting(): {ASLEEP}"])
 def test_who_waits_for_others_is_ended_later(rank: Rank, hang: str) -> None:
     waits = rank(f"watchdog.enter('step', 0.5, 1)\n{hang}")
     causes = rank(f"watchdog.enter('step', 0.5, 1)\n{ASLEEP}")
