@@ -3,12 +3,12 @@
 from configs.data import CleaningSection, CorpusFiles, DatasetSource, PrepareSection, StreamSection, TokenizerSection
 from configs.errors import ConfigError, UserError
 from configs.load import find_config, load_run, save_run
+from configs.model import ModelSection
 from configs.schema import (
     CheckpointSection,
     EngineSection,
     EvaluationSection,
     LossSection,
-    ModelSection,
     OptimizerSection,
     RunConfig,
     ScheduleSection,
