@@ -12,7 +12,7 @@ from model.positions import NoRotation
 
 
 class AttentionCache:
-    """Keys and values of one attention, (N, heads of keys, L, K) each; in self-attention it grows by a position a step."""
+    """Keys and values of one attention, (N, heads of keys, L, K) each; grows by a position a step in self-attention."""
 
     def __init__(self) -> None:
         self.key: Tensor | None = None
@@ -151,7 +151,9 @@ class MultiHeadAttention(nn.Module):
         return attention_weights(query, key, bias, is_causal=is_causal, scale=self.scale)
 
     def _split(self, x_BLD: Tensor) -> Tensor:
-        return x_BLD.unflatten(2, (-1, self.head_width)).transpose(1, 2)  # (B, H, L, K)
+        num_rows, length, width = x_BLD.shape
+        heads = x_BLD.view(num_rows, length, width // self.head_width, self.head_width)
+        return heads.transpose(1, 2)  # (B, H, L, K)
 
     def _for_each_query(self, x_BHSK: Tensor) -> Tensor:
         """A head for each head of queries."""

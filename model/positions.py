@@ -113,7 +113,7 @@ class Rotation(nn.Module):
     def forward(self, x_BHLK: Tensor, start: int = 0) -> Tensor:
         """Queries or keys (B, H, L, K) of the positions start, start + 1, ..., turned."""
         sine, cosine = self.table[start : start + x_BHLK.shape[2]].to(x_BHLK.dtype).unbind(-1)  # (L, K / 2) each
-        even, odd = x_BHLK.unflatten(-1, (-1, 2)).unbind(-1)
+        even, odd = x_BHLK[..., 0::2], x_BHLK[..., 1::2]
         return torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], dim=-1).flatten(-2)
 
 

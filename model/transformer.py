@@ -227,8 +227,8 @@ class Transformer(nn.Module):
     def attention_weights(self, source_BS: Tensor, target_BT: Tensor) -> AttentionWeights:
         """The weights of every attention while `target_BT` is decoded, without dropout."""
         found = AttentionWeights([], [], [])
-        places = [(layer.self_attention, found.encoder) for layer in self.encoder.layers]
-        for layer in self.decoder.layers:
+        places = [(layer.self_attention, found.encoder) for layer in cast(list[EncoderLayer], self.encoder.layers)]
+        for layer in cast(list[DecoderLayer], self.decoder.layers):
             places += [(layer.self_attention, found.decoder), (layer.cross_attention, found.cross)]
 
         def keep(out: list[Tensor]) -> Callable[..., None]:
