@@ -46,6 +46,11 @@ def find_preset(name: object) -> Path:
     raise UserError(f"preset: {name!r}; allowed is one of {', '.join(shipped)}")
 
 
+def shipped_presets() -> list[str]:
+    """The names of the presets."""
+    return list(_shipped("configs.presets"))
+
+
 def _shipped(package: str) -> dict[str, Path]:
     """The YAML files of a package by their names, sorted."""
     files = (p for p in resources.files(package).iterdir() if p.name.endswith(".yaml"))

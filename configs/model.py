@@ -90,6 +90,8 @@ class ModelSection:
                 f"num_heads: {self.num_heads} does not divide d_model={self.d_model}; "
                 "allowed is a divisor, or any number with head_width given"
             )
+        elif self.positions == "rotary" and self.actual_head_width % 2:
+            yield f"head_width: {self.actual_head_width} is odd; allowed with rotary positions is an even number"
         if self.num_heads % self.actual_num_kv_heads:
             yield (
                 f"num_kv_heads: {self.num_kv_heads} does not divide num_heads={self.num_heads}; allowed is a divisor"
@@ -99,8 +101,6 @@ class ModelSection:
     def _position_problems(self) -> Iterator[str]:
         if self.positions == "sinusoidal" and self.d_model % 2:
             yield f"d_model: {self.d_model} is odd; allowed with sinusoidal positions is an even number"
-        if self.positions == "rotary" and self.actual_head_width % 2:
-            yield f"head_width: {self.actual_head_width} is odd; allowed with rotary positions is an even number"
         if self.positions != "sinusoidal" and self.position_layout != "interleaved":
             yield (
                 f"position_layout: {self.position_layout} with {self.positions} positions; "
