@@ -42,9 +42,9 @@ def copies(num_updates: int) -> Iterator[list[list[int]]]:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_learns(preset: str) -> None:
-    """To copy, at a small width and with its own depths up to six; forty updates are a beginning."""
+    """To copy, at a small width and with its own depths up to three; forty updates are a beginning."""
     own = preset_model(preset, {})
-    depths = {name: min(getattr(own, name), 6) for name in ("encoder_layers", "decoder_layers")}
+    depths = {name: min(getattr(own, name), 3) for name in ("encoder_layers", "decoder_layers")}
     sizes = {"d_model": 32, "num_heads": 4, "head_width": 8, "d_ff": 64, "max_positions": 16, **depths}
     model = build_transformer(
         preset_model(preset, sizes), source_vocab_size=12, target_vocab_size=12, special=SPECIAL, seed=1
