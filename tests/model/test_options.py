@@ -161,6 +161,8 @@ class TestAttentionWeights:
         source, target = pad(SOURCES), pad(TARGET_INPUTS)
         weights = model.attention_weights(source, target)
         assert model.training
+        for one, other in zip(weights, model.eval().attention_weights(source, target), strict=True):
+            assert all(map(torch.equal, one, other)), "without dropout in training too"
         assert [len(x) for x in weights] == [2, 3, 3]
         shapes = [(3, 3, 6, 6), (3, 3, 5, 5), (3, 3, 5, 6)]
         for layers, shape in zip(weights, shapes, strict=True):
