@@ -2,13 +2,13 @@
 
 from configs.data import CleaningSection, CorpusFiles, DatasetSource, PrepareSection, StreamSection, TokenizerSection
 from configs.errors import ConfigError, UserError
-from configs.load import find_config, load_run, save_run
+from configs.load import find_config, find_preset, load_run, preset_model, save_run
+from configs.model import ModelSection
 from configs.schema import (
     CheckpointSection,
     EngineSection,
     EvaluationSection,
     LossSection,
-    ModelSection,
     OptimizerSection,
     RunConfig,
     ScheduleSection,
@@ -40,6 +40,8 @@ __all__ = [
     "TrainingSection",
     "UserError",
     "find_config",
+    "find_preset",
     "load_run",
+    "preset_model",
     "save_run",
 ]

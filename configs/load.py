@@ -1,10 +1,10 @@
-"""Reading a configuration: defaults < YAML < `section.key=value`, validated as a whole, written resolved."""
+"""Reading a configuration: defaults < preset < YAML < `section.key=value`, validated as a whole, written resolved."""
 
 import dataclasses
 import difflib
 import json
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from yaml import YAMLError
 
 from configs.errors import ConfigError, UserError
+from configs.model import ModelSection
 from configs.schema import RunConfig
 
 
@@ -27,16 +28,39 @@ def find_config(name: str) -> Path:
     path = Path(name)
     if path.is_file():
         return path
-    shipped = {
-        p.name.removesuffix(".yaml"): p for p in resources.files("configs.runs").iterdir() if p.name.endswith(".yaml")
-    }
+    shipped = _shipped("configs.runs")
     if name in shipped:
-        return Path(str(shipped[name]))
-    raise UserError(f"CONFIG: no such file: {name!r}; allowed is a YAML file or one of {', '.join(sorted(shipped))}")
+        return shipped[name]
+    raise UserError(f"CONFIG: no such file: {name!r}; allowed is a YAML file or one of {', '.join(shipped)}")
+
+
+def find_preset(name: object) -> Path:
+    """The YAML file of a preset.
+
+    Raises:
+        UserError: there is none of this name; the message names those that are shipped.
+    """
+    shipped = _shipped("configs.presets")
+    if isinstance(name, str) and name in shipped:
+        return shipped[name]
+    raise UserError(f"preset: {name!r}; allowed is one of {', '.join(shipped)}")
+
+
+def shipped_presets() -> list[str]:
+    """The names of the presets."""
+    return list(_shipped("configs.presets"))
+
+
+def _shipped(package: str) -> dict[str, Path]:
+    """The YAML files of a package by their names, sorted."""
+    files = (p for p in resources.files(package).iterdir() if p.name.endswith(".yaml"))
+    return {p.name.removesuffix(".yaml"): Path(str(p)) for p in sorted(files, key=lambda p: p.name)}
 
 
 def load_run(name: str, overrides: Sequence[str] = ()) -> RunConfig:
-    """Read a run's configuration.
+    """Read a run's configuration: defaults < preset < YAML < overrides.
+
+    The preset is what the key `preset` of the file or of an override names; the result is merged, and names none.
 
     Args:
         name: a YAML file, or the name of a shipped run.
@@ -54,11 +78,37 @@ def load_run(name: str, overrides: Sequence[str] = ()) -> RunConfig:
         if "name" not in given:
             given["name"] = path.stem
         for item in overrides:
-            given = typing.cast(DictConfig, OmegaConf.merge(given, _override(item)))
+            given = _merge(given, _override(item))
+        preset = given.pop("preset", None)
+        if preset is not None:
+            given = _merge(OmegaConf.load(find_preset(preset)), given)
         tree = OmegaConf.to_container(given, resolve=True)
     except (OmegaConfBaseException, YAMLError, UnicodeDecodeError, OSError) as error:
         raise UserError(f"CONFIG: {name}: cannot be read: {' '.join(str(error).split())}") from error
     return parse_run(typing.cast("dict[str, Any]", tree))
+
+
+def preset_model(preset: str, changes: Mapping[str, Any]) -> ModelSection:
+    """The model of a preset with some fields changed.
+
+    Raises:
+        UserError: there is no such preset.
+        ConfigError: with every error that was found.
+    """
+    tree = typing.cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.load(find_preset(preset))))
+    fields = {**tree["model"], **changes}
+    problems = list(_unknown_keys({"model": fields}, RunConfig, ""))
+    try:
+        section: ModelSection = _typed(ModelSection, _prune(fields, ModelSection))
+    except ValidationError as error:
+        raise ConfigError([*problems, *(f"model.{_describe(e)}" for e in error.errors(include_url=False))]) from error
+    if problems := problems + _section_problems(section, "model"):
+        raise ConfigError(problems)
+    return section
+
+
+def _merge(below: Any, above: Any) -> DictConfig:
+    return typing.cast(DictConfig, OmegaConf.merge(below, above))
 
 
 def _override(item: str) -> DictConfig:

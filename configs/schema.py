@@ -13,6 +13,7 @@ from pydantic import Field
 
 from configs.data import DatasetSource, PrepareSection, StreamSection
 from configs.fields import STRICT, Count, Name, NonNegativeFloat, Positive, PositiveFloat, Probability
+from configs.model import ModelSection
 
 # DeepSpeed keys that this project sets itself; the rest of `zero_optimization` passes through.
 OWN_ZERO_KEYS = ("stage", "offload_optimizer", "offload_param")
@@ -25,38 +26,6 @@ REMOVED_ZERO_KEYS = {
     "elastic_checkpoint": "nothing: every checkpoint is elastic",
     "load_from_fp32_weights": "nothing: checkpoints hold fp32 weights",
 }
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class ModelSection:
-    """The encoder-decoder Transformer (Vaswani et al., 2017) and its variants, each chosen by name."""
-
-    __pydantic_config__ = STRICT
-
-    d_model: Positive = 512
-    num_heads: Positive = 8
-    d_ff: Positive = 2048
-    encoder_layers: Positive = 6
-    decoder_layers: Positive = 6
-    norm_position: Literal["pre", "post"] = "pre"
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    max_positions: Positive = 1024
-    """Longest sequence. Learned positions have so many; sinusoidal ones are refused beyond it."""
-    activation: Literal["relu", "gelu", "swiglu"] = "relu"
-    tied_embeddings: Literal["three-way", "decoder", "none"] = "three-way"
-    """three-way: source, target and output share one matrix; decoder: target and output do."""
-    scale_embeddings: bool = True
-    dropout: Probability = 0.1
-    """On embeddings and on what each sub-layer adds to the residual stream."""
-    attention_dropout: Probability = 0.0
-    activation_dropout: Probability = 0.0
-
-    def problems(self) -> Iterator[str]:
-        """What is wrong between the fields, one line each."""
-        if self.d_model % self.num_heads:
-            yield f"num_heads: {self.num_heads} does not divide d_model={self.d_model}; allowed is a divisor"
-        if self.positions == "sinusoidal" and self.d_model % 2:
-            yield f"d_model: {self.d_model} is odd; allowed with sinusoidal positions is an even number"
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -4,16 +4,19 @@ Shape suffixes used throughout: B batch (sentences), S source length, T target l
 H heads, K head width, V vocabulary, N rows of any kind (tokens, or sentences times beam).
 """
 
+from model import reference
 from model.objective import Objective, ObjectiveOutput
 from model.search import Hypothesis, search
-from model.transformer import SpecialIds, Transformer, build_transformer
+from model.transformer import AttentionWeights, SpecialIds, Transformer, build_transformer
 
 __all__ = [
+    "AttentionWeights",
     "Hypothesis",
     "Objective",
     "ObjectiveOutput",
     "SpecialIds",
     "Transformer",
     "build_transformer",
+    "reference",
     "search",
 ]

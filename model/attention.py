@@ -1,18 +1,27 @@
 """Multi-head scaled dot-product attention (Vaswani et al., 2017, section 3.2), and the cache that search keeps."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from configs import ModelSection
 from model.dropout import Dropout
+from model.positions import NoRotation
 
 
 class AttentionCache:
-    """Keys and values of one attention, (N, H, L, K) each; grows by one position a step in self-attention."""
+    """Keys and values of one attention, (N, heads of keys, L, K) each; grows by a position a step in self-attention."""
 
     def __init__(self) -> None:
         self.key: Tensor | None = None
         self.value: Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        """Positions that it holds."""
+        return 0 if self.key is None else self.key.shape[2]
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Add positions, and give all there are."""
@@ -27,10 +36,31 @@ class AttentionCache:
             self.key, self.value = self.key.index_select(0, rows), self.value.index_select(0, rows)
 
 
-def attend(
-    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, *, is_causal: bool, dropout: Dropout
+def attention_weights(
+    query: Tensor, key: Tensor, bias: Tensor | None, *, is_causal: bool, scale: float | None = None
 ) -> Tensor:
-    """softmax(q k^T / sqrt(K) + bias) v.
+    """softmax(scale q k^T + bias), in (B, H, L, S). See `attend`."""
+    # query and not scores: there are fewer numbers to scale
+    scores = torch.matmul(query * (query.shape[-1] ** -0.5 if scale is None else scale), key.transpose(-1, -2))
+    if is_causal:
+        length = scores.shape[-1]
+        bias = scores.new_full((length, length), torch.finfo(scores.dtype).min / 2).triu(1)
+    if bias is not None:
+        scores = scores + bias
+    return scores.softmax(-1)
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    *,
+    is_causal: bool,
+    dropout: Dropout,
+    scale: float | None = None,
+) -> Tensor:
+    """softmax(scale q k^T + bias) v.
 
     Args:
         query: (B, H, L, K). key, value: (B, H, S, K).
@@ -38,21 +68,18 @@ def attend(
             where it may not. None where all may be looked at.
         is_causal: position l sees positions up to l only; then L == S and bias is None.
         dropout: on the attention weights.
+        scale: 1 / sqrt(K) unless given.
 
     Returns:
         (B, H, L, K)
     """
     if query.device.type != "cpu":
         p = dropout.p if dropout.training else 0.0
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=p, is_causal=is_causal)
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=bias, dropout_p=p, is_causal=is_causal, scale=scale
+        )
     # On CPUs torch's flash kernel runs its bf16 backward five times slower than these three plain steps.
-    scores = torch.matmul(query * query.shape[-1] ** -0.5, key.transpose(-1, -2))
-    if is_causal:
-        length = scores.shape[-1]
-        bias = scores.new_full((length, length), torch.finfo(scores.dtype).min / 2).triu(1)
-    if bias is not None:
-        scores = scores + bias
-    return torch.matmul(dropout(scores.softmax(-1)), value)
+    return torch.matmul(dropout(attention_weights(query, key, bias, is_causal=is_causal, scale=scale)), value)
 
 
 def padding_bias(is_padding: Tensor, dtype: torch.dtype) -> Tensor:
@@ -62,17 +89,26 @@ def padding_bias(is_padding: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class MultiHeadAttention(nn.Module):
-    """Attention of `queries` to `memory` with `num_heads` heads."""
+    """Attention of `queries` to `memory` with several heads.
 
-    def __init__(self, width: int, num_heads: int, dropout: float) -> None:
+    Args:
+        section: the model's.
+        rotation: what turns queries and keys by their positions; in self-attention alone.
+    """
+
+    def __init__(self, section: ModelSection, rotation: nn.Module | None = None) -> None:
         super().__init__()
-        self.num_heads = num_heads
-        self.head_width = width // num_heads
-        self.query = nn.Linear(width, width)
-        self.key = nn.Linear(width, width)
-        self.value = nn.Linear(width, width)
-        self.output = nn.Linear(width, width)
-        self.dropout = Dropout(dropout)
+        width, self.head_width = section.d_model, section.actual_head_width
+        query_width = section.num_heads * self.head_width
+        memory_width = section.actual_num_kv_heads * self.head_width
+        self.queries_per_key = section.num_heads // section.actual_num_kv_heads
+        self.scale = {"head_width": self.head_width, "model_width": width}[section.attention_scale] ** -0.5
+        self.query = nn.Linear(width, query_width, bias=section.attention_bias)
+        self.key = nn.Linear(width, memory_width, bias=section.attention_bias)
+        self.value = nn.Linear(width, memory_width, bias=section.attention_bias)
+        self.output = nn.Linear(query_width, width, bias=section.attention_output_bias)
+        self.rotation = NoRotation() if rotation is None else rotation
+        self.dropout = Dropout(section.attention_dropout)
 
     def forward(
         self,
@@ -92,17 +128,33 @@ class MultiHeadAttention(nn.Module):
             memory_is_fixed: the memory is the same at every call: its keys and values are computed at the first call
                 and kept in the cache, and later calls ignore it.
         """
-        query = self._split(self.query(queries_BLD))
+        start = 0 if cache is None or memory_is_fixed else cache.length
+        query = self.rotation(self._split(self.query(queries_BLD)), start)
         if cache is not None and memory_is_fixed and cache.key is not None and cache.value is not None:
             key, value = cache.key, cache.value
         else:
-            key, value = self._split(self.key(memory_BSD)), self._split(self.value(memory_BSD))
+            key = self.rotation(self._split(self.key(memory_BSD)), start)
+            value = self._split(self.value(memory_BSD))
             if cache is not None:
                 key, value = cache.append(key, value)
-        out = attend(query, key, value, bias, is_causal=is_causal, dropout=self.dropout)
+        key, value = self._for_each_query(key), self._for_each_query(value)
+        out = attend(query, key, value, bias, is_causal=is_causal, dropout=self.dropout, scale=self.scale)
         merged: Tensor = self.output(out.transpose(1, 2).flatten(2))
         return merged
 
+    def weights(
+        self, queries_BLD: Tensor, memory_BSD: Tensor, bias: Tensor | None = None, *, is_causal: bool = False, **_: Any
+    ) -> Tensor:
+        """The weights (B, H, L, S) of such a call, without dropout and without a cache."""
+        query = self.rotation(self._split(self.query(queries_BLD)))
+        key = self._for_each_query(self.rotation(self._split(self.key(memory_BSD))))
+        return attention_weights(query, key, bias, is_causal=is_causal, scale=self.scale)
+
     def _split(self, x_BLD: Tensor) -> Tensor:
-        num_rows, length, _ = x_BLD.shape
-        return x_BLD.view(num_rows, length, self.num_heads, self.head_width).transpose(1, 2)  # (B, H, L, K)
+        num_rows, length, width = x_BLD.shape
+        heads = x_BLD.view(num_rows, length, width // self.head_width, self.head_width)
+        return heads.transpose(1, 2)  # (B, H, L, K)
+
+    def _for_each_query(self, x_BHSK: Tensor) -> Tensor:
+        """A head for each head of queries."""
+        return x_BHSK if self.queries_per_key == 1 else x_BHSK.repeat_interleave(self.queries_per_key, dim=1)

@@ -7,16 +7,22 @@ from torch.nn import functional as F
 
 from model.dropout import Dropout
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "none": lambda x: x,
+}
 
 
 class FeedForward(nn.Module):
-    """linear, activation, dropout, linear (Vaswani et al., 2017, equation 2), or with GELU (Hendrycks et al., 2016)."""
+    """linear, activation, dropout, linear (Vaswani et al., 2017, equation 2), or with GELU (Hendrycks et al., 2016),
+    SiLU (Elfwing et al., 2018) or no activation."""
 
-    def __init__(self, width: int, inner_width: int, activation: str, dropout: float) -> None:
+    def __init__(self, width: int, inner_width: int, activation: str, dropout: float, *, bias: bool = True) -> None:
         super().__init__()
-        self.inner = nn.Linear(width, inner_width)
-        self.outer = nn.Linear(inner_width, width)
+        self.inner = nn.Linear(width, inner_width, bias=bias)
+        self.outer = nn.Linear(inner_width, width, bias=bias)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
@@ -27,17 +33,17 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """SwiGLU (Shazeer, 2020), with biases: the inner layer is gated by a second one through SiLU.
+    """SwiGLU (Shazeer, 2020): the inner layer is gated by a second one through SiLU.
 
     Args:
         activation: always swiglu; there so that both kinds are made alike.
     """
 
-    def __init__(self, width: int, inner_width: int, activation: str, dropout: float) -> None:
+    def __init__(self, width: int, inner_width: int, activation: str, dropout: float, *, bias: bool = True) -> None:
         super().__init__()
-        self.inner = nn.Linear(width, inner_width)
-        self.gate = nn.Linear(width, inner_width)
-        self.outer = nn.Linear(inner_width, width)
+        self.inner = nn.Linear(width, inner_width, bias=bias)
+        self.gate = nn.Linear(width, inner_width, bias=bias)
+        self.outer = nn.Linear(inner_width, width, bias=bias)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -47,7 +53,6 @@ class GatedFeedForward(nn.Module):
 
 
 FEED_FORWARDS: dict[str, type[FeedForward] | type[GatedFeedForward]] = {
-    "relu": FeedForward,
-    "gelu": FeedForward,
+    **dict.fromkeys(ACTIVATIONS, FeedForward),
     "swiglu": GatedFeedForward,
 }

@@ -19,42 +19,51 @@ class OutputLayer(nn.Module):
     Both go through `forward`, because ZeRO-3 gathers a module's weight around that alone.
     """
 
-    def __init__(self, width: int, vocab_size: int, *, padding_id: int) -> None:
+    def __init__(self, width: int, vocab_size: int, *, padding_id: int, bias: bool = False) -> None:
         super().__init__()
         self.padding_id = padding_id
         self.weight = nn.Parameter(torch.empty(vocab_size, width))
+        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
 
     def forward(
         self, hidden: Tensor, targets: Tensor | None = None, label_smoothing: float = 0.0
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Logits (..., V) of hidden states (..., D); with targets (...), the sums of `cross_entropy_sums` instead."""
         if targets is None:
-            return F.linear(hidden, self.weight)
+            return F.linear(hidden, self.weight, self.bias)
         hidden_ND, targets_N = hidden.flatten(0, -2), targets.flatten()
         if hidden.device.type == "cpu":  # elsewhere a selection would make the host wait for the device
             rows = (targets_N != self.padding_id).nonzero()[:, 0]
             hidden_ND, targets_N = hidden_ND.index_select(0, rows), targets_N.index_select(0, rows)
         return cross_entropy_sums(
-            hidden_ND, self.weight, targets_N, label_smoothing=label_smoothing, padding_id=self.padding_id
+            hidden_ND, self.weight, targets_N, self.bias, label_smoothing=label_smoothing, padding_id=self.padding_id
         )
 
 
 def cross_entropy_sums(
-    hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, *, label_smoothing: float, padding_id: int
+    hidden_ND: Tensor,
+    weight_VD: Tensor,
+    targets_N: Tensor,
+    bias_V: Tensor | None = None,
+    *,
+    label_smoothing: float,
+    padding_id: int,
 ) -> tuple[Tensor, Tensor]:
     """Label-smoothed cross-entropy and negative log-likelihood in nats; a row whose target is padding adds nothing.
 
-    With p = softmax(hidden weight^T), e the smoothing and V the vocabulary, as in torch's own `cross_entropy`:
+    With p = softmax(hidden weight^T + bias), e the smoothing and V the vocabulary, as in torch's own `cross_entropy`:
     loss = (1 - e) * nll(target) + e * mean over the vocabulary of nll, so its gradient by the logits is
     p - (1 - e) * onehot - e / V.
 
     Returns:
-        Two scalars in fp32. The first can be differentiated, once and by hidden and weight.
+        Two scalars in fp32. The first can be differentiated, once and by hidden, weight and bias.
     """
     # asked here: within the function gradients are always off, and its needs_input_grad ignores the mode of the caller
-    with_grad = torch.is_grad_enabled() and (hidden_ND.requires_grad or weight_VD.requires_grad)
+    with_grad = torch.is_grad_enabled() and any(
+        x is not None and x.requires_grad for x in (hidden_ND, weight_VD, bias_V)
+    )
     apply: Callable[..., tuple[Tensor, Tensor]] = _ChunkedCrossEntropy.apply
-    return apply(hidden_ND, weight_VD, targets_N, label_smoothing, padding_id, with_grad)
+    return apply(hidden_ND, weight_VD, bias_V, targets_N, label_smoothing, padding_id, with_grad)
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -65,6 +74,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         ctx: Any,
         hidden_ND: Tensor,
         weight_VD: Tensor,
+        bias_V: Tensor | None,
         targets_N: Tensor,
         smoothing: float,
         padding_id: int,
@@ -73,6 +83,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         num_rows, vocab = hidden_ND.shape[0], weight_VD.shape[0]
         grad_hidden_ND = torch.empty_like(hidden_ND) if with_grad else None
         grad_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32) if with_grad else None
+        grad_bias_V = torch.zeros_like(bias_V, dtype=torch.float32) if with_grad and bias_V is not None else None
         loss_sum = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
         nll_sum = torch.zeros_like(loss_sum)
         elements = CHUNK_ELEMENTS if hidden_ND.device.type == "cpu" else DEVICE_CHUNK_ELEMENTS
@@ -82,7 +93,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             is_padding = t == padding_id
             # with a hidden state of zero a padding row adds nothing to the weight's gradient
             h = hidden_ND[begin : begin + chunk].masked_fill(is_padding, 0.0)
-            log_p = F.log_softmax(h @ weight_VD.T, dim=-1, dtype=torch.float32)
+            log_p = F.log_softmax(F.linear(h, weight_VD, bias_V), dim=-1, dtype=torch.float32)
             nll = -log_p.gather(1, t).masked_fill(is_padding, 0.0)
             smooth = -log_p.mean(1, keepdim=True).masked_fill(is_padding, 0.0)
             nll_sum += nll.sum()
@@ -90,21 +101,24 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             if grad_hidden_ND is not None and grad_weight_VD is not None:
                 grad = log_p.exp_().sub_(smoothing / vocab)
                 grad.scatter_add_(1, t, torch.full_like(nll, smoothing - 1))
+                if grad_bias_V is not None:
+                    grad_bias_V += grad.masked_fill(is_padding, 0.0).sum(0)
                 grad = grad.to(h.dtype)
                 grad_hidden_ND[begin : begin + chunk] = (grad @ weight_VD).masked_fill_(is_padding, 0.0)
                 grad_weight_VD += grad.T @ h
-        ctx.save_for_backward(grad_hidden_ND, grad_weight_VD)
+        ctx.save_for_backward(grad_hidden_ND, grad_weight_VD, grad_bias_V)
         ctx.weight_dtype = weight_VD.dtype
         ctx.mark_non_differentiable(nll_sum)
         return loss_sum, nll_sum
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
-        grad_hidden, grad_weight = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
         scale = grads[0]
         return (
             grad_hidden * scale.to(grad_hidden.dtype),
             (grad_weight * scale).to(ctx.weight_dtype),
+            None if grad_bias is None else (grad_bias * scale).to(ctx.weight_dtype),
             None,
             None,
             None,

@@ -1,23 +1,35 @@
-"""Where a token stands, added to its embedding."""
+"""Where a token stands: added to its embedding, or turned into the queries and keys of self-attention."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
+from configs import ModelSection
 
-def sinusoidal_table(num_positions: int, width: int, *, base: float = 10000.0) -> Tensor:
-    """Sines and cosines of geometrically growing wavelengths (Vaswani et al., 2017, section 3.5), interleaved.
+
+def sinusoidal_table(
+    num_positions: int, width: int, *, base: float = 10000.0, layout: str = "interleaved", offset: int = 0
+) -> Tensor:
+    """Sines and cosines of geometrically growing wavelengths (Vaswani et al., 2017, section 3.5).
+
+    Args:
+        num_positions, width: of the table.
+        base: the frequencies are base^(-2i / width), for i from 0 to width / 2 - 1.
+        layout: interleaved (sine, cosine, sine ...), halves (all sines, then all cosines), or tensor2tensor: halves
+            with the frequencies base^(-i / (width / 2 - 1)).
+        offset: the number of the first position.
 
     Returns:
         (num_positions, width) in fp32.
     """
-    position = torch.arange(num_positions, dtype=torch.float64)[:, None]
-    frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(base) / width))
-    table = torch.empty(num_positions, width, dtype=torch.float64)
-    table[:, 0::2] = torch.sin(position * frequency)
-    table[:, 1::2] = torch.cos(position * frequency)
-    return table.float()
+    half = width // 2
+    steps = max(half - 1, 1) if layout == "tensor2tensor" else half
+    position = torch.arange(offset, offset + num_positions, dtype=torch.float64)[:, None]
+    angle = position * torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(base) / steps))
+    waves = torch.stack([angle.sin(), angle.cos()], dim=-1 if layout == "interleaved" else 1)
+    return waves.flatten(1).float()
 
 
 def check_length(end: int, num_positions: int) -> None:
@@ -27,14 +39,17 @@ def check_length(end: int, num_positions: int) -> None:
 
 
 class SinusoidalPositions(nn.Module):
-    """Adds fixed sinusoids; holds no parameters."""
+    """Adds fixed sinusoids; holds no parameters. See `sinusoidal_table`."""
 
     table: Tensor
 
-    def __init__(self, num_positions: int, width: int) -> None:
+    def __init__(
+        self, num_positions: int, width: int, *, base: float = 10000.0, layout: str = "interleaved", offset: int = 0
+    ) -> None:
         super().__init__()
         self.num_positions = num_positions
-        self.register_buffer("table", sinusoidal_table(num_positions, width), persistent=False)
+        table = sinusoidal_table(num_positions, width, base=base, layout=layout, offset=offset)
+        self.register_buffer("table", table, persistent=False)
 
     def forward(self, x_BLD: Tensor, start: int = 0) -> Tensor:
         """Add the positions start, start + 1, ... to x (B, L, D); ValueError beyond the last."""
@@ -44,22 +59,98 @@ class SinusoidalPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """Adds one trained vector for each position (Gehring et al., 2017)."""
+    """Adds one trained vector for each position (Gehring et al., 2017).
 
-    def __init__(self, num_positions: int, width: int) -> None:
+    Args:
+        num_positions, width: of the positions that a sequence can have.
+        offset: rows before the first of them.
+    """
+
+    def __init__(self, num_positions: int, width: int, *, offset: int = 0) -> None:
         super().__init__()
         self.num_positions = num_positions
-        self.weight = nn.Parameter(torch.empty(num_positions, width))
+        self.offset = offset
+        self.weight = nn.Parameter(torch.empty(offset + num_positions, width))
         nn.init.normal_(self.weight, std=width**-0.5)
 
     def forward(self, x_BLD: Tensor, start: int = 0) -> Tensor:
         """Add the positions start, start + 1, ... to x (B, L, D); ValueError beyond the last."""
         end = start + x_BLD.shape[1]
         check_length(end, self.num_positions)
-        return x_BLD + self.weight[start:end]
+        return x_BLD + self.weight[self.offset + start : self.offset + end]
 
 
-POSITIONS: dict[str, type[SinusoidalPositions] | type[LearnedPositions]] = {
-    "sinusoidal": SinusoidalPositions,
-    "learned": LearnedPositions,
+class NoPositions(nn.Module):
+    """Adds nothing, and refuses the same sequences as the others."""
+
+    def __init__(self, num_positions: int) -> None:
+        super().__init__()
+        self.num_positions = num_positions
+
+    def forward(self, x_BLD: Tensor, start: int = 0) -> Tensor:
+        """x (B, L, D) as it is; ValueError beyond the last position."""
+        check_length(start + x_BLD.shape[1], self.num_positions)
+        return x_BLD
+
+
+class Rotation(nn.Module):
+    """Rotary positions (Su et al., 2021, equation 34): each pair of neighbouring elements is turned by an angle that
+    grows with the position, so that a product of query and key depends on their distance.
+
+    Args:
+        num_positions: longest sequence.
+        width: of a head, even.
+        base: pair i of position p is turned by p * base^(-2i / width).
+    """
+
+    table: Tensor
+
+    def __init__(self, num_positions: int, width: int, *, base: float) -> None:
+        super().__init__()
+        table = sinusoidal_table(num_positions, width, base=base).view(num_positions, width // 2, 2)
+        self.register_buffer("table", table, persistent=False)
+
+    def forward(self, x_BHLK: Tensor, start: int = 0) -> Tensor:
+        """Queries or keys (B, H, L, K) of the positions start, start + 1, ..., turned."""
+        sine, cosine = self.table[start : start + x_BHLK.shape[2]].to(x_BHLK.dtype).unbind(-1)  # (L, K / 2) each
+        even, odd = x_BHLK[..., 0::2], x_BHLK[..., 1::2]
+        return torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], dim=-1).flatten(-2)
+
+
+class NoRotation(nn.Module):
+    """Queries and keys as they are."""
+
+    def forward(self, x_BHLK: Tensor, start: int = 0) -> Tensor:
+        """(B, H, L, K) to the same."""
+        return x_BHLK
+
+
+def _sinusoidal(section: ModelSection) -> nn.Module:
+    return SinusoidalPositions(
+        section.max_positions,
+        section.d_model,
+        base=section.position_base,
+        layout=section.position_layout,
+        offset=section.position_offset,
+    )
+
+
+def _rotation(section: ModelSection) -> nn.Module:
+    return Rotation(section.max_positions, section.actual_head_width, base=section.position_base)
+
+
+POSITIONS: dict[str, Callable[[ModelSection], nn.Module]] = {
+    "sinusoidal": _sinusoidal,
+    "learned": lambda s: LearnedPositions(s.max_positions, s.d_model, offset=s.position_offset),
+    "rotary": lambda s: NoPositions(s.max_positions),
+    "none": lambda s: NoPositions(s.max_positions),
 }
+"""What is done to embeddings."""
+
+ROTATIONS: dict[str, Callable[[ModelSection], nn.Module]] = {
+    "sinusoidal": lambda s: NoRotation(),
+    "learned": lambda s: NoRotation(),
+    "rotary": _rotation,
+    "none": lambda s: NoRotation(),
+}
+"""What is done to queries and keys of self-attention."""

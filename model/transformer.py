@@ -2,18 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from configs import ModelSection
 from model.attention import AttentionCache, MultiHeadAttention, padding_bias
 from model.dropout import Dropout
 from model.feed_forward import FEED_FORWARDS
+from model.initialisation import INITIALISATIONS
 from model.loss import OutputLayer
-from model.positions import POSITIONS
+from model.norms import NORMS
+from model.positions import POSITIONS, ROTATIONS
+from model.residuals import RESIDUALS
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -25,35 +29,27 @@ class SpecialIds:
     eos: int
 
 
-class PreNorm(nn.Module):
-    """x + dropout(sublayer(norm(x))) (Xiong et al., 2020): trains without a delicate warm-up."""
+class AttentionWeights(NamedTuple):
+    """What each position looks at, a tensor for each layer; the weights of a position sum to 1."""
 
-    def __init__(self, width: int, dropout: float) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.dropout = Dropout(dropout)
-
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """(..., D) to (..., D)."""
-        out: Tensor = x + self.dropout(sublayer(self.norm(x)))
-        return out
+    encoder: list[Tensor]
+    """(B, H, S, S)"""
+    decoder: list[Tensor]
+    """(B, H, T, T)"""
+    cross: list[Tensor]
+    """(B, H, T, S)"""
 
 
-class PostNorm(nn.Module):
-    """norm(x + dropout(sublayer(x))): the order of the original paper."""
-
-    def __init__(self, width: int, dropout: float) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.dropout = Dropout(dropout)
-
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """(..., D) to (..., D)."""
-        out: Tensor = self.norm(x + self.dropout(sublayer(x)))
-        return out
+def self_attention(section: ModelSection) -> MultiHeadAttention:
+    """Attention of positions to their own sequence."""
+    return MultiHeadAttention(section, ROTATIONS[section.positions](section))
 
 
-RESIDUALS: dict[str, type[PreNorm] | type[PostNorm]] = {"pre": PreNorm, "post": PostNorm}
+def feed_forward(section: ModelSection) -> nn.Module:
+    """The feed-forward sub-layer that is asked for."""
+    return FEED_FORWARDS[section.activation](
+        section.d_model, section.d_ff, section.activation, section.activation_dropout, bias=section.feed_forward_bias
+    )
 
 
 class EncoderLayer(nn.Module):
@@ -62,12 +58,10 @@ class EncoderLayer(nn.Module):
     def __init__(self, section: ModelSection) -> None:
         super().__init__()
         residual = RESIDUALS[section.norm_position]
-        self.self_attention = MultiHeadAttention(section.d_model, section.num_heads, section.attention_dropout)
-        self.self_attention_residual = residual(section.d_model, section.dropout)
-        self.feed_forward = FEED_FORWARDS[section.activation](
-            section.d_model, section.d_ff, section.activation, section.activation_dropout
-        )
-        self.feed_forward_residual = residual(section.d_model, section.dropout)
+        self.self_attention = self_attention(section)
+        self.self_attention_residual = residual(section, is_last=False)
+        self.feed_forward = feed_forward(section)
+        self.feed_forward_residual = residual(section, is_last=True)
 
     def forward(self, x_BSD: Tensor, bias: Tensor | None) -> Tensor:
         """(B, S, D) to (B, S, D)."""
@@ -82,14 +76,12 @@ class DecoderLayer(nn.Module):
     def __init__(self, section: ModelSection) -> None:
         super().__init__()
         residual = RESIDUALS[section.norm_position]
-        self.self_attention = MultiHeadAttention(section.d_model, section.num_heads, section.attention_dropout)
-        self.self_attention_residual = residual(section.d_model, section.dropout)
-        self.cross_attention = MultiHeadAttention(section.d_model, section.num_heads, section.attention_dropout)
-        self.cross_attention_residual = residual(section.d_model, section.dropout)
-        self.feed_forward = FEED_FORWARDS[section.activation](
-            section.d_model, section.d_ff, section.activation, section.activation_dropout
-        )
-        self.feed_forward_residual = residual(section.d_model, section.dropout)
+        self.self_attention = self_attention(section)
+        self.self_attention_residual = residual(section, is_last=False)
+        self.cross_attention = MultiHeadAttention(section)
+        self.cross_attention_residual = residual(section, is_last=False)
+        self.feed_forward = feed_forward(section)
+        self.feed_forward_residual = residual(section, is_last=True)
 
     def forward(
         self, x_BTD: Tensor, memory_BSD: Tensor, memory_bias: Tensor | None, cache: "LayerCache | None" = None
@@ -146,12 +138,24 @@ class DecoderState:
 
 
 class Stack(nn.Module):
-    """Layers one after the other, and a norm at the end where the layers are pre-norm."""
+    """Layers one after the other, and a norm at the end where there is one."""
 
     def __init__(self, layers: list[nn.Module], section: ModelSection) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.norm = nn.LayerNorm(section.d_model) if section.norm_position == "pre" else nn.Identity()
+        has_norm = section.has_final_norm
+        self.norm = NORMS[section.norm](section.d_model, section.norm_eps) if has_norm else nn.Identity()
+        self.is_checkpointed = section.activation_checkpointing
+
+    def forward(self, x_BLD: Tensor, *context: Tensor | None) -> Tensor:
+        """(B, L, D) to (B, L, D); the layers are given the context too."""
+        for layer in self.layers:
+            if self.is_checkpointed and torch.is_grad_enabled():
+                x_BLD = checkpoint(layer, x_BLD, *context, use_reentrant=False)
+            else:
+                x_BLD = layer(x_BLD, *context)
+        out: Tensor = self.norm(x_BLD)
+        return out
 
 
 class TokenEmbedding(nn.Module):
@@ -160,9 +164,9 @@ class TokenEmbedding(nn.Module):
     def __init__(self, vocab_size: int, section: ModelSection) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocab_size, section.d_model)
-        self.positions = POSITIONS[section.positions](section.max_positions, section.d_model)
+        self.positions = POSITIONS[section.positions](section)
         self.scale = section.d_model**0.5 if section.scale_embeddings else 1.0
-        self.dropout = Dropout(section.dropout)
+        self.dropout = Dropout(section.actual_embedding_dropout)
 
     def forward(self, ids_BL: Tensor, start: int = 0) -> Tensor:
         """(B, L) ids to (B, L, D)."""
@@ -185,14 +189,15 @@ class Transformer(nn.Module):
         self, section: ModelSection, *, source_vocab_size: int, target_vocab_size: int, special: SpecialIds
     ) -> None:
         super().__init__()
+        self.section = section
         self.special = special
         self.max_positions = section.max_positions
         self.source_embedding = TokenEmbedding(source_vocab_size, section)
         self.target_embedding = TokenEmbedding(target_vocab_size, section)
         self.encoder = Stack([EncoderLayer(section) for _ in range(section.encoder_layers)], section)
         self.decoder = Stack([DecoderLayer(section) for _ in range(section.decoder_layers)], section)
-        self.output = OutputLayer(section.d_model, target_vocab_size, padding_id=special.pad)
-        self._initialise(section)
+        self.output = OutputLayer(section.d_model, target_vocab_size, padding_id=special.pad, bias=section.output_bias)
+        INITIALISATIONS[section.initialisation](self, section.d_model)
         tied = cast(nn.Parameter, self.target_embedding.tokens.weight)
         if section.tied_embeddings == "three-way":
             assert source_vocab_size == target_vocab_size, "three-way tying needs one vocabulary"
@@ -200,38 +205,44 @@ class Transformer(nn.Module):
         if section.tied_embeddings in ("three-way", "decoder"):
             self.output.weight = tied
 
-    def _initialise(self, section: ModelSection) -> None:
-        """Xavier-uniform matrices (Glorot and Bengio, 2010), zero biases, embeddings of unit length in expectation."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=section.d_model**-0.5)
-        nn.init.normal_(self.output.weight, std=section.d_model**-0.5)
-
     def encode(self, source_BS: Tensor) -> tuple[Tensor, Tensor | None]:
         """Source ids (B, S), padded, to memory (B, S, D) and the bias (B, 1, 1, S) that hides its padding."""
         x_BSD = self.source_embedding(source_BS)
         bias = padding_bias(source_BS == self.special.pad, x_BSD.dtype)
-        for layer in self.encoder.layers:
-            x_BSD = layer(x_BSD, bias)
-        return self.encoder.norm(x_BSD), bias
+        return self.encoder(x_BSD, bias), bias
 
     def decode(self, target_BT: Tensor, memory_BSD: Tensor, memory_bias: Tensor | None) -> Tensor:
         """Target ids (B, T), beginning with bos, to hidden states (B, T, D). Position t sees ids up to t.
 
         Padding at the end needs no mask: no position before it can see it, and its own rows are not used.
         """
-        x_BTD = self.target_embedding(target_BT)
-        for layer in self.decoder.layers:
-            x_BTD = layer(x_BTD, memory_BSD, memory_bias)
-        out: Tensor = self.decoder.norm(x_BTD)
+        out: Tensor = self.decoder(self.target_embedding(target_BT), memory_BSD, memory_bias)
         return out
 
     def forward(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
         """Hidden states (B, T, D) after the decoder; `output` turns them into logits."""
         return self.decode(target_BT, *self.encode(source_BS))
+
+    @torch.no_grad()
+    def attention_weights(self, source_BS: Tensor, target_BT: Tensor) -> AttentionWeights:
+        """The weights of every attention while `target_BT` is decoded, without dropout."""
+        found = AttentionWeights([], [], [])
+        places = [(layer.self_attention, found.encoder) for layer in cast(list[EncoderLayer], self.encoder.layers)]
+        for layer in cast(list[DecoderLayer], self.decoder.layers):
+            places += [(layer.self_attention, found.decoder), (layer.cross_attention, found.cross)]
+
+        def keep(out: list[Tensor]) -> Callable[..., None]:
+            return lambda attention, args, kwargs, _: out.append(attention.weights(*args, **kwargs))
+
+        hooks = [attention.register_forward_hook(keep(out), with_kwargs=True) for attention, out in places]
+        was_training = self.training
+        try:
+            self.eval()(source_BS, target_BT)
+        finally:
+            self.train(was_training)
+            for hook in hooks:
+                hook.remove()
+        return found
 
     def start(self, source_BS: Tensor) -> DecoderState:
         """Encode, and begin a search."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from configs import ConfigError, UserError, find_config, load_run, save_run
-from configs.load import dump_run
+from configs import ConfigError, ModelSection, UserError, find_config, load_run, preset_model, save_run
+from configs.load import dump_run, shipped_presets
 
 SHIPPED = sorted(
     p.name.removesuffix(".yaml") for p in resources.files("configs.runs").iterdir() if p.name.endswith(".yaml")
@@ -192,6 +192,52 @@ def test_name_comes_from_the_file_unless_given(tmp_path: Path) -> None:
     path = write(tmp_path, "")
     assert load_run(path).name == "run"
     assert load_run(path, ["name=other"]).folder == "runs/other"
+
+
+class TestPresets:
+    def test_defaults_then_preset_then_file_then_overrides(self, tmp_path: Path) -> None:
+        path = write(tmp_path, "preset: vaswani_big\nmodel: {dropout: 0.2, num_heads: 8}\n")
+        model = load_run(path, ["model.num_heads=4"]).model
+        assert (model.d_model, model.d_ff, model.dropout, model.num_heads) == (1024, 4096, 0.2, 4)
+        assert model.max_positions == ModelSection().max_positions
+
+    def test_override_names_another(self, tmp_path: Path) -> None:
+        path = write(tmp_path, "preset: vaswani_big\n")
+        assert load_run(path, ["preset=modern"]).model.norm == "rms"
+        assert load_run(path, ["preset=null"]).model == ModelSection()
+        assert load_run(write(tmp_path, ""), ["preset=modern"]).model == preset_model("modern", {})
+
+    @pytest.mark.parametrize("preset", shipped_presets())
+    def test_each_loads_alone_and_survives_a_round_trip(self, preset: str, tmp_path: Path) -> None:
+        run = load_run(write(tmp_path, f"preset: {preset}\n"))
+        assert run.model == preset_model(preset, {})
+        assert run.model != ModelSection()
+        path = tmp_path / "config.yaml"
+        save_run(run, path)
+        assert load_run(str(path), ["name=run"]) == run
+        assert "preset" not in path.read_text()
+
+    def test_a_run_is_what_it_was_when_the_preset_changes(self, tmp_path: Path) -> None:
+        path = tmp_path / "config.yaml"
+        save_run(load_run("wmt_base"), path)
+        assert load_run(str(path), ["preset=modern"]) == load_run("wmt_base")
+
+    @pytest.mark.parametrize("name", ["nope", "3", "[modern]", "{a: 1}", "../runs/debug"])
+    def test_unknown_one_is_refused_by_name(self, name: str, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match=r"^preset: .*; allowed is one of deep_shallow, modern, nllb_3b"):
+            load_run(write(tmp_path, ""), [f"preset={name}"])
+
+    def test_errors_beside_a_preset_are_all_named(self, tmp_path: Path) -> None:
+        found = problems(write(tmp_path, "preset: modern\nmodel: {norn: rms, num_heads: 7}\nseed: x\n"))
+        assert [line.partition(":")[0] for line in found] == ["model.norn", "seed", "model.num_heads"]
+        assert problems(write(tmp_path, "preset: modern\nmodel: 5\n")) == ["model: 5; allowed is a section with keys"]
+
+    def test_model_of_a_preset(self) -> None:
+        model = preset_model("notebook_gelu_dk", {"dropout": 0.25, "max_positions": 7})
+        assert (model.d_model, model.head_width, model.dropout, model.max_positions) == (64, 16, 0.25, 7)
+        with pytest.raises(ConfigError) as caught:
+            preset_model("modern", {"d_modle": 4, "num_kv_heads": 3})
+        assert len(caught.value.problems) == 2
 
 
 def test_further_zero_keys_pass_through() -> None:

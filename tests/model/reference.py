@@ -88,19 +88,32 @@ class PlainTransformer:
                 f"{name}.cross_attention", y, lambda h, n=name: self._attend(f"{n}.cross_attention", h, memory)
             )
             y = self._sublayer(f"{name}.feed_forward", y, lambda h, n=name: self._feed_forward(f"{n}.feed_forward", h))
-        return self._last_norm("decoder", y) @ output_matrix.T
+        logits = self._last_norm("decoder", y) @ output_matrix.T
+        return logits + self.weights["output.bias"] if self.section.output_bias else logits
 
     def _embed(self, name: str, matrix: Tensor, ids: list[int]) -> Tensor:
-        width = self.section.d_model
-        scale = math.sqrt(width) if self.section.scale_embeddings else 1.0
+        scale = math.sqrt(self.section.d_model) if self.section.scale_embeddings else 1.0
         rows = []
         for position, token in enumerate(ids):
             if self.section.positions == "learned":
-                where = self.weights[f"{name}.positions.weight"][position]
+                where = self.weights[f"{name}.positions.weight"][position + self.section.position_offset]
             else:
-                where = torch.tensor(sinusoid(position, width), dtype=torch.float64)
+                where = torch.tensor(self._position(position), dtype=torch.float64)
             rows.append(matrix[token] * scale + where)
         return torch.stack(rows)
+
+    def _position(self, position: int) -> list[float]:
+        """What is added to an embedding, element by element."""
+        section = self.section
+        width, half = section.d_model, section.d_model // 2
+        if section.positions != "sinusoidal":
+            return [0.0] * width
+        where = position + section.position_offset
+        if section.position_layout == "interleaved":
+            return sinusoid(where, width, section.position_base)
+        steps = half - 1 if section.position_layout == "tensor2tensor" else half
+        angles = [where / section.position_base ** (i / steps) for i in range(half)]
+        return [math.sin(a) for a in angles] + [math.cos(a) for a in angles]
 
     def _sublayer(self, name: str, x: Tensor, function: Any) -> Tensor:
         norm = f"{name}_residual.norm"
@@ -109,45 +122,93 @@ class PlainTransformer:
         return self._norm(norm, x + function(x))
 
     def _last_norm(self, name: str, x: Tensor) -> Tensor:
-        return self._norm(f"{name}.norm", x) if self.section.norm_position == "pre" else x
+        final = self.section.final_norm
+        wanted = self.section.norm_position == "pre" if final is None else final
+        return self._norm(f"{name}.norm", x) if wanted else x
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
-        mean = x.mean(-1, keepdim=True)
-        variance = ((x - mean) ** 2).mean(-1, keepdim=True)
-        return (x - mean) / torch.sqrt(variance + 1e-5) * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        weight, eps, n = self.weights[f"{name}.weight"], self.section.norm_eps, x.shape[-1]
+        if self.section.norm == "rms":
+            return x / torch.sqrt((x**2).sum(-1, keepdim=True) / n + eps) * weight
+        centred = x - x.sum(-1, keepdim=True) / n
+        squares = (centred**2).sum(-1, keepdim=True)
+        divisor = {
+            "layer": torch.sqrt(squares / n + eps),
+            "sample": torch.sqrt(squares / (n - 1) + eps),
+            "scalar": torch.sqrt(squares / (n - 1)) + eps,
+            "scalar_from_ones": torch.sqrt(squares / (n - 1)) + eps,
+        }[self.section.norm]
+        return centred / divisor * weight + self.weights[f"{name}.bias"]
 
-    def _linear(self, name: str, x: Tensor) -> Tensor:
-        return x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
+    def _linear(self, name: str, x: Tensor, *, bias: bool) -> Tensor:
+        out = x @ self.weights[f"{name}.weight"].T
+        return out + self.weights[f"{name}.bias"] if bias else out
 
     def _attend(self, name: str, queries: Tensor, memory: Tensor, *, causal: bool = False) -> Tensor:
-        q, k, v = (self._linear(f"{name}.{n}", x) for n, x in (("query", queries), ("key", memory), ("value", memory)))
-        head_width = self.section.d_model // self.section.num_heads
-        heads = []
-        for head in range(self.section.num_heads):
-            part = slice(head * head_width, (head + 1) * head_width)
-            rows = []
+        heads = [
+            torch.stack([w @ v[: len(w)] for w in weights])
+            for weights, v in self.heads(name, queries, memory, causal=causal)
+        ]
+        return self._linear(f"{name}.output", torch.cat(heads, dim=1), bias=self.section.attention_output_bias)
+
+    def heads(
+        self, name: str, queries: Tensor, memory: Tensor, *, causal: bool = False
+    ) -> list[tuple[list[Tensor], Tensor]]:
+        """For each head the weights of each position over those that it sees, and the values (S, K)."""
+        s = self.section
+        q, k, v = (
+            self._linear(f"{name}.{part}", x, bias=s.attention_bias)
+            for part, x in (("query", queries), ("key", memory), ("value", memory))
+        )
+        width = s.head_width if s.head_width is not None else s.d_model // s.num_heads
+        share = s.num_heads // (s.num_kv_heads if s.num_kv_heads is not None else s.num_heads)
+        divisor = math.sqrt(s.d_model if s.attention_scale == "model_width" else width)
+        out = []
+        for head in range(s.num_heads):
+            q_LK, k_SK, v_SK = (
+                x[:, h * width : (h + 1) * width] for x, h in ((q, head), (k, head // share), (v, head // share))
+            )
+            if s.positions == "rotary" and "self_attention" in name:
+                q_LK, k_SK = self._rotate(q_LK), self._rotate(k_SK)
+            weights = []
             for i in range(len(queries)):
-                seen = i + 1 if causal else len(memory)
-                scores = torch.exp(k[:seen, part] @ q[i, part] / math.sqrt(head_width))
-                rows.append(scores / scores.sum() @ v[:seen, part])
-            heads.append(torch.stack(rows))
-        return self._linear(f"{name}.output", torch.cat(heads, dim=1))
+                scores = torch.exp(k_SK[: i + 1 if causal else len(memory)] @ q_LK[i] / divisor)
+                weights.append(scores / scores.sum())
+            out.append((weights, v_SK))
+        return out
+
+    def _rotate(self, x: Tensor) -> Tensor:
+        """Each position's vector by the block-diagonal matrix of Su et al. (2021), equation 15."""
+        rows = []
+        for position, row in enumerate(x):
+            width = len(row)
+            matrix = torch.zeros(width, width, dtype=x.dtype)
+            for i in range(width // 2):
+                angle = position * self.section.position_base ** (-2 * i / width)
+                turn = [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]
+                matrix[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = torch.tensor(turn, dtype=x.dtype)
+            rows.append(matrix @ row)
+        return torch.stack(rows)
 
     def _feed_forward(self, name: str, x: Tensor) -> Tensor:
-        inner = self._linear(f"{name}.inner", x)
-        if self.section.activation == "relu":
+        bias = self.section.feed_forward_bias
+        inner = self._linear(f"{name}.inner", x, bias=bias)
+        activation = self.section.activation
+        if activation == "relu":
             inner = inner.clamp(min=0)
-        elif self.section.activation == "gelu":
+        elif activation == "gelu":
             inner = inner * 0.5 * (1 + torch.erf(inner / math.sqrt(2)))
-        else:
-            gate = self._linear(f"{name}.gate", x)
+        elif activation == "silu":
+            inner = inner / (1 + torch.exp(-inner))
+        elif activation == "swiglu":
+            gate = self._linear(f"{name}.gate", x, bias=bias)
             inner = gate / (1 + torch.exp(-gate)) * inner
-        return self._linear(f"{name}.outer", inner)
+        return self._linear(f"{name}.outer", inner, bias=bias)
 
 
-def sinusoid(position: int, width: int) -> list[float]:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos of the same."""
-    angles = [position / 10000 ** (2 * (i // 2) / width) for i in range(width)]
+def sinusoid(position: int, width: int, base: float = 10000) -> list[float]:
+    """PE(pos, 2i) = sin(pos / base^(2i/d)), PE(pos, 2i+1) = cos of the same."""
+    angles = [position / base ** (2 * (i // 2) / width) for i in range(width)]
     return [math.sin(a) if i % 2 == 0 else math.cos(a) for i, a in enumerate(angles)]
 
 

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from configs import ModelSection
 from model.attention import MultiHeadAttention, attend, padding_bias
 from model.dropout import Dropout
 
@@ -45,7 +46,8 @@ def test_dropout_is_on_the_weights() -> None:
 
 
 def test_heads_are_those_of_torch() -> None:
-    ours, theirs = MultiHeadAttention(12, 3, 0.0), nn.MultiheadAttention(12, 3, batch_first=True)
+    section = ModelSection(d_model=12, num_heads=3)
+    ours, theirs = MultiHeadAttention(section), nn.MultiheadAttention(12, 3, batch_first=True)
     with torch.no_grad():
         for parameter in ours.parameters():
             parameter.normal_(std=0.5)

@@ -1,5 +1,7 @@
 """A GPU takes other paths (fused attention, padding rows kept in the loss); they must say what the CPU says."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -14,8 +16,16 @@ TARGETS = pad([[6, 5, EOS], [10, 4, 8, 12, EOS], [EOS]])
 TARGET_INPUTS = pad([[BOS, 6, 5], [BOS, 10, 4, 8, 12], [BOS]])
 
 
-def test_sums_and_gradients() -> None:
-    objectives = [Objective(tiny_model(tiny_section()), label_smoothing=0.1).to(d) for d in ("cpu", "cuda")]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"positions": "rotary", "head_width": 6, "num_heads": 4, "num_kv_heads": 2, "norm": "rms", "activation": "swiglu"},
+    {"attention_scale": "model_width", "norm": "scalar", "output_bias": True, "activation_checkpointing": True},
+]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_sums_and_gradients(option: dict[str, Any]) -> None:
+    objectives = [Objective(tiny_model(tiny_section(**option)), label_smoothing=0.1).to(d) for d in ("cpu", "cuda")]
     outs = [
         objective(*(x.to(device) for x in (SOURCES, TARGET_INPUTS, TARGETS)))
         for objective, device in zip(objectives, ("cpu", "cuda"), strict=True)

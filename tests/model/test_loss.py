@@ -22,31 +22,39 @@ def chunk_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return rows
 
 
-def make_inputs(dtype: torch.dtype = torch.float32) -> tuple[Tensor, OutputLayer]:
+def make_inputs(dtype: torch.dtype = torch.float32, *, bias: bool = True) -> tuple[Tensor, OutputLayer]:
     generator = torch.Generator().manual_seed(3)
     hidden = torch.randn(*TARGETS.shape, WIDTH, generator=generator).to(dtype).requires_grad_()
-    layer = OutputLayer(WIDTH, VOCAB, padding_id=PAD)
+    layer = OutputLayer(WIDTH, VOCAB, padding_id=PAD, bias=bias)
     with torch.no_grad():
-        layer.weight.copy_(torch.randn(VOCAB, WIDTH, generator=generator))
+        for parameter in layer.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
     return hidden, layer.to(dtype)
 
 
-def expected_sums(hidden: Tensor, weight: Tensor, smoothing: float, scale: float) -> tuple[Tensor, ...]:
-    """Loss, likelihood and the gradients of loss * scale by hidden and weight, in fp64."""
-    h, w = (x.detach().double().requires_grad_() for x in (hidden, weight))
-    loss, nll = smoothed_losses((h @ w.T).flatten(0, 1), TARGETS.flatten(), smoothing)
-    return (loss, nll, *torch.autograd.grad(loss * scale, (h, w)))
+def expected_sums(hidden: Tensor, layer: OutputLayer, smoothing: float, scale: float) -> tuple[Tensor, ...]:
+    """Loss, likelihood and the gradients of loss * scale by hidden, weight and bias, in fp64."""
+    h, w, *b = (x.detach().double().requires_grad_() for x in (hidden, *layer.parameters()))
+    logits = h @ w.T + b[0] if b else h @ w.T
+    loss, nll = smoothed_losses(logits.flatten(0, 1), TARGETS.flatten(), smoothing)
+    return (loss, nll, *torch.autograd.grad(loss * scale, (h, w, *b)))
+
+
+def gradients(layer: OutputLayer) -> list[Tensor | None]:
+    return [parameter.grad for parameter in layer.parameters()]
 
 
 @pytest.mark.usefixtures("chunk_rows")
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
 @pytest.mark.parametrize("scale", [1.0, 0.037])
-def test_sums_and_gradients(smoothing: float, scale: float) -> None:
-    hidden, layer = make_inputs()
+@pytest.mark.parametrize("bias", [True, False])
+def test_sums_and_gradients(bias: bool, smoothing: float, scale: float) -> None:
+    hidden, layer = make_inputs(bias=bias)
     loss, nll = layer(hidden, TARGETS, smoothing)
     (loss * scale).backward()
-    expected = expected_sums(hidden, layer.weight, smoothing, scale)
-    for got, wanted in zip((loss, nll, hidden.grad, layer.weight.grad), expected, strict=True):
+    expected = expected_sums(hidden, layer, smoothing, scale)
+    for got, wanted in zip((loss, nll, hidden.grad, *gradients(layer)), expected, strict=True):
+        assert got is not None
         assert got.dtype == torch.float32
         torch.testing.assert_close(got.double(), wanted, rtol=2e-6, atol=2e-6)
     assert not nll.requires_grad
@@ -56,15 +64,17 @@ def test_sums_and_gradients(smoothing: float, scale: float) -> None:
 def test_rows_of_padding_kept_weigh_nothing() -> None:
     """As off the CPU, where selecting rows would make the host wait; even where those rows hold no numbers."""
     hidden, layer = make_inputs()
-    expected = expected_sums(hidden, layer.weight, 0.1, 1.0)
+    expected = expected_sums(hidden, layer, 0.1, 1.0)
     is_padding = TARGETS.flatten() == PAD
     assert is_padding.sum() == 5
     rows = hidden.detach().flatten(0, 1)
     rows = torch.where(is_padding[:, None], torch.tensor([float("nan"), float("inf")]).repeat(3), rows).requires_grad_()
-    loss, nll = cross_entropy_sums(rows, layer.weight, TARGETS.flatten(), label_smoothing=0.1, padding_id=PAD)
+    loss, nll = cross_entropy_sums(
+        rows, layer.weight, TARGETS.flatten(), layer.bias, label_smoothing=0.1, padding_id=PAD
+    )
     torch.autograd.backward(loss)
     assert rows.grad is not None
-    got = (loss, nll, rows.grad.view_as(hidden), layer.weight.grad)
+    got = (loss, nll, rows.grad.view_as(hidden), *gradients(layer))
     for value, wanted in zip(got, expected, strict=True):
         assert value is not None
         torch.testing.assert_close(value.double(), wanted, rtol=2e-6, atol=2e-6)
@@ -77,8 +87,9 @@ def test_bf16_is_close() -> None:
     loss, nll = layer(hidden, TARGETS, 0.1)
     loss.backward()
     assert loss.dtype == nll.dtype == torch.float32
-    expected = expected_sums(hidden, layer.weight, 0.1, 1.0)
-    for got, wanted in zip((loss, nll, hidden.grad, layer.weight.grad), expected, strict=True):
+    expected = expected_sums(hidden, layer, 0.1, 1.0)
+    for got, wanted in zip((loss, nll, hidden.grad, *gradients(layer)), expected, strict=True):
+        assert got is not None
         torch.testing.assert_close(got.double(), wanted, rtol=0.02, atol=0.05)
     assert hidden.grad is not None
     assert hidden.grad.dtype == torch.bfloat16
@@ -87,7 +98,7 @@ def test_bf16_is_close() -> None:
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_without_gradients_none_are_formed(mode: type[torch.no_grad]) -> None:
     hidden, layer = make_inputs()
-    expected = expected_sums(hidden, layer.weight, 0.1, 1.0)
+    expected = expected_sums(hidden, layer, 0.1, 1.0)
     with mode(), FlopCounterMode(display=False) as counter:
         loss, nll = layer(hidden.detach(), TARGETS, 0.1)
     num_tokens = int((TARGETS != PAD).sum())
@@ -96,17 +107,20 @@ def test_without_gradients_none_are_formed(mode: type[torch.no_grad]) -> None:
     torch.testing.assert_close(torch.stack([loss, nll]).double(), torch.stack(expected[:2]), rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("frozen", ["hidden", "weight"])
-def test_one_side_frozen(frozen: str) -> None:
+@pytest.mark.parametrize("frozen", [{"hidden"}, {"weight"}, {"bias"}, {"hidden", "weight"}], ids="-".join)
+def test_some_frozen(frozen: set[str]) -> None:
     hidden, layer = make_inputs()
-    expected = expected_sums(hidden, layer.weight, 0.1, 1.0)
-    (hidden if frozen == "hidden" else layer.weight).requires_grad_(False)
+    expected = dict(zip(("hidden", "weight", "bias"), expected_sums(hidden, layer, 0.1, 1.0)[2:], strict=True))
+    leaves = {"hidden": hidden, **dict(layer.named_parameters())}
+    for name in frozen:
+        leaves[name].requires_grad_(False)
     layer(hidden, TARGETS, 0.1)[0].backward()
-    grads = {"hidden": hidden.grad, "weight": layer.weight.grad}
-    assert grads.pop(frozen) is None
-    (grad,) = grads.values()
-    assert grad is not None
-    torch.testing.assert_close(grad.double(), expected[2 if frozen == "weight" else 3], rtol=2e-6, atol=2e-6)
+    for name, leaf in leaves.items():
+        if name in frozen:
+            assert leaf.grad is None
+        else:
+            assert leaf.grad is not None
+            torch.testing.assert_close(leaf.grad.double(), expected[name], rtol=2e-6, atol=2e-6)
 
 
 def test_extreme_logits_stay_finite() -> None:
@@ -115,7 +129,7 @@ def test_extreme_logits_stay_finite() -> None:
         hidden *= 1000
     loss, _ = layer(hidden, TARGETS, 0.1)
     loss.backward()
-    torch.testing.assert_close(loss.double(), expected_sums(hidden, layer.weight, 0.1, 1.0)[0], rtol=1e-6, atol=0)
+    torch.testing.assert_close(loss.double(), expected_sums(hidden, layer, 0.1, 1.0)[0], rtol=1e-6, atol=0)
     assert hidden.grad is not None
     assert hidden.grad.isfinite().all()
 

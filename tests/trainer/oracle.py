@@ -50,7 +50,7 @@ def plain_losses(config: RunConfig) -> tuple[list[float], list[float]]:
         for m in micro_batches:
             torch.manual_seed(micro_batch_seed(config.seed, epoch, update, m.lane))
             hidden = model(torch.from_numpy(m.source), torch.from_numpy(m.target_input))
-            logits = F.linear(hidden, model.output.weight).flatten(0, 1)
+            logits = F.linear(hidden, model.output.weight, model.output.bias).flatten(0, 1)
             targets = torch.from_numpy(m.target_output).flatten()
             loss = F.cross_entropy(
                 logits, targets, ignore_index=0, label_smoothing=config.loss.label_smoothing, reduction="sum"

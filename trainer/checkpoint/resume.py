@@ -13,6 +13,9 @@ from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import CONFIG, Checkpoint, CheckpointError
 from trainer.engine import MOMENTS, Engine
 
+SAME_RESULT = {"activation_checkpointing"}
+"""Fields of the model that change what it takes, not what it computes."""
+
 
 def check_identity(
     checkpoint: Checkpoint,
@@ -82,7 +85,8 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
 def _architecture(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
     saved = dataclasses.asdict(load_run(str(checkpoint.folder / CONFIG)).model)
     now = dataclasses.asdict(config.model)
-    return [f"model.{k}: {now[k]!r}, the checkpoint has {saved[k]!r}" for k in now if now[k] != saved[k]]
+    names = [k for k in now if k not in SAME_RESULT and now[k] != saved[k]]
+    return [f"model.{k}: {now[k]!r}, the checkpoint has {saved[k]!r}" for k in names]
 
 
 def _data(checkpoint: Checkpoint, config: RunConfig, fingerprints: Sequence[str]) -> list[str]:

@@ -44,6 +44,7 @@ def resumed(trained: TrainedRun) -> Resumed:
 def test_the_same_run_is_resumed(resumed: Resumed) -> None:
     assert resumed.check() is None
     assert resumed.check("optimizer.lr=1", "engine.zero_stage=0", "training.max_updates=999", "name=other") is None
+    assert resumed.check("model.activation_checkpointing=true") is None
 
 
 def test_another_architecture_is_refused_field_by_field(resumed: Resumed) -> None:

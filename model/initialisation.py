@@ -1,0 +1,22 @@
+"""What the weights of a new model are drawn from, by name. Norms and positions begin as their own modules say."""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from model.loss import OutputLayer
+
+
+def xavier(model: nn.Module, width: int) -> None:
+    """Xavier-uniform matrices (Glorot and Bengio, 2010), zero biases, embeddings of unit length in expectation."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, (nn.Embedding, OutputLayer)):
+            nn.init.normal_(module.weight, std=width**-0.5)
+
+
+INITIALISATIONS: dict[str, Callable[[nn.Module, int], None]] = {"xavier": xavier}
+"""Functions of a model whose linear layers and embeddings are torch's own as yet, and of its width."""

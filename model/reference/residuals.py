@@ -1,0 +1,31 @@
+"""Orders of norm, dropout and residual stream of the reference systems."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from model.residuals import RESIDUALS, Residual
+
+
+class PostNormDropoutLast(Residual):
+    """dropout(norm(x + sublayer(x)))."""
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """(..., D) to (..., D)."""
+        out: Tensor = self.dropout(self.norm(x + sublayer(x)))
+        return out
+
+
+class PostNormBlockDropout(Residual):
+    """norm(x + sublayer(x)); at the end of a layer dropout(norm(x + dropout(sublayer(x))))."""
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """(..., D) to (..., D)."""
+        if not self.is_last:
+            inner: Tensor = self.norm(x + sublayer(x))
+            return inner
+        out: Tensor = self.dropout(self.norm(x + self.dropout(sublayer(x))))
+        return out
+
+
+RESIDUALS |= {"post_dropout_last": PostNormDropoutLast, "post_block_dropout": PostNormBlockDropout}

@@ -1,0 +1,149 @@
+"""Turns the weights that a notebook saved into a Transformer that computes the same."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from configs import UserError, preset_model
+from model.reference.names import NOTEBOOKS, Names
+from model.transformer import SpecialIds, Transformer, build_transformer
+
+SPECIAL = SpecialIds(pad=0, bos=1, eos=2)
+_SHOWN = 4
+"""Names that a message gives of a kind."""
+
+
+def load(
+    preset: str, state: Mapping[str, Tensor], *, num_heads: int, special: SpecialIds = SPECIAL, **overrides: Any
+) -> Transformer:
+    """Build the model of a reference system from its weights, in fp32 and in evaluation mode.
+
+    Args:
+        preset: which system (`NOTEBOOKS`).
+        state: its state dict, under its own names, with or without the prefix `module.`; buffers (position tables and
+            masks) may be there. Of linear_1 and linear_l either is taken.
+        num_heads: which the tensors do not tell.
+        special: ids of padding, begin and end.
+        overrides: fields of ModelSection, such as a dropout, in place of the preset's and of what is read.
+
+    Raises:
+        UserError: there is no such system, or tensors are missing, unexpected or of another shape.
+        ConfigError: sizes and overrides do not go together.
+    """
+    if preset not in NOTEBOOKS:
+        raise UserError(f"preset: {preset!r}; allowed is one of {', '.join(NOTEBOOKS)}")
+    names = NOTEBOOKS[preset]
+    tensors, buffers = _sort(preset, state)
+    section = preset_model(preset, _sizes(preset, tensors, buffers, num_heads) | overrides)
+    vocab_sizes = {
+        f"{side}_vocab_size": _tensor(preset, tensors, names.modules[f"{side}_embedding.tokens"]).shape[0]
+        for side in ("source", "target")
+    }
+    model = build_transformer(section, **vocab_sizes, special=special, seed=0)
+    theirs = {name: their_name(names, name) for name, _ in model.named_parameters()}
+    if problems := list(_problems(model, theirs, tensors)):
+        raise UserError(f"weights of {preset}: {'; '.join(problems)}")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(tensors[theirs[name]].view(parameter.shape))
+    return model.eval()
+
+
+def their_name(names: Names, ours: str) -> str:
+    """What a notebook calls a parameter of this project."""
+    module, _, kind = ours.rpartition(".")
+    layer = re.search(r"\.layers\.(\d+)\.", ours)
+    template = names.modules[re.sub(r"\.layers\.\d+\.", ".layers.L.", module)]
+    if module.endswith("norm"):
+        kind = {"weight": names.norm_weight, "bias": names.norm_bias}[kind]
+    return f"{_layer(template, layer.group(1)) if layer else template}.{kind}"
+
+
+def _layer(template: str, number: str) -> str:
+    return template.replace(".L.", f".{number}.")
+
+
+def _sort(preset: str, state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Parameters and buffers, without prefixes and with one spelling."""
+    parameters: dict[str, Tensor] = {}
+    buffers: dict[str, Tensor] = {}
+    for key, value in state.items():
+        if not isinstance(value, Tensor):
+            found = type(value).__name__
+            raise UserError(f"weights of {preset}: {key!r} is a {found}; allowed are tensors alone, by name")
+        name = key.removeprefix("module.").replace(".linear_l.", ".linear_1.")
+        last = name.rpartition(".")[2]
+        (buffers if last == "pe" or "mask" in last else parameters)[name] = value
+    return parameters, buffers
+
+
+def _sizes(preset: str, tensors: Mapping[str, Tensor], buffers: Mapping[str, Tensor], num_heads: int) -> dict[str, Any]:
+    """The fields of ModelSection that the shapes tell."""
+    modules = NOTEBOOKS[preset].modules
+
+    def shape(module: str) -> torch.Size:
+        return _tensor(preset, tensors, _layer(modules[module], "0")).shape
+
+    width = shape("source_embedding.tokens")[1]
+    query_width = shape("encoder.layers.L.self_attention.query")[0]
+    if num_heads < 1 or query_width % num_heads:
+        raise UserError(
+            f"num_heads: {num_heads} does not divide the {query_width} of the queries; allowed is a divisor"
+        )
+    sizes: dict[str, Any] = {
+        "d_model": width,
+        "num_heads": num_heads,
+        "head_width": None if query_width == width else query_width // num_heads,
+        "d_ff": shape("encoder.layers.L.feed_forward.inner")[0],
+    }
+    for stack in ("encoder", "decoder"):
+        before = modules[f"{stack}.layers.L.self_attention.query"].partition(".L.")[0]
+        pattern = re.compile(rf"{re.escape(before)}\.(\d+)\.")
+        sizes[f"{stack}_layers"] = 1 + max((int(m.group(1)) for n in tensors if (m := pattern.match(n))), default=0)
+    if NOTEBOOKS[preset].has_varying_bias:
+        query = _layer(modules["encoder.layers.L.self_attention.query"], "0")
+        sizes["attention_bias"] = f"{query}.bias" in tensors
+    tables = [b.shape[-2] for n, b in buffers.items() if n.endswith("pe") and b.ndim >= 2]
+    if "source_embedding.positions" in modules:
+        tables = [shape("source_embedding.positions")[0]]
+    return sizes | ({"max_positions": min(tables)} if tables else {})
+
+
+def _tensor(preset: str, tensors: Mapping[str, Tensor], module: str) -> Tensor:
+    """The matrix of a module."""
+    found = tensors.get(f"{module}.weight")
+    if found is None:
+        raise UserError(
+            f"weights of {preset}: missing {module}.weight; allowed are all weights, by the notebook's names"
+        )
+    if found.ndim != 2:
+        raise UserError(f"weights of {preset}: {module}.weight is {_show(found)}; allowed is a matrix")
+    return found
+
+
+def _problems(model: Transformer, theirs: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Iterator[str]:
+    """What is missing, unexpected or of another shape."""
+    if missing := [name for name in theirs.values() if name not in tensors]:
+        yield f"missing {_list(missing)}"
+    if unexpected := sorted(tensors.keys() - set(theirs.values())):
+        yield f"unexpected {_list(unexpected)}"
+    wrong = []
+    for name, parameter in model.named_parameters():
+        found = tensors.get(theirs[name])
+        # a scalar may stand there as a vector of one
+        if found is not None and found.shape != parameter.shape and not found.numel() == parameter.numel() == 1:
+            wrong.append(f"{theirs[name]} is {_show(found)}, allowed is {_show(parameter)}")
+    if wrong:
+        yield _list(wrong)
+
+
+def _show(tensor: Tensor) -> str:
+    return " x ".join(map(str, tensor.shape)) or "a scalar"
+
+
+def _list(items: Sequence[str]) -> str:
+    more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
+    return ", ".join(items[:_SHOWN]) + more

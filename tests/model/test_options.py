@@ -1,0 +1,313 @@
+"""Each option of the model against the equations, alone and together with others."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from configs import ConfigError, load_run
+from model import Objective, build_transformer
+from model.dropout import Dropout
+from tests.model.reference import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIAL,
+    PlainTransformer,
+    logits_of,
+    pad,
+    smoothed_losses,
+    tiny_model,
+    tiny_section,
+)
+
+SOURCES = [[5, 9, 3, 12, 7, EOS], [4, EOS], [11, 3, 3, EOS]]
+TARGETS = [[6, 5, EOS], [10, 4, 8, 12, EOS], [EOS]]
+TARGET_INPUTS = [[BOS, *row[:-1]] for row in TARGETS]
+
+ROTARY = {"positions": "rotary", "head_width": 6}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "rms": {"norm": "rms"},
+    "rms-post": {"norm": "rms", "norm_position": "post"},
+    "scalar": {"norm": "scalar"},
+    "scalar-from-ones": {"norm": "scalar_from_ones", "norm_position": "post"},
+    "sample": {"norm": "sample"},
+    "eps": {"norm_eps": 0.3},
+    "eps-rms": {"norm_eps": 0.3, "norm": "rms"},
+    "eps-scalar": {"norm_eps": 0.3, "norm": "scalar"},
+    "eps-sample": {"norm_eps": 0.3, "norm": "sample"},
+    "post-final-norm": {"norm_position": "post", "final_norm": True},
+    "pre-no-final-norm": {"final_norm": False},
+    "post-dropout-last": {"norm_position": "post_dropout_last"},
+    "post-block-dropout": {"norm_position": "post_block_dropout", "final_norm": True},
+    "no-attention-bias": {"attention_bias": False},
+    "no-attention-output-bias": {"attention_output_bias": False},
+    "no-feed-forward-bias": {"feed_forward_bias": False},
+    "no-feed-forward-bias-gated": {"feed_forward_bias": False, "activation": "swiglu"},
+    "output-bias": {"output_bias": True},
+    "output-bias-untied": {"output_bias": True, "tied_embeddings": "none"},
+    "head-width": {"head_width": 5},
+    "head-width-any-heads": {"head_width": 3, "num_heads": 5},
+    "grouped": {"num_heads": 6, "num_kv_heads": 2},
+    "multi-query": {"num_heads": 4, "num_kv_heads": 1, "head_width": 5},
+    "scale": {"attention_scale": "model_width"},
+    "base": {"position_base": 50.0},
+    "halves": {"position_layout": "halves", "position_base": 50.0},
+    "tensor2tensor": {"position_layout": "tensor2tensor", "position_offset": 2},
+    "offset": {"position_offset": 3},
+    "learned-offset": {"positions": "learned", "position_offset": 2},
+    "rotary": ROTARY,
+    "rotary-base": {**ROTARY, "position_base": 50.0},
+    "rotary-grouped": {**ROTARY, "num_heads": 4, "num_kv_heads": 2},
+    "no-positions": {"positions": "none"},
+    "silu": {"activation": "silu"},
+    "no-activation": {"activation": "none"},
+    "depths": {"encoder_layers": 3, "decoder_layers": 1},
+    "checkpointing": {"activation_checkpointing": True},
+    "everything": {
+        **ROTARY,
+        "norm": "rms",
+        "num_heads": 4,
+        "num_kv_heads": 2,
+        "activation": "swiglu",
+        "attention_bias": False,
+        "attention_output_bias": False,
+        "feed_forward_bias": False,
+        "output_bias": True,
+        "scale_embeddings": False,
+        "tied_embeddings": "decoder",
+        "activation_checkpointing": True,
+    },
+}
+each_option = pytest.mark.parametrize("option", OPTIONS.values(), ids=OPTIONS)
+
+
+@each_option
+def test_logits_are_those_of_the_equations(option: dict[str, Any]) -> None:
+    section = tiny_section(**option)
+    model = tiny_model(section)
+    plain = PlainTransformer.of(model, section)
+    with torch.no_grad():
+        logits = logits_of(model, pad(SOURCES, width=8), pad(TARGET_INPUTS))
+        for row, (source, target) in enumerate(zip(SOURCES, TARGET_INPUTS, strict=True)):
+            expected = plain.logits(source, target)
+            torch.testing.assert_close(logits[row, : len(target)].double(), expected, rtol=0, atol=1e-5)
+
+
+@each_option
+def test_gradients_are_those_of_the_equations(option: dict[str, Any]) -> None:
+    """Through the chunked loss, of every weight."""
+    section = tiny_section(**option)
+    model = tiny_model(section)
+    plain = PlainTransformer.of(model, section)
+    out = Objective(model, label_smoothing=0.1)(pad(SOURCES), pad(TARGET_INPUTS), pad(TARGETS))
+    out.loss_sum.backward()
+    logits = torch.cat([plain.logits(s, t) for s, t in zip(SOURCES, TARGET_INPUTS, strict=True)])
+    loss, nll = smoothed_losses(logits, torch.tensor([token for row in TARGETS for token in row]), 0.1)
+    torch.autograd.backward(loss)
+    assert out.loss_sum.item() == pytest.approx(loss.item(), rel=1e-6)
+    assert out.nll_sum.item() == pytest.approx(nll.item(), rel=1e-6)
+    for name, parameter in model.named_parameters():
+        expected = plain.weights[name].grad
+        assert parameter.grad is not None, name
+        assert expected is not None, name
+        torch.testing.assert_close(parameter.grad.double(), expected, rtol=1e-4, atol=2e-5, msg=name)
+
+
+@each_option
+def test_search_steps_are_the_full_decode(option: dict[str, Any]) -> None:
+    """With the cache, and after rows were chosen anew in the middle."""
+    model = tiny_model(tiny_section(**option))
+    source, target = pad(SOURCES), torch.tensor([[BOS, 6, 5, 11, 9], [BOS, 7, 7, 3, 12], [BOS, 4, 8, 8, 10]])
+    rows = torch.tensor([2, 0, 0])
+    with torch.no_grad():
+        expected = torch.log_softmax(logits_of(model, source, target), dim=-1)
+        state = model.start(source)
+        for t in range(target.shape[1]):
+            if t == 3:
+                state.select(rows)
+                target, expected = target[rows], expected[rows]
+            torch.testing.assert_close(model.step(target[:, t], state), expected[:, t], rtol=0, atol=1e-5)
+
+
+class TestAttentionWeights:
+    @pytest.mark.parametrize("name", ["default", "rotary-grouped", "scale", "post-dropout-last", "depths"])
+    def test_are_those_of_the_equations(self, name: str) -> None:
+        """Of the first layers, whose inputs are the embeddings (normed, where the layers are pre-norm)."""
+        section = tiny_section(**OPTIONS[name])
+        model = tiny_model(section)
+        plain = PlainTransformer.of(model, section)
+        source, target = SOURCES[0], TARGET_INPUTS[1]
+        weights = model.attention_weights(pad([source], width=9), pad([target]))
+        for side, ids, found, causal in (
+            ("encoder", source, weights.encoder, False),
+            ("decoder", target, weights.decoder, True),
+        ):
+            matrix = plain.weights["source_embedding.tokens.weight"]
+            x = plain._embed("", matrix, ids)
+            if section.norm_position == "pre":
+                x = plain._norm(f"{side}.layers.0.self_attention_residual.norm", x)
+            for head, (rows, _) in enumerate(plain.heads(f"{side}.layers.0.self_attention", x, x, causal=causal)):
+                for i, expected in enumerate(rows):
+                    got = found[0][0, head, i]
+                    torch.testing.assert_close(got[: len(expected)].double(), expected.detach(), rtol=0, atol=1e-5)
+                    assert not got[len(expected) :].any(), "padding and the future have no weight"
+
+    def test_shapes_sums_and_padding(self) -> None:
+        section = tiny_section(decoder_layers=3, dropout=0.5, attention_dropout=0.5)
+        model = tiny_model(section).train()
+        source, target = pad(SOURCES), pad(TARGET_INPUTS)
+        weights = model.attention_weights(source, target)
+        assert model.training
+        for one, other in zip(weights, model.eval().attention_weights(source, target), strict=True):
+            assert all(map(torch.equal, one, other)), "without dropout in training too"
+        assert [len(x) for x in weights] == [2, 3, 3]
+        shapes = [(3, 3, 6, 6), (3, 3, 5, 5), (3, 3, 5, 6)]
+        for layers, shape in zip(weights, shapes, strict=True):
+            for x in layers:
+                assert x.shape == shape
+                assert not x.requires_grad
+                torch.testing.assert_close(x.sum(-1), torch.ones(shape[:-1]), rtol=0, atol=1e-5)
+        hidden = (source == PAD)[:, None, None, :]
+        assert all(not x.masked_select(hidden).any() for x in weights.cross + weights.encoder)
+
+    def test_make_the_output(self) -> None:
+        """Value times weight is what the attention gives: the weights are those that were used."""
+        model = tiny_model(tiny_section(num_heads=6, num_kv_heads=3))
+        source, target = pad(SOURCES), pad(TARGET_INPUTS)
+        weights = model.attention_weights(source, target).encoder[0]
+        layer: Any = model.encoder.layers[0]
+        with torch.no_grad():
+            x = layer.self_attention_residual.norm(model.source_embedding(source))
+            attention = layer.self_attention
+            values = attention._for_each_query(attention._split(attention.value(x)))
+            got = attention.output((weights @ values).transpose(1, 2).flatten(2))
+            expected = attention(x, x, (source == PAD)[:, None, None, :] * -1e9)
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
+
+    def test_leave_nothing_behind(self) -> None:
+        model = tiny_model(tiny_section())
+        model.attention_weights(pad(SOURCES), pad(TARGET_INPUTS))
+        assert not any(module._forward_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize("option", ["default", "everything", "post-block-dropout"])
+def test_checkpointing_changes_no_gradient(option: str) -> None:
+    """With dropout of every kind: the second forward draws the same masks."""
+    dropouts = {"dropout": 0.3, "attention_dropout": 0.3, "activation_dropout": 0.3}
+    grads = []
+    for is_on in (False, True):
+        section = tiny_section(**{**OPTIONS[option], **dropouts, "activation_checkpointing": is_on})
+        model = tiny_model(section).train()
+        torch.manual_seed(4)
+        for _ in range(2):
+            out = Objective(model, label_smoothing=0.1)(pad(SOURCES), pad(TARGET_INPUTS), pad(TARGETS))
+            out.loss_sum.backward()
+        grads.append([p.grad for p in model.parameters()] + [torch.rand(3)])
+    for one, other in zip(*grads, strict=True):
+        assert one is not None
+        assert other is not None
+        assert torch.equal(one, other)
+
+
+def test_checkpointing_keeps_less() -> None:
+    kept = []
+    for is_on in (False, True):
+        model = tiny_model(tiny_section(activation_checkpointing=is_on, encoder_layers=4)).train()
+        sizes: list[int] = []
+
+        def keep(x: Tensor, sizes: list[int] = sizes) -> Tensor:
+            sizes.append(x.numel())
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            model(pad(SOURCES), pad(TARGET_INPUTS))
+        kept.append(sum(sizes))
+    assert kept[1] < kept[0] / 5
+
+
+@pytest.mark.parametrize(("given", "rate"), [(None, 0.4), (0.0, 0.0), (0.2, 0.2)])
+def test_dropouts_by_place(given: float | None, rate: float) -> None:
+    section = tiny_section(dropout=0.4, embedding_dropout=given, attention_dropout=0.1, activation_dropout=0.3)
+    model = build_transformer(section, source_vocab_size=9, target_vocab_size=9, special=SPECIAL, seed=1)
+    found = {name: module.p for name, module in model.named_modules() if isinstance(module, Dropout)}
+    assert found.pop("source_embedding.dropout") == found.pop("target_embedding.dropout") == rate
+    ends = {"attention.dropout": 0.1, "feed_forward.dropout": 0.3, "residual.dropout": 0.4}
+    assert len(found) == 2 * 4 + 2 * 6
+    assert all(p == next(rate for end, rate in ends.items() if name.endswith(end)) for name, p in found.items())
+
+
+@pytest.mark.parametrize("positions", ["rotary", "none"])
+@pytest.mark.parametrize("max_positions", [1, 4])
+def test_more_positions_than_there_are_is_refused(positions: str, max_positions: int) -> None:
+    model = tiny_model(tiny_section(positions=positions, head_width=4, max_positions=max_positions))
+    longest, longer = torch.full((1, max_positions), 5), torch.full((1, max_positions + 1), 5)
+    model(longest, longest)
+    message = f"{max_positions + 1} tokens; allowed is at most max_positions={max_positions}"
+    with pytest.raises(ValueError, match=message):
+        model(longer, longest)
+    with pytest.raises(ValueError, match=message):
+        model(longest, longer)
+
+
+def test_rotary_scores_depend_on_the_distance_alone() -> None:
+    model = tiny_model(tiny_section(**ROTARY))
+    layer: Any = model.encoder.layers[0]
+    rotation = layer.self_attention.rotation
+    q, k = torch.randn(2, 1, 1, 1, 6)
+    scores = torch.stack([(rotation(q, 9 - s) * rotation(k, 5 - s)).sum() for s in range(6)])
+    torch.testing.assert_close(scores, scores[:1].expand(6), rtol=0, atol=1e-5)
+    assert (rotation(q, 3) * rotation(k, 0)).sum() != pytest.approx(scores[0].item(), abs=1e-3)
+
+
+@pytest.mark.parametrize("option", ["rms", "scalar", "sample", "everything", "output-bias", "learned-offset"])
+def test_bf16_is_close_to_fp32(option: str) -> None:
+    model = tiny_model(tiny_section(**OPTIONS[option]))
+    with torch.no_grad():
+        full = logits_of(model, pad(SOURCES), pad(TARGET_INPUTS))
+        half = logits_of(model.to(torch.bfloat16), pad(SOURCES), pad(TARGET_INPUTS))
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.float(), full, rtol=0.1, atol=0.2)
+
+
+def test_norms_of_a_constant_have_finite_gradients() -> None:
+    for norm in ("layer", "rms", "scalar", "sample"):
+        model = build_transformer(
+            tiny_section(norm=norm), source_vocab_size=9, target_vocab_size=9, special=SPECIAL, seed=1
+        )
+        x = torch.full((2, 12), 3.0, requires_grad=True)
+        model.encoder.norm(x).sum().backward()
+        assert x.grad is not None
+        assert x.grad.isfinite().all(), norm
+
+
+# (settings, what the line must say)
+WRONG = [
+    ("model.num_kv_heads=3", "model.num_kv_heads: 3 does not divide num_heads=8; allowed is a divisor"),
+    ("model.num_kv_heads=16", "model.num_kv_heads: 16 does not divide num_heads=8; allowed is a divisor"),
+    ("model.num_heads=7", "model.num_heads: 7 does not divide d_model=512; allowed is a divisor, or any number with"),
+    ("model.positions=rotary model.head_width=5", "model.head_width: 5 is odd; allowed with rotary positions is an"),
+    ("model.positions=rotary model.position_layout=halves", "model.position_layout: halves with rotary positions;"),
+    ("model.positions=learned model.position_layout=halves", "model.position_layout: halves with learned positions;"),
+    ("model.positions=none model.position_offset=2", "model.position_offset: 2 with positions=none; allowed"),
+    ("model.positions=learned model.position_base=5", "model.position_base: 5.0 with positions=learned; allowed"),
+    ("model.d_model=511 model.num_heads=7", "model.d_model: 511 is odd; allowed with sinusoidal positions is an even"),
+    ("model.norm=group", "model.norm: 'group'; allowed is 'layer', 'rms', 'scalar', 'scalar_from_ones' or 'sample'"),
+    ("model.norm_eps=0", "model.norm_eps: 0; allowed is greater than 0"),
+    ("model.embedding_dropout=1", "model.embedding_dropout: 1; allowed is less than 1"),
+]
+
+
+@pytest.mark.parametrize(("settings", "expected"), WRONG, ids=[s for s, _ in WRONG])
+def test_wrong_setting_gives_one_line(settings: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_run("multi30k", ["model={d_model: 512, num_heads: 8}", *settings.split()])
+    (line,) = caught.value.problems
+    assert expected in line
+
+
+@pytest.mark.parametrize("settings", ["model.num_heads=7 model.head_width=8", "model.positions=rotary"])
+def test_right_settings(settings: str) -> None:
+    load_run("multi30k", settings.split())

@@ -1,0 +1,264 @@
+"""The five reference systems: our models compute what plain modules under the notebooks' own names compute."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from configs import ConfigError, ModelSection, UserError, preset_model
+from model import SpecialIds, Transformer, build_transformer
+from model.dropout import Dropout
+from model.reference import NOTEBOOKS, load
+from tests.model.notebooks import log_probabilities, tiny_notebook
+from tests.model.reference import BOS, EOS, PAD, SPECIAL, pad
+
+SOURCES = pad([[5, 9, 3, 16, 7, EOS], [4, EOS], [11, 3, 3, EOS]], width=8)
+TARGETS = pad([[BOS, 6, 5], [BOS, 10, 4, 8, 12], [BOS]])
+IS_REAL = TARGETS != PAD
+
+
+def ours_of(preset: str, theirs: nn.Module, **overrides: Any) -> Transformer:
+    return load(preset, theirs.state_dict(), num_heads=3, special=SPECIAL, **overrides)
+
+
+def our_log_probabilities(model: Transformer) -> Tensor:
+    return torch.log_softmax(model.output(model(SOURCES, TARGETS)), dim=-1)[IS_REAL]
+
+
+@pytest.mark.parametrize("preset", NOTEBOOKS)
+def test_loaded_weights_compute_the_same(preset: str) -> None:
+    theirs = tiny_notebook(preset)
+    ours = ours_of(preset, theirs)
+    assert not ours.training
+    with torch.no_grad():
+        expected = log_probabilities(theirs, SOURCES, TARGETS)[IS_REAL]
+        torch.testing.assert_close(our_log_probabilities(ours), expected, rtol=0, atol=1e-5)
+        if preset in ("notebook_gelu_dk", "notebook_learned_pos"):  # those give logits
+            logits = ours.output(ours(SOURCES, TARGETS))[IS_REAL]
+            torch.testing.assert_close(logits, theirs(SOURCES, TARGETS)[IS_REAL], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("preset", NOTEBOOKS)
+def test_search_steps_compute_the_same(preset: str) -> None:
+    theirs = tiny_notebook(preset)
+    ours = ours_of(preset, theirs)
+    target = torch.tensor([[BOS, 6, 5, 11, 9]] * len(SOURCES))
+    with torch.no_grad():
+        expected = log_probabilities(theirs, SOURCES, target)
+        state = ours.start(SOURCES)
+        for t in range(target.shape[1]):
+            torch.testing.assert_close(ours.step(target[:, t], state), expected[:, t], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("preset", NOTEBOOKS)
+def test_dropout_stands_where_it_stood(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training with masks that the shape and the rate alone decide: a dropout too many, too few, at another place or
+    rate, and the outputs differ."""
+
+    def masked(module: Any, x: Tensor) -> Tensor:
+        if not module.training or module.p == 0:
+            return x
+        generator = torch.Generator().manual_seed(sum(x.shape))
+        kept: Tensor = torch.rand(x.shape, generator=generator) >= module.p
+        return cast(Tensor, x * kept / (1 - module.p))
+
+    monkeypatch.setattr(Dropout, "forward", masked)
+    monkeypatch.setattr(nn.Dropout, "forward", masked)
+    theirs = tiny_notebook(preset).train()
+    ours = ours_of(preset, theirs).train()
+    with torch.no_grad():
+        expected = log_probabilities(theirs, SOURCES, TARGETS)[IS_REAL]
+        torch.testing.assert_close(our_log_probabilities(ours), expected, rtol=0, atol=2e-5)
+        assert (our_log_probabilities(ours.eval()) - expected).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("preset", NOTEBOOKS)
+def test_sizes_are_read_from_the_tensors(preset: str) -> None:
+    section = ours_of(preset, tiny_notebook(preset)).section
+    is_narrow = preset == "notebook_gelu_dk"
+    assert (section.d_model, section.num_heads, section.max_positions) == (12, 3, 11)
+    assert (section.encoder_layers, section.decoder_layers) == (2, 3)
+    assert section.d_ff == (48 if preset in ("notebook_gelu_dk", "notebook_learned_pos") else 20)
+    assert section.head_width == (6 if is_narrow else None)
+
+
+def parallel(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {f"module.{name}": tensor for name, tensor in state.items()}
+
+
+def without_buffers(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in state.items() if not name.endswith(("pe", "mask"))}
+
+
+def in_double_precision(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.to(torch.float64) for name, tensor in state.items()}
+
+
+def other_spelling(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    swap = {".linear_1.": ".linear_l.", ".linear_l.": ".linear_1."}
+    out = {}
+    for name, tensor in state.items():
+        found = next((a for a in swap if a in name), None)
+        out[name.replace(found, swap[found]) if found else name] = tensor
+    return out
+
+
+def scalars_without_a_dimension(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.squeeze() if tensor.shape == (1,) else tensor for name, tensor in state.items()}
+
+
+CHANGES: list[Callable[[dict[str, Tensor]], dict[str, Tensor]]] = [
+    parallel,
+    without_buffers,
+    in_double_precision,
+    other_spelling,
+    scalars_without_a_dimension,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("preset", NOTEBOOKS)
+def test_ways_of_saving(preset: str, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
+    theirs = tiny_notebook(preset)
+    ours = load(preset, change(theirs.state_dict()), num_heads=3, special=SPECIAL)
+    with torch.no_grad():
+        expected = log_probabilities(theirs, SOURCES, TARGETS)[IS_REAL]
+        torch.testing.assert_close(our_log_probabilities(ours), expected, rtol=0, atol=1e-5)
+
+
+def test_projections_without_biases_where_both_are_found() -> None:
+    theirs = tiny_notebook("notebook_learned_pos")
+    for name, parameter in theirs.named_parameters():
+        if name.endswith(("queries.bias", "keys.bias", "values.bias")):
+            nn.init.zeros_(parameter)
+    state = {n: t for n, t in theirs.state_dict().items() if not n.endswith(("ies.bias", "keys.bias", "values.bias"))}
+    ours = load("notebook_learned_pos", state, num_heads=3, special=SPECIAL)
+    assert not ours.section.attention_bias
+    with torch.no_grad():
+        expected = log_probabilities(theirs, SOURCES, TARGETS)[IS_REAL]
+        torch.testing.assert_close(our_log_probabilities(ours), expected, rtol=0, atol=1e-5)
+
+
+def test_overrides_and_special_ids() -> None:
+    theirs = tiny_notebook("notebook_postnorm_es")
+    special = SpecialIds(pad=3, bos=4, eos=5)
+    ours = load(
+        "notebook_postnorm_es", theirs.state_dict(), num_heads=3, special=special, dropout=0.4, max_positions=99
+    )
+    assert ours.special == special
+    assert ours.section.dropout == 0.4
+    assert ours.max_positions == 99
+    assert load("notebook_postnorm_es", theirs.state_dict(), num_heads=3).special == SpecialIds(pad=0, bos=1, eos=2)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("preset", NOTEBOOKS)
+    def test_each_tensor_is_needed(self, preset: str) -> None:
+        state = tiny_notebook(preset, encoder_layers=1, decoder_layers=1).state_dict()
+        for name in without_buffers(state):
+            rest = {n: t for n, t in state.items() if n != name}
+            # of a bias that may be left out, the first alone missing makes the others unexpected
+            with pytest.raises(UserError, match=r"missing|unexpected") as caught:
+                load(preset, rest, num_heads=3)
+            if name != "encoder.layers.0.attention.queries.bias":
+                assert f"missing {name.replace('linear_l', 'linear_1')}" in str(caught.value)
+            assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize("preset", NOTEBOOKS)
+    def test_each_shape_is_looked_at(self, preset: str) -> None:
+        state = tiny_notebook(preset, encoder_layers=1, decoder_layers=1).state_dict()
+        for name, tensor in without_buffers(state).items():
+            wrong = {**state, name: torch.zeros(*tensor.shape[:-1], tensor.shape[-1] + 1)}
+            with pytest.raises(UserError):
+                load(preset, wrong, num_heads=3)
+
+    def refusal(self, changes: dict[str, Any], preset: str = "notebook_annotated_fr", num_heads: int = 3) -> str:
+        with pytest.raises(UserError) as caught:
+            load(preset, {**tiny_notebook("notebook_annotated_fr").state_dict(), **changes}, num_heads=num_heads)
+        return str(caught.value)
+
+    def test_unexpected(self) -> None:
+        message = self.refusal({"encoder.extra.weight": torch.zeros(2)})
+        assert message == "weights of notebook_annotated_fr: unexpected encoder.extra.weight"
+
+    def test_shape(self) -> None:
+        message = self.refusal({"decoder.norm.a_2": torch.zeros(13)})
+        assert message == "weights of notebook_annotated_fr: decoder.norm.a_2 is 13, allowed is 12"
+
+    def test_all_at_once_and_not_too_many(self) -> None:
+        extra = {f"extra{i}": torch.zeros(1) for i in range(9)} | {"decoder.norm.a_2": torch.zeros(2, 3)}
+        message = self.refusal(extra)
+        assert "unexpected extra0, extra1, extra2, extra3 and 5 more; decoder.norm.a_2 is 2 x 3, allowed" in message
+
+    def test_what_is_no_tensor(self) -> None:
+        message = self.refusal({"optimizer": {}})
+        assert message == "weights of notebook_annotated_fr: 'optimizer' is a dict; allowed are tensors alone, by name"
+
+    def test_weights_of_another_notebook(self) -> None:
+        assert "missing src_embed.embedding.weight" in self.refusal({}, preset="notebook_postnorm_es")
+
+    @pytest.mark.parametrize("num_heads", [0, -3, 5])
+    def test_heads(self, num_heads: int) -> None:
+        assert f"num_heads: {num_heads} does not divide" in self.refusal({}, num_heads=num_heads)
+
+    @pytest.mark.parametrize("preset", ["modern", "nope"])
+    def test_preset_that_is_no_notebook(self, preset: str) -> None:
+        assert f"preset: {preset!r}; allowed is one of notebook_postnorm_es" in self.refusal({}, preset=preset)
+
+    def test_override_that_is_no_field(self) -> None:
+        state = tiny_notebook("notebook_gelu_dk").state_dict()
+        with pytest.raises(ConfigError, match=r"did you mean model\.dropout"):
+            load("notebook_gelu_dk", state, num_heads=3, dropuot=0.1)
+        with pytest.raises(ConfigError, match=r"model\.dropout: 2; allowed is less than 1"):
+            load("notebook_gelu_dk", state, num_heads=3, dropout=2)
+
+
+SIZES = {
+    "notebook_postnorm_es": (512, 8, 64, 2048, 6),
+    "notebook_prenorm_viz": (512, 8, 64, 2048, 5),
+    "notebook_annotated_fr": (512, 8, 64, 2048, 6),
+    "notebook_gelu_dk": (64, 4, 16, 256, 2),
+    "notebook_learned_pos": (512, 8, 64, 2048, 6),
+}
+
+
+class TestPresets:
+    """As the notebooks state them, at their own sizes."""
+
+    @pytest.mark.parametrize("preset", NOTEBOOKS)
+    def test_sizes(self, preset: str) -> None:
+        s = preset_model(preset, {})
+        assert (s.d_model, s.num_heads, s.actual_head_width, s.d_ff, s.encoder_layers) == SIZES[preset]
+        assert s.decoder_layers == s.encoder_layers
+        assert s.tied_embeddings == "none"
+
+    def built(self, preset: str) -> tuple[ModelSection, Transformer]:
+        section = preset_model(preset, {"d_model": 64, "d_ff": 256, "num_heads": 4, "encoder_layers": 1})
+        return section, build_transformer(section, source_vocab_size=91, target_vocab_size=70, special=SPECIAL, seed=1)
+
+    @pytest.mark.parametrize("preset", ["notebook_postnorm_es", "notebook_prenorm_viz", "notebook_annotated_fr"])
+    def test_xavier_matrices(self, preset: str) -> None:
+        _, model = self.built(preset)
+        for name, parameter in model.named_parameters():
+            if parameter.ndim > 1:
+                bound = (6 / sum(parameter.shape)) ** 0.5
+                assert 0.95 * bound < parameter.abs().max() <= bound, name
+            elif "norm" not in name:  # as torch has them: uniform within 1 / sqrt(inputs)
+                fan_in = 256 if name.endswith("outer.bias") else 64
+                assert 0.7 / fan_in**0.5 < parameter.abs().max() <= 1 / fan_in**0.5, name
+        norms = {n: p for n, p in model.named_parameters() if "norm" in n}
+        initial_bias = 1 if preset == "notebook_postnorm_es" else 0
+        assert all((p == 1).all() for n, p in norms.items() if n.endswith("weight"))
+        assert all((p == initial_bias).all() for n, p in norms.items() if n.endswith("bias"))
+
+    @pytest.mark.parametrize("preset", ["notebook_gelu_dk", "notebook_learned_pos"])
+    def test_torch_initialisation(self, preset: str) -> None:
+        _, model = self.built(preset)
+        for name, parameter in model.named_parameters():
+            if "embedding" in name:
+                assert parameter.std().item() == pytest.approx(1, abs=0.05), name
+            elif "norm" not in name:
+                fan_in = 256 if ".outer." in name else 64
+                assert 0.7 / fan_in**0.5 < parameter.abs().max() <= 1 / fan_in**0.5, name

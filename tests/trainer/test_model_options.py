@@ -1,0 +1,68 @@
+"""Activation checkpointing and the parts that the default model lacks, under ZeRO, against plain PyTorch."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from configs import load_run
+from tests.conftest import Corpus, Start, ranks, read_metrics
+from tests.trainer.oracle import plain_losses
+
+SETTINGS = (
+    "stream.micro_batches=2",
+    "stream.source_tokens=256",
+    "stream.target_tokens=256",
+    "model.activation_dropout=0.1",
+    "model.attention_dropout=0.1",
+    "optimizer.lr=1e-3",
+    "optimizer.weight_decay=0.1",
+    "schedule.kind=constant",
+    "schedule.warmup_updates=0",
+    "engine.precision=fp32",
+    "training.max_updates=4",
+    "training.log_every=1",
+    "training.tensorboard=false",
+    "evaluation.every_updates=0",
+    "evaluation.max_pairs=1",
+    "evaluation.search={max_length_ratio: 0.1, max_length_extra: 1}",
+    "training.memory_probe=false",
+    "checkpoint.every_updates=0",
+)
+PRESETS = (
+    ("preset=modern", "model.output_bias=true", "model.num_heads=4", "model.num_kv_heads=2"),
+    ("preset=notebook_postnorm_es",),
+)
+# every parameter is shared out, and gathered for each use
+SHARED_OUT = (
+    "engine.zero_optimization={stage3_max_live_parameters: 0, stage3_max_reuse_distance: 0, "
+    "stage3_param_persistence_threshold: 0}"
+)
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_checkpointed_layers_agree_with_plain_pytorch(
+    stage: int, corpus_en_fr: Corpus, start: Start, tmp_path: Path
+) -> None:
+    common = [*corpus_en_fr.overrides, *SETTINGS, *([SHARED_OUT] if stage == 3 else [])]
+    runs = [
+        [
+            *common,
+            *preset,
+            f"output={tmp_path}",
+            f"name=run{number}",
+            f"engine.zero_stage={stage}",
+            "model.activation_checkpointing=true",
+        ]
+        for number, preset in enumerate(PRESETS)
+    ]
+    done = start(*ranks(2, "-m", "tests.trainer.many_runs", json.dumps(runs))).finish(240)
+    assert done.code == 0, done.err[-3000:]
+    for number, preset in enumerate(PRESETS):
+        losses, norms = plain_losses(load_run("debug", [*common, *preset]))
+        lines = read_metrics(tmp_path / f"run{number}")
+        assert [line["step"] for line in lines] == list(range(1, 5))
+        for line, loss, norm in zip(lines, losses, norms, strict=True):
+            where = f"ZeRO-{stage}, {preset[0]}, step {line['step']}"
+            assert line["loss"] == pytest.approx(loss, rel=1e-5), where
+            assert line["grad_norm"] == pytest.approx(norm, rel=1e-3), where
