@@ -180,7 +180,7 @@ class TestAgainstPlainSearch:
         model, rows = peaked_model(4), torch.tensor([2, 2, 1])
         with torch.no_grad():
             state = model.start(pad(SOURCES))
-            state.select(rows)
+            state.select(rows, rows)
             chosen = model.step(torch.full((3,), BOS), state)
             all_ = model.step(torch.full((4,), BOS), model.start(pad(SOURCES)))
         torch.testing.assert_close(chosen, all_[rows], rtol=0, atol=1e-5)
@@ -192,7 +192,7 @@ class TestAgainstPlainSearch:
             state = model.start(pad(SOURCES))
             model.step(torch.full((4,), BOS), state)
             model.step(torch.tensor([3, 4, 5, 6]), state)
-            state.select(rows)
+            state.select(rows, rows)
             moved = model.step(torch.tensor([3, 3, 4, 4]), state)
             target = torch.tensor([[BOS, 5, 3], [BOS, 3, 3], [BOS, 3, 4], [BOS, 6, 4]])
             full = F.log_softmax(logits_of(model, pad(SOURCES)[rows], target)[:, -1], dim=-1)
