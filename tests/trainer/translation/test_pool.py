@@ -148,5 +148,5 @@ def test_an_ensemble_has_one_tokenizer(trained: TrainedRun, tmp_path: Path) -> N
     (theirs / "tokenizer.model").write_bytes(model)
     check_same_tokenizer([ours, theirs, ours])
     (theirs / "tokenizer.model").write_bytes(model + b"\xc0\x0c\x01")  # a field that SentencePiece does not know
-    with pytest.raises(UserError, match="--ensemble: .* has tokenizer .*; allowed are runs with one tokenizer"):
+    with pytest.raises(UserError, match=r"--ensemble: .* has tokenizer .*; allowed are runs with one tokenizer"):
         check_same_tokenizer([ours, theirs])
