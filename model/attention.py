@@ -14,8 +14,8 @@ from model.positions import NoRotation
 class AttentionCache:
     """Keys and values of one attention, (N, heads of keys, L, K) each; in self-attention a step adds a position.
 
-    Both are kept contiguous: products with strided ones copy them at every step. Rows that are chosen move when the next
-    position is added, in one pass over the memory in place of two.
+    Both are kept contiguous: products with strided ones copy them at every step. Rows that are chosen move when the
+    next position is added, in one pass over the memory in place of two.
     """
 
     def __init__(self) -> None:

@@ -9,6 +9,7 @@ from configs import SearchSection, UserError
 from data_pipeline.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from model import Ensemble, Hypothesis, Transformer, score, search
 from model.search.alignment import cross_attention
+from model.search.packing import packed
 from trainer.translation.words import Attention
 
 
@@ -78,21 +79,22 @@ class Translator:
         rows_each = n_best if self._section.sample else self._section.beam
         filled = [i for i, source in enumerate(sources) if len(source) > 1]
         batches = cut_batches([len(sources[i]) for i in filled], self._section.batch_tokens // rows_each)
-        for batch in batches[rank::world_size]:
-            if stop_requested():
-                raise Interrupted
-            rows = [filled[i] for i in batch]
-            found = search(
-                self._model,
-                self._pad([sources[i] for i in rows]),
-                self._section,
-                n_best=n_best,
-                prefixes=None if forced is None else [forced[i] for i in rows],
-                keys=[first + i for i in rows],
-            )
-            texts = iter(self._tokenizer.decode_target([h.ids for hypotheses in found for h in hypotheses]))
-            for i, hypotheses in zip(rows, found, strict=True):
-                results[i] = [_translation(next(texts), h) for h in hypotheses]
+        with packed(self._model):
+            for batch in batches[rank::world_size]:
+                if stop_requested():
+                    raise Interrupted
+                rows = [filled[i] for i in batch]
+                found = search(
+                    self._model,
+                    self._pad([sources[i] for i in rows]),
+                    self._section,
+                    n_best=n_best,
+                    prefixes=None if forced is None else [forced[i] for i in rows],
+                    keys=[first + i for i in rows],
+                )
+                texts = iter(self._tokenizer.decode_target([h.ids for hypotheses in found for h in hypotheses]))
+                for i, hypotheses in zip(rows, found, strict=True):
+                    results[i] = [_translation(next(texts), h) for h in hypotheses]
         return results
 
     def score_share(

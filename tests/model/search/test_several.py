@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from model import Ensemble, score, search
 from model.search.constraints import NEVER, block_repeats
+from model.search.packing import packed
 from tests.model.reference import EOS, pad
 from tests.model.search.plain import (
     SCORE,
@@ -126,3 +127,22 @@ class TestConstraints:
         (found,) = search(peaked_model(1), pad(SOURCES[:1]), section_of(), prefixes=[[3] * 15])
         assert [h.ids for h in found] == [[3] * 15]
         assert math.isfinite(found[0].score)
+
+
+class TestPacking:
+    @pytest.mark.parametrize("changes", [{}, {"output_bias": True, "attention_bias": False}], ids=str)
+    def test_changes_no_result_and_leaves_nothing(self, changes: dict[str, bool]) -> None:
+        model, section = peaked_model(5, vocab=9, **changes), section_of()
+        before = [dict(vars(module)) for module in model.modules()]
+        plain = search(model, pad(SOURCES), section, n_best=4)
+        with packed(Ensemble([model])):
+            found = search(model, pad(SOURCES), section, n_best=4)
+            assert any("forward" in vars(module) for module in model.modules())
+        for one, other in zip(found, plain, strict=True):
+            assert_same(one, [(h.ids, h.score) for h in other])
+        assert [set(vars(module)) for module in model.modules()] == [set(names) for names in before]
+
+    def test_leaves_other_precisions_alone(self) -> None:
+        model = peaked_model(5).to(torch.bfloat16)
+        with packed(Ensemble([model])):
+            assert not any("forward" in vars(module) for module in model.modules())
