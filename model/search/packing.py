@@ -28,7 +28,7 @@ def packed(ensemble: Ensemble) -> Iterator[None]:
 
 
 def _layers(model: nn.Module) -> list[nn.Linear | OutputLayer]:
-    if not torch._C.has_mkldnn or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+    if not hasattr(torch.ops.mkldnn, "_linear_pointwise") or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return []
     found = [layer for layer in model.modules() if isinstance(layer, nn.Linear | OutputLayer)]
     return [x for x in found if x.weight.device.type == "cpu" and x.weight.dtype == torch.float32]
