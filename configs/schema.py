@@ -157,15 +157,33 @@ class SupervisionSection:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class SearchSection:
-    """Greedy search (beam 1) or beam search, with the length penalty of Wu et al. (2016), equation 14."""
+    """Greedy search (beam 1), beam search, or sampling. Lengths are in pieces, the end mark counted."""
 
     __pydantic_config__ = STRICT
 
     beam: Annotated[int, Field(ge=1, le=256)] = 1
     length_penalty: NonNegativeFloat = 1.0
+    """alpha; 0 compares bare sums of log-probabilities."""
+    length_penalty_kind: Literal["gnmt", "mean"] = "gnmt"
+    """Divide by ((5 + length) / 6)^alpha (Wu et al., 2016, equation 14), or by length^alpha."""
+    min_length_ratio: NonNegativeFloat = 0.0
+    """Shortest translation: ratio times source plus `min_length_extra`."""
+    min_length_extra: Count = 0
     max_length_ratio: PositiveFloat = 2.0
-    """Longest translation in pieces: ratio times source plus `max_length_extra`."""
+    """Longest translation: ratio times source plus `max_length_extra`."""
     max_length_extra: Count = 20
+    no_repeat_ngram: Count = 0
+    """No translation holds so many pieces in the same order twice; 0 allows everything."""
+    sample: bool = False
+    """Draw each piece at random in place of searching for the best."""
+    temperature: PositiveFloat = 1.0
+    """Of sampling: logits are divided by it."""
+    top_k: Count = 0
+    """Draw from the k most probable pieces only (Fan et al., 2018); 0 takes all."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Draw from the fewest pieces that together have this probability (Holtzman et al., 2020)."""
+    seed: Count = 1
+    """Of sampling; each line has random numbers of its own, whatever its batch."""
     batch_tokens: Positive = 4096
     """Padded source tokens of a batch, times the beam."""
 
@@ -173,6 +191,15 @@ class SearchSection:
         """What is wrong between the fields, one line each."""
         if self.beam > self.batch_tokens:
             yield f"beam: {self.beam} is more than batch_tokens={self.batch_tokens}; allowed is at most that"
+        if self.sample and self.beam > 1:
+            yield f"beam: {self.beam} with sample=true; allowed is 1"
+        for name, off in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
+            if not self.sample and (value := getattr(self, name)) != off:
+                yield f"{name}: {value} without sample=true; allowed is {off}"
+        for name in ("length_ratio", "length_extra"):
+            shortest, longest = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
+            if shortest > longest:
+                yield f"min_{name}: {shortest} is more than max_{name}={longest}; allowed is at most that"
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -13,6 +13,9 @@ PAD_ID = 0
 BOS_ID = 1
 EOS_ID = 2
 UNK_ID = 3
+WORD_BEGIN = "\u2581"
+"""What SentencePiece writes in place of a space."""
+UNKNOWN_PIECE = "<unk>"
 
 JOINT_FILE = "tokenizer.model"
 SOURCE_FILE = "tokenizer.source.model"
@@ -112,6 +115,14 @@ class Tokenizer:
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
         """The pieces of each target line, without begin and end marks."""
         return _encode(self._target, lines)
+
+    def source_pieces(self, ids: Sequence[int]) -> list[str]:
+        """The piece of each source id as the vocabulary spells it: a word's first one begins with U+2581."""
+        return [str(self._source.id_to_piece(i)) for i in ids]
+
+    def target_pieces(self, ids: Sequence[int]) -> list[str]:
+        """The piece of each target id as the vocabulary spells it."""
+        return [str(self._target.id_to_piece(i)) for i in ids]
 
     def decode_target(self, rows: Iterable[Sequence[int]]) -> list[str]:
         """The text of each row of target ids, always one line for each.

@@ -62,13 +62,13 @@ COMMANDS = {
     ),
     "translate": Command(
         summary="translate lines; stdin -> stdout by default",
-        usage="RUN [-i FILE] [-o FILE] [--beam N] [--length-penalty A] [--n-best K] [--batch-tokens N]",
+        usage="RUN [-i FILE] [-o FILE] [--beam N] [--n-best K] [--processes N] [--ensemble RUN ...] [--score] [...]",
         add_arguments=options.add_translate,
         target="trainer.translate:run",
     ),
     "evaluate": Command(
         summary="corpus BLEU and chrF as JSON, with signatures",
-        usage="RUN --source FILE --reference FILE [--beam N] [--length-penalty A] [--tokenizer T] [-o FILE]",
+        usage="RUN --source FILE --reference FILE [--beam N] [--tokenizer T] [-o FILE] [--ensemble RUN ...] [...]",
         add_arguments=options.add_evaluate,
         target="trainer.evaluate:run",
     ),

@@ -4,7 +4,7 @@ import argparse
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
@@ -88,13 +88,41 @@ def add_translate(parser: Parser) -> None:
         metavar="K",
         type=_whole(1, 256),
         default=1,
-        help="translations of every sentence, best first; at most the beam (default: 1)",
+        help="translations of every sentence, best first; at most the beam, or so many samples (default: 1)",
+    )
+    _add_setting(parser, "--batch-tokens", "N", _whole(1, 2**31), "padded source tokens of a batch, times the beam")
+    parser.add_argument(
+        "--prefix", metavar="FILE", type=_existing_file, help="what each translation begins with, one line for each"
     )
     parser.add_argument(
-        "--batch-tokens",
+        "--score",
+        action="store_true",
+        help="score given translations: SOURCE TAB TRANSLATION in, LOG-PROBABILITY TAB SCORE out",
+    )
+    parser.add_argument(
+        "--target", metavar="FILE", type=_existing_file, help="the translations to score, where the input has sources"
+    )
+    parser.add_argument(
+        "--alignment",
+        metavar="FILE",
+        type=_other_file,
+        help="write i-j, source and target word, for each translation",
+    )
+    parser.add_argument(
+        "--alignment-layer",
+        metavar="L",
+        type=_whole(1, 1024),
+        help="decoder layer whose attention aligns, from 1 (default: the middle one)",
+    )
+    parser.add_argument(
+        "--attention", metavar="FILE", type=_other_file, help="draw the attention of the first lines as a PNG"
+    )
+    parser.add_argument(
+        "--processes",
         metavar="N",
-        type=_whole(1, 2**31),
-        help="padded source tokens of a batch, times the beam",
+        type=_processes,
+        default=1,
+        help="processes that share the work; auto takes one for each GPU, or core where there is none (default: 1)",
     )
 
 
@@ -135,18 +163,62 @@ def _add_run_folder(parser: Parser) -> None:
 
 def _add_run(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", type=_existing, help="a run's folder, or one checkpoint in it")
+    parser.add_argument(
+        "--ensemble",
+        metavar="RUN",
+        type=_existing,
+        nargs="+",
+        default=[],
+        help="further runs with the same tokenizer, whose probabilities are averaged with those of RUN",
+    )
 
 
 def _add_search(parser: Parser) -> None:
-    parser.add_argument(
-        "--beam", metavar="N", type=_whole(1, 256), help="hypotheses kept; 1 is greedy (default: the run's)"
+    """What replaces fields of the run's `evaluation.search`; it arrives as one mapping, `search`."""
+    parser.set_defaults(search={})
+    _add_setting(parser, "--beam", "N", _whole(1, 256), "hypotheses kept; 1 is greedy")
+    _add_setting(parser, "--length-penalty", "A", _number(0), "alpha of the length penalty")
+    _add_setting(parser, "--length-penalty-kind", "KIND", _one_of("gnmt", "mean"), "gnmt (Wu et al., 2016) or mean")
+    _add_setting(parser, "--min-length-ratio", "R", _number(0), "shortest: R times the pieces of the source ...")
+    _add_setting(parser, "--min-length-extra", "N", _whole(0, 2**31), "... plus so many")
+    _add_setting(
+        parser, "--max-length-ratio", "R", _number(0, is_open=True), "longest: R times the pieces of the source ..."
     )
+    _add_setting(parser, "--max-length-extra", "N", _whole(0, 2**31), "... plus so many")
+    _add_setting(parser, "--no-repeat-ngram", "N", _whole(0, 2**31), "no N pieces in one order twice; 0 allows all")
     parser.add_argument(
-        "--length-penalty",
-        metavar="A",
-        type=_non_negative,
-        help="alpha of Wu et al. (2016) (default: the run's)",
+        "--sample",
+        action=_Setting,
+        nargs=0,
+        default=argparse.SUPPRESS,
+        help="draw each piece at random",
     )
+    _add_setting(parser, "--temperature", "T", _number(0, is_open=True), "of sampling: below 1 is safer, above bolder")
+    _add_setting(parser, "--top-k", "K", _whole(0, 2**31), "sample from the K most probable pieces; 0 takes all")
+    _add_setting(parser, "--top-p", "P", _number(0, 1, is_open=True), "sample from the fewest that have P together")
+    _add_setting(parser, "--seed", "N", _whole(0, 2**63), "of sampling")
+
+
+class _Setting(argparse.Action):
+    """Puts a field of the search section into `search`; without an argument, the field is true."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        value = True if self.nargs == 0 else values
+        namespace.search = {**namespace.search, self.dest: value}
+
+
+def _add_setting(parser: Parser, option: str, metavar: str, type_: Callable[[str], Any], what: str) -> None:
+    shown = f"{what} (default: the run's)"
+    parser.add_argument(option, metavar=metavar, type=type_, action=_Setting, default=argparse.SUPPRESS, help=shown)
+
+
+def _one_of(*names: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(f"{text!r}; allowed is {' or '.join(names)}")
+        return text
+
+    return parse
 
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
@@ -188,14 +260,21 @@ def _processes(text: str) -> int | None:
         raise argparse.ArgumentTypeError(f"{error}, or auto") from error
 
 
-def _non_negative(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed is a finite number from 0")
-    return value
+def _number(low: float, high: float = math.inf, *, is_open: bool = False) -> Callable[[str], float]:
+    """A finite number from `low`, or above it, to `high`."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and low <= value <= high and not (is_open and value == low)):
+            begin = f"above {low:g}" if is_open else f"from {low:g}"
+            end = f" to {high:g}" if math.isfinite(high) else ""
+            raise argparse.ArgumentTypeError(f"{text!r}; allowed is a finite number {begin}{end}")
+        return value
+
+    return parse
 
 
 def _existing_or_url(text: str) -> str:
@@ -231,5 +310,12 @@ def _output_file(text: str) -> str | None:
     if text == "-":
         return None
     if not text or Path(text).is_dir() or not Path(text).absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed is a file in a folder that exists")
+    return text
+
+
+def _other_file(text: str) -> str:
+    """A file to write beside the output."""
+    if _output_file(text) is None:
         raise argparse.ArgumentTypeError(f"{text!r}; allowed is a file in a folder that exists")
     return text

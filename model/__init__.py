@@ -6,11 +6,12 @@ H heads, K head width, V vocabulary, N rows of any kind (tokens, or sentences ti
 
 from model import reference
 from model.objective import Objective, ObjectiveOutput
-from model.search import Hypothesis, search
+from model.search import Ensemble, Hypothesis, score, search
 from model.transformer import AttentionWeights, SpecialIds, Transformer, build_transformer
 
 __all__ = [
     "AttentionWeights",
+    "Ensemble",
     "Hypothesis",
     "Objective",
     "ObjectiveOutput",
@@ -18,5 +19,6 @@ __all__ = [
     "Transformer",
     "build_transformer",
     "reference",
+    "score",
     "search",
 ]

@@ -12,28 +12,61 @@ from model.positions import NoRotation
 
 
 class AttentionCache:
-    """Keys and values of one attention, (N, heads of keys, L, K) each; grows by a position a step in self-attention."""
+    """Keys and values of one attention, (N, heads of keys, L, K) each; in self-attention a step adds a position.
+
+    Both are kept contiguous: products with strided ones copy them at every step. Rows that are chosen move when the
+    next position is added, in one pass over the memory in place of two.
+    """
 
     def __init__(self) -> None:
-        self.key: Tensor | None = None
-        self.value: Tensor | None = None
+        self._key: Tensor | None = None
+        self._value: Tensor | None = None
+        self._rows: Tensor | None = None  # chosen and not yet moved
+
+    @property
+    def key(self) -> Tensor | None:
+        """What was added so far; None before the first time."""
+        self._move()
+        return self._key
+
+    @property
+    def value(self) -> Tensor | None:
+        """See `key`."""
+        self._move()
+        return self._value
 
     @property
     def length(self) -> int:
         """Positions that it holds."""
-        return 0 if self.key is None else self.key.shape[2]
+        return 0 if self._key is None else self._key.shape[2]
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Add positions, and give all there are."""
-        if self.key is not None and self.value is not None:
-            key, value = torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2)
-        self.key, self.value = key, value
-        return key, value
+        if self._key is not None and self._value is not None:
+            key, value = _extended(self._key, self._rows, key), _extended(self._value, self._rows, value)
+        self._key, self._value, self._rows = key.contiguous(), value.contiguous(), None
+        return self._key, self._value
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows (N'), in this order: beams that go on, sentences that are not finished."""
-        if self.key is not None and self.value is not None:
-            self.key, self.value = self.key.index_select(0, rows), self.value.index_select(0, rows)
+        if self._key is not None:
+            self._rows = rows if self._rows is None else self._rows[rows]
+
+    def _move(self) -> None:
+        if self._rows is not None and self._key is not None and self._value is not None:
+            self._key, self._value = self._key.index_select(0, self._rows), self._value.index_select(0, self._rows)
+            self._rows = None
+
+
+def _extended(old: Tensor, rows: Tensor | None, new: Tensor) -> Tensor:
+    """The chosen rows of `old` (N, H, L, K), with the positions of `new` behind them."""
+    if rows is None:
+        return torch.cat([old, new], dim=2)
+    length = old.shape[2]
+    both = old.new_empty((*new.shape[:2], length + new.shape[2], new.shape[3]))
+    torch.index_select(old, 0, rows, out=both[:, :, :length])
+    both[:, :, length:] = new
+    return both
 
 
 def attention_weights(

@@ -95,11 +95,18 @@ class DecoderLayer(nn.Module):
             lambda h: self.self_attention(h, h, is_causal=self_cache is None, cache=self_cache),
         )
         x_BTD = self.cross_attention_residual(
-            x_BTD,
-            lambda h: self.cross_attention(h, memory_BSD, memory_bias, cache=cross_cache, memory_is_fixed=True),
+            x_BTD, lambda h: self._attend_to_source(h, memory_BSD, memory_bias, cross_cache)
         )
         out: Tensor = self.feed_forward_residual(x_BTD, self.feed_forward)
         return out
+
+    def _attend_to_source(
+        self, h_NTD: Tensor, memory_BSD: Tensor, memory_bias: Tensor | None, cache: AttentionCache | None
+    ) -> Tensor:
+        """Positions do not see one another here: the k hypotheses of a sentence share its keys as k T positions."""
+        by_source = h_NTD.reshape(memory_BSD.shape[0], -1, h_NTD.shape[-1])
+        out: Tensor = self.cross_attention(by_source, memory_BSD, memory_bias, cache=cache, memory_is_fixed=True)
+        return out.view_as(h_NTD)
 
 
 class LayerCache:
@@ -119,22 +126,23 @@ class DecoderState:
         self.layers = [LayerCache() for _ in range(num_layers)]
         self.position = 0
 
-    def select(self, rows: Tensor, *, same_sources: bool = False) -> None:
-        """Keep these rows, in this order.
+    def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
+        """Keep these hypotheses, in this order.
+
+        The N rows are hypotheses of the B sources, N / B neighbours each.
 
         Args:
-            same_sources: every row keeps its sentence (hypotheses trade places within it), so that what depends on the
-                source alone stays.
+            rows: (N'), numbers of hypotheses.
+            sources: (B'), numbers of the sources that stay; None where all do.
         """
         for layer in self.layers:
             layer.self_attention.select(rows)
-            if not same_sources:
-                layer.cross_attention.select(rows)
-        if not same_sources:
-            if self.position == 0:  # after the first step the layers hold its keys and values, and nobody reads it
-                self.memory_BSD = self.memory_BSD.index_select(0, rows)
+            if sources is not None:
+                layer.cross_attention.select(sources)
+        if sources is not None:
+            self.memory_BSD = self.memory_BSD.index_select(0, sources)
             if self.memory_bias is not None:
-                self.memory_bias = self.memory_bias.index_select(0, rows)
+                self.memory_bias = self.memory_bias.index_select(0, sources)
 
 
 class Stack(nn.Module):

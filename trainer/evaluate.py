@@ -2,15 +2,17 @@
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from configs import CorpusFiles, UserError
 from data_pipeline.preparation.corpus import read_chunks
-from trainer.loading import load_trained
+from trainer.loading import check_same_tokenizer, find_checkpoint, load_ensemble
 from trainer.process import tune_process
 from trainer.scoring import Scorer, bleu_tokenizer
 from trainer.translate import CHUNK_LINES, search_section
-from trainer.translator import Translator
+from trainer.translation.translator import Translator
 
 
 def run(
@@ -18,14 +20,16 @@ def run(
     run: str,
     source: str,
     reference: str,
-    beam: int | None,
-    length_penalty: float | None,
+    ensemble: list[str],
+    search: Mapping[str, Any],
     tokenizer: str | None,
     output: str | None,
 ) -> int:
     """Translate the source (plain, .gz, .zst, .xz or .bz2) and score it against the reference; JSON on standard output.
 
     Args:
+        ensemble: further runs, whose probabilities are averaged with those of `run`.
+        search: fields of the run's search section to replace.
         tokenizer: sacreBLEU's; the run's own where it is None.
         output: a file for the translations.
 
@@ -38,11 +42,13 @@ def run(
     pairs = [pair for chunk in chunks for pair in zip(chunk.sources, chunk.targets, strict=True)]
     if not pairs:
         raise UserError(f"--source: {source!r} is empty; allowed is at least one line")
-    trained = load_trained(Path(run))
-    section = search_section(trained.config.evaluation.search, beam=beam, length_penalty=length_penalty)
+    checkpoints = [find_checkpoint(Path(name)) for name in (run, *ensemble)]
+    check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
+    model, trained = load_ensemble(checkpoints)
+    section = search_section(trained.config.evaluation.search, search)
     target_language = trained.config.prepare.target_language
     scorer = Scorer(bleu_tokenizer(tokenizer or trained.config.evaluation.tokenizer, target_language))
-    translator = Translator(trained.model, trained.tokenizer, section, trained.device)
+    translator = Translator(model, trained.tokenizer, section, trained.device)
     begin = time.monotonic()
     hypotheses = [best[0].text for best in translator.translate([s for s, _ in pairs])]
     seconds = time.monotonic() - begin
@@ -57,6 +63,7 @@ def run(
         "pairs": len(pairs),
         "beam": section.beam,
         "length_penalty": section.length_penalty,
+        "ensemble": [str(checkpoint.folder) for checkpoint in checkpoints[1:]],
         "checkpoint": str(trained.checkpoint.folder),
         "step": trained.checkpoint.manifest["step"],
         "truncated": translator.num_truncated,

@@ -19,7 +19,7 @@ from trainer.batches import to_device
 from trainer.distributed import World
 from trainer.engine import Engine
 from trainer.scoring import Scorer, Scores
-from trainer.translator import Interrupted, Translator, cut_batches
+from trainer.translation.translator import Interrupted, Translator, cut_batches
 
 log = logging.getLogger(__name__)
 

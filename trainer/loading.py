@@ -1,5 +1,6 @@
 """A trained model from a run's folder, for translation and evaluation."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import torch
 
 from configs import RunConfig, UserError, load_run
 from data_pipeline.tokenizer import Tokenizer
-from model import Transformer
+from model import Ensemble, Transformer
 from trainer.checkpoint.format import CONFIG, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
 from trainer.model_files import build_model, load_weights
 from trainer.precision import DTYPES, resolve_precision
@@ -50,7 +51,11 @@ def load_trained(path: Path) -> TrainedModel:
     Raises:
         UserError: there is no whole checkpoint.
     """
-    checkpoint = find_checkpoint(path)
+    return load_checkpoint(find_checkpoint(path))
+
+
+def load_checkpoint(checkpoint: Checkpoint) -> TrainedModel:
+    """As `load_trained`, of a checkpoint that was verified."""
     config = load_run(str(checkpoint.folder / CONFIG))
     tokenizer = Tokenizer.load(checkpoint.folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -64,6 +69,34 @@ def load_trained(path: Path) -> TrainedModel:
         device=device,
         checkpoint=checkpoint,
     )
+
+
+def load_ensemble(checkpoints: Sequence[Checkpoint]) -> tuple[Ensemble, TrainedModel]:
+    """Models that decode as one, and the first of them.
+
+    Raises:
+        UserError: their vocabularies differ.
+    """
+    trained = [load_checkpoint(checkpoint) for checkpoint in checkpoints]
+    try:
+        return Ensemble([t.model for t in trained]), trained[0]
+    except ValueError as error:
+        raise UserError(f"--ensemble: {error}") from error
+
+
+def check_same_tokenizer(folders: Sequence[Path]) -> None:
+    """Refuse checkpoints that spell text in different ways.
+
+    Raises:
+        UserError: their tokenizers differ.
+    """
+    first, *others = [Tokenizer.load(folder).fingerprint for folder in folders]
+    for folder, fingerprint in zip(folders[1:], others, strict=True):
+        if fingerprint != first:
+            raise UserError(
+                f"--ensemble: {str(folder)!r} has tokenizer {fingerprint[:12]}, {str(folders[0])!r} has {first[:12]}; "
+                "allowed are runs with one tokenizer"
+            )
 
 
 def _whole(folder: Path) -> Checkpoint:

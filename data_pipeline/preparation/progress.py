@@ -10,16 +10,22 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class Progress:
-    """Counts pairs, on stderr, with the rate and the time that is left."""
+    """Counts pairs, or another unit, on stderr, with the rate and the time that is left."""
 
-    def __init__(self, what: str, total: int | None = None, done: int = 0) -> None:
-        """Start at `done`, of an earlier run: it does not count for the rate."""
+    def __init__(
+        self, what: str, total: int | None = None, done: int = 0, *, unit: str = "pairs", is_quiet: bool = False
+    ) -> None:
+        """Start at `done`, of an earlier run: it does not count for the rate. A quiet one shows nothing."""
         self._what = what
+        self._unit = unit
+        self._is_quiet = is_quiet
         self._total = total
         self._before = self._done = done
         self._start = self._last = time.monotonic()
         self._bar = (
-            tqdm(total=total, initial=done, desc=what, unit=" pairs", unit_scale=True) if sys.stderr.isatty() else None
+            tqdm(total=total, initial=done, desc=what, unit=f" {unit}", unit_scale=True)
+            if sys.stderr.isatty() and not is_quiet
+            else None
         )
 
     def __enter__(self) -> "Progress":
@@ -31,20 +37,20 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
 
-    def advance(self, pairs: int) -> None:
+    def advance(self, number: int) -> None:
         """So many more are done."""
-        self._done += pairs
+        self._done += number
         now = time.monotonic()
         if self._bar is not None:
-            self._bar.update(pairs)
-        elif now - self._last >= SECONDS_BETWEEN_LINES:
+            self._bar.update(number)
+        elif not self._is_quiet and now - self._last >= SECONDS_BETWEEN_LINES:
             print(self._line(now - self._start), file=sys.stderr, flush=True)
             self._last = now
 
     def _line(self, seconds: float) -> str:
         rate = (self._done - self._before) / seconds
         if self._total is None:
-            return f"{self._what}: {self._done:,} pairs, {rate:,.0f} pairs/s"
-        share = f"{self._done:,} of {self._total:,} pairs ({self._done / max(1, self._total):.0%}), {rate:,.0f} pairs/s"
+            return f"{self._what}: {self._done:,} {self._unit}, {rate:,.0f} {self._unit}/s"
+        share = f"{self._done:,} of {self._total:,} {self._unit} ({self._done / max(1, self._total):.0%})"
         left = (self._total - self._done) / rate if rate else 0.0
-        return f"{self._what}: {share}, {tqdm.format_interval(left)} left"
+        return f"{self._what}: {share}, {rate:,.0f} {self._unit}/s, {tqdm.format_interval(left)} left"

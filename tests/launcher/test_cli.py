@@ -98,6 +98,12 @@ BAD = [
         "argument -o/--output: 'none/out.txt'; allowed is a file in a folder",
     ),
     (["translate", ".", "--beam", "0"], "argument --beam: '0'; allowed is a whole number from 1 to 256"),
+    (["translate", ".", "--top-p", "0"], "argument --top-p: '0'; allowed is a finite number above 0 to 1"),
+    (["translate", ".", "--alignment", "-"], "argument --alignment: '-'; allowed is a file in a folder"),
+    (
+        ["translate", ".", "--length-penalty-kind", "x"],
+        "argument --length-penalty-kind: 'x'; allowed is gnmt or mean",
+    ),
     (
         ["translate", ".", "--length-penalty", "nan"],
         "argument --length-penalty: 'nan'; allowed is a finite number",
@@ -179,18 +185,29 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
         "run": str(tmp_path),
         "input": None,
         "output": None,
-        "beam": 5,
-        "length_penalty": 0.6,
+        "search": {"beam": 5, "length_penalty": 0.6},
         "n_best": 1,
-        "batch_tokens": None,
+        "ensemble": [],
+        "score": False,
+        "target": None,
+        "prefix": None,
+        "alignment": None,
+        "alignment_layer": None,
+        "attention": None,
+        "processes": 1,
     }
+    options = ["--sample", "--top-p", "0.9", "--processes", "auto", "--ensemble", file, file, "--batch-tokens", "9"]
+    _, found = parse(["translate", str(tmp_path), *options])
+    assert found["search"] == {"sample": True, "top_p": 0.9, "batch_tokens": 9}
+    assert found["ensemble"] == [file, file]
+    assert found["processes"] is None
     _, found = parse(["evaluate", "--source", file, "--reference", file, str(tmp_path)])
     assert found == {
         "run": str(tmp_path),
         "source": file,
         "reference": file,
-        "beam": None,
-        "length_penalty": None,
+        "search": {},
+        "ensemble": [],
         "tokenizer": None,
         "output": None,
     }

@@ -1,6 +1,5 @@
 """Search against plain searches that decode in full, and against all sequences there are."""
 
-import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -9,103 +8,56 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 from torch.nn import functional as F
 
-from configs import SearchSection
-from model import Hypothesis, Transformer, search
+from model import Ensemble, search
+from model.search import beam as beam_module
 from model.search import length_penalty, max_length
-from tests.model.reference import BOS, EOS, PAD, logits_of, pad, tiny_model, tiny_section
+from tests.model.reference import BOS, EOS, logits_of, pad
+from tests.model.search.plain import (
+    SCORE,
+    SOURCES,
+    Rules,
+    all_sequences,
+    assert_same,
+    next_log_probs,
+    peaked_model,
+    plain_beam,
+    plain_penalty,
+    section_of,
+    wants_to_end,
+    without_cache,
+)
 
-SCORE = 1e-5
-SOURCES = [[3, 4, 5, EOS], [6, EOS], [4, 4, 3, 6, 5, EOS], [5, 3, EOS]]
-
-Found = tuple[list[int], float]
-
-
-def peaked_model(seed: int, *, vocab: int = 7, **changes: Any) -> Transformer:
-    """A model whose next tokens are not all about as likely as each other, and that ends now and then."""
-    sizes: dict[str, Any] = {"d_model": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-    section = tiny_section(tied_embeddings="none", **{**sizes, **changes})
-    model = tiny_model(section, source_vocab=7, target_vocab=vocab, seed=seed)
-    with torch.no_grad():
-        model.output.weight.mul_(2)
-    return model
-
-
-def wants_to_end(model: Transformer, strength: float) -> Transformer:
-    """One element of every hidden state is large, and only the end mark heeds it: never below 0, always above."""
-    with torch.no_grad():
-        model.get_parameter("decoder.norm.weight")[0] = 0.0
-        model.get_parameter("decoder.norm.bias")[0] = 20.0
-        model.output.weight[:, 0] = 0.0
-        model.output.weight[EOS, 0] = strength
-    return model
+LENGTH_PENALTIES = st.tuples(st.sampled_from(["gnmt", "mean"]), st.sampled_from([0.0, 0.6, 1.0, 3.0]))
 
 
-def section_of(**changes: Any) -> SearchSection:
-    return SearchSection(**{"beam": 4, "max_length_ratio": 1.0, "max_length_extra": 3, **changes})
+@st.composite
+def constraints(draw: st.DrawFn, vocab: int) -> tuple[dict[str, Any], list[list[int]] | None]:
+    """Fields of the search section, and a prefix for each source or none at all."""
+    fields = {
+        "no_repeat_ngram": draw(st.integers(0, 3)),
+        "min_length_ratio": draw(st.sampled_from([0.0, 0.5, 1.0])),
+        "min_length_extra": draw(st.integers(0, 2)),
+    }
+    tokens = st.lists(st.integers(EOS + 1, vocab - 1), max_size=3)
+    return fields, draw(st.none() | st.lists(tokens, min_size=len(SOURCES), max_size=len(SOURCES)))
 
 
-def next_log_probs(model: Transformer, source: list[int], prefixes: list[list[int]]) -> Tensor:
-    """Of the token after each prefix (all of one length), in fp64, by a decode from the start."""
-    target = torch.tensor([[BOS, *prefix] for prefix in prefixes])
-    with torch.no_grad():
-        logits = logits_of(model, pad([source] * len(prefixes)), target)[:, -1]
-    return F.log_softmax(logits.double(), dim=-1)
+def rules_of(source: list[int], vocab: int, fields: dict[str, Any], prefix: list[int], *, limit: int) -> Rules:
+    limit = max(limit, len(prefix) + 1)
+    shortest = int(len(source) * fields["min_length_ratio"]) + fields["min_length_extra"]
+    return Rules(
+        vocab=vocab, limit=limit, shortest=min(shortest, limit), ngram=fields["no_repeat_ngram"], prefix=prefix
+    )
 
 
-def plain_penalty(length: int, alpha: float) -> float:
-    return math.pow((5 + length) / 6, alpha)
-
-
-def plain_beam(
-    model: Transformer, source: list[int], *, beam: int, limit: int, alpha: float, n_best: int = 1
-) -> list[Found]:
-    """Beam search as a list of sentences: no cache, no batch, no early end."""
-    open_: list[Found] = [([], 0.0)]
-    finished: list[Found] = []
-    for step in range(1, limit + 1):
-        log_p = next_log_probs(model, source, [ids for ids, _ in open_]).tolist()
-        candidates = [
-            ([*ids, token], total + log_p[i][token])
-            for i, (ids, total) in enumerate(open_)
-            for token in range(len(log_p[i]))
-            if token not in (PAD, BOS) and (token == EOS or step < limit)
-        ]
-        candidates.sort(key=lambda c: -c[1])
-        finished += [
-            (ids[:-1], total / plain_penalty(step, alpha)) for ids, total in candidates[:beam] if ids[-1] == EOS
-        ]
-        open_ = [c for c in candidates if c[0][-1] != EOS][:beam]
-    return sorted(finished, key=lambda c: -c[1])[:n_best]
-
-
-def all_sequences(model: Transformer, source: list[int], *, vocab: int, limit: int, alpha: float) -> list[Found]:
-    """Every sequence of at most `limit` tokens with its end, best first."""
-    found: list[Found] = []
-    for length in range(limit):
-        sequences = [list(s) for s in itertools.product(range(EOS + 1, vocab), repeat=length)]
-        with torch.no_grad():
-            target = torch.tensor([[BOS, *s] for s in sequences])
-            logits = logits_of(model, pad([source] * len(sequences)), target)
-        log_p = F.log_softmax(logits.double(), dim=-1)
-        outputs = torch.tensor([[*s, EOS] for s in sequences])
-        totals = log_p.gather(2, outputs[..., None]).sum((1, 2)).tolist()
-        found += [(s, t / plain_penalty(length + 1, alpha)) for s, t in zip(sequences, totals, strict=True)]
-    return sorted(found, key=lambda c: -c[1])
-
-
-def assert_same(found: list[Hypothesis], expected: list[Found]) -> None:
-    """The same sequences in the same order; those whose scores tie may trade places."""
-    assert [h.score for h in found] == pytest.approx([score for _, score in expected], abs=SCORE)
-    scores = {tuple(ids): score for ids, score in expected}
-    for place, h in enumerate(found):
-        other = scores.get(tuple(h.ids))
-        if other is None:  # beyond the last place, in a tie with it
-            assert h.score == pytest.approx(expected[-1][1], abs=SCORE)
-        else:
-            assert other == pytest.approx(h.score, abs=SCORE), place
+@pytest.fixture(params=[2, 64], ids=["groups of 2", "no groups"], autouse=True)
+def _group(request: pytest.FixtureRequest) -> Any:
+    """Tokens of a group of candidates: the tiny vocabularies here have none of 64."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(beam_module, "GROUP", request.param)
+        yield
 
 
 class TestAgainstPlainSearch:
@@ -113,55 +65,73 @@ class TestAgainstPlainSearch:
     @given(
         seed=st.integers(0, 10_000),
         sizes=st.sampled_from([(4, 7), (5, 6), (6, 5), (7, 4)]),
-        alpha=st.sampled_from([0.0, 0.6, 1.0, 3.0]),
+        penalty=LENGTH_PENALTIES,
         n_best=st.integers(1, 20),
+        data=st.data(),
     )
     def test_a_wide_beam_finds_the_best_of_all(
-        self, seed: int, sizes: tuple[int, int], alpha: float, n_best: int
+        self, seed: int, sizes: tuple[int, int], penalty: tuple[str, float], n_best: int, data: st.DataObject
     ) -> None:
         """(vocabulary, limit) are such that 128 hold all open and ending hypotheses of a step."""
         vocab, limit = sizes
+        fields, prefixes = data.draw(constraints(vocab))
+        kind, alpha = penalty
         model = peaked_model(seed, vocab=vocab)
-        section = section_of(beam=128, length_penalty=alpha, max_length_ratio=1e-9, max_length_extra=limit)
-        found = search(model, pad(SOURCES), section, n_best=n_best)
-        for hypotheses, source in zip(found, SOURCES, strict=True):
-            everything = all_sequences(model, source, vocab=vocab, limit=limit, alpha=alpha)
+        section = section_of(
+            beam=128,
+            length_penalty=alpha,
+            length_penalty_kind=kind,
+            max_length_ratio=1e-9,
+            max_length_extra=limit,
+            **fields,
+        )
+        found = search(model, pad(SOURCES), section, n_best=n_best, prefixes=prefixes)
+        for i, (hypotheses, source) in enumerate(zip(found, SOURCES, strict=True)):
+            rules = rules_of(source, vocab, fields, prefixes[i] if prefixes else [], limit=limit)
+            everything = all_sequences(model, source, rules, alpha=alpha, kind=kind)
             assert len(hypotheses) == min(n_best, len(everything))
             assert_same(hypotheses, everything[:n_best])
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=40, deadline=None)
     @given(
         seed=st.integers(0, 10_000),
         beam=st.integers(2, 9),
-        alpha=st.sampled_from([0.0, 0.6, 1.0, 3.0]),
+        penalty=LENGTH_PENALTIES,
         vocab=st.integers(4, 9),
+        num_models=st.integers(1, 3),
         data=st.data(),
     )
     def test_any_beam_finds_what_the_plain_one_finds(
-        self, seed: int, beam: int, alpha: float, vocab: int, data: st.DataObject
+        self, seed: int, beam: int, penalty: tuple[str, float], vocab: int, num_models: int, data: st.DataObject
     ) -> None:
         n_best = data.draw(st.integers(1, beam))
-        model = peaked_model(seed, vocab=vocab)
-        section = section_of(beam=beam, length_penalty=alpha)
-        found = search(model, pad(SOURCES), section, n_best=n_best)
-        for hypotheses, source in zip(found, SOURCES, strict=True):
-            limit = len(source) + 3
-            expected = plain_beam(model, source, beam=beam, limit=limit, alpha=alpha, n_best=n_best)
+        fields, prefixes = data.draw(constraints(vocab))
+        kind, alpha = penalty
+        models = [peaked_model(seed + i, vocab=vocab) for i in range(num_models)]
+        section = section_of(beam=beam, length_penalty=alpha, length_penalty_kind=kind, **fields)
+        found = search(Ensemble(models), pad(SOURCES), section, n_best=n_best, prefixes=prefixes)
+        for i, (hypotheses, source) in enumerate(zip(found, SOURCES, strict=True)):
+            rules = rules_of(source, vocab, fields, prefixes[i] if prefixes else [], limit=len(source) + 3)
+            expected = plain_beam(models, source, rules, beam=beam, alpha=alpha, kind=kind, n_best=n_best)
             assert_same(hypotheses, expected)
 
-    @pytest.mark.parametrize("seed", range(8))
-    def test_greedy_is_the_argmax_of_a_full_decode(self, seed: int) -> None:
-        model = peaked_model(seed, vocab=9)
-        found = search(model, pad(SOURCES), section_of(beam=1, length_penalty=0.7))
-        for (hypothesis,), source in zip(found, SOURCES, strict=True):
+    @settings(max_examples=40, deadline=None)
+    @given(seed=st.integers(0, 10_000), vocab=st.integers(4, 9), data=st.data())
+    def test_greedy_is_the_argmax_of_a_full_decode(self, seed: int, vocab: int, data: st.DataObject) -> None:
+        fields, prefixes = data.draw(constraints(vocab))
+        model = peaked_model(seed, vocab=vocab)
+        found = search(model, pad(SOURCES), section_of(beam=1, length_penalty=0.7, **fields), prefixes=prefixes)
+        for i, ((hypothesis,), source) in enumerate(zip(found, SOURCES, strict=True)):
+            rules = rules_of(source, vocab, fields, prefixes[i] if prefixes else [], limit=len(source) + 3)
             ids: list[int] = []
-            total, limit = 0.0, len(source) + 3
+            total = 0.0
             while not ids or ids[-1] != EOS:
                 log_p = next_log_probs(model, source, [ids])[0]
-                log_p[[PAD, BOS]] = -math.inf
-                ids.append(EOS if len(ids) + 1 == limit else int(log_p.argmax()))
-                total += log_p[ids[-1]].item()
+                token = max(rules.allowed(ids), key=lambda t: float(log_p[t]))
+                total += log_p[token].item()
+                ids.append(token)
             assert hypothesis.ids == ids[:-1]
+            assert hypothesis.log_prob == pytest.approx(total, abs=SCORE)
             assert hypothesis.score == pytest.approx(total / plain_penalty(len(ids), 0.7), abs=SCORE)
 
     @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
@@ -180,7 +150,7 @@ class TestAgainstPlainSearch:
         model, rows = peaked_model(4), torch.tensor([2, 2, 1])
         with torch.no_grad():
             state = model.start(pad(SOURCES))
-            state.select(rows)
+            state.select(rows, rows)
             chosen = model.step(torch.full((3,), BOS), state)
             all_ = model.step(torch.full((4,), BOS), model.start(pad(SOURCES)))
         torch.testing.assert_close(chosen, all_[rows], rtol=0, atol=1e-5)
@@ -192,7 +162,7 @@ class TestAgainstPlainSearch:
             state = model.start(pad(SOURCES))
             model.step(torch.full((4,), BOS), state)
             model.step(torch.tensor([3, 4, 5, 6]), state)
-            state.select(rows)
+            state.select(rows, rows)
             moved = model.step(torch.tensor([3, 3, 4, 4]), state)
             target = torch.tensor([[BOS, 5, 3], [BOS, 3, 3], [BOS, 3, 4], [BOS, 6, 4]])
             full = F.log_softmax(logits_of(model, pad(SOURCES)[rows], target)[:, -1], dim=-1)
@@ -200,16 +170,46 @@ class TestAgainstPlainSearch:
 
 
 class TestProperties:
-    @pytest.mark.parametrize("beam", [1, 5])
-    @pytest.mark.parametrize("seed", range(4))
-    def test_a_translation_does_not_depend_on_its_batch(self, beam: int, seed: int) -> None:
-        model, section = peaked_model(seed, vocab=9), section_of(beam=beam)
-        together = search(model, pad(SOURCES, width=9), section, n_best=beam)
-        backwards = search(model, pad(SOURCES[::-1]), section, n_best=beam)[::-1]
-        alone = [search(model, pad([source]), section, n_best=beam)[0] for source in SOURCES]
-        for one, other, third in zip(together, backwards, alone, strict=True):
-            assert_same(other, [(h.ids, h.score) for h in one])
-            assert_same(third, [(h.ids, h.score) for h in one])
+    @settings(max_examples=30, deadline=None)
+    @given(
+        seed=st.integers(0, 10_000),
+        beam=st.integers(1, 6),
+        order=st.permutations(range(len(SOURCES))),
+        size=st.integers(1, len(SOURCES)),
+        sample=st.booleans(),
+        data=st.data(),
+    )
+    def test_a_translation_does_not_depend_on_its_batch(
+        self, seed: int, beam: int, order: list[int], size: int, sample: bool, data: st.DataObject
+    ) -> None:
+        fields, prefixes = data.draw(constraints(9))
+        model, n_best = peaked_model(seed, vocab=9), beam
+        section = section_of(beam=1 if sample else beam, sample=sample, **fields)
+        together = search(model, pad(SOURCES, width=9), section, n_best=n_best, prefixes=prefixes)
+        for begin in range(0, len(order), size):
+            rows = order[begin : begin + size]
+            apart = search(
+                model,
+                pad([SOURCES[i] for i in rows]),
+                section,
+                n_best=n_best,
+                prefixes=[prefixes[i] for i in rows] if prefixes else None,
+                keys=rows,
+            )
+            for i, hypotheses in zip(rows, apart, strict=True):
+                assert_same(hypotheses, [(h.ids, h.score) for h in together[i]])
+
+    @pytest.mark.parametrize("fields", [{}, {"beam": 1}, {"beam": 1, "sample": True}], ids=str)
+    def test_a_translation_does_not_depend_on_the_cache(
+        self, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for seed in range(5):
+            model, section = peaked_model(seed, vocab=9), section_of(no_repeat_ngram=2, min_length_extra=2, **fields)
+            n_best = 2 if section.sample else section.beam
+            cached = search(model, pad(SOURCES), section, n_best=n_best)
+            without_cache(model, monkeypatch)
+            for one, other in zip(cached, search(model, pad(SOURCES), section, n_best=n_best), strict=True):
+                assert_same(one, [(h.ids, h.score) for h in other])
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
     @pytest.mark.parametrize("beam", [1, 2, 6, 30])

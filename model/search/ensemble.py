@@ -1,0 +1,59 @@
+"""Several models that decode as one."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from model.transformer import DecoderState, Transformer
+
+
+class Ensemble:
+    """Models whose probabilities of the next token are averaged; one model is an ensemble of itself.
+
+    Args:
+        models: in evaluation mode, on one device, with equal vocabularies.
+
+    Raises:
+        ValueError: there is none, or the vocabularies differ.
+    """
+
+    def __init__(self, models: Sequence[Transformer]) -> None:
+        if not models:
+            raise ValueError("ensemble: no model; allowed is at least one")
+        for side in ("source", "target"):
+            sizes = {getattr(m, f"{side}_embedding").tokens.num_embeddings for m in models}
+            if len(sizes) > 1:
+                raise ValueError(f"ensemble: {side} vocabularies of {sorted(sizes)} pieces; allowed is one for all")
+        assert not any(m.training for m in models), "search needs a model in evaluation mode"
+        self.models = list(models)
+        self.special = models[0].special
+        self.max_positions = min(m.max_positions for m in models)
+
+    def start(self, source_BS: Tensor) -> "EnsembleState":
+        """Encode, and begin a search."""
+        return EnsembleState([m.start(source_BS) for m in self.models])
+
+    def step(self, last_N: Tensor, state: "EnsembleState") -> Tensor:
+        """Log-probabilities (N, V) in fp32 of the token after `last_N`; the caller may change them."""
+        return mean_log_probs([m.step(last_N, s) for m, s in zip(self.models, state.states, strict=True)])
+
+
+class EnsembleState:
+    """What the models keep between steps."""
+
+    def __init__(self, states: list[DecoderState]) -> None:
+        self.states = states
+
+    def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
+        """See `DecoderState.select`."""
+        for state in self.states:
+            state.select(rows, sources)
+
+
+def mean_log_probs(log_probs: Sequence[Tensor]) -> Tensor:
+    """The logarithm of the mean of probabilities, given their logarithms, all of one shape."""
+    if len(log_probs) == 1:
+        return log_probs[0]
+    return torch.stack(list(log_probs)).logsumexp(0) - math.log(len(log_probs))

@@ -1,0 +1,80 @@
+"""One token after the other: the best, or one drawn at random. Finished sentences leave the batch."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from configs import SearchSection
+from model.search.constraints import Constraints
+from model.search.ensemble import Ensemble
+from model.search.hypothesis import Hypothesis, length_penalty
+from model.search.sampling import Choice, Sampler, choose_best
+
+
+def greedy(model: Ensemble, source_BS: Tensor, constraints: Constraints, section: SearchSection) -> list[Hypothesis]:
+    """The best token at each step, for each sentence."""
+    return _decode(model, source_BS, constraints, section, list(range(source_BS.shape[0])), choose_best)
+
+
+def sample(
+    model: Ensemble,
+    source_BS: Tensor,
+    constraints: Constraints,
+    section: SearchSection,
+    keys: Sequence[int],
+    num_samples: int,
+) -> list[list[Hypothesis]]:
+    """Independent samples of each sentence, the best first; `keys` tell the sentences' random numbers apart."""
+    owners = [s for s in range(len(keys)) for _ in range(num_samples)]
+    sampler = Sampler(
+        section,
+        [(key, i) for key in keys for i in range(num_samples)],
+        max(constraints.limits, default=0),
+        eos=model.special.eos,
+        device=source_BS.device,
+    )
+    found = _decode(model, source_BS, constraints, section, owners, sampler)
+    return [sorted(found[i : i + num_samples], key=lambda h: -h.score) for i in range(0, len(found), num_samples)]
+
+
+def _decode(
+    model: Ensemble,
+    source_BS: Tensor,
+    constraints: Constraints,
+    section: SearchSection,
+    owners: list[int],
+    choose: Choice,
+) -> list[Hypothesis]:
+    """A hypothesis for each of the rows, which belong to the sentences `owners`."""
+    device = source_BS.device
+    state = model.start(source_BS)
+    if len(owners) != source_BS.shape[0]:
+        chosen = torch.tensor(owners, device=device, dtype=torch.long)
+        state.select(chosen, chosen)
+    found = [Hypothesis(ids=[], log_prob=0.0, score=0.0)] * len(owners)
+    rows = list(range(len(owners)))  # those still in the batch
+    last_N = source_BS.new_full((len(rows),), model.special.bos)
+    history_NT = source_BS.new_empty((len(rows), 0))
+    sums_N = torch.zeros(len(rows), dtype=torch.float64, device=device)
+    step = 0
+    while rows:
+        step += 1
+        log_p_NV = model.step(last_N, state)
+        constraints.apply(log_p_NV[:, None], step, [owners[r] for r in rows], history_NT[:, None])
+        last_N = choose(log_p_NV, rows, step)
+        sums_N = sums_N + log_p_NV.gather(1, last_N[:, None])[:, 0]
+        is_end = (last_N == model.special.eos).tolist()
+        if any(is_end):
+            divisor = length_penalty(step, section.length_penalty, section.length_penalty_kind)
+            ended = [i for i, end in enumerate(is_end) if end]
+            for i, ids, total in zip(ended, history_NT[ended].tolist(), sums_N[ended].tolist(), strict=True):
+                found[rows[i]] = Hypothesis(ids=ids, log_prob=total, score=total / divisor)
+            staying = [i for i, end in enumerate(is_end) if not end]
+            rows = [rows[i] for i in staying]
+            keep = torch.tensor(staying, device=device, dtype=torch.long)
+            last_N, history_NT, sums_N = last_N[keep], history_NT[keep], sums_N[keep]
+            if rows:
+                state.select(keep, keep)
+        history_NT = torch.cat([history_NT, last_N[:, None]], dim=1)
+    return found

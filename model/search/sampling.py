@@ -1,0 +1,73 @@
+"""How the next token is chosen where there is no beam: the best one, or one drawn at random."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from configs import SearchSection
+
+Choice = Callable[[Tensor, Sequence[int], int], Tensor]
+"""Tokens (N), given log-probabilities (N, V), the rows' numbers in the batch, and the token's number from 1."""
+
+
+def choose_best(log_p_NV: Tensor, _rows: Sequence[int], _step: int) -> Tensor:
+    """The most probable token."""
+    return log_p_NV.argmax(-1)
+
+
+class Sampler:
+    """Draws tokens. A row's draws depend on the seed, its key and its own probabilities, not on the rest of the batch.
+
+    Args:
+        section: temperature, top-k, top-p and seed.
+        keys: what tells the rows apart, such as (line, number of the sample).
+        num_steps: tokens that a row may have.
+        eos: drawn where the model gives NaN.
+    """
+
+    def __init__(
+        self, section: SearchSection, keys: Sequence[tuple[int, int]], num_steps: int, *, eos: int, device: torch.device
+    ) -> None:
+        self._section = section
+        self._eos = eos
+        draws = [
+            torch.rand(
+                num_steps, dtype=torch.float64, generator=torch.Generator().manual_seed(_seed(section.seed, key))
+            )
+            for key in keys
+        ]
+        self._uniform_NT = torch.stack(draws).to(device) if draws else torch.empty(0, num_steps, device=device)
+
+    def __call__(self, log_p_NV: Tensor, rows: Sequence[int], step: int) -> Tensor:
+        """See `Choice`."""
+        p_NV, token_NV = candidates(log_p_NV, self._section)
+        below_NV = p_NV.double().cumsum(-1)  # fp64: in fp32 a long tail would be rounded away
+        uniform_N1 = self._uniform_NT[torch.tensor(rows, device=log_p_NV.device), step - 1][:, None]
+        place_N1 = (below_NV <= uniform_N1 * below_NV[:, -1:]).sum(-1, keepdim=True)
+        # rounding may lead past the last one that has a probability at all
+        place_N1 = torch.minimum(place_N1, (p_NV > 0).sum(-1, keepdim=True) - 1).clamp_(min=0)
+        token_N = token_NV.gather(1, place_N1)[:, 0]
+        return token_N.masked_fill(below_NV[:, -1].isnan(), self._eos)
+
+
+def candidates(log_p_NV: Tensor, section: SearchSection) -> tuple[Tensor, Tensor]:
+    """What may be drawn: probabilities, which need not sum to 1, and tokens, the most probable first.
+
+    The temperature comes first, then top-k (Fan et al., 2018), then top-p: of what is left and normalised, the fewest
+    tokens that together have at least that probability (Holtzman et al., 2020).
+    """
+    count = min(section.top_k, log_p_NV.shape[-1]) if section.top_k else log_p_NV.shape[-1]
+    best_Nc, token_Nc = (log_p_NV / section.temperature).topk(count, dim=-1)
+    p_Nc = best_Nc.softmax(-1)
+    if section.top_p < 1:
+        before_Nc = p_Nc.cumsum(-1) - p_Nc
+        p_Nc = p_Nc.masked_fill(before_Nc >= section.top_p, 0.0)
+    return p_Nc, token_Nc
+
+
+def _seed(seed: int, key: tuple[int, int]) -> int:
+    """A seed of its own for every key: torch's generators are alike where their seeds are near."""
+    digest = hashlib.sha256(f"{seed}:{key[0]}:{key[1]}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

@@ -1,0 +1,64 @@
+"""The log-probability of translations that are given."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from configs import SearchSection
+from model.search.ensemble import Ensemble, mean_log_probs
+from model.search.hypothesis import Hypothesis, length_penalty
+from model.transformer import Transformer
+
+CHUNK_ELEMENTS = 1 << 24
+"""Logits held at once."""
+
+
+@torch.inference_mode()
+def score(
+    model: Transformer | Ensemble, source_BS: Tensor, targets: Sequence[Sequence[int]], section: SearchSection
+) -> list[Hypothesis]:
+    """What the model thinks of one given translation of each source, as search would have scored it.
+
+    Args:
+        model: in evaluation mode.
+        source_BS: source ids, padded, each row with its end mark.
+        targets: target ids without begin and end marks.
+
+    Raises:
+        ValueError: a source or target is longer than the model's positions.
+    """
+    ensemble = model if isinstance(model, Ensemble) else Ensemble([model])
+    if not targets:
+        return []
+    special, width = ensemble.special, max(map(len, targets)) + 1
+    longest = max(width, source_BS.shape[1])
+    if longest > ensemble.max_positions:
+        raise ValueError(f"{longest} tokens to score; allowed is at most max_positions={ensemble.max_positions}")
+    rows = [[special.bos, *t, special.eos, *[special.pad] * (width - 1 - len(t))] for t in targets]
+    ids_BT = torch.tensor(rows, dtype=torch.long, device=source_BS.device)
+    log_p_BT = mean_log_probs([_token_log_probs(m, source_BS, ids_BT) for m in ensemble.models])
+    sums = log_p_BT.double().masked_fill(ids_BT[:, 1:] == special.pad, 0.0).sum(1).tolist()
+    return [
+        Hypothesis(
+            ids=list(t),
+            log_prob=total,
+            score=total / length_penalty(len(t) + 1, section.length_penalty, section.length_penalty_kind),
+        )
+        for t, total in zip(targets, sums, strict=True)
+    ]
+
+
+def _token_log_probs(model: Transformer, source_BS: Tensor, ids_BT: Tensor) -> Tensor:
+    """Log-probabilities (B, T - 1) of each token after those before it."""
+    hidden_ND = model(source_BS, ids_BT[:, :-1]).flatten(0, 1)
+    next_N1 = ids_BT[:, 1:].flatten()[:, None]
+    chunk = max(1, CHUNK_ELEMENTS // model.target_embedding.tokens.num_embeddings)
+    parts = [
+        F.log_softmax(model.output(hidden_ND[i : i + chunk]), dim=-1, dtype=torch.float32).gather(
+            1, next_N1[i : i + chunk]
+        )
+        for i in range(0, len(next_N1), chunk)
+    ]
+    return torch.cat(parts).view(len(ids_BT), -1)

@@ -1,0 +1,148 @@
+"""Ensembles, scores of given translations, and n-grams that must not return."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model import Ensemble, score, search
+from model.search.constraints import NEVER, block_repeats
+from model.search.packing import packed
+from tests.model.reference import EOS, pad
+from tests.model.search.plain import (
+    SCORE,
+    SOURCES,
+    Rules,
+    assert_same,
+    next_log_probs,
+    peaked_model,
+    plain_penalty,
+    section_of,
+)
+
+TARGETS = [[3, 4, 4], [], [5, 3, 6, 6, 4], [6]]
+
+
+class TestEnsemble:
+    @pytest.mark.parametrize("fields", [{}, {"beam": 1}, {"beam": 1, "sample": True}], ids=str)
+    def test_of_a_model_with_itself_is_the_model(self, fields: dict[str, int]) -> None:
+        for seed in range(4):
+            model, section = peaked_model(seed, vocab=9), section_of(**fields)
+            alone = search(model, pad(SOURCES), section)
+            for one, other in zip(alone, search(Ensemble([model] * 3), pad(SOURCES), section), strict=True):
+                assert_same(other, [(h.ids, h.score) for h in one])
+
+    def test_models_of_other_sizes(self) -> None:
+        models = [peaked_model(1), peaked_model(2, d_model=12, num_heads=3, decoder_layers=2, max_positions=9)]
+        ensemble = Ensemble(models)
+        assert ensemble.max_positions == 9
+        state = ensemble.start(pad(SOURCES))
+        found = ensemble.step(torch.full((4,), 1), state)
+        expected = torch.cat([next_log_probs(models, source, [[]]) for source in SOURCES])
+        torch.testing.assert_close(found.double(), expected, rtol=0, atol=SCORE)
+
+    def test_other_vocabularies(self) -> None:
+        with pytest.raises(ValueError, match=r"target vocabularies of \[7, 9\] pieces; allowed is one for all"):
+            Ensemble([peaked_model(1), peaked_model(1, vocab=9)])
+        with pytest.raises(ValueError, match="no model"):
+            Ensemble([])
+
+
+class TestScore:
+    @settings(max_examples=30, deadline=None)
+    @given(
+        seed=st.integers(0, 1000),
+        num_models=st.integers(1, 2),
+        targets=st.lists(st.lists(st.integers(3, 6), max_size=7), min_size=4, max_size=4),
+        kind=st.sampled_from(["gnmt", "mean"]),
+    )
+    def test_is_the_teacher_forced_log_probability(
+        self, seed: int, num_models: int, targets: list[list[int]], kind: str
+    ) -> None:
+        models = [peaked_model(seed + i) for i in range(num_models)]
+        section = section_of(length_penalty=0.6, length_penalty_kind=kind)
+        found = score(Ensemble(models), pad(SOURCES), targets, section)
+        for source, target, one in zip(SOURCES, targets, found, strict=True):
+            tokens = [*target, EOS]
+            total = sum(next_log_probs(models, source, [target[:i]])[0, t].item() for i, t in enumerate(tokens))
+            assert one.ids == target
+            assert one.log_prob == pytest.approx(total, abs=SCORE)
+            assert one.score == pytest.approx(total / plain_penalty(len(tokens), 0.6, kind), abs=SCORE)
+
+    @pytest.mark.parametrize("beam", [1, 3])
+    def test_is_what_search_gave(self, beam: int) -> None:
+        model, section = peaked_model(5, vocab=9), section_of(beam=beam)
+        prefixes = [[3], [], [4, 4], [8]]
+        found = [best[0] for best in search(model, pad(SOURCES), section, prefixes=prefixes)]
+        for one, other in zip(score(model, pad(SOURCES), [h.ids for h in found], section), found, strict=True):
+            assert one.log_prob == pytest.approx(other.log_prob, abs=SCORE)
+            assert one.score == pytest.approx(other.score, abs=SCORE)
+
+    def test_beyond_the_positions(self) -> None:
+        with pytest.raises(ValueError, match="7 tokens to score; allowed is at most max_positions=6"):
+            score(peaked_model(1, max_positions=6), pad(SOURCES[:1]), [[3] * 6], section_of())
+
+    def test_no_sentences(self) -> None:
+        assert score(peaked_model(1), torch.zeros((0, 4), dtype=torch.long), [], section_of()) == []
+
+
+class TestConstraints:
+    @given(
+        history=st.lists(st.lists(st.integers(3, 5), min_size=6, max_size=6), min_size=2, max_size=4),
+        n=st.integers(1, 7),
+    )
+    def test_blocks_what_would_complete_an_ngram_again(self, history: list[list[int]], n: int) -> None:
+        log_p = torch.zeros(len(history), 1, 8)
+        block_repeats(log_p, torch.tensor(history)[:, None], n)
+        for row, ids in zip(log_p[:, 0].tolist(), history, strict=True):
+            rules = Rules(vocab=8, limit=99, ngram=n)
+            assert [t for t in range(2, 8) if row[t] > NEVER / 2] == rules.allowed(ids)
+
+    @pytest.mark.parametrize("fields", [{"beam": 4}, {"beam": 1}, {"beam": 1, "sample": True}], ids=str)
+    @pytest.mark.parametrize("n", [1, 2, 3])
+    def test_no_translation_holds_an_ngram_twice(self, fields: dict[str, int], n: int) -> None:
+        for seed in range(5):
+            section = section_of(no_repeat_ngram=n, max_length_extra=9, min_length_extra=4, **fields)
+            for hypotheses in search(peaked_model(seed), pad(SOURCES), section):
+                for h in hypotheses:
+                    grams = [tuple(h.ids[i : i + n]) for i in range(len(h.ids) - n + 1)]
+                    assert len(grams) == len(set(grams))
+
+    @pytest.mark.parametrize(
+        ("prefix", "said"),
+        [
+            ([3] * 16, "prefix: 16 tokens; allowed is less than 16"),
+            ([3, EOS], "holds padding, a begin or an end mark"),
+        ],
+    )
+    def test_bad_prefixes(self, prefix: list[int], said: str) -> None:
+        with pytest.raises(ValueError, match=said):
+            search(peaked_model(1), pad(SOURCES[:1]), section_of(), prefixes=[prefix])
+        with pytest.raises(ValueError, match="1 for 4 sources"):
+            search(peaked_model(1), pad(SOURCES), section_of(), prefixes=[[]])
+
+    def test_the_longest_prefix(self) -> None:
+        (found,) = search(peaked_model(1), pad(SOURCES[:1]), section_of(), prefixes=[[3] * 15])
+        assert [h.ids for h in found] == [[3] * 15]
+        assert math.isfinite(found[0].score)
+
+
+class TestPacking:
+    @pytest.mark.parametrize("changes", [{}, {"output_bias": True, "attention_bias": False}], ids=str)
+    def test_changes_no_result_and_leaves_nothing(self, changes: dict[str, bool]) -> None:
+        model, section = peaked_model(5, vocab=9, **changes), section_of()
+        before = [dict(vars(module)) for module in model.modules()]
+        plain = search(model, pad(SOURCES), section, n_best=4)
+        with packed(Ensemble([model])):
+            found = search(model, pad(SOURCES), section, n_best=4)
+            assert any("forward" in vars(module) for module in model.modules())
+        for one, other in zip(found, plain, strict=True):
+            assert_same(one, [(h.ids, h.score) for h in other])
+        assert [set(vars(module)) for module in model.modules()] == [set(names) for names in before]
+
+    def test_leaves_other_precisions_alone(self) -> None:
+        model = peaked_model(5).to(torch.bfloat16)
+        with packed(Ensemble([model])):
+            assert not any("forward" in vars(module) for module in model.modules())
