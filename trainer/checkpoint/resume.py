@@ -68,10 +68,10 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
         CheckpointError: moments are missing, or a file cannot be read.
     """
     weights, moments = checkpoint.stored("model"), checkpoint.stored("optimizer")
-    if not moments:  # saved before the first update that was applied
+    if not moments and not reset:  # saved before the first update that was applied
         return
     names = [f"{key}/{name}" for name in weights for key in MOMENTS]
-    if missing := [name for name in names if name not in moments]:
+    if not reset and (missing := [name for name in names if name not in moments]):
         raise CheckpointError(f"{checkpoint.folder}: {missing[0]} of the optimizer's state is missing")
 
     def moments_of(name: str) -> dict[str, Tensor]:
