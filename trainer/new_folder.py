@@ -38,7 +38,10 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise UserError(f"-o: {str(path)!r} cannot be written: {error.strerror}") from error
     try:
         yield temporary
-        temporary.chmod(0o777 & ~_umask())  # mkdtemp's own is the user's alone
+        mask = _umask()  # mkdtemp's folder, and files of some libraries, are the user's alone
+        for file in temporary.rglob("*"):
+            file.chmod((0o777 if file.is_dir() else 0o666) & ~mask)
+        temporary.chmod(0o777 & ~mask)
         temporary.replace(path)
     except OSError as error:
         raise UserError(f"-o: {str(path)!r} cannot be written: {error}") from error
