@@ -84,6 +84,12 @@ COMMANDS = {
         add_arguments=options.add_average,
         target="trainer.averaging:run",
     ),
+    "import": Command(
+        summary="weights that others trained, as a run to translate with and to fine-tune",
+        usage="STATE.safetensors --preset NAME --tokenizer MODEL -o RUN [--num-heads N] | --huggingface DIR -o RUN",
+        add_arguments=options.add_import,
+        target="trainer.importing.command:run",
+    ),
     "inspect": Command(
         summary="a dataset, a checkpoint or a run: what it holds, whether it is whole",
         usage="PATH",

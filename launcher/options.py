@@ -147,6 +147,24 @@ def add_average(parser: Parser) -> None:
     _add_new_folder(parser)
 
 
+def add_import(parser: Parser) -> None:
+    """Arguments of `zeromt import`."""
+    parser.add_argument(
+        "weights", metavar="STATE", nargs="?", type=_existing_file, help="a safetensors file of a reference system"
+    )
+    parser.add_argument("--preset", metavar="NAME", help="the reference system that the weights are of")
+    parser.add_argument(
+        "--tokenizer", metavar="MODEL", type=_existing, help="a SentencePiece model, or a folder with a tokenizer"
+    )
+    parser.add_argument(
+        "--num-heads", metavar="N", type=_whole(1, 1024), help="of its attention (default: the preset's)"
+    )
+    parser.add_argument(
+        "--huggingface", metavar="DIR", type=_existing_folder, help="a Marian, M2M100 or NLLB checkpoint instead"
+    )
+    _add_new_folder(parser)
+
+
 def add_inspect(parser: Parser) -> None:
     """Arguments of `zeromt inspect`."""
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""`zeromt average`: the mean of several checkpoints' weights (Vaswani et al., 2017, section 6.1) as a run of its own."""
+"""`zeromt average`: the mean of several checkpoints' weights (Vaswani et al., 2017, section 6.1) as a run itself."""
 
 import dataclasses
 import sys
@@ -103,7 +103,9 @@ def check_alike(checkpoints: Sequence[Checkpoint]) -> None:
     shapes = _shapes(first)
     for other in checkpoints[1:]:
         now = dataclasses.asdict(load_run(str(other.folder / CONFIG)).model)
-        differences = [f"model.{k}: {now[k]!r}, {first.folder.name} has {model[k]!r}" for k in now if now[k] != model[k]]
+        differences = [
+            f"model.{k}: {now[k]!r}, {first.folder.name} has {model[k]!r}" for k in now if now[k] != model[k]
+        ]
         if other.manifest["fingerprints"]["tokenizer"] != first.manifest["fingerprints"]["tokenizer"]:
             differences.append("tokenizer: another one")
         if not differences and _shapes(other) != shapes:

@@ -2,16 +2,15 @@
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from configs import ModelSection, RunConfig
-from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from data_pipeline.tokenizer import EOS_ID, Tokenizer
 from model import Transformer
 from trainer.export.as_huggingface import refuse
 from trainer.export.check import Sample, Text, accept, logits_of, pad
@@ -166,10 +165,8 @@ def _compare(
         lines = translate(translator, trained.tokenizer, text.sources, beam=beam, longest=longest)
         scores = scorer.score(lines, text.references)
         bleu[kind], signature = scores.bleu, scores.bleu_signature
-    return [
-        f"checked before quantising to {name}; BLEU of {len(text.sources)} sentences: {bleu['float32']:.2f} in float32, "
-        f"{bleu[name]:.2f} in {name} ({bleu[name] - bleu['float32']:+.2f}; {signature})"
-    ]
+    change = f"{bleu['float32']:.2f} in float32, {bleu[name]:.2f} in {name} ({bleu[name] - bleu['float32']:+.2f})"
+    return [f"checked before quantising to {name}; BLEU of {len(text.sources)} sentences: {change}; {signature}"]
 
 
 def _fill_stack(

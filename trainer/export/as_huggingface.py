@@ -32,9 +32,7 @@ _PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output":
 _ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
 
 
-def export(
-    trained: TrainedModel, folder: Path, sample: Sample, text: Text | None, *, dtype: torch.dtype
-) -> list[str]:
+def export(trained: TrainedModel, folder: Path, sample: Sample, text: Text | None, *, dtype: torch.dtype) -> list[str]:
     """Write the folder and check it; what there is to say of it.
 
     Raises:
@@ -70,8 +68,8 @@ def problems(section: ModelSection) -> Iterator[str]:
     elif abs(norm_eps(section) - _NORM_EPS) > _EPS_TOLERANCE:
         yield f"model.norm_eps: {section.norm_eps}; allowed is {_NORM_EPS}"
     if section.has_final_norm is is_post_norm(section):
-        wanted = str(not is_post_norm(section)).lower()
-        yield f"model.final_norm: {str(section.has_final_norm).lower()} with {section.norm_position}; allowed is {wanted}"
+        found, wanted = ("true", "false") if section.has_final_norm else ("false", "true")
+        yield f"model.final_norm: {found} with {section.norm_position}; allowed is {wanted}"
     if section.actual_head_width * section.num_heads != section.d_model:
         yield f"model.head_width: {section.head_width}; allowed is d_model / num_heads"
     if section.activation not in _ACTIVATIONS:
@@ -80,9 +78,9 @@ def problems(section: ModelSection) -> Iterator[str]:
         yield "model.positions: 'rotary'; allowed is sinusoidal, and with pre-norm learned or none"
     elif is_post_norm(section) and not _has_own_sinusoids(section):
         yield (
-            f"model.positions: {section.positions!r} (layout {section.position_layout}, base {section.position_base:g}, "
-            f"offset {section.position_offset}) with post-norm; allowed is sinusoidal in the layout interleaved or "
-            "halves, base 10000, offset 0"
+            f"model.positions: {section.positions!r} (layout {section.position_layout}, base "
+            f"{section.position_base:g}, offset {section.position_offset}) with post-norm; allowed is sinusoidal in "
+            "the layout interleaved or halves, base 10000, offset 0"
         )
     if not is_post_norm(section) and section.tied_embeddings != "three-way":
         yield f"model.tied_embeddings: {section.tied_embeddings!r} with pre-norm; allowed is three-way"
@@ -169,7 +167,7 @@ def state_dict(trained: TrainedModel) -> dict[str, Tensor]:
         found[f"model.{stack}.embed_tokens.weight"] = weights[f"{embedding}.tokens.weight"]
         found[f"model.{stack}.embed_positions.weight"] = weights[f"{embedding}.positions"]
     for name, tensor in weights.items():
-        if (theirs := _their_name(name)) is not None:
+        if (theirs := their_name(name)) is not None:
             found[theirs] = tensor
     return found
 
@@ -194,7 +192,7 @@ def reordered(weights: Mapping[str, Tensor], order: Tensor) -> dict[str, Tensor]
     return found
 
 
-def _their_name(name: str) -> str | None:
+def their_name(name: str) -> str | None:
     """Transformers' name of a weight of the layers or of a final norm; None for others."""
     parts = name.split(".")
     if parts[0] not in ("encoder", "decoder"):

@@ -43,9 +43,8 @@ class Sample:
     def batches(self) -> list[tuple[Tensor, Tensor]]:
         """Padded ids (B, S) and (B, T), a few pairs at a time."""
         step = 4
-        return [
-            (pad(self.sources[i : i + step]), pad(self.targets[i : i + step])) for i in range(0, len(self.sources), step)
-        ]
+        begins = range(0, len(self.sources), step)
+        return [(pad(self.sources[i : i + step]), pad(self.targets[i : i + step])) for i in begins]
 
 
 def find_text(config: RunConfig, source: str | None, reference: str | None) -> Text | None:

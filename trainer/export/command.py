@@ -38,7 +38,7 @@ def run(
         ExportError: what was written does not compute what the model does; nothing is left of it.
     """
     if quantization is not None and format != "ctranslate2":
-        raise UserError(f"--quantization: {quantization!r} with --format {format}; allowed with ctranslate2, or --dtype")
+        raise UserError(f"--quantization: {quantization!r} with --format {format}; allowed there is --dtype")
     if dtype is not None and format == "ctranslate2":
         raise UserError(f"--dtype: {dtype!r} with --format ctranslate2; allowed there is --quantization {dtype}")
     check_new(Path(output))

@@ -70,10 +70,15 @@ def _attention(name: str, module: MultiHeadAttention) -> dict[str, Tensor]:
     ):
         linear = cast(nn.Linear, getattr(module, part))
         bias = torch.zeros(linear.out_features) if linear.bias is None else linear.bias.detach()
-        weight = linear.weight.detach().unflatten(0, (-1, module.head_width)).repeat_interleave(copies, 0).flatten(0, 1)
+        weight = _heads(linear.weight, module.head_width).repeat_interleave(copies, 0).flatten(0, 1)
         found[f"{name}.{part}.weight"] = weight * factor
-        found[f"{name}.{part}.bias"] = bias.view(-1, module.head_width).repeat_interleave(copies, 0).flatten() * factor
+        found[f"{name}.{part}.bias"] = _heads(bias, module.head_width).repeat_interleave(copies, 0).flatten() * factor
     return found
+
+
+def _heads(tensor: Tensor, width: int) -> Tensor:
+    """(H K, ...) to (H, K, ...)."""
+    return tensor.detach().reshape(-1, width, *tensor.shape[1:])
 
 
 def _positions(embedding: TokenEmbedding, section: ModelSection) -> Tensor:

@@ -15,7 +15,9 @@ from trainer.model_files import build_model
 from trainer.state import TrainerState
 
 TAG = ">>fra<<"
-ENGLISH = [f"{w} {n} times" for n in range(60) for w in ("the cat sat on a mat", "dogs do not jump", "quick brown foxes")]
+ENGLISH = [
+    f"{w} {n} times" for n in range(60) for w in ("the cat sat on a mat", "dogs do not jump", "quick brown foxes")
+]
 FRENCH = [f"{w} {n} fois" for n in range(60) for w in ("le chat est sur un tapis", "les chiens non", "renards bruns")]
 SMALL: dict[str, Any] = {
     "d_model": 16,
@@ -29,8 +31,7 @@ SMALL: dict[str, Any] = {
 
 def make_tokenizer(*, joint: bool = True) -> Tokenizer:
     vocabulary: Any = "joint" if joint else "separate"
-    sizes = {"vocab_size": 90} if joint else {"vocab_size": 70}
-    section = TokenizerSection(threads=1, vocabulary=vocabulary, tags=[TAG], **sizes)
+    section = TokenizerSection(threads=1, vocabulary=vocabulary, tags=[TAG], vocab_size=90 if joint else 70)
     return train_tokenizer(section, ENGLISH, FRENCH)
 
 
