@@ -1,6 +1,5 @@
 """`zeromt average`: the mean of several checkpoints' weights (Vaswani et al., 2017, section 6.1) as a run itself."""
 
-import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from trainer.checkpoint.format import (
     read_checkpoint,
     verify,
 )
+from trainer.checkpoint.resume import architecture_differences
 from trainer.checkpoint.weights_only import write_run
 from trainer.new_folder import check_new, new_folder
 from trainer.state import TrainerState
@@ -99,13 +99,10 @@ def check_alike(checkpoints: Sequence[Checkpoint]) -> None:
         UserError: naming what differs.
     """
     first = checkpoints[0]
-    model = dataclasses.asdict(load_run(str(first.folder / CONFIG)).model)
     shapes = _shapes(first)
     for other in checkpoints[1:]:
-        now = dataclasses.asdict(load_run(str(other.folder / CONFIG)).model)
-        differences = [
-            f"model.{k}: {now[k]!r}, {first.folder.name} has {model[k]!r}" for k in now if now[k] != model[k]
-        ]
+        config = load_run(str(other.folder / CONFIG))
+        differences = architecture_differences(first, config, name=first.folder.name)
         if other.manifest["fingerprints"]["tokenizer"] != first.manifest["fingerprints"]["tokenizer"]:
             differences.append("tokenizer: another one")
         if not differences and _shapes(other) != shapes:

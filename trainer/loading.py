@@ -44,12 +44,8 @@ def find_checkpoint(path: Path) -> Checkpoint:
     return _whole(path)
 
 
-def load_trained(path: Path, *, exact: bool = False) -> TrainedModel:
+def load_trained(path: Path) -> TrainedModel:
     """Load the model of a run or checkpoint in the precision it was trained with, where the device has it.
-
-    Args:
-        path: see `find_checkpoint`.
-        exact: load it in fp32 on the CPU instead.
 
     Raises:
         UserError: there is no whole checkpoint.
@@ -57,10 +53,10 @@ def load_trained(path: Path, *, exact: bool = False) -> TrainedModel:
     checkpoint = find_checkpoint(path)
     config = load_run(str(checkpoint.folder / CONFIG))
     tokenizer = Tokenizer.load(checkpoint.folder)
-    device = torch.device("cuda" if torch.cuda.is_available() and not exact else "cpu")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = build_model(config.model, tokenizer, seed=config.seed)
     load_weights(checkpoint, model)
-    dtype = torch.float32 if exact else DTYPES[resolve_precision(config.engine.precision, device)]
+    dtype = DTYPES[resolve_precision(config.engine.precision, device)]
     return TrainedModel(
         model=model.to(device, dtype).eval(),
         tokenizer=tokenizer,

@@ -14,9 +14,9 @@ from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokeni
 from launcher.cli import main
 from tests.model.notebooks import log_probabilities, tiny_notebook
 from tests.trainer.export.made import ENGLISH, FRENCH, greedy, make_run, make_tokenizer
+from trainer.export.exact import load_exact
 from trainer.importing.huggingface import load_huggingface
 from trainer.importing.pieces import read_vocabularies
-from trainer.loading import load_trained
 
 SIZES: dict[str, Any] = {
     "d_model": 16,
@@ -52,7 +52,7 @@ def test_a_notebook_is_translated_with(separate: Tokenizer, tmp_path: Path, caps
     separate.save(tmp_path)
     options = ["--preset", "notebook_postnorm_es", "--tokenizer", str(tmp_path), "--num-heads", "3"]
     assert main(["import", str(tmp_path / "state.safetensors"), *options, "-o", str(tmp_path / "run")]) == 0
-    trained = load_trained(tmp_path / "run", exact=True)
+    trained = load_exact(tmp_path / "run")
     source, target = torch.tensor([[5, 6, 7, 2]]), torch.tensor([[1, 8, 9]])
     with torch.no_grad():
         ours = trained.model.output(trained.model(source, target)).log_softmax(-1)
@@ -222,8 +222,8 @@ def test_there_and_back(options: dict[str, Any], joint: Tokenizer, tmp_path: Pat
     places = [str(tmp_path / name) for name in ("run", "hugging", "back")]
     assert main(["export", places[0], "--format", "huggingface", "-o", places[1]]) == 0
     assert main(["import", "--huggingface", places[1], "-o", places[2]]) == 0
-    back = load_trained(tmp_path / "back", exact=True)
-    assert back.tokenizer.source_pieces() == joint.source_pieces()
+    back = load_exact(tmp_path / "back")
+    assert back.tokenizer.source_vocabulary() == joint.source_vocabulary()
     assert greedy(back.model, back.tokenizer, ENGLISH[:8]) == greedy(model, joint, ENGLISH[:8])
 
 

@@ -91,8 +91,8 @@ def build_spec(ctranslate2: Any, config: RunConfig, tokenizer: Tokenizer, weight
     spec.decoder.projection.weight = weights["output.weight"].contiguous()
     if section.output_bias:
         spec.decoder.projection.bias = weights["output.bias"]
-    spec.register_source_vocabulary(tokenizer.source_pieces())
-    spec.register_target_vocabulary(tokenizer.target_pieces())
+    spec.register_source_vocabulary(tokenizer.source_vocabulary())
+    spec.register_target_vocabulary(tokenizer.target_vocabulary())
     spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = "<s>", "</s>", "<unk>"
     spec.config.decoder_start_token = "<s>"
     spec.config.add_source_bos, spec.config.add_source_eos = False, True
@@ -106,7 +106,7 @@ def check_log_probabilities(model: Transformer, tokenizer: Tokenizer, sample: Sa
     Raises:
         ExportError: they differ by more than the tolerance.
     """
-    source_pieces, target_pieces = tokenizer.source_pieces(), tokenizer.target_pieces()
+    source_pieces, target_pieces = tokenizer.source_vocabulary(), tokenizer.target_vocabulary()
     largest = 0.0
     for source, target in zip(sample.sources, sample.targets, strict=True):
         logits_TV = logits_of(model, pad([source]), pad([target]))[0]
@@ -123,8 +123,8 @@ def check_log_probabilities(model: Transformer, tokenizer: Tokenizer, sample: Sa
 
 def translate(translator: Any, tokenizer: Tokenizer, lines: Sequence[str], *, beam: int, longest: int) -> list[str]:
     """Lines translated by an exported model."""
-    pieces = tokenizer.source_pieces()
-    ids_of = {piece: i for i, piece in enumerate(tokenizer.target_pieces())}
+    pieces = tokenizer.source_vocabulary()
+    ids_of = {piece: i for i, piece in enumerate(tokenizer.target_vocabulary())}
     sources = [[pieces[i] for i in ids[: longest - 1]] for ids in tokenizer.encode_source(list(lines))]
     found = translator.translate_batch(
         sources,

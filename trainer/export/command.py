@@ -7,7 +7,7 @@ import torch
 from configs import UserError
 from trainer.export import as_ctranslate2, as_huggingface, as_safetensors
 from trainer.export.check import find_text, make_sample
-from trainer.loading import load_trained
+from trainer.export.exact import load_exact
 from trainer.new_folder import check_new, new_folder
 from trainer.process import tune_process
 
@@ -44,7 +44,7 @@ def run(
     check_new(Path(output))
     tune_process()
     torch.set_flush_denormal(False)  # the others do not flush them
-    trained = load_trained(Path(run), exact=True)
+    trained = load_exact(Path(run))
     text = find_text(trained.config, source, reference)
     sample = make_sample(trained.model, trained.tokenizer, text)
     stored = getattr(torch, dtype or "float32")

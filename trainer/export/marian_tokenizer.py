@@ -20,9 +20,9 @@ def save_tokenizer(transformers: Any, tokenizer: Tokenizer, folder: Path, *, max
     spm = {"source": files.get(JOINT_FILE) or files[SOURCE_FILE], "target": files.get(JOINT_FILE) or files[TARGET_FILE]}
     for side, content in spm.items():
         (folder / f"{side}.spm").write_bytes(content)
-    vocabularies = {"vocab.json": tokenizer.source_pieces()}
+    vocabularies = {"vocab.json": tokenizer.source_vocabulary()}
     if not tokenizer.is_joint:
-        vocabularies["target_vocab.json"] = tokenizer.target_pieces()
+        vocabularies["target_vocab.json"] = tokenizer.target_vocabulary()
     for name, pieces in vocabularies.items():
         ids = {piece: i for i, piece in enumerate(pieces)}
         (folder / name).write_text(json.dumps(ids, ensure_ascii=False, indent=1), encoding="utf-8")

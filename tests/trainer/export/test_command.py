@@ -13,8 +13,8 @@ from tests.trainer.conftest import TrainedRun
 from tests.trainer.export.made import greedy, make_run
 from tests.trainer.export.test_ctranslate2 import their_greedy as ctranslate2_greedy
 from tests.trainer.export.test_huggingface import their_greedy as transformers_greedy
+from trainer.export.exact import load_exact
 from trainer.export.packages import optional
-from trainer.loading import load_trained
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_trained_model_translates_alike(
     pytest.importorskip("transformers")
     pytest.importorskip("ctranslate2")
     lines = trained.source.read_text().splitlines()[:40]
-    loaded = load_trained(trained.folder, exact=True)
+    loaded = load_exact(trained.folder)
     ours = greedy(loaded.model, loaded.tokenizer, lines, longest=30)
     hugging, ctranslate = tmp_path / "huggingface", tmp_path / "ctranslate2"
     text = ["--source", str(trained.source), "--reference", str(trained.reference)]
