@@ -81,10 +81,9 @@ def build_spec(ctranslate2: Any, config: RunConfig, tokenizer: Tokenizer, weight
         options["head_dim"] = section.actual_head_width
     if section.positions == "rotary":
         options |= {"rotary_dim": 0, "rotary_interleave": True, "rotary_base": section.position_base}
-    decoder_options = {"num_heads_kv": section.num_heads} | options  # else it takes the model for a multi-query one
     spec = specs.TransformerSpec(
         specs.TransformerEncoderSpec(section.encoder_layers, **options),
-        specs.TransformerDecoderSpec(section.decoder_layers, **decoder_options),
+        specs.TransformerDecoderSpec(section.decoder_layers, **options),
     )
     _fill_stack(ctranslate2, spec.encoder, spec.encoder.embeddings[0], "encoder", "source_embedding", section, weights)
     _fill_stack(ctranslate2, spec.decoder, spec.decoder.embeddings, "decoder", "target_embedding", section, weights)
@@ -131,7 +130,7 @@ def translate(translator: Any, tokenizer: Tokenizer, lines: Sequence[str], *, be
         beam_size=beam,
         max_decoding_length=longest,
         max_batch_size=_BATCH,
-        suppress_sequences=[[pieces_of] for pieces_of in ("<pad>", "<s>")],
+        suppress_sequences=[["<pad>"], ["<s>"]],
     )
     return tokenizer.decode_target([[ids_of[piece] for piece in f.hypotheses[0]] for f in found])
 
