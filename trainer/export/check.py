@@ -1,5 +1,6 @@
 """What an export is held against: the model's own logits, on real sentences where there are some."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,10 +62,13 @@ def find_text(config: RunConfig, source: str | None, reference: str | None) -> T
         return Text(sources=[s for c in chunks for s in c.sources], references=[t for c in chunks for t in c.targets])
     for dataset in config.datasets:
         if "://" not in dataset.path and is_dataset(Path(dataset.path)):
-            loaded = Dataset.load(dataset.path, config.stream)
-            if "valid" in loaded.index.held_out:
-                sources, references = loaded.held_out("valid")
-                return Text(sources=list(sources), references=list(references))
+            try:
+                loaded = Dataset.load(dataset.path, config.stream)
+                if "valid" in loaded.index.held_out:
+                    sources, references = loaded.held_out("valid")
+                    return Text(sources=list(sources), references=list(references))
+            except UserError as error:  # a model can be exported without its data
+                print(f"zeromt: validation set left out: {error}", file=sys.stderr)
     return None
 
 

@@ -50,13 +50,17 @@ def make_model(section: ModelSection, tokenizer: Tokenizer, *, seed: int = 1) ->
     return model
 
 
-def make_run(folder: Path, tokenizer: Tokenizer, *, seed: int = 1, step: int = 7, **options: Any) -> Transformer:
+def make_run(
+    folder: Path, tokenizer: Tokenizer, *, seed: int = 1, step: int = 7, dataset: str = "nowhere", **options: Any
+) -> Transformer:
     """A run of weights alone in a new folder; the model that it holds."""
     section = ModelSection(**{**SMALL, **options})
     model = make_model(section, tokenizer, seed=seed)
     parameters = dict(model.named_parameters())
     folder.mkdir()
-    config = dataclasses.replace(RunConfig(), model=section, seed=seed, prepare=PrepareSection(max_pieces=31))
+    config = dataclasses.replace(
+        RunConfig(), model=section, seed=seed, prepare=PrepareSection(max_pieces=31, output=dataset)
+    )
     write_run(
         folder,
         folder,

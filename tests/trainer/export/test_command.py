@@ -58,6 +58,14 @@ def test_an_empty_folder_is_taken(joint: Tokenizer, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "model.safetensors").exists()
 
 
+def test_a_broken_dataset_is_left_out(joint: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "index.json").write_text("{}")
+    make_run(tmp_path / "run", joint, dataset=str(tmp_path / "data"))
+    assert main(["export", str(tmp_path / "run"), "--format", "safetensors", "-o", str(tmp_path / "out")]) == 0
+    assert "validation set left out" in capsys.readouterr().err
+
+
 def test_a_trained_model_translates_alike(
     trained: TrainedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
