@@ -235,6 +235,7 @@ def test_there_and_back(options: dict[str, Any], joint: Tokenizer, tmp_path: Pat
         ({"decoder_attention_heads": 4}, "decoder_attention_heads 4"),
         ({"normalize_embedding": True}, "normalize_embedding True of pegasus"),
         ({"pad_token_id": 5000}, "5000"),
+        ({"eos_token_id": None}, "eos_token_id None; allowed is a whole number"),
         ({"encoder_ffn_dim": 25, "decoder_ffn_dim": 25}, "allowed is (25, 16)"),
         ({"encoder_layers": 3}, "layers.2.self_attn.q_proj.weight is missing in"),
     ],
@@ -256,7 +257,9 @@ def test_what_cannot_be_taken_is_named(
 
 
 def test_pickled_weights_are_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "config.json").write_text("{}")
+    ids = {"pad_token_id": 58, "eos_token_id": 0, "decoder_start_token_id": 58}
+    config = {"model_type": "marian", "activation_function": "relu", **SIZES, **ids}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     torch.save({}, tmp_path / "pytorch_model.bin")
     assert main(["import", "--huggingface", str(tmp_path), "-o", str(tmp_path / "run")]) == 2
     assert "has no model.safetensors" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from trainer.export.check import Sample, Text, check_logits
 from trainer.export.marian_tokenizer import check_tokenizer, save_tokenizer
 from trainer.export.packages import optional
-from trainer.export.plain import ATTENTIONS, is_post_norm, norm_eps, plain_weights
+from trainer.export.plain import is_post_norm, norm_eps, plain_weights
 from trainer.loading import TrainedModel
 
 OPTION = "--format huggingface"
@@ -182,7 +182,7 @@ def reordered(weights: Mapping[str, Tensor], order: Tensor) -> dict[str, Tensor]
     found = {}
     for name, tensor in weights.items():
         parts = name.split(".")
-        writes = parts[-2] == "outer" or (parts[-2] == "output" and parts[-3:-2] in [[a] for a in ATTENTIONS])
+        writes = parts[-2] == "outer" or (parts[-2] == "output" and len(parts) > 2)  # `output.weight` is the logits'
         if writes or parts[-2] == "norm":  # (D, ...) or (D): what goes into the stream, and norms of it
             found[name] = tensor[order]
         elif parts[-1] in ("weight", "positions"):  # (..., D): what reads it, and embeddings

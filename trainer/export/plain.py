@@ -18,8 +18,6 @@ from model.attention import MultiHeadAttention
 from model.positions import LearnedPositions, SinusoidalPositions
 from model.transformer import TokenEmbedding
 
-ATTENTIONS = ("self_attention", "cross_attention")
-
 
 def plain_weights(model: Transformer) -> dict[str, Tensor]:
     """Every weight by its name, as described above.

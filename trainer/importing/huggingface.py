@@ -26,6 +26,10 @@ _TYPES: dict[str, dict[str, Any]] = {
     "pegasus": {"norm_position": "pre", "position_layout": "halves"},
     "m2m_100": {"norm_position": "pre", "position_layout": "tensor2tensor"},
 }
+_NEEDED = (
+    "d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads", "encoder_ffn_dim",
+    "max_position_embeddings", "activation_function", "pad_token_id", "eos_token_id", "decoder_start_token_id",
+)  # fmt: skip
 _EMBEDDINGS = {
     "source_embedding.tokens.weight": ("model.encoder.embed_tokens.weight", "model.shared.weight", "lm_head.weight"),
     "target_embedding.tokens.weight": ("model.decoder.embed_tokens.weight", "model.shared.weight", "lm_head.weight"),
@@ -40,6 +44,7 @@ def load_huggingface(folder: Path) -> tuple[Transformer, Tokenizer]:
         UserError: it is of another architecture, or is not whole.
     """
     config = read_json(folder / "config.json")
+    _check_config(config)
     weights = _read_weights(folder)
     matrices = {ours: _matrix(weights, theirs) for ours, theirs in _EMBEDDINGS.items()}
     sizes = (len(matrices["source_embedding.tokens.weight"]), len(matrices["output.weight"]))
@@ -64,26 +69,8 @@ def load_huggingface(folder: Path) -> tuple[Transformer, Tokenizer]:
 
 
 def _section(config: Mapping[str, Any], vocabularies: Vocabularies, *, has_bias: bool) -> ModelSection:
-    """The model's options.
-
-    Raises:
-        UserError: naming those that this project does not have.
-    """
-    kind = config.get("model_type")
-    if kind not in _TYPES:
-        raise UserError(f"--huggingface: model_type {kind!r}; allowed is {', '.join(_TYPES)}")
-    for name, allowed in (
-        ("decoder_attention_heads", config["encoder_attention_heads"]),
-        ("decoder_ffn_dim", config["encoder_ffn_dim"]),
-        ("normalize_embedding", False),
-        ("normalize_before", kind != "marian"),
-        ("static_position_embeddings", True),
-    ):
-        if config.get(name, allowed) != allowed:
-            raise UserError(f"--huggingface: {name} {config[name]!r} of {kind}; allowed is {allowed!r}")
-    if config["activation_function"] not in _ACTIVATIONS:
-        found, allowed = config["activation_function"], ", ".join(_ACTIVATIONS)
-        raise UserError(f"--huggingface: activation_function {found!r}; allowed is {allowed}")
+    """The model's options."""
+    kind = config["model_type"]
     options = {
         **_TYPES[kind],
         "tied_embeddings": _ties(config, vocabularies),
@@ -102,6 +89,34 @@ def _section(config: Mapping[str, Any], vocabularies: Vocabularies, *, has_bias:
         "activation_dropout": config.get("activation_dropout", 0.0),
     }
     return ModelSection(**options)
+
+
+def _check_config(config: Mapping[str, Any]) -> None:
+    """See that this project has such a model.
+
+    Raises:
+        UserError: naming what it does not have, or what is missing.
+    """
+    kind = config.get("model_type")
+    if kind not in _TYPES:
+        raise UserError(f"--huggingface: model_type {kind!r}; allowed is {', '.join(_TYPES)}")
+    for name in _NEEDED:
+        if name not in config:
+            raise UserError(f"--huggingface: config.json has no {name}; allowed is a whole checkpoint")
+        if name != "activation_function" and not isinstance(config[name], int):
+            raise UserError(f"--huggingface: {name} {config[name]!r}; allowed is a whole number")
+    for name, allowed in (
+        ("decoder_attention_heads", config["encoder_attention_heads"]),
+        ("decoder_ffn_dim", config["encoder_ffn_dim"]),
+        ("normalize_embedding", False),
+        ("normalize_before", kind != "marian"),
+        ("static_position_embeddings", True),
+    ):
+        if config.get(name, allowed) != allowed:
+            raise UserError(f"--huggingface: {name} {config[name]!r} of {kind}; allowed is {allowed!r}")
+    if config["activation_function"] not in _ACTIVATIONS:
+        found, allowed = config["activation_function"], ", ".join(_ACTIVATIONS)
+        raise UserError(f"--huggingface: activation_function {found!r}; allowed is {allowed}")
 
 
 def _ties(config: Mapping[str, Any], vocabularies: Vocabularies) -> str:
