@@ -96,6 +96,14 @@ class Tokenizer:
         """Target-language tags of the source vocabulary, such as `>>fra<<`, in the order of their ids."""
         return tuple(self._tags)
 
+    def source_vocabulary(self) -> list[str]:
+        """The source vocabulary in the order of ids."""
+        return [str(self._source.id_to_piece(i)) for i in range(self.source_vocab_size)]
+
+    def target_vocabulary(self) -> list[str]:
+        """The target vocabulary in the order of ids."""
+        return [str(self._target.id_to_piece(i)) for i in range(self.target_vocab_size)]
+
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
         """The pieces of each source line, without begin and end marks. A blank line has none.
 

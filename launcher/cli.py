@@ -72,6 +72,24 @@ COMMANDS = {
         add_arguments=options.add_evaluate,
         target="trainer.evaluate:run",
     ),
+    "export": Command(
+        summary="the model as Hugging Face Transformers, CTranslate2 or plain safetensors load it, checked",
+        usage="RUN --format FORMAT -o DIR [--dtype D | --quantization Q] [--source FILE --reference FILE]",
+        add_arguments=options.add_export,
+        target="trainer.export.command:run",
+    ),
+    "average": Command(
+        summary="the mean of several checkpoints' weights, as a run of its own",
+        usage="RUN --last K | --best K -o DIR",
+        add_arguments=options.add_average,
+        target="trainer.averaging:run",
+    ),
+    "import": Command(
+        summary="weights that others trained, as a run to translate with and to fine-tune",
+        usage="STATE.safetensors --preset NAME --tokenizer MODEL -o RUN [--num-heads N] | --huggingface DIR -o RUN",
+        add_arguments=options.add_import,
+        target="trainer.importing.command:run",
+    ),
     "inspect": Command(
         summary="a dataset, a checkpoint or a run: what it holds, whether it is whole",
         usage="PATH",

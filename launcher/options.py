@@ -6,6 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+EXPORT_FORMATS = ("safetensors", "huggingface", "ctranslate2")
+EXPORT_DTYPES = ("float32", "float16", "bfloat16")
+EXPORT_QUANTIZATIONS = (
+    "float32", "float16", "bfloat16", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16",
+)  # fmt: skip
+
 
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line and exit code 2."""
@@ -136,6 +142,57 @@ def add_evaluate(parser: Parser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", type=_output_file, help="write the translations here too")
 
 
+def add_export(parser: Parser) -> None:
+    """Arguments of `zeromt export`."""
+    _add_run(parser)
+    parser.add_argument("--format", choices=EXPORT_FORMATS, required=True, help="who is to load it")
+    _add_new_folder(parser)
+    parser.add_argument(
+        "--dtype",
+        choices=EXPORT_DTYPES,
+        help="of the weights that are stored, for safetensors and huggingface (default: float32)",
+    )
+    parser.add_argument(
+        "--quantization",
+        choices=EXPORT_QUANTIZATIONS,
+        help="for ctranslate2 (default: float32); the change in BLEU is printed where there is text to translate",
+    )
+    parser.add_argument(
+        "--source",
+        metavar="FILE",
+        type=_existing_file,
+        help="sentences for the check and for BLEU (default: the run's validation set, where it is at hand)",
+    )
+    parser.add_argument("--reference", metavar="FILE", type=_existing_file, help="their references")
+
+
+def add_average(parser: Parser) -> None:
+    """Arguments of `zeromt average`."""
+    parser.add_argument("run", metavar="RUN", type=_existing_folder, help="a run's folder")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--last", metavar="K", type=_whole(1, 10_000), help="the newest K whole checkpoints")
+    which.add_argument("--best", metavar="K", type=_whole(1, 10_000), help="the K of the best validation BLEU")
+    _add_new_folder(parser)
+
+
+def add_import(parser: Parser) -> None:
+    """Arguments of `zeromt import`."""
+    parser.add_argument(
+        "weights", metavar="STATE", nargs="?", type=_existing_file, help="a safetensors file of a reference system"
+    )
+    parser.add_argument("--preset", metavar="NAME", help="the reference system that the weights are of")
+    parser.add_argument(
+        "--tokenizer", metavar="MODEL", type=_existing, help="a SentencePiece model, or a folder with a tokenizer"
+    )
+    parser.add_argument(
+        "--num-heads", metavar="N", type=_whole(1, 1024), help="of its attention (default: the preset's)"
+    )
+    parser.add_argument(
+        "--huggingface", metavar="DIR", type=_existing_folder, help="a Marian, M2M100 or NLLB checkpoint instead"
+    )
+    _add_new_folder(parser)
+
+
 def add_inspect(parser: Parser) -> None:
     """Arguments of `zeromt inspect`."""
     parser.add_argument(
@@ -171,6 +228,10 @@ def _add_run(parser: Parser) -> None:
         default=[],
         help="further runs with the same tokenizer, whose probabilities are averaged with those of RUN",
     )
+
+
+def _add_new_folder(parser: Parser) -> None:
+    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="a new or an empty folder")
 
 
 def _add_search(parser: Parser) -> None:

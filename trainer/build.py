@@ -3,10 +3,8 @@
 import dataclasses
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from configs import RunConfig, UserError, load_run
 from configs.load import dump_run
@@ -18,6 +16,7 @@ from model import Objective
 from trainer.checkpoint.format import CONFIG, Checkpoint
 from trainer.checkpoint.manager import CheckpointManager, RunIdentity
 from trainer.checkpoint.resume import check_identity, restore_optimizer
+from trainer.checkpoint.weights_only import check_reset
 from trainer.deepspeed_engine import DeepSpeedEngine
 from trainer.distributed import World
 from trainer.engine import Engine
@@ -34,10 +33,9 @@ from trainer.state import TrainerState
 from trainer.supervision.ledger import Ledger
 from trainer.supervision.sections import Sections
 from trainer.supervision.watchdog import Watchdog
+from trainer.versions import versions
 
 log = logging.getLogger(__name__)
-
-PACKAGES = ("torch", "deepspeed", "webdataset", "sentencepiece", "sacrebleu", "safetensors")
 
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
@@ -104,6 +102,7 @@ def build(
     )
     checkpoint = checkpoints.newest()
     if checkpoint is not None:
+        check_reset(checkpoint, reset)
         check_identity(checkpoint, config, tokenizer, [d.fingerprint for d in only_datasets], reset=reset)
     engine = _engine(config, tokenizer, checkpoint, precision, world)
     config = _settle_memory(config, only_datasets, engine, world, checkpoint)
@@ -340,14 +339,3 @@ def check_lengths(datasets: Sequence[Dataset], config: RunConfig) -> None:
                     f"{dataset.location} with its end mark; allowed is at least that, or "
                     f"stream.{side}_tokens={most} with stream.on_oversized_pair=drop"
                 )
-
-
-def versions() -> Mapping[str, Any]:
-    """Versions of the packages that have a part in the result."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "unknown"
-    return found

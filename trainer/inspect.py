@@ -2,13 +2,16 @@
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from safetensors import safe_open
 
 from configs import UserError
 from data_pipeline.prepared.inspection import inspect_dataset, is_dataset
 from trainer.checkpoint.format import MANIFEST, CheckpointError, list_steps, read_checkpoint, verify
+from trainer.checkpoint.weights_only import WEIGHTS_ONLY
 
 
 def run(*, path: str) -> int:
@@ -45,22 +48,29 @@ def inspect_checkpoint(folder: Path) -> tuple[list[str], bool]:
     lines = [
         f"checkpoint {folder}",
         f"step            {manifest['step']}",
-        f"saved by        {manifest['world_size']} ranks, ZeRO-{manifest['zero_stage']}, {manifest['precision']}",
+        f"saved by        {_saved_by(manifest)}",
         f"versions        {', '.join(f'{k} {v}' for k, v in manifest['versions'].items())}",
         f"tokenizer       {manifest['fingerprints']['tokenizer'][:12]}",
         f"data            {', '.join(f[:12] for f in manifest['fingerprints']['data'])}",
     ]
     if not problems:
-        stream, trainer = checkpoint.state()["stream"], checkpoint.state()["trainer"]
+        stream, trainer = checkpoint.state().get("stream"), checkpoint.state()["trainer"]
         tensors, elements = _count_tensors(folder, [n for n in checkpoint.files if n.startswith("model-")])
+        if stream is not None:
+            lines.append(f"position        epoch {stream['epoch']}, update {stream['update']}")
         lines += [
-            f"position        epoch {stream['epoch']}, update {stream['update']}",
             f"trained         {trainer['target_tokens']} target tokens, {trainer['seconds']:.0f} s",
             f"weights         {elements} in {tensors} tensors",
         ]
     lines += [f"  {record.bytes:>14,}  {name}" for name, record in sorted(checkpoint.files.items())]
     lines += [f"broken: {p}" for p in problems] or ["whole: every file has the size and SHA-256 of the manifest"]
     return lines, not problems
+
+
+def _saved_by(manifest: Mapping[str, Any]) -> str:
+    if WEIGHTS_ONLY in manifest:
+        return f"zeromt {manifest[WEIGHTS_ONLY]['command']}: weights only"
+    return f"{manifest['world_size']} ranks, ZeRO-{manifest['zero_stage']}, {manifest['precision']}"
 
 
 def inspect_run(folder: Path) -> tuple[list[str], bool]:

@@ -6,6 +6,7 @@
     step-00000500/optimizer-00000-of-00002.safetensors  exp_avg/NAME, exp_avg_sq/NAME
     step-00000500/state.json, config.yaml, tokenizer*.model
 
+One that was averaged or imported has no optimizer files and says so in its manifest: see `weights_only.py`.
 Nothing is ever unpickled.
 """
 
@@ -112,6 +113,12 @@ class StoredTensors(Mapping[str, Tensor]):
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path}: cannot be read: {error}") from error
         return tensor
+
+    def shape(self, name: str) -> list[int]:
+        """Of a tensor, which is not read for it."""
+        _, file = self._files[name]
+        shape: list[int] = file.get_slice(name).get_shape()
+        return shape
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._files)

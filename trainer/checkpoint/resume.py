@@ -37,7 +37,7 @@ def check_identity(
     Raises:
         UserError: naming every difference, field by field.
     """
-    if differences := _architecture(checkpoint, config):
+    if differences := architecture_differences(checkpoint, config):
         raise UserError(
             f"{'; '.join(differences)}; allowed is what {checkpoint.folder} was trained with, "
             "or another name for a new run"
@@ -68,10 +68,10 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
         CheckpointError: moments are missing, or a file cannot be read.
     """
     weights, moments = checkpoint.stored("model"), checkpoint.stored("optimizer")
-    if not moments:  # saved before the first update that was applied
+    if not moments and not reset:  # saved before the first update that was applied
         return
     names = [f"{key}/{name}" for name in weights for key in MOMENTS]
-    if missing := [name for name in names if name not in moments]:
+    if not reset and (missing := [name for name in names if name not in moments]):
         raise CheckpointError(f"{checkpoint.folder}: {missing[0]} of the optimizer's state is missing")
 
     def moments_of(name: str) -> dict[str, Tensor]:
@@ -82,11 +82,12 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
     engine.load_moments(moments_of, weights.__getitem__, num_steps=0 if reset else num_steps)
 
 
-def _architecture(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
+def architecture_differences(checkpoint: Checkpoint, config: RunConfig, *, name: str = "the checkpoint") -> list[str]:
+    """Fields of the model that another configuration has otherwise, one text each that calls the checkpoint `name`."""
     saved = dataclasses.asdict(load_run(str(checkpoint.folder / CONFIG)).model)
     now = dataclasses.asdict(config.model)
     names = [k for k in now if k not in SAME_RESULT and now[k] != saved[k]]
-    return [f"model.{k}: {now[k]!r}, the checkpoint has {saved[k]!r}" for k in names]
+    return [f"model.{k}: {now[k]!r}, {name} has {saved[k]!r}" for k in names]
 
 
 def _data(checkpoint: Checkpoint, config: RunConfig, fingerprints: Sequence[str]) -> list[str]:

@@ -1,0 +1,116 @@
+"""Checkpoints that hold weights alone, as averaging and importing make them.
+
+They are as others are, but that there are no optimizer files, the state has no position in the data, and the manifest
+says where the weights are from. What translates takes them as they are; training goes on from one where data and
+optimizer begin anew (fine-tuning).
+"""
+
+import dataclasses
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from configs import RunConfig, UserError
+from configs.load import dump_run, parse_run
+from data_pipeline.tokenizer import Tokenizer
+from trainer.checkpoint import format as format_
+from trainer.checkpoint.format import Checkpoint
+from trainer.checkpoint.newest import point_to
+from trainer.checkpoint.tensor_file import TensorFile
+from trainer.state import TrainerState
+from trainer.versions import versions
+
+WEIGHTS_ONLY = "weights_only"
+"""The manifest's key: an object with `command` and what it was made of."""
+NEEDED = frozenset({"data", "optimizer"})
+
+
+def check_reset(checkpoint: Checkpoint, reset: Collection[str]) -> None:
+    """Refuse to go on with an optimizer and a position that are not there.
+
+    Raises:
+        UserError: the checkpoint holds weights only, and not all else is to begin anew.
+    """
+    if WEIGHTS_ONLY in checkpoint.manifest and not set(reset) >= NEEDED:
+        given = ",".join(sorted(reset)) or "nothing"
+        raise UserError(
+            f"--reset: {given}, and {checkpoint.folder} holds weights only; allowed is --reset data,optimizer"
+        )
+
+
+def write_run(
+    folder: Path,
+    final: Path,
+    config: RunConfig,
+    tokenizer: Tokenizer,
+    *,
+    shapes: Mapping[str, Sequence[int]],
+    tensors: Iterable[tuple[str, Tensor]],
+    state: TrainerState,
+    data_fingerprints: Sequence[str],
+    origin: Mapping[str, Any],
+) -> Path:
+    """A run's folder with one checkpoint of weights.
+
+    Args:
+        folder: an empty one to write in.
+        final: what it will be called: the configuration's `output` and `name` become those, so that
+            `zeromt train FINAL/config.yaml --reset data,optimizer` goes on there.
+        config: of the run that it is made of.
+        tokenizer: of its vocabularies.
+        shapes: of every parameter of the model, in the order in which the tensors come.
+        tensors: fp32 weights by name, one at a time.
+        state: its step names the checkpoint.
+        data_fingerprints: of the datasets that it was trained on.
+        origin: `command`, and what it was made of, for the manifest.
+
+    Returns:
+        The checkpoint's folder.
+
+    Raises:
+        OSError: it cannot be written.
+        ConfigError: `final` is no name of a run.
+    """
+    config_yaml = dump_run(_renamed(config, final)).encode()
+    checkpoint = folder / "checkpoints" / format_.step_folder(state.step)
+    checkpoint.mkdir(parents=True)
+    name = format_.shard_name("model", 0, 1)
+    with TensorFile(checkpoint / name, shapes) as file:
+        for key, tensor in tensors:
+            file.write(key, tensor)
+        records = {name: file.finish()}
+    small = {
+        format_.STATE: (json.dumps({"trainer": state.to_json()}, indent=1) + "\n").encode(),
+        format_.CONFIG: config_yaml,
+        **tokenizer.files(),
+    }
+    records |= {key: format_.write_bytes(checkpoint / key, content) for key, content in small.items()}
+    manifest = {
+        "format": format_.FORMAT,
+        "step": state.step,
+        "world_size": 1,
+        "zero_stage": 0,
+        "precision": "fp32",
+        "versions": versions(),
+        "fingerprints": {"data": list(data_fingerprints), "tokenizer": tokenizer.fingerprint},
+        WEIGHTS_ONLY: dict(origin),
+        "files": {key: dataclasses.asdict(record) for key, record in records.items()},
+    }
+    format_.write_manifest(checkpoint, manifest)
+    format_.sync_folder(checkpoint)
+    point_to(checkpoint.parent, checkpoint.name)
+    format_.write_bytes(folder / format_.CONFIG, config_yaml)
+    return checkpoint
+
+
+def _renamed(config: RunConfig, final: Path) -> RunConfig:
+    """The configuration of a run in that folder.
+
+    Raises:
+        ConfigError: a run cannot be called so.
+    """
+    absolute = final.absolute()
+    return parse_run({**dataclasses.asdict(config), "name": absolute.name, "output": str(absolute.parent)})

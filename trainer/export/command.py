@@ -1,0 +1,61 @@
+"""`zeromt export`: a trained model as another program loads it, checked, or nothing at all."""
+
+from pathlib import Path
+
+import torch
+
+from configs import UserError
+from trainer.export import as_ctranslate2, as_huggingface, as_safetensors
+from trainer.export.check import find_text, make_sample
+from trainer.export.exact import load_exact
+from trainer.new_folder import check_new, new_folder
+from trainer.process import tune_process
+
+
+def run(
+    *,
+    run: str,
+    format: str,
+    output: str,
+    dtype: str | None,
+    quantization: str | None,
+    source: str | None,
+    reference: str | None,
+) -> int:
+    """Export a run's newest checkpoint, or the one that is named.
+
+    Args:
+        run: a run's folder, or a checkpoint.
+        format: safetensors, huggingface or ctranslate2.
+        output: a new folder.
+        dtype: of the weights that are stored, for the first two; float32 unless given.
+        quantization: for the third; none unless given.
+        source: sentences for the check and for BLEU; the validation set unless given.
+        reference: their references.
+
+    Raises:
+        UserError: the other program cannot compute such a model, or something of the input is wrong.
+        ExportError: what was written does not compute what the model does; nothing is left of it.
+    """
+    if quantization is not None and format != "ctranslate2":
+        raise UserError(f"--quantization: {quantization!r} with --format {format}; allowed there is --dtype")
+    if dtype is not None and format == "ctranslate2":
+        raise UserError(f"--dtype: {dtype!r} with --format ctranslate2; allowed there is --quantization {dtype}")
+    check_new(Path(output))
+    tune_process()
+    torch.set_flush_denormal(False)  # the others do not flush them
+    trained = load_exact(Path(run))
+    text = find_text(trained.config, source, reference)
+    sample = make_sample(trained.model, trained.tokenizer, text)
+    stored = getattr(torch, dtype or "float32")
+    with new_folder(Path(output)) as folder:
+        if format == "safetensors":
+            notes = as_safetensors.export(trained, folder, sample, dtype=stored)
+        elif format == "huggingface":
+            notes = as_huggingface.export(trained, folder, sample, text, dtype=stored)
+        else:
+            notes = as_ctranslate2.export(trained, folder, sample, text, quantization=quantization)
+    for note in notes:
+        print(note)
+    print(f"exported step {trained.checkpoint.manifest['step']} of {run} to {output}")
+    return 0

@@ -1,0 +1,27 @@
+"""The model to be exported: in fp32 on the CPU, whatever it was trained with."""
+
+from pathlib import Path
+
+import torch
+
+from configs import load_run
+from data_pipeline.tokenizer import Tokenizer
+from trainer.checkpoint.format import CONFIG
+from trainer.loading import TrainedModel, find_checkpoint
+from trainer.model_files import build_model, load_weights
+
+
+def load_exact(path: Path) -> TrainedModel:
+    """The newest whole checkpoint of a run, or the one that is named.
+
+    Raises:
+        UserError: there is no whole checkpoint.
+    """
+    checkpoint = find_checkpoint(path)
+    config = load_run(str(checkpoint.folder / CONFIG))
+    tokenizer = Tokenizer.load(checkpoint.folder)
+    model = build_model(config.model, tokenizer, seed=config.seed)
+    load_weights(checkpoint, model)
+    return TrainedModel(
+        model=model.eval(), tokenizer=tokenizer, config=config, device=torch.device("cpu"), checkpoint=checkpoint
+    )

@@ -1,0 +1,127 @@
+"""`zeromt import`: weights that others trained, as a run to translate with and to fine-tune."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from configs import RunConfig, UserError, preset_model
+from data_pipeline.tokenizer import JOINT_FILE, Tokenizer
+from model import Transformer, reference
+from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
+from trainer.checkpoint.weights_only import write_run
+from trainer.importing.huggingface import load_huggingface
+from trainer.new_folder import check_new, new_folder
+from trainer.state import TrainerState
+
+
+def run(
+    *,
+    weights: str | None,
+    preset: str | None,
+    tokenizer: str | None,
+    num_heads: int | None,
+    huggingface: str | None,
+    output: str,
+) -> int:
+    """Take over the weights of a reference system, or a checkpoint of Transformers.
+
+    Args:
+        weights: a safetensors file with a reference system's state dict.
+        preset: which system.
+        tokenizer: a SentencePiece model for both sides, or a folder with a dataset's, a run's or two of them.
+        num_heads: of its attention; the preset's unless given.
+        huggingface: the folder of a Marian, M2M100 or NLLB checkpoint, instead of all these.
+        output: a new folder.
+
+    Raises:
+        UserError: the weights are not the system's, or the tokenizer is not theirs.
+    """
+    check_new(Path(output))
+    if huggingface is not None:
+        if given := [n for n, v in (("STATE", weights), ("--preset", preset), ("--tokenizer", tokenizer)) if v]:
+            raise UserError(f"--huggingface: with {given[0]}; allowed is --huggingface DIR -o RUN alone")
+        model, pieces = load_huggingface(Path(huggingface))
+        save_model(model, pieces, Path(output), origin={"command": "import", "huggingface": huggingface})
+        print(f"imported {huggingface}: {output}")
+        return 0
+    if weights is None or preset is None or tokenizer is None:
+        raise UserError("import: allowed is STATE.safetensors with --preset and --tokenizer, or --huggingface DIR")
+    return _import_reference(Path(weights), preset, Path(tokenizer), num_heads, Path(output))
+
+
+def _import_reference(weights: Path, preset: str, tokenizer: Path, num_heads: int | None, output: Path) -> int:
+    state = read_state(weights)
+    pieces = read_tokenizer(tokenizer)
+    heads = num_heads or preset_model(preset, {}).num_heads
+    model = reference.load(preset, state, num_heads=heads)
+    for side, given, wanted in (
+        ("source", pieces.source_vocab_size, model.source_embedding.tokens.num_embeddings),
+        ("target", pieces.target_vocab_size, model.target_embedding.tokens.num_embeddings),
+    ):
+        if given != wanted:
+            raise UserError(f"--tokenizer: {given} {side} pieces; allowed is {wanted}, as the weights have")
+    save_model(model, pieces, output, origin={"command": "import", "preset": preset, "weights": str(weights)})
+    print(f"imported {weights} as {preset}: {output}")
+    return 0
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file. Nothing else is read: other formats can run code.
+
+    Raises:
+        UserError: it is no such file.
+    """
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise UserError(
+            f"STATE: {str(path)!r} is no safetensors file ({error}); "
+            "allowed is one, made by `safetensors.torch.save_file(model.state_dict(), FILE)`"
+        ) from error
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """A SentencePiece model for both sides, or the tokenizer of a folder.
+
+    Raises:
+        UserError: it cannot be read, or has other special pieces.
+    """
+    if path.is_dir():
+        return Tokenizer.load(path)
+    try:
+        return Tokenizer({JOINT_FILE: path.read_bytes()})
+    except OSError as error:
+        raise UserError(f"--tokenizer: {str(path)!r} cannot be read: {error.strerror}") from error
+
+
+def save_model(model: Transformer, tokenizer: Tokenizer, output: Path, *, origin: Mapping[str, Any]) -> None:
+    """A run at step 0 with the model's weights.
+
+    Raises:
+        UserError: the folder cannot be written, or is no name of a run.
+    """
+    parameters = dict(model.named_parameters())
+    default = RunConfig()
+    longest = min(default.prepare.max_pieces, model.max_positions - 1)
+    config = dataclasses.replace(
+        default, model=model.section, prepare=dataclasses.replace(default.prepare, max_pieces=longest)
+    )
+    with new_folder(output) as folder:
+        checkpoint = write_run(
+            folder,
+            output,
+            config,
+            tokenizer,
+            shapes={name: list(p.shape) for name, p in parameters.items()},
+            tensors=((name, p.detach()) for name, p in parameters.items()),
+            state=TrainerState(),
+            data_fingerprints=[],
+            origin=origin,
+        )
+        if problems := verify(read_checkpoint(checkpoint)):
+            raise CheckpointError(problems[0])

@@ -1,0 +1,187 @@
+"""Vocabularies of Transformers' checkpoints as SentencePiece models with this project's special pieces.
+
+Here 0 to 3 are padding, begin, end and unknown. Then come the other rows of their embedding in their order, then
+pieces that their SentencePiece model has and their vocabulary lacks, which they read as unknown. Language codes become
+target-language tags such as `>>fra<<`. Every row has a piece, so that a softmax goes over the same logits as theirs.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sentencepiece import sentencepiece_model_pb2
+
+from configs import UserError
+from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TAG, TARGET_FILE, Tokenizer
+
+_FAIRSEQ_SPECIAL = 3
+"""Pieces at the beginning of a SentencePiece model that NLLB has elsewhere."""
+_CODES = (re.compile(r"^__([a-z]{2,4})__$"), re.compile(r"^([a-z]{3}_[A-Z][a-z]{3})$"))
+"""Language codes of M2M100 and of NLLB."""
+_MARKS = ("<pad>", "<s>", "</s>", "<unk>")
+_PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Side:
+    """One side's vocabulary."""
+
+    model: bytes
+    """The SentencePiece model."""
+    rows: list[int]
+    """For every piece, which row of their matrices it has."""
+    never: list[int]
+    """Pieces that their model cannot write: another has the same row."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Vocabularies:
+    """Both sides'."""
+
+    tokenizer: Tokenizer
+    source: Side
+    target: Side
+
+
+def read_vocabularies(folder: Path, config: Mapping[str, Any], *, sizes: tuple[int, int]) -> Vocabularies:
+    """The tokenizer of a checkpoint.
+
+    Args:
+        folder: of the checkpoint.
+        config: its `config.json`.
+        sizes: rows of the source's and of the target's embedding.
+
+    Raises:
+        UserError: a file is missing or is not what its name says.
+    """
+    if (folder / "source.spm").is_file():
+        target_vocab = "target_vocab.json" if (folder / "target_vocab.json").is_file() else "vocab.json"
+        read = [(_read(folder, "source.spm"), _names(folder, "vocab.json"))]
+        read.append((_read(folder, "target.spm"), _names(folder, target_vocab)))
+    else:
+        model = _read(folder, "sentencepiece.bpe.model")
+        known = _names(folder, "vocab.json") if (folder / "vocab.json").is_file() else _fairseq_names(model)
+        read = [(model, {**known, **_added_names(folder)})] * 2
+    sides = [_side(m, names, config, size) for (m, names), size in zip(read, sizes, strict=True)]
+    if sides[0] == sides[1]:
+        files = {JOINT_FILE: sides[0].model}
+    else:
+        files = {SOURCE_FILE: sides[0].model, TARGET_FILE: sides[1].model}
+    return Vocabularies(tokenizer=Tokenizer(files), source=sides[0], target=sides[1])
+
+
+def _side(model: bytes, names: Mapping[int, str], config: Mapping[str, Any], size: int) -> Side:
+    proto = _parse(model)
+    start = config["decoder_start_token_id"]
+    unknown = next((i for i, name in names.items() if name == "<unk>"), 3)
+    special = [config["pad_token_id"], start, config["eos_token_id"], unknown]
+    rows = [*special, *(i for i in range(size) if i not in special)]
+    if not all(0 <= i < size for i in special):
+        raise UserError(f"--huggingface: config.json names the ids {special}; allowed is less than {size}")
+    pieces = [*_MARKS, *(_our_name(names.get(i), i) for i in rows[4:])]
+    strange = [p.piece for p in proto.pieces if p.type not in (_PIECE.CONTROL, _PIECE.UNKNOWN)]
+    missing = [p for p in strange if p not in set(pieces)]
+    never = [1] if start in (special[0], *special[2:]) else []
+    never += range(len(pieces), len(pieces) + len(missing))
+    return Side(model=_rebuilt(proto, [*pieces, *missing]), rows=[*rows, *[unknown] * len(missing)], never=never)
+
+
+def _our_name(theirs: str | None, row: int) -> str:
+    if theirs is None or theirs in _MARKS:
+        return f"<unused-{row}>"
+    for pattern in _CODES:
+        if match := pattern.match(theirs):
+            return f">>{match[1]}<<"
+    return theirs
+
+
+def _rebuilt(proto: Any, pieces: list[str]) -> bytes:
+    """The model with other pieces: those it knows keep score and type, the others are never cut from a text.
+
+    BPE merges to pieces that are not used too, and takes that back at the end: they come after all others.
+    """
+    known = {p.piece: p for p in proto.pieces}
+    lowest = min(p.score for p in proto.pieces) - 1.0
+    types = {"<unk>": _PIECE.UNKNOWN, **dict.fromkeys(_MARKS[:3], _PIECE.CONTROL)}
+    new = sentencepiece_model_pb2.ModelProto()
+    new.CopyFrom(proto)
+    del new.pieces[:]
+    for text in pieces:
+        piece = new.pieces.add(piece=text)
+        if text in types:
+            piece.type = types[text]
+        elif TAG.fullmatch(text):
+            piece.type = _PIECE.CONTROL
+        elif text in known:
+            piece.score, piece.type = known[text].score, known[text].type
+        else:
+            piece.score, piece.type = lowest, _PIECE.UNUSED
+    spec = new.trainer_spec
+    spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = range(4)
+    spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = _MARKS
+    spec.vocab_size = len(pieces)
+    content: bytes = new.SerializeToString(deterministic=True)
+    return content
+
+
+def _parse(model: bytes) -> Any:
+    proto = sentencepiece_model_pb2.ModelProto()
+    try:
+        proto.ParseFromString(model)
+    except Exception as error:  # protobuf's own kind, which differs between its implementations
+        raise UserError("--huggingface: its SentencePiece model cannot be read; allowed is a whole one") from error
+    return proto
+
+
+def _names(folder: Path, name: str) -> dict[int, str]:
+    """Pieces by id."""
+    return {int(i): str(piece) for piece, i in read_json(folder / name).items()}
+
+
+def _fairseq_names(model: bytes) -> dict[int, str]:
+    """NLLB's pieces by id: those of the SentencePiece model behind four special ones."""
+    pieces = enumerate(p.piece for p in _parse(model).pieces)
+    return {
+        **dict(enumerate(("<s>", "<pad>", "</s>", "<unk>"))),
+        **{i + 1: p for i, p in pieces if i >= _FAIRSEQ_SPECIAL},
+    }
+
+
+def _added_names(folder: Path) -> dict[int, str]:
+    """Language codes and the like."""
+    return dict(_added(folder))
+
+
+def _added(folder: Path) -> Iterator[tuple[int, str]]:
+    if (path := folder / "tokenizer.json").is_file():
+        yield from ((int(t["id"]), str(t["content"])) for t in read_json(path).get("added_tokens", []))
+    if (path := folder / "tokenizer_config.json").is_file():
+        decoder = read_json(path).get("added_tokens_decoder", {})
+        yield from ((int(i), str(t["content"])) for i, t in decoder.items())
+    if (path := folder / "added_tokens.json").is_file():
+        yield from ((int(i), str(piece)) for piece, i in read_json(path).items())
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file.
+
+    Raises:
+        UserError: it is not there, or is none.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"--huggingface: {path} cannot be read: {error}; allowed is a whole checkpoint") from error
+
+
+def _read(folder: Path, name: str) -> bytes:
+    try:
+        return (folder / name).read_bytes()
+    except OSError as error:
+        raise UserError(
+            f"--huggingface: {folder / name} cannot be read: {error.strerror}; allowed is a checkpoint with its "
+            "SentencePiece models (source.spm and target.spm, or sentencepiece.bpe.model)"
+        ) from error

@@ -1,0 +1,17 @@
+"""Versions of the packages that have a part in the result, as every checkpoint notes them."""
+
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+
+PACKAGES = ("torch", "deepspeed", "webdataset", "sentencepiece", "sacrebleu", "safetensors")
+
+
+def versions() -> Mapping[str, str]:
+    """By package."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found
