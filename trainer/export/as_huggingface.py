@@ -136,12 +136,13 @@ def configuration(section: ModelSection, tokenizer: Tokenizer) -> dict[str, Any]
 def generation(section: ModelSection, search: SearchSection) -> dict[str, Any]:
     """How `generate` searches unless told otherwise.
 
-    Its length penalty divides by length^a, ours (Wu et al., 2016) by ((5 + length) / 6)^alpha. a = 0.8 alpha prefers
-    one length over another as ours does at 20 tokens.
+    Its length penalty divides by length^a, as our `mean` does. `gnmt` (Wu et al., 2016) divides by
+    ((5 + length) / 6)^alpha: a = 0.8 alpha prefers one length over another as that does at 20 tokens.
     """
+    factor = 0.8 if search.length_penalty_kind == "gnmt" else 1.0
     return {
         "num_beams": search.beam,
-        **({"length_penalty": 0.8 * search.length_penalty} if search.beam > 1 else {}),
+        **({"length_penalty": factor * search.length_penalty} if search.beam > 1 else {}),
         "max_length": section.max_positions,
         "suppress_tokens": [PAD_ID, BOS_ID],
         "pad_token_id": PAD_ID,
