@@ -85,7 +85,7 @@ def add_launch_local(parser: Parser) -> None:
 
 def add_translate(parser: Parser) -> None:
     """Arguments of `zeromt translate`."""
-    _add_run(parser)
+    _add_runs(parser)
     parser.add_argument("-i", "--input", metavar="FILE", type=_input_file, help="one sentence a line (default: stdin)")
     parser.add_argument("-o", "--output", metavar="FILE", type=_output_file, help="translations (default: stdout)")
     _add_search(parser)
@@ -134,7 +134,7 @@ def add_translate(parser: Parser) -> None:
 
 def add_evaluate(parser: Parser) -> None:
     """Arguments of `zeromt evaluate`."""
-    _add_run(parser)
+    _add_runs(parser)
     parser.add_argument("--source", metavar="FILE", type=_existing_file, required=True, help="sentences to translate")
     parser.add_argument("--reference", metavar="FILE", type=_existing_file, required=True, help="their references")
     _add_search(parser)
@@ -220,6 +220,10 @@ def _add_run_folder(parser: Parser) -> None:
 
 def _add_run(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", type=_existing, help="a run's folder, or one checkpoint in it")
+
+
+def _add_runs(parser: Parser) -> None:
+    _add_run(parser)
     parser.add_argument(
         "--ensemble",
         metavar="RUN",

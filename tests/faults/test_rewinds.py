@@ -44,6 +44,7 @@ def test_rewind_that_is_killed_ends_the_same(make_run: MakeRun, launch: Launch) 
     assert killed.weights(24) == plain.weights(24)
 
 
+@pytest.mark.slow
 def test_rewinds_are_capped(make_run: MakeRun, launch: Launch) -> None:
     """Gradients that are not finite wherever it goes on: one rewind, then an end on all ranks."""
     run = make_run(

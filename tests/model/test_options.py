@@ -127,7 +127,7 @@ def test_search_steps_are_the_full_decode(option: dict[str, Any]) -> None:
         state = model.start(source)
         for t in range(target.shape[1]):
             if t == 3:
-                state.select(rows)
+                state.select(rows, rows)
                 target, expected = target[rows], expected[rows]
             torch.testing.assert_close(model.step(target[:, t], state), expected[:, t], rtol=0, atol=1e-5)
 

@@ -70,9 +70,9 @@ Pair = tuple[Place, Place]
 
 
 def draw(number: int, seed: int) -> list[Pair]:
-    """Some of the 256 pairs, between two world sizes each so that few jobs have to start; the last one offloads."""
+    """Some of the 256 pairs, from one world size to two, so that few jobs have to start; the last one offloads."""
     dice = random.Random(seed)
-    before, after = dice.sample(SIZES, 2), dice.sample(SIZES, 2)
+    before, after = dice.sample(SIZES, 1), dice.sample(SIZES, 2)
     pairs = [(p, q) for p, q in itertools.product(ALL, ALL) if p.size in before and q.size in after]
     *drawn, (source, last) = dice.sample(pairs, number)
     return [*drawn, (source, Place(size=last.size, stage=max(1, last.stage), offload=True))]

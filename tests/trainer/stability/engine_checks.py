@@ -1,4 +1,7 @@
-"""What the engine does at every stage and precision, in real ranks: `engine_checks.py OUT`, one JSON file a rank."""
+"""What the engine does at every stage and precision, in real ranks: `engine_checks.py OUT cases|alone`.
+
+One JSON file a rank. `alone` is for one rank.
+"""
 
 import gc
 import json
@@ -227,7 +230,14 @@ def fp16_losses(world: World) -> dict[str, Any]:
 def main() -> None:
     tune_process()
     world = World(timeout_minutes=1)
-    found: dict[str, Any] = {"skips": {}, "tries": {}, "digests": {}, "closes": {}, "fp32_sums": {}}
+    found = cases(world) if sys.argv[2] == "cases" else alone(world)
+    Path(f"{sys.argv[1]}.{world.rank}").write_text(json.dumps(found))
+    world.close()
+
+
+def cases(world: World) -> dict[str, Any]:
+    """What is looked at on any number of ranks."""
+    found: dict[str, Any] = {"skips": {}, "tries": {}, "digests": {}}
     found["memory"] = memory_runs_out(world)  # first: memory that was freed would be used again
     for stage, precision in CASES:
         case = f"{stage} {precision}"
@@ -238,12 +248,16 @@ def main() -> None:
         found["tries"][case] = tries(stage, precision, world)
     engine = make_engine(2, "fp32", world, offload=True)
     found["skips"]["2 fp32 offload"] = skips(engine, world)
-    if world.size == 1:
-        found["closes"] = {str(stage): closes(stage, world) for stage in (1, 3)}
-        found["fp32_sums"] = {str(stage): bf16_accumulates_in_fp32(stage, world) for stage in (0, 2)}
-        found["fp16"] = fp16_losses(world)
-    Path(f"{sys.argv[1]}.{world.rank}").write_text(json.dumps(found))
-    world.close()
+    return found
+
+
+def alone(world: World) -> dict[str, Any]:
+    """What is the same on any number of ranks."""
+    return {
+        "closes": {str(stage): closes(stage, world) for stage in (1, 3)},
+        "fp32_sums": {str(stage): bf16_accumulates_in_fp32(stage, world) for stage in (0, 2)},
+        "fp16": fp16_losses(world),
+    }
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from tests.trainer.stability import elastic
 
 @pytest.mark.timeout(600)
 def test_a_sample_of_the_elastic_matrix(tmp_path: Path) -> None:
-    drawn = elastic.draw(4, seed=1)
+    drawn = elastic.draw(4, seed=15)
     assert sum((s.size, s.stage) != (t.size, t.stage) for s, t in drawn) >= 3
     pairs = {"fp32": drawn, "bf16": drawn[:1]}
     found = elastic.measure(pairs, tmp_path, timeout=240)

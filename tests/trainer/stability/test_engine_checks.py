@@ -1,6 +1,8 @@
 """The engine at every stage, in fp32 and bf16, on one and two ranks: skips, trials, digests, memory."""
 
+import functools
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,26 +13,32 @@ from tests.trainer.stability.engine_checks import CASES
 NAMES = [f"{stage} {precision}" for stage, precision in CASES]
 
 
+Check = Callable[[int, str], list[dict[str, Any]]]
+
+
 @pytest.fixture(scope="module")
-def by_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
-    """What every rank found, by number of ranks."""
-    folder, found = tmp_path_factory.mktemp("engine"), {}
-    for number in (1, 2):
+def check(tmp_path_factory: pytest.TempPathFactory) -> Check:
+    """What every rank of so many found of the cases, or alone."""
+
+    @functools.cache
+    def run(number: int, part: str) -> list[dict[str, Any]]:
+        folder = tmp_path_factory.mktemp("engine")
         module = "tests.trainer.stability.engine_checks"
-        done = Command(ranks(number, "-m", module, str(folder / f"of-{number}")), cwd=folder).finish(200)
+        done = Command(ranks(number, "-m", module, str(folder / "of"), part), cwd=folder).finish(200)
         assert done.code == 0, done.err[-3000:]
-        found[number] = [json.loads((folder / f"of-{number}.{rank}").read_text()) for rank in range(number)]
-    return found
+        return [json.loads((folder / f"of.{rank}").read_text()) for rank in range(number)]
+
+    return run
 
 
-@pytest.fixture(params=[1, 2])
-def found(request: pytest.FixtureRequest, by_ranks: dict[int, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    return by_ranks[request.param]
+@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.slow), 2])
+def found(request: pytest.FixtureRequest, check: Check) -> list[dict[str, Any]]:
+    return check(request.param, "cases")
 
 
 @pytest.fixture
-def found_alone(by_ranks: dict[int, list[dict[str, Any]]]) -> dict[str, Any]:
-    return by_ranks[1][0]
+def found_alone(check: Check) -> dict[str, Any]:
+    return check(1, "alone")[0]
 
 
 @pytest.mark.parametrize("case", [*NAMES, "2 fp32 offload"])
