@@ -25,6 +25,7 @@ def test_exception_on_one_rank(make_run: MakeRun, launch: Launch) -> None:
     assert run.processes() == []
 
 
+@pytest.mark.slow
 def test_out_of_memory_on_one_rank_again_and_again(make_run: MakeRun, launch: Launch) -> None:
     """Rows 9 and 10: says which settings to lower, and is not started again for ever."""
     run = make_run(Fault(point="accumulate", action="out_of_memory", rank=1, step=13, times=0))
