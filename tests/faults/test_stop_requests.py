@@ -14,7 +14,10 @@ from tests.faults.injected import Fault, has_happened
 GRACE = 4
 
 
-def test_asked_in_evaluation_and_twice_in_a_save(undisturbed: Run, make_run: MakeRun, launch: Launch) -> None:
+@pytest.mark.parametrize("to_the_end", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_asked_in_evaluation_and_twice_in_a_save(
+    undisturbed: Run, make_run: MakeRun, launch: Launch, to_the_end: bool
+) -> None:
     """Rows 4 and 5."""
     run = make_run(
         Fault(point="evaluate", action="ask", rank=0, step=20, value="SIGUSR1"),
@@ -44,6 +47,13 @@ def test_asked_in_evaluation_and_twice_in_a_save(undisturbed: Run, make_run: Mak
     assert run.losses() == {step: loss for step, loss in undisturbed.losses().items() if step <= last}
     assert read_pairs(run.folder) == {k: v for k, v in read_pairs(undisturbed.folder).items() if k[0] <= last}
     assert run.processes() == []
+
+    if to_the_end:
+        assert launch(run).finish(180).code == 0
+        assert run.losses() == undisturbed.losses()
+        assert read_pairs(run.folder) == read_pairs(undisturbed.folder)
+        assert run.weights(40) == undisturbed.weights(40)
+        assert run.processes() == []
 
 
 @pytest.mark.slow

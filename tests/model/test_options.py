@@ -310,4 +310,4 @@ def test_wrong_setting_gives_one_line(settings: str, expected: str) -> None:
 
 @pytest.mark.parametrize("settings", ["model.num_heads=7 model.head_width=8", "model.positions=rotary"])
 def test_right_settings(settings: str) -> None:
-    load_run("multi30k", settings.split())
+    assert list(load_run("multi30k", settings.split()).model.problems()) == []
