@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
         logs = newest_logs(Path(arguments.log_dir), arguments.rdzv_id) if arguments.log_dir else None
         notes = read_notes(logs) if logs else {}
         status = read_status(Path(arguments.log_dir).parent / STATUS_FILE, arguments.rdzv_id) if logs else None
-        if status is not None and status.exit_code in (REFUSED, STOPPED):
+        if status is not None and status.exit_code in {REFUSED, STOPPED} - set(codes.values()):
             codes[0] = status.exit_code  # a signal in its last moment may have given it another
         for line in report(find_cause(codes, seen, notes), codes, logs, notes):
             print(line, file=sys.stderr, flush=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import HashStore, PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 
 from configs import UserError
 
@@ -40,11 +41,14 @@ class World:
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         timeout = timedelta(minutes=timeout_minutes)
         if self.size == 1:  # DeepSpeed wants a process group all the same; no port is opened for it
-            dist.init_process_group(backend, rank=0, world_size=1, store=dist.HashStore(), timeout=timeout)  # type: ignore[attr-defined]
+            self._store: Store = HashStore()
         else:
-            dist.init_process_group(backend, timeout=timeout)
+            self._store, _, _ = next(rendezvous("env://", timeout=timeout))
+        prefixed = PrefixStore("default", self._store)
+        dist.init_process_group(backend, rank=self.rank, world_size=self.size, store=prefixed, timeout=timeout)
         self._control = dist.new_group(backend="gloo", timeout=timeout)
         self._waiting = waiting
+        self._num_meetings = 0
 
     @property
     def is_main(self) -> bool:
@@ -97,9 +101,14 @@ class World:
         For a rank that may have left the others alone in a collective: it can then tell them, or end. After a False
         the ranks have nothing more to say to each other.
         """
+        # By the store: a collective that is given up keeps a thread, and the process with it, until its own time is up
+        # (torch 2.13; on all ranks but 0 monitored_barrier waits as long, whatever time it is given).
+        self._num_meetings += 1
+        arrivals = [f"meeting {self._num_meetings}: rank {rank}" for rank in range(self.size)]
         try:
             with self._waiting():
-                dist.monitored_barrier(self._control, timeout=timedelta(seconds=seconds))
+                self._store.set(arrivals[self.rank], "here")
+                self._store.wait(arrivals, timedelta(seconds=seconds))
         except RuntimeError:
             return False
         return True

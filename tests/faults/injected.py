@@ -41,8 +41,8 @@ class Fault:
     """What happens where and when, once in every rank that it concerns unless `times` says more."""
 
     point: str
-    """import, setup, forward_early (before the run is built), fit, data, accumulate, forward, step, stepped, evaluate,
-    evaluated, save, saved, commit; or `audit:EVENT` of sys.audit, such as audit:os.rename."""
+    """import, setup, forward_early (of several pairs, before the run is built), fit, data, accumulate, forward, step,
+    stepped, evaluate, evaluated, save, saved, commit; or `audit:EVENT` of sys.audit, such as audit:os.rename."""
     action: str
     """A method of `Injector` without its underscore, or nan or spike at accumulate."""
     rank: int | None = None
@@ -276,9 +276,10 @@ def _patch_engine(injector: Injector, module: Any) -> None:
     engine = module.DeepSpeedEngine
     accumulate, step = engine.accumulate, engine.step
 
-    def before_forward(*_: Any) -> None:
+    def before_forward(_: Any, arguments: tuple[Any, ...]) -> None:
         if injector.step < 0:
-            injector.meet("forward_early")
+            if len(arguments[0]) > 1:
+                injector.meet("forward_early")
         else:
             injector.meet("forward", step=injector.step + 1)
 

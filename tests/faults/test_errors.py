@@ -49,6 +49,8 @@ def test_out_of_memory_on_one_rank_before_the_first_update(make_run: MakeRun, la
     assert re.match(r"zeromt: error: rank 1: stream\.source_tokens=512", line)
     for words in ADVICE:
         assert words in line
+    assert run.status()["state"] == "refused"
+    assert run.processes() == []
     assert not (run.folder / "metrics.jsonl").exists() or run.last_logged() == 0
 
 

@@ -72,7 +72,7 @@ def write_status(
 ) -> None:
     """Write `status.json`, whole or not at all.
 
-    Of several ranks that fail, the first word stands: the later ones are its victims.
+    Of several ranks that fail, or refuse to start, the first word stands: the later ones are its victims.
 
     Args:
         folder: the run's.
@@ -88,7 +88,7 @@ def write_status(
     path = folder / STATUS_FILE
     launch_id = launch_id or os.environ.get(LAUNCH_ID)
     before = None if launch_id is None else read_status(path, launch_id)
-    if state == "failed" and before is not None and before.state == "failed":
+    if state == "failed" and before is not None and before.state in ("failed", "refused"):
         return
     status = {
         "state": state,
