@@ -109,10 +109,11 @@ def _train(config: RunConfig, folder: Path, stop: StopRequest, watchdog: Watchdo
     sections = Sections(watchdog, ledger, config.supervision)
     outcome, step = _fit(config, world, stop, sections, ledger, reset)
     code = EXIT_STOPPED if outcome == "stopped" else EXIT_FINISHED
-    log.info("%s: %s", outcome, folder)
+    reason = _stop_reason(world, stop) if outcome == "stopped" else None
+    log.info("%s%s: %s", outcome, f" ({reason})" if reason else "", folder)
     if world.is_main:
         stop.consume()
-        write_status(folder, outcome, exit_code=code, step=step)
+        write_status(folder, outcome, exit_code=code, step=step, stop_reason=reason)
     with sections("shutdown"):
         world.close()
     lock.release()
@@ -168,6 +169,11 @@ def _fit(
         built.close()
         del built
         gc.collect()
+
+
+def _stop_reason(world: World, stop: StopRequest) -> str | None:
+    """What asked the lowest of the ranks that were asked; they stop together, whichever it was."""
+    return next(filter(None, world.gather(stop.reason)), None)
 
 
 def _on_main(world: World, action: Callable[[], None]) -> None:
