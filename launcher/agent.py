@@ -2,40 +2,28 @@
 
 Started as `python -m launcher.agent ...` with torchrun's arguments, it is `torch.distributed.run` but for
 this: it ends, and with it in good order the ranks, when the launcher is killed; its log lines and
-tracebacks, forty lines around one of a worker, give way to the rank that failed first and the end of that
-rank's log; and a worker's exit code 2 or 75 is passed on instead of becoming 1.
+tracebacks, forty lines around one of a worker, give way to the rank that failed first, its host, its error and its
+traceback; and a worker's exit code 2 or 75 is passed on instead of becoming 1.
 """
 
 import ctypes
 import importlib
-import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from launcher.root_cause import REFUSED, STOPPED, Ended, exit_code, note_ends, report, wait_for_others
 from trainer.supervision.signals import AGENT_PID
 from trainer.supervision.status import STATUS_FILE, read_status
 
+__all__ = ["LAUNCHER_PID", "REFUSED", "STOPPED", "main"]
+
 LAUNCHER_PID = "ZEROMT_LAUNCHER_PID"
-REFUSED, STOPPED = 2, 75
 _PR_SET_PDEATHSIG = 1
-_TAIL_LINES = 20
-_STACK_LINES = 80
-_POLL_SECONDS = 1.5
-"""torchrun notices an end so late at most, and gives it in whole seconds."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Note:
-    """What a rank wrote when an error ended it."""
-
-    time: float
-    """Seconds since the epoch."""
-    message: str
 
 
 def main(argv: Sequence[str]) -> int:
@@ -55,19 +43,40 @@ def main(argv: Sequence[str]) -> int:
     try:
         torchrun.run(arguments)
     except errors.ChildFailedError as error:
-        codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        seen = {rank: float(failure.timestamp) for rank, failure in error.failures.items()}
-        logs = newest_logs(Path(arguments.log_dir), arguments.rdzv_id) if arguments.log_dir else None
-        notes = read_notes(logs) if logs else {}
-        status = read_status(Path(arguments.log_dir).parent / STATUS_FILE, arguments.rdzv_id) if logs else None
-        if status is not None and status.exit_code in (REFUSED, STOPPED):
-            codes[0] = status.exit_code  # a signal in its last moment may have given it another
-        for line in report(find_cause(codes, seen, notes), codes, logs, notes):
-            print(line, file=sys.stderr, flush=True)
-        return next((code for code in (REFUSED, STOPPED) if code in codes.values()), 1)
+        return _explain(error.failures, arguments)
     except multiprocessing.SignalException as error:
         return 128 + int(error.sigval)
     return 0
+
+
+def _explain(failures: dict[int, Any], arguments: Any) -> int:
+    """Say what happened to the ranks of this machine, and on which other it began.
+
+    Args:
+        failures: torchrun's, by rank.
+        arguments: torchrun's.
+    """
+    folder, launch_id = Path(arguments.log_dir).parent, arguments.rdzv_id
+    ended = [
+        Ended(rank=rank, code=failure.exitcode, seen=float(failure.timestamp), logs=_logs(failure.error_file))
+        for rank, failure in sorted(failures.items())
+    ]
+    status = read_status(folder / STATUS_FILE, launch_id)
+    code = exit_code(ended, status)
+    notes = {}
+    if code == 1:
+        notes = note_ends(ended, folder, launch_id)
+        if arguments.nnodes != "1":
+            notes = wait_for_others(notes, folder, launch_id)
+    for line in report(ended, notes, status):
+        print(line, file=sys.stderr, flush=True)
+    return code
+
+
+def _logs(error_file: str) -> Path | None:
+    """The folder of a rank's logs, in which torchrun names it a file for its error; None where it writes no log."""
+    folder = Path(error_file).parent
+    return folder if (folder / "stderr.log").is_file() else None
 
 
 def end_with_launcher() -> None:
@@ -78,77 +87,6 @@ def end_with_launcher() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
     if os.getppid() != int(launcher):  # it died before the line above
         sys.exit(1)
-
-
-def newest_logs(folder: Path, launch_id: str) -> Path | None:
-    """The folder in which torchrun keeps the logs of the last attempt of this launch, by rank."""
-    attempts = sorted(folder.glob(f"{launch_id}_*/attempt_*"))
-    return attempts[-1] if attempts else None
-
-
-def read_notes(logs: Path) -> dict[int, Note]:
-    """The notes of the ranks that ended by an error of their own, by rank."""
-    notes = {}
-    for path in logs.glob("*/error.json"):
-        try:
-            tree = json.loads(path.read_text(encoding="utf-8"))
-            notes[int(path.parent.name)] = Note(time=float(tree["time"]), message=str(tree["message"]["message"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return notes
-
-
-def find_cause(codes: Mapping[int, int], seen: Mapping[int, float], notes: Mapping[int, Note]) -> int:
-    """The rank that failed first; the others fail when they miss it.
-
-    Args:
-        codes: the exit codes of all that failed, minus the signal's number for one killed by a signal.
-        seen: when torchrun noticed each; seconds since the epoch.
-        notes: of the ranks that ended by an error; a killed rank leaves none.
-    """
-
-    def when(rank: int) -> float:
-        if rank in notes:
-            return notes[rank].time
-        # torchrun ends the others by SIGTERM: no cause, unless there is nothing else.
-        return seen[rank] - _POLL_SECONDS if codes[rank] != -signal.SIGTERM else float("inf")
-
-    return min({**codes, **notes}, key=lambda rank: (when(rank), rank))
-
-
-def report(cause: int, codes: Mapping[int, int], logs: Path | None, notes: Mapping[int, Note]) -> list[str]:
-    """Lines for the terminal after ranks failed.
-
-    Rank 0 writes to the terminal itself; of another rank nothing was seen there yet.
-
-    Args:
-        cause: the rank that failed first.
-        codes: the exit codes of all that failed, minus the signal's number for one killed by a signal.
-        logs: folder of the ranks' logs, by rank.
-        notes: of the ranks that ended by an error.
-    """
-    if codes.get(0) in (REFUSED, STOPPED):
-        return []
-    culprit = next((rank for rank, code in codes.items() if code == REFUSED), cause)
-    code = codes.get(culprit, 1)
-    if code == STOPPED:
-        return []
-    log = logs / str(culprit) / "stderr.log" if logs and culprit else None
-    tail = log.read_text(errors="replace").splitlines() if log and log.is_file() else []
-    if code == REFUSED:
-        said = [line for line in tail if line.startswith("zeromt: error: ")]
-        return said or [f"zeromt: error: rank {culprit} refused to start; its log: {log}"]
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    reason = f": {notes[culprit].message.splitlines()[0]}" if culprit in notes else ""
-    peers = sorted(set(codes) - {culprit})
-    lines = [f"zeromt: rank {culprit} failed first: it {how}{reason}"]
-    if peers:
-        lines.append(f"zeromt: stopped because of it: rank {', '.join(map(str, peers))}")
-    if tail:
-        is_stuck = any(line.startswith(f"zeromt: rank {culprit} is stuck") for line in tail)
-        shown = tail[-(_STACK_LINES if is_stuck else _TAIL_LINES) :]
-        lines += [f"zeromt: the end of {log}:", *(f"    {line}" for line in shown)]
-    return lines
 
 
 if __name__ == "__main__":

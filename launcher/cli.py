@@ -49,7 +49,7 @@ COMMANDS = {
         target="launcher.commands:launch_local",
     ),
     "status": Command(
-        summary="what a run is doing, its checkpoints, and where its time went",
+        summary="what a run is doing: state, speed, time left, scores, checkpoints, errors, and where its time went",
         usage="RUN [--json]",
         add_arguments=options.add_status,
         target="launcher.control:status",

@@ -5,6 +5,7 @@ import faulthandler
 import gc
 import logging
 import os
+import socket
 import sys
 import traceback
 import warnings
@@ -83,9 +84,11 @@ def run(config_name: str, overrides: Sequence[str], *, reset: frozenset[str] = f
         raise
     except Exception as error:
         # No more collectives after an error: the others may not be there to answer.
-        note_failure(error)
-        traceback.print_exc()
-        write_status(folder, "failed", exit_code=EXIT_FAILED, error=f"rank {rank}: {type(error).__name__}: {error}")
+        is_noted = note_failure(error, folder, rank)
+        if rank or not is_noted:  # the launcher shows the root cause first; rank 0, at the terminal, may be a victim
+            traceback.print_exc()
+        told = f"rank {rank} on {socket.gethostname()}: {type(error).__name__}: {error}"
+        write_status(folder, "failed", exit_code=EXIT_FAILED, error=told)
         return EXIT_FAILED
     finally:
         watchdog.enter("shutdown", setup_seconds, 0)

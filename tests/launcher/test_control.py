@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from launcher.control import read_run
+from launcher.run_status import read_run
 from tests.launcher.conftest import Zeromt, command, environment
 from tests.launcher.test_launch import run_folder, wait_for
 from trainer.supervision.ledger import Ledger
@@ -118,7 +118,7 @@ def test_lines_of_status(workplace: Path, zeromt: Zeromt) -> None:
         f"run          {folder}",
         "step         25",
         "error        rank 1: ValueError: x",
-        "checkpoints  20, 10",
+        "checkpoints  20 (0 s ago), 10",
         "time         2 min, goodput 75.0%: productive 90 s, saving 30 s",
         "stuck        rank 1 is stuck: section 'save'",
     ]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from configs import UserError, load_run
-from launcher.agent import Note, find_cause, newest_logs, read_notes, report
 from launcher.hardware import num_cores, num_gpus
 from launcher.local import (
     LocalJob,
@@ -215,58 +214,6 @@ def test_status_of_this_launch_only(tmp_path: Path, text: str, expected: str | N
     path.write_text(text)
     found = read_status(path, "L")
     assert (found and found.state) == expected
-
-
-def test_report_tells_cause_from_consequence(tmp_path: Path) -> None:
-    logs = tmp_path / "L_x" / "attempt_0"
-    (logs / "1").mkdir(parents=True)
-    (logs / "1" / "stderr.log").write_text("noise\nzeromt: error: a: 1; allowed is 2\n")
-    assert newest_logs(tmp_path, "L") == logs
-    assert newest_logs(tmp_path, "M") is None
-    assert report(1, {1: 2, 0: -15}, logs, {}) == ["zeromt: error: a: 1; allowed is 2"]
-    assert report(1, {1: 2, 0: 2}, logs, {}) == []
-    assert report(1, {1: 75, 0: 75}, logs, {}) == []
-    assert report(0, {0: -9, 1: 1, 2: -15}, None, {}) == [
-        "zeromt: rank 0 failed first: it was killed by SIGKILL",
-        "zeromt: stopped because of it: rank 1, 2",
-    ]
-    assert report(0, {0: 1}, None, {0: Note(time=1.0, message="ValueError: x\ny")}) == [
-        "zeromt: rank 0 failed first: it ended with exit code 1: ValueError: x"
-    ]
-
-
-def test_report_shows_the_stacks_of_a_stuck_rank(tmp_path: Path) -> None:
-    (tmp_path / "1").mkdir()
-    last = "zeromt: rank 1 is stuck: section 'step' of step 5 began 9 s ago; the limit is supervision.step_minutes=0.1"
-    (tmp_path / "1" / "stderr.log").write_text("\n".join([*(f"line {n}" for n in range(60)), last]))
-    shown = report(1, {1: -9}, tmp_path, {})
-    assert shown[0] == "zeromt: rank 1 failed first: it was killed by SIGKILL"
-    assert shown[-1] == f"    {last}"
-    assert "    line 0" in shown
-
-
-@pytest.mark.parametrize(
-    ("codes", "seen", "noted", "expected"),
-    [
-        ({0: 1, 1: 1}, {0: 100, 1: 100}, {1: 100.1, 0: 100.2}, 1),  # in the same second
-        ({0: 1}, {0: 100}, {1: 99.9, 0: 100.0}, 1),  # the cause is still on its way out when torchrun sees the victim
-        ({0: 1, 1: -9}, {0: 100, 1: 100}, {0: 99.3}, 1),  # a killed rank leaves no note
-        ({0: 1, 1: -9}, {0: 100, 1: 130}, {0: 99.3}, 0),  # ended by torchrun, which had waited for it
-        ({0: -15, 1: 1}, {0: 100, 1: 100}, {}, 1),  # ended by torchrun before it had its handlers
-        ({0: -15, 1: -15}, {0: 100, 1: 100}, {}, 0),
-        ({0: 1, 2: 3}, {0: 101, 2: 100}, {}, 2),
-    ],
-)
-def test_cause(codes: dict[int, int], seen: dict[int, float], noted: dict[int, float], expected: int) -> None:
-    notes = {rank: Note(time=time, message="") for rank, time in noted.items()}
-    assert find_cause(codes, seen, notes) == expected
-
-
-def test_notes_of_ranks(tmp_path: Path) -> None:
-    for rank, content in ((0, "{"), (1, json.dumps({"time": 5, "message": {"message": "ValueError: x"}}))):
-        (tmp_path / str(rank)).mkdir()
-        (tmp_path / str(rank) / "error.json").write_text(content)
-    assert read_notes(tmp_path) == {1: Note(time=5.0, message="ValueError: x")}
 
 
 def test_restarts_are_counted_since_the_last_progress() -> None:

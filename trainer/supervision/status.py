@@ -1,6 +1,7 @@
 """`status.json` in a run's folder: what the run is doing, for whoever started it. Without torch, for the launcher."""
 
 import json
+import math
 import os
 import socket
 import time
@@ -66,7 +67,7 @@ def read_status(path: Path, launch_id: str | None = None) -> Status | None:
         state=str(written.get("state")),
         error=None if error is None else str(error),
         step=number("step"),
-        updated=float(updated) if isinstance(updated, int | float) else None,
+        updated=float(updated) if isinstance(updated, int | float) and math.isfinite(updated) else None,
         pid=number("pid"),
         host=text("host"),
         launch_id=text("launch_id"),
@@ -87,7 +88,7 @@ def write_status(
 ) -> None:
     """Write `status.json`, whole or not at all.
 
-    Of several ranks that fail, the first word stands: the later ones are its victims.
+    Of several ranks that fail, the first word stands, and so does a refusal: the later ones are its victims.
 
     Args:
         folder: the run's.
@@ -104,7 +105,7 @@ def write_status(
     path = folder / STATUS_FILE
     launch_id = launch_id or os.environ.get(LAUNCH_ID)
     before = None if launch_id is None else read_status(path, launch_id)
-    if state == "failed" and before is not None and before.state == "failed":
+    if state == "failed" and before is not None and before.state in ("failed", "refused"):
         return
     status = {
         "state": state,

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import environment
-from trainer.supervision.failure import ERROR_FILE, note_failure
 from trainer.supervision.signals import STOP_SIGNALS, StopRequest
 from trainer.supervision.status import read_status, write_status
 
@@ -81,21 +80,6 @@ def test_rank_whose_agent_died_before_it_could_ask_the_kernel() -> None:
     for agent, expected in ((os.getpid(), 0), (2**22 - 1, -signal.SIGKILL)):
         variables = environment() | {"TORCHELASTIC_RUN_ID": "x", "ZEROMT_AGENT_PID": str(agent)}
         assert subprocess.run([sys.executable, "-c", code], env=variables).returncode == expected
-
-
-def test_note_of_a_failure_is_in_torchruns_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
-
-    monkeypatch.delenv(ERROR_FILE, raising=False)
-    note_failure(ValueError("without torchrun"))
-    path = tmp_path / "error.json"
-    monkeypatch.setenv(ERROR_FILE, str(path))
-    before = time.time()
-    note_failure(ValueError("the cause"))
-    assert before <= json.loads(path.read_text())["time"] <= time.time()
-    failure = ProcessFailure(local_rank=0, pid=1, exitcode=1, error_file=str(path))
-    assert failure.timestamp == int(json.loads(path.read_text())["time"])
-    assert failure.error_file_data["message"]["message"] == "ValueError: the cause"
 
 
 def test_status_says_why_and_under_which_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
