@@ -3,9 +3,11 @@
 Started as `python -m launcher.agent ...` with torchrun's arguments, it is `torch.distributed.run` but for
 this: it ends, and with it in good order the ranks, when the launcher is killed; its log lines and
 tracebacks, forty lines around one of a worker, give way to the rank that failed first and the end of that
-rank's log; and a worker's exit code 2 or 75 is passed on instead of becoming 1.
+rank's log; and a worker's exit code 2 or 75 is passed on instead of becoming 1. Of a job on several nodes, the
+agents wait for one another and notice when one is lost: see `launcher.peers`.
 """
 
+import argparse
 import ctypes
 import importlib
 import json
@@ -16,12 +18,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
+from launcher.peers import LostError, Peers, join
 from trainer.supervision.signals import AGENT_PID
 from trainer.supervision.status import STATUS_FILE, read_status
 
 LAUNCHER_PID = "ZEROMT_LAUNCHER_PID"
 REFUSED, STOPPED = 2, 75
+ALONE = 3
+"""The agent's exit code when the other nodes did not come; trying again would only wait for them again."""
 _PR_SET_PDEATHSIG = 1
 _TAIL_LINES = 20
 _STACK_LINES = 80
@@ -42,32 +48,64 @@ def main(argv: Sequence[str]) -> int:
     """Run torchrun with these arguments until the ranks have ended.
 
     Returns:
-        0; 2 or 75 when that is what a rank ended with; 128 + N after signal N; 1 otherwise.
+        0; 2 or 75 when that is what a rank ended with; 128 + N after signal N; ALONE when the other nodes did not come;
+        1 otherwise.
     """
     end_with_launcher()
     os.environ[AGENT_PID] = str(os.getpid())  # by which the ranks know when they are orphans
     if "LOGLEVEL" not in os.environ:  # torchrun's own switch
         logging.disable(logging.ERROR)
     torchrun = importlib.import_module("torch.distributed.run")
+    arguments = torchrun.parse_args(list(argv))
+    if arguments.nnodes == "1":
+        return _run(torchrun, arguments, None)
+    try:
+        peers = join(arguments, run_folder(Path(arguments.log_dir)))
+    except LostError as error:
+        print(f"zeromt: {error}", file=sys.stderr, flush=True)
+        return ALONE
+    code = 1
+    try:
+        code = _run(torchrun, arguments, peers)
+    finally:
+        peers.leave(code)
+    return code
+
+
+def _run(torchrun: ModuleType, arguments: argparse.Namespace, peers: Peers | None) -> int:
+    """Run torchrun and say what became of its ranks."""
     multiprocessing = importlib.import_module("torch.distributed.elastic.multiprocessing")
     errors = importlib.import_module("torch.distributed.elastic.multiprocessing.errors")
-    arguments = torchrun.parse_args(list(argv))
+    rendezvous = importlib.import_module("torch.distributed.elastic.rendezvous")
     try:
         torchrun.run(arguments)
     except errors.ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
         seen = {rank: float(failure.timestamp) for rank, failure in error.failures.items()}
-        logs = newest_logs(Path(arguments.log_dir), arguments.rdzv_id) if arguments.log_dir else None
-        notes = read_notes(logs) if logs else {}
-        status = read_status(Path(arguments.log_dir).parent / STATUS_FILE, arguments.rdzv_id) if logs else None
+        offset = next(rank - failure.local_rank for rank, failure in error.failures.items())
+        folder = Path(arguments.log_dir) if arguments.log_dir else None
+        logs = newest_logs(folder, arguments.rdzv_id) if folder else None
+        notes = read_notes(logs, offset) if logs else {}
+        status = read_status(run_folder(folder) / STATUS_FILE, arguments.rdzv_id) if folder else None
         if status is not None and status.exit_code in (REFUSED, STOPPED):
             codes[0] = status.exit_code  # a signal in its last moment may have given it another
-        for line in report(find_cause(codes, seen, notes), codes, logs, notes):
+        lines = report(find_cause(codes, seen, notes), codes, logs, notes, offset)
+        for line in lines:
             print(line, file=sys.stderr, flush=True)
+        if peers is not None and lines:
+            peers.say(lines[0].removeprefix("zeromt: "))
         return next((code for code in (REFUSED, STOPPED) if code in codes.values()), 1)
     except multiprocessing.SignalException as error:
         return 128 + int(error.sigval)
+    except rendezvous.RendezvousError as error:  # of several nodes; why, the peers know
+        print(f"zeromt: the nodes lost one another: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        return 1
     return 0
+
+
+def run_folder(logs: Path) -> Path:
+    """The run's folder: it holds `logs/`, or `logs/node-N/` for one of several nodes."""
+    return logs.parent if logs.name == "logs" else logs.parent.parent
 
 
 def end_with_launcher() -> None:
@@ -86,13 +124,15 @@ def newest_logs(folder: Path, launch_id: str) -> Path | None:
     return attempts[-1] if attempts else None
 
 
-def read_notes(logs: Path) -> dict[int, Note]:
-    """The notes of the ranks that ended by an error of their own, by rank."""
+def read_notes(logs: Path, offset: int = 0) -> dict[int, Note]:
+    """The notes of the ranks that ended by an error of their own, by rank; `offset` is that of this node's first."""
     notes = {}
     for path in logs.glob("*/error.json"):
         try:
             tree = json.loads(path.read_text(encoding="utf-8"))
-            notes[int(path.parent.name)] = Note(time=float(tree["time"]), message=str(tree["message"]["message"]))
+            notes[offset + int(path.parent.name)] = Note(
+                time=float(tree["time"]), message=str(tree["message"]["message"])
+            )
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return notes
@@ -116,7 +156,9 @@ def find_cause(codes: Mapping[int, int], seen: Mapping[int, float], notes: Mappi
     return min({**codes, **notes}, key=lambda rank: (when(rank), rank))
 
 
-def report(cause: int, codes: Mapping[int, int], logs: Path | None, notes: Mapping[int, Note]) -> list[str]:
+def report(
+    cause: int, codes: Mapping[int, int], logs: Path | None, notes: Mapping[int, Note], offset: int = 0
+) -> list[str]:
     """Lines for the terminal after ranks failed.
 
     Rank 0 writes to the terminal itself; of another rank nothing was seen there yet.
@@ -124,8 +166,9 @@ def report(cause: int, codes: Mapping[int, int], logs: Path | None, notes: Mappi
     Args:
         cause: the rank that failed first.
         codes: the exit codes of all that failed, minus the signal's number for one killed by a signal.
-        logs: folder of the ranks' logs, by rank.
+        logs: folder of this node's ranks' logs, by rank on it.
         notes: of the ranks that ended by an error.
+        offset: the rank of this node's first.
     """
     if codes.get(0) in (REFUSED, STOPPED):
         return []
@@ -133,7 +176,7 @@ def report(cause: int, codes: Mapping[int, int], logs: Path | None, notes: Mappi
     code = codes.get(culprit, 1)
     if code == STOPPED:
         return []
-    log = logs / str(culprit) / "stderr.log" if logs and culprit else None
+    log = logs / str(culprit - offset) / "stderr.log" if logs and culprit else None
     tail = log.read_text(errors="replace").splitlines() if log and log.is_file() else []
     if code == REFUSED:
         said = [line for line in tail if line.startswith("zeromt: error: ")]
