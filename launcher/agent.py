@@ -3,26 +3,32 @@
 Started as `python -m launcher.agent ...` with torchrun's arguments, it is `torch.distributed.run` but for
 this: it ends, and with it in good order the ranks, when the launcher is killed; its log lines and
 tracebacks, forty lines around one of a worker, give way to the rank that failed first, its host, its error and its
-traceback; and a worker's exit code 2 or 75 is passed on instead of becoming 1.
+traceback; and a worker's exit code 2 or 75 is passed on instead of becoming 1. Of a job on several nodes, the
+agents wait for one another and notice when one is lost: see `launcher.peers`.
 """
 
+import argparse
 import ctypes
 import importlib
 import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from launcher.peers import LostError, Peers, join
 from launcher.root_cause import REFUSED, STOPPED, Ended, exit_code, note_ends, report, wait_for_others
 from trainer.supervision.signals import AGENT_PID
 from trainer.supervision.status import STATUS_FILE, read_status
 
-__all__ = ["LAUNCHER_PID", "REFUSED", "STOPPED", "main"]
+__all__ = ["ALONE", "LAUNCHER_PID", "REFUSED", "STOPPED", "main"]
 
 LAUNCHER_PID = "ZEROMT_LAUNCHER_PID"
+ALONE = 3
+"""The agent's exit code when the other nodes did not come; trying again would only wait for them again."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -30,33 +36,56 @@ def main(argv: Sequence[str]) -> int:
     """Run torchrun with these arguments until the ranks have ended.
 
     Returns:
-        0; 2 or 75 when that is what a rank ended with; 128 + N after signal N; 1 otherwise.
+        0; 2 or 75 when that is what a rank ended with; 128 + N after signal N; ALONE when the other nodes did not come;
+        1 otherwise.
     """
     end_with_launcher()
     os.environ[AGENT_PID] = str(os.getpid())  # by which the ranks know when they are orphans
     if "LOGLEVEL" not in os.environ:  # torchrun's own switch
         logging.disable(logging.ERROR)
     torchrun = importlib.import_module("torch.distributed.run")
+    arguments = torchrun.parse_args(list(argv))
+    if arguments.nnodes == "1":
+        return _run(torchrun, arguments, None)
+    try:
+        peers = join(arguments, run_folder(Path(arguments.log_dir)))
+    except LostError as error:
+        print(f"zeromt: {error}", file=sys.stderr, flush=True)
+        return ALONE
+    code = 1
+    try:
+        code = _run(torchrun, arguments, peers)
+    finally:
+        peers.leave(code)
+    return code
+
+
+def _run(torchrun: ModuleType, arguments: argparse.Namespace, peers: Peers | None) -> int:
+    """Run torchrun and say what became of its ranks."""
     multiprocessing = importlib.import_module("torch.distributed.elastic.multiprocessing")
     errors = importlib.import_module("torch.distributed.elastic.multiprocessing.errors")
-    arguments = torchrun.parse_args(list(argv))
+    rendezvous = importlib.import_module("torch.distributed.elastic.rendezvous")
     try:
         torchrun.run(arguments)
     except errors.ChildFailedError as error:
-        return _explain(error.failures, arguments)
+        return _explain(error.failures, arguments, peers)
     except multiprocessing.SignalException as error:
         return 128 + int(error.sigval)
+    except rendezvous.RendezvousError as error:  # of several nodes; why, the peers know
+        print(f"zeromt: the nodes lost one another: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        return 1
     return 0
 
 
-def _explain(failures: dict[int, Any], arguments: Any) -> int:
+def _explain(failures: Mapping[int, Any], arguments: argparse.Namespace, peers: Peers | None) -> int:
     """Say what happened to the ranks of this machine, and on which other it began.
 
     Args:
         failures: torchrun's, by rank.
         arguments: torchrun's.
+        peers: the other machines; None where there are none.
     """
-    folder, launch_id = Path(arguments.log_dir).parent, arguments.rdzv_id
+    folder, launch_id = run_folder(Path(arguments.log_dir)), arguments.rdzv_id
     ended = [
         Ended(rank=rank, code=failure.exitcode, seen=float(failure.timestamp), logs=_logs(failure.error_file))
         for rank, failure in sorted(failures.items())
@@ -66,10 +95,13 @@ def _explain(failures: dict[int, Any], arguments: Any) -> int:
     notes = {}
     if code == 1:
         notes = note_ends(ended, folder, launch_id)
-        if arguments.nnodes != "1":
+        if peers is not None:
             notes = wait_for_others(notes, folder, launch_id)
-    for line in report(ended, notes, status):
+    lines = report(ended, notes, status)
+    for line in lines:
         print(line, file=sys.stderr, flush=True)
+    if peers is not None and lines:
+        peers.say(lines[0].removeprefix("zeromt: "))
     return code
 
 
@@ -77,6 +109,11 @@ def _logs(error_file: str) -> Path | None:
     """The folder of a rank's logs, in which torchrun names it a file for its error; None where it writes no log."""
     folder = Path(error_file).parent
     return folder if (folder / "stderr.log").is_file() else None
+
+
+def run_folder(logs: Path) -> Path:
+    """The run's folder: it holds `logs/`, or `logs/node-N/` for one of several nodes."""
+    return logs.parent if logs.name == "logs" else logs.parent.parent
 
 
 def end_with_launcher() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher import options
+from launcher import node_options, options
 from launcher.dispatch import resolve
 from launcher.options import Parser
 
@@ -47,6 +47,12 @@ COMMANDS = {
         usage="CONFIG [--nproc N] [--max-restarts R] [--fresh | --reset WHAT] [section.key=value ...]",
         add_arguments=options.add_launch_local,
         target="launcher.commands:launch_local",
+    ),
+    "launch node": Command(
+        summary="torchrun on one of several machines; what `launch slurm` and `launch ssh` start on each",
+        usage="CONFIG --nnodes N --rendezvous HOST:PORT --job-id ID [--node-rank R] [--nproc N] [...]",
+        add_arguments=node_options.add_launch_node,
+        target="launcher.commands:launch_node",
     ),
     "status": Command(
         summary="what a run is doing: state, speed, time left, scores, checkpoints, errors, and where its time went",
@@ -171,6 +177,9 @@ def _split(argv: Sequence[str]) -> tuple[str, list[str]]:
     if name in COMMANDS:
         return name, list(argv[num_words:])
     near = difflib.get_close_matches(name, COMMANDS, n=1)
+    if name in groups:
+        allowed = ", ".join(command for command in COMMANDS if command.startswith(f"{name} "))
+        return parser.error(f"COMMAND: {name!r} is not whole; allowed is one of {allowed}")
     hint = f"did you mean {near[0]}?" if near else f"allowed is one of {', '.join(COMMANDS)}"
     return parser.error(f"COMMAND: {name!r} is unknown; {hint}")
 

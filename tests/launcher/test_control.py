@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from launcher.run_status import read_run
-from tests.launcher.conftest import Zeromt, command, environment
+from tests.launcher.conftest import Zeromt, command_line, environment
 from tests.launcher.test_launch import run_folder, wait_for
 from trainer.supervision.ledger import Ledger
 
@@ -165,7 +165,7 @@ def test_what_train_is_given(tmp_path: Path, workplace: Path) -> None:
     outs = []
     for arguments in (["--reset", "optimizer"], ["--fresh"]):
         done = subprocess.run(
-            command(["train", "debug", "seed=5", *arguments]),
+            command_line(["train", "debug", "seed=5", *arguments]),
             cwd=workplace,
             env=environment(PYTHONPATH=paths),
             capture_output=True,

@@ -10,8 +10,8 @@ import pytest
 
 from configs import UserError, load_run
 from launcher.hardware import num_cores, num_gpus
-from launcher.local import (
-    LocalJob,
+from launcher.job import (
+    Job,
     check_datasets,
     child_environment,
     choose_processes,
@@ -23,8 +23,8 @@ from tests.launcher.conftest import ROOT
 from trainer.supervision.status import Status, read_status
 
 
-def job(num_processes: int) -> LocalJob:
-    return LocalJob(
+def job(num_processes: int) -> Job:
+    return Job(
         config="configs/runs/a b.yaml",
         overrides=("seed=2", "name=x;y"),
         num_processes=num_processes,
@@ -84,9 +84,7 @@ def test_torchrun_understands_the_command() -> None:
 
 
 def environment_of(given: dict[str, str], num_processes: int = 2, cores: int = 8) -> dict[str, str]:
-    return child_environment(
-        given, num_processes=num_processes, cores=cores, launch_id="L", launcher_pid=7, grace_seconds=600
-    )
+    return child_environment(given, job=job(num_processes), cores=cores, launch_id="L", launcher_pid=7)
 
 
 def test_environment() -> None:
@@ -97,7 +95,7 @@ def test_environment() -> None:
         "PYTHONPATH": "/x",
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
-        "ZEROMT_GRACE_SECONDS": "600",
+        "ZEROMT_GRACE_SECONDS": "1800",
         "ZEROMT_LAUNCHER_PID": "7",
         "ZEROMT_LAUNCH_ID": "L",
     }
