@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher import node_options, options
+from launcher import node_options, options, ssh_options
 from launcher.dispatch import resolve
 from launcher.options import Parser
 
@@ -53,6 +53,12 @@ COMMANDS = {
         usage="CONFIG --nnodes N --rendezvous HOST:PORT --job-id ID [--node-rank R] [--nproc N] [...]",
         add_arguments=node_options.add_launch_node,
         target="launcher.commands:launch_node",
+    ),
+    "launch ssh": Command(
+        summary="torchrun on several machines that share a file system, started by ssh",
+        usage="CONFIG --hosts FILE [--nproc N] [--rendezvous HOST:PORT] [--interface NAME] [...]",
+        add_arguments=ssh_options.add_launch_ssh,
+        target="launcher.commands:launch_ssh",
     ),
     "status": Command(
         summary="what a run is doing: state, speed, time left, scores, checkpoints, errors, and where its time went",

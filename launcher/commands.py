@@ -74,6 +74,14 @@ def launch_node(**arguments: Any) -> int:
     return int(code)
 
 
+def launch_ssh(**arguments: Any) -> int:
+    """`zeromt launch ssh`: see `launcher.ssh.launch`."""
+    with Supervisor() as supervisor:
+        code = resolve("launcher.ssh:launch")(supervisor, **arguments)
+        supervisor.settle()
+    return int(code)
+
+
 def _parts(reset: str | None) -> frozenset[str]:
     return frozenset(reset.split(",")) if reset else frozenset()
 
