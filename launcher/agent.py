@@ -86,18 +86,25 @@ def _explain(failures: Mapping[int, Any], arguments: argparse.Namespace, peers: 
         peers: the other machines; None where there are none.
     """
     folder, launch_id = run_folder(Path(arguments.log_dir)), arguments.rdzv_id
+    logs = newest_logs(Path(arguments.log_dir), launch_id)
     ended = [
-        Ended(rank=rank, code=failure.exitcode, seen=float(failure.timestamp), logs=_logs(failure.error_file))
+        Ended(
+            rank=rank,
+            code=failure.exitcode,
+            seen=float(failure.timestamp),
+            logs=logs / str(failure.local_rank) if logs else None,
+        )
         for rank, failure in sorted(failures.items())
     ]
     status = read_status(folder / STATUS_FILE, launch_id)
     code = exit_code(ended, status)
-    notes = {}
+    notes, lost = {}, None
     if code == 1:
         notes = note_ends(ended, folder, launch_id)
         if peers is not None:
             notes = wait_for_others(notes, folder, launch_id)
-    lines = report(ended, notes, status)
+            lost = peers.lost()
+    lines = report(ended, notes, status, lost)
     for line in lines:
         print(line, file=sys.stderr, flush=True)
     if peers is not None and lines:
@@ -105,10 +112,10 @@ def _explain(failures: Mapping[int, Any], arguments: argparse.Namespace, peers: 
     return code
 
 
-def _logs(error_file: str) -> Path | None:
-    """The folder of a rank's logs, in which torchrun names it a file for its error; None where it writes no log."""
-    folder = Path(error_file).parent
-    return folder if (folder / "stderr.log").is_file() else None
+def newest_logs(folder: Path, launch_id: str) -> Path | None:
+    """The folder in which torchrun keeps the logs of the last attempt of this start, by rank of this node."""
+    attempts = sorted(folder.glob(f"{launch_id}_*/attempt_*"))
+    return attempts[-1] if attempts else None
 
 
 def run_folder(logs: Path) -> Path:

@@ -24,6 +24,8 @@ from trainer.supervision.watchdog import STUCK_FILE
 _BEAT_SECONDS = 1.0
 _GRACE_SECONDS = 10.0
 """For the ranks and agent to end by themselves, as ranks do that miss a peer: they know more about the cause."""
+_SILENT_SECONDS = 4.0
+"""Without a sign of life, where the ranks here have failed: more likely the cause than an error of the network here."""
 _RETRY_SECONDS = 0.5
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 
@@ -84,6 +86,9 @@ class Peers:
         self._code: int | None = None
         self._last_talk = time.monotonic()
         self._problem: str | None = None
+        self._gone: str | None = None
+        # Count of the signs of life of each node that is looked at, and when it last grew.
+        self._seen = dict.fromkeys([0] if self._rank else self._others, (0, self._last_talk))
         for target in (self._talk, self._guard):
             threading.Thread(target=target, daemon=True).start()
 
@@ -108,6 +113,23 @@ class Peers:
         if self._rank == 0:
             self._see_off()
         self._has_left.set()
+
+    def lost(self) -> str | None:
+        """In one line, which other node is gone as far as can be told by now; None where all give signs of life."""
+        if self._gone is not None:
+            return self._gone
+        now = time.monotonic()
+        for rank, (_, since) in list(self._seen.items()):
+            silence = now - since
+            if silence > _SILENT_SECONDS and not self._has_ended(rank):
+                return f"node {rank} ({self._hosts[rank]}) is lost: no sign of it for {silence:.0f} s"
+        return None
+
+    def _has_ended(self, rank: int) -> bool:
+        try:
+            return bool(self._store.check([f"ended/{rank}"]))
+        except RuntimeError:
+            return False
 
     # --- before the ranks start
 
@@ -162,7 +184,7 @@ class Peers:
 
     def _talk(self) -> None:
         """Give signs of life, and look for those of others, until leaving."""
-        seen = {rank: (0, time.monotonic()) for rank in ([0] if self._rank else self._others)}
+        seen = self._seen
         try:
             while not self._has_left.wait(_BEAT_SECONDS) and self._problem is None:
                 self._store.add(f"beat/{self._rank}", 1)
@@ -172,7 +194,7 @@ class Peers:
                 self._last_talk = time.monotonic()
                 self._problem = self._find_problem(seen)
         except RuntimeError:
-            self._problem = f"node 0 ({self._hosts.get(0, '?')}) is gone"
+            self._problem = self._gone = f"node 0 ({self._hosts.get(0, '?')}) is gone"
 
     def _find_problem(self, seen: dict[int, tuple[int, float]]) -> str | None:
         """Why the job cannot go on; None where it can."""

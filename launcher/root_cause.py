@@ -31,7 +31,7 @@ class Ended:
     seen: float
     """Seconds since the epoch."""
     logs: Path | None
-    """Folder with its stderr.log; None where it writes to the terminal."""
+    """Folder of its stderr.log, which is not there where it writes to the terminal."""
 
     def tail(self) -> list[str]:
         """The lines of its log."""
@@ -107,13 +107,16 @@ def wait_for_others(notes: Mapping[int, Failure], folder: Path, launch_id: str) 
         time.sleep(_LOOK_SECONDS)
 
 
-def report(ended: Sequence[Ended], notes: Mapping[int, Failure], status: Status | None) -> list[str]:
+def report(
+    ended: Sequence[Ended], notes: Mapping[int, Failure], status: Status | None, lost: str | None = None
+) -> list[str]:
     """Lines for the terminal after ranks failed: the cause first, then those that failed because of it, then details.
 
     Args:
         ended: the ranks of this machine.
         notes: of the ranks that failed, on all machines.
         status: what was written during this start.
+        lost: which other node is gone, where one is: its ranks could not tell.
     """
     code = exit_code(ended, status)
     if code == STOPPED:
@@ -121,14 +124,20 @@ def report(ended: Sequence[Ended], notes: Mapping[int, Failure], status: Status 
     if code == REFUSED:
         return _refusal(ended, status)
     here = {rank.rank: rank for rank in ended}
+    if lost is not None:
+        return [f"zeromt: {lost}", f"zeromt: stopped because of it: rank {_list({*here, *notes})}"]
     cause = find_cause(notes)
     if cause is None:  # all were ended by SIGTERM, and not by torchrun
         first = min(ended, key=lambda rank: (rank.seen, rank.rank))
         cause = Failure(rank=first.rank, host=socket.gethostname(), time=first.seen, message="killed by SIGTERM")
     lines = [f"zeromt: rank {cause.rank} on {cause.host} failed first: {cause.first_line}"]
-    if peers := sorted({*here, *notes} - {cause.rank}):
-        lines.append(f"zeromt: stopped because of it: rank {', '.join(map(str, peers))}")
+    if peers := {*here, *notes} - {cause.rank}:
+        lines.append(f"zeromt: stopped because of it: rank {_list(peers)}")
     return lines + _details(cause, here.get(cause.rank))
+
+
+def _list(ranks: set[int]) -> str:
+    return ", ".join(map(str, sorted(ranks)))
 
 
 def _refusal(ended: Sequence[Ended], status: Status | None) -> list[str]:
@@ -139,7 +148,7 @@ def _refusal(ended: Sequence[Ended], status: Status | None) -> list[str]:
         said = [line for line in rank.tail() if line.startswith("zeromt: error: ")]
         if rank.code == REFUSED and said:
             return said
-    if status is not None and status.error:
+    if status is not None and status.state == "refused" and status.error:
         return [f"zeromt: error: {line}" for line in status.error.splitlines()]
     return [f"zeromt: error: rank {rank.rank} refused to start; its log: {rank.logs}" for rank in ended[:1]]
 

@@ -102,6 +102,7 @@ def test_lines_of_status(workplace: Path, zeromt: Zeromt) -> None:
         checkpoint.mkdir(parents=True)
         if step != 30:
             (checkpoint / "manifest.json").touch()
+            os.utime(checkpoint / "manifest.json", (time.time() - 610,) * 2)
             (checkpoint / "manifest.sha256").touch()
     ledger = Ledger(folder / "ledger.json")
     ledger.add("productive", 90)
@@ -118,7 +119,7 @@ def test_lines_of_status(workplace: Path, zeromt: Zeromt) -> None:
         f"run          {folder}",
         "step         25",
         "error        rank 1: ValueError: x",
-        "checkpoints  20 (0 s ago), 10",
+        "checkpoints  20 (10 min ago), 10",
         "time         2 min, goodput 75.0%: productive 90 s, saving 30 s",
         "stuck        rank 1 is stuck: section 'save'",
     ]

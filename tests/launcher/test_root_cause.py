@@ -66,6 +66,14 @@ def test_cause_is_the_first_line_and_its_victims_the_second(tmp_path: Path) -> N
     ]
 
 
+def test_lost_node_is_the_cause_of_what_its_loss_did_here() -> None:
+    lost = "node 1 (far) is lost: no sign of it for 5 s"
+    assert report([ended(1, 1), ended(0, 1)], {0: note(0, 3.0)}, None, lost) == [
+        f"zeromt: {lost}",
+        "zeromt: stopped because of it: rank 0, 1",
+    ]
+
+
 def test_stuck_rank_is_called_so_and_its_stacks_are_shown(tmp_path: Path) -> None:
     why = "stuck: section 'step' of step 5 began 9 s ago; the limit is supervision.step_minutes=0.1"
     tail = logs(tmp_path / "1", *(f"line {n}" for n in range(60)), f"zeromt: rank 1 is {why}")
