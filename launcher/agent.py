@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from launcher.peers import LostError, Peers, join
+from launcher.peers import LostError, Peers, join, note_loss
 from trainer.supervision.signals import AGENT_PID
 from trainer.supervision.status import STATUS_FILE, read_status
 
@@ -62,6 +62,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         peers = join(arguments, run_folder(Path(arguments.log_dir)))
     except LostError as error:
+        note_loss(run_folder(Path(arguments.log_dir)), str(error))
         print(f"zeromt: {error}", file=sys.stderr, flush=True)
         return ALONE
     code = 1

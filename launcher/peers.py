@@ -21,10 +21,13 @@ from typing import Any
 
 from trainer.supervision.watchdog import STUCK_FILE
 
+LOST_NODE = "a node is lost: "
+"""In the error of a run that misses a node. Another start, on other machines, may do better."""
 _BEAT_SECONDS = 1.0
 _GRACE_SECONDS = 10.0
 """For the ranks and agent to end by themselves, as ranks do that miss a peer: they know more about the cause."""
 _RETRY_SECONDS = 0.5
+_END_SECONDS = 0.1
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 
 
@@ -53,6 +56,12 @@ def join(arguments: argparse.Namespace, folder: Path) -> "Peers":
         lost_seconds=float(conf["keep_alive_interval"]) * float(conf["keep_alive_max_attempt"]),
         note=folder / STUCK_FILE,
     )
+
+
+def note_loss(folder: Path, line: str) -> None:
+    """Leave the cause in the run's folder for the launcher, as a watchdog does."""
+    with contextlib.suppress(OSError), (folder / STUCK_FILE).open("a") as file:
+        file.write(f"zeromt: {line}\n")
 
 
 class Peers:
@@ -93,7 +102,10 @@ class Peers:
             self._store.compare_set("failed", "", f"node {self._rank} ({socket.gethostname()}): {cause}")
 
     def leave(self, code: int) -> None:
-        """End with the others: say that this node has ended, and how. Node 0, whose store they use, waits for them.
+        """End with the others: no node is gone before the ranks of all have ended.
+
+        A scheduler may kill what is left of a job as soon as one of its tasks ends with another code than 0; and node 0
+        hosts the store, so it goes last.
 
         Args:
             code: what this process is about to end with.
@@ -105,8 +117,12 @@ class Peers:
             self.say("the ranks failed")
         with contextlib.suppress(RuntimeError):
             self._store.set(f"ended/{self._rank}", "1")
-        if self._rank == 0:
-            self._see_off()
+            self._store.add("num_ended", 1)
+            while self._problem is None and self._store.add("num_ended", 0) <= len(self._others):
+                time.sleep(_END_SECONDS)
+            self._store.add("num_left", 1)
+            while self._rank == 0 and self._store.add("num_left", 0) <= len(self._others):
+                time.sleep(_END_SECONDS)  # the guard ends it when somebody is lost
         self._has_left.set()
 
     # --- before the ranks start
@@ -132,7 +148,8 @@ class Peers:
                     raise LostError(f"--rendezvous: {self._name()} cannot be opened here: {_line(error)}") from error
                 if time.monotonic() >= deadline:
                     raise LostError(
-                        f"node 0 did not answer at {self._name()}, or not all nodes came, within {join_seconds:.0f} s"
+                        f"{LOST_NODE}node 0 did not answer at {self._name()}, or missed another, "
+                        f"within {join_seconds:.0f} s"
                     ) from error
                 time.sleep(_RETRY_SECONDS)
 
@@ -155,7 +172,7 @@ class Peers:
             missing = [rank for rank in missing if not self._store.check([f"here/{rank}"])]
             if missing and time.monotonic() >= deadline:
                 which = ", ".join(map(str, missing))
-                raise LostError(f"node{'s' * (len(missing) > 1)} {which} did not come within {join_seconds:.0f} s")
+                raise LostError(f"{LOST_NODE}node {which} did not come within {join_seconds:.0f} s")
             time.sleep(_RETRY_SECONDS if missing else 0.0)
 
     # --- while they run
@@ -172,7 +189,7 @@ class Peers:
                 self._last_talk = time.monotonic()
                 self._problem = self._find_problem(seen)
         except RuntimeError:
-            self._problem = f"node 0 ({self._hosts.get(0, '?')}) is gone"
+            self._problem = f"{LOST_NODE}node 0 ({self._hosts.get(0, '?')}) is gone"
 
     def _find_problem(self, seen: dict[int, tuple[int, float]]) -> str | None:
         """Why the job cannot go on; None where it can."""
@@ -181,7 +198,7 @@ class Peers:
         now = time.monotonic()
         for rank, (_, since) in seen.items():
             if now - since > self._lost_seconds and not self._store.check([f"ended/{rank}"]):
-                line = f"node {rank} ({self._hosts[rank]}) is lost: no sign of it for {now - since:.0f} s"
+                line = f"{LOST_NODE}node {rank} ({self._hosts[rank]}) gave no sign of life for {now - since:.0f} s"
                 self._store.compare_set("failed", "", line)
                 return line
         return None
@@ -191,33 +208,17 @@ class Peers:
         while not self._has_left.wait(_BEAT_SECONDS):
             silence = time.monotonic() - self._last_talk
             if self._problem is None and silence > self._lost_seconds:
-                self._problem = f"node 0 ({self._hosts.get(0, '?')}) is lost: no answer for {silence:.0f} s"
+                self._problem = f"{LOST_NODE}node 0 ({self._hosts.get(0, '?')}) gave no answer for {silence:.0f} s"
             if self._problem is not None:
                 break
         if self._problem is None or self._has_left.wait(_GRACE_SECONDS):
             return
         if self._code is not None:  # the ranks have ended, and the last words were not heard
             os._exit(self._code)
-        line = f"zeromt: ended on {socket.gethostname()}: {self._problem}"
-        with contextlib.suppress(OSError), self._note.open("a") as file:
-            file.write(line + "\n")
-        print(line, file=sys.stderr, flush=True)
+        if self._problem.startswith(LOST_NODE):
+            note_loss(self._note.parent, self._problem)
+        print(f"zeromt: ended on {socket.gethostname()}: {self._problem}", file=sys.stderr, flush=True)
         os._exit(1)
-
-    # --- after them
-
-    def _see_off(self) -> None:
-        """Keep the store until the others have ended too, or are lost."""
-        beats = dict.fromkeys(self._others, (-1, time.monotonic()))
-        with contextlib.suppress(RuntimeError):
-            while beats:
-                for rank, (count, since) in list(beats.items()):
-                    now = self._store.add(f"beat/{rank}", 0)
-                    if now != count:
-                        beats[rank] = (now, time.monotonic())
-                    elif time.monotonic() - since > self._lost_seconds or self._store.check([f"ended/{rank}"]):
-                        del beats[rank]
-                time.sleep(_BEAT_SECONDS / 10 if beats else 0.0)
 
     def _name(self) -> str:
         return f"{self._endpoint[0]}:{self._endpoint[1]}"
