@@ -60,7 +60,7 @@ class SiteSection:
     """Whether jobs may be put back in the queue; where not, see --chain."""
     max_requeues: Count = 5
     """Times that a job is put back without a new checkpoint in between."""
-    signal_lead: Positive | None = None
+    signal_lead: Annotated[int, Field(ge=1, le=65_535)] | None = None
     """Seconds between the warning and the time limit; None: three of the run's slowest saves, and at least 300."""
     modules: list[Text] = field(default_factory=list)
     """Loaded by `module load`, in this order."""

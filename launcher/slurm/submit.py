@@ -16,7 +16,8 @@ from launcher.job import check_datasets
 from launcher.run_folder import make_ready
 from launcher.slurm.script import Preparation, Training, most_nodes, render_preparation, render_training
 
-_SHORTEST_LEAD, _SAVES_IN_THE_LEAD = 300, 3
+_SHORTEST_LEAD, _LONGEST_LEAD, _SAVES_IN_THE_LEAD = 300, 65_535, 3
+"""Seconds; sbatch takes no longer one."""
 _SBATCH_SECONDS = 120
 _SITE_OPTIONS = ("gpus_per_node", "time", "partition", "account", "qos", "interface", "container_image")
 
@@ -122,7 +123,8 @@ def choose_lead(site: SiteSection, save_seconds: float) -> int:
         UserError: the time limit leaves none to train in, or the lead none to save in.
     """
     limit = parse_time(site.time)
-    lead = site.signal_lead or max(_SHORTEST_LEAD, math.ceil(_SAVES_IN_THE_LEAD * save_seconds))
+    measured = min(math.ceil(_SAVES_IN_THE_LEAD * save_seconds), _LONGEST_LEAD)
+    lead = site.signal_lead or max(_SHORTEST_LEAD, measured)
     if lead <= save_seconds:
         raise UserError(
             f"signal_lead: {lead} is less than the run's slowest save took, {save_seconds:.0f} s; allowed is more"

@@ -6,6 +6,7 @@ them. All nodes share 127.0.0.1 and its ports. CPUs and memory are pretended; th
 """
 
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "sinfo", "unshare")
 CLIENT_SECONDS = 60
+_PR_SET_PDEATHSIG = 1
 _ADDRESS = "127.0.0.1"
 _TO_HOST = 'hostname "$1"; mount --bind "$2" /etc/hosts; cd "$3"; shift 3; exec "$@"'
 
@@ -154,6 +156,7 @@ class Cluster:
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
+                preexec_fn=_end_with_parent,
             )
 
     def _end(self, name: str, number: signal.Signals) -> None:
@@ -217,6 +220,11 @@ class Cluster:
 
     def _is_old(self) -> bool:
         return int(self.ask("slurmd", "-V").stdout.split()[1].split(".")[0]) < 24
+
+
+def _end_with_parent() -> None:
+    """Let the kernel end a daemon when the tests are killed."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 CONFIGURATION = """\
