@@ -8,6 +8,7 @@ agents wait for one another and notice when one is lost: see `launcher.peers`.
 """
 
 import argparse
+import contextlib
 import ctypes
 import importlib
 import logging
@@ -19,10 +20,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from launcher.peers import LostError, Peers, join
+from launcher.peers import LostError, Peers, join, note_loss
 from launcher.root_cause import REFUSED, STOPPED, Ended, exit_code, note_ends, report, wait_for_others
+from trainer.supervision.failure import Failure, find_cause
 from trainer.supervision.signals import AGENT_PID
-from trainer.supervision.status import STATUS_FILE, read_status
+from trainer.supervision.status import STATUS_FILE, read_status, write_status
 
 __all__ = ["ALONE", "LAUNCHER_PID", "REFUSED", "STOPPED", "main"]
 
@@ -50,6 +52,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         peers = join(arguments, run_folder(Path(arguments.log_dir)))
     except LostError as error:
+        note_loss(run_folder(Path(arguments.log_dir)), str(error))
         print(f"zeromt: {error}", file=sys.stderr, flush=True)
         return ALONE
     code = 1
@@ -98,12 +101,17 @@ def _explain(failures: Mapping[int, Any], arguments: argparse.Namespace, peers: 
     ]
     status = read_status(folder / STATUS_FILE, launch_id)
     code = exit_code(ended, status)
-    notes, lost = {}, None
+    notes: dict[int, Failure] = {}
+    lost = None
     if code == 1:
         notes = note_ends(ended, folder, launch_id)
         if peers is not None:
             notes = wait_for_others(notes, folder, launch_id)
             lost = peers.lost()
+        if status is None or not status.is_settled:
+            with contextlib.suppress(OSError):  # a full disk: the lines below say it too
+                error = lost or str(find_cause(notes) or "the ranks were killed")
+                write_status(folder, "failed", exit_code=1, error=error, launch_id=launch_id, is_cause=True)
     lines = report(ended, notes, status, lost)
     for line in lines:
         print(line, file=sys.stderr, flush=True)

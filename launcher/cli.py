@@ -17,6 +17,7 @@ from typing import Any
 from launcher import node_options, options, ssh_options
 from launcher.dispatch import resolve
 from launcher.options import Parser
+from launcher.slurm import options as slurm_options
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -47,6 +48,12 @@ COMMANDS = {
         usage="CONFIG [--nproc N] [--max-restarts R] [--fresh | --reset WHAT] [section.key=value ...]",
         add_arguments=options.add_launch_local,
         target="launcher.commands:launch_local",
+    ),
+    "launch slurm": Command(
+        summary="a batch job on a cluster: submitted, or its script shown",
+        usage="CONFIG [--site NAME] [--nodes N] [--gpus-per-node G] [--time T] [--partition P] [--dry-run] [...]",
+        add_arguments=slurm_options.add_launch_slurm,
+        target="launcher.slurm.submit:launch",
     ),
     "launch node": Command(
         summary="torchrun on one of several machines; what `launch slurm` and `launch ssh` start on each",

@@ -129,10 +129,15 @@ def torchrun_command(job: Job, launch_id: str, *, reset: str | None = None, pyth
         *_log_options(job),
         "-m",
         "trainer",
-        job.config,
+        _verbatim(job.config),
         *(["--reset", reset] if reset else []),
-        *job.overrides,
+        *map(_verbatim, job.overrides),
     ]
+
+
+def _verbatim(argument: str) -> str:
+    """An argument as torchrun passes it on unchanged: it substitutes `$local_rank` and `$$`."""
+    return argument.replace("$", "$$")
 
 
 def _rendezvous_options(node: Node | None, launch_id: str) -> list[str]:

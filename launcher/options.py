@@ -69,7 +69,7 @@ def add_launch_local(parser: Parser) -> None:
     parser.add_argument(
         "--nproc",
         metavar="N",
-        type=_processes,
+        type=processes,
         help="processes; auto (the default) takes one for each GPU, or for each core where there is no GPU, "
         "at most stream.micro_batches",
     )
@@ -126,7 +126,7 @@ def add_translate(parser: Parser) -> None:
     parser.add_argument(
         "--processes",
         metavar="N",
-        type=_processes,
+        type=processes,
         default=1,
         help="processes that share the work; auto takes one for each GPU, or core where there is none (default: 1)",
     )
@@ -317,7 +317,7 @@ def _reset(text: str) -> str:
     return ",".join(sorted(parts))
 
 
-def _processes(text: str) -> int | None:
+def processes(text: str) -> int | None:
     """A number of processes; None stands for auto."""
     if text == "auto":
         return None

@@ -21,12 +21,15 @@ from typing import Any
 
 from trainer.supervision.watchdog import STUCK_FILE
 
+LOST_NODE = "a node is lost: "
+"""In the error of a run that misses a node. Another start, on other machines, may do better."""
 _BEAT_SECONDS = 1.0
 _GRACE_SECONDS = 10.0
 """For the ranks and agent to end by themselves, as ranks do that miss a peer: they know more about the cause."""
 _SILENT_SECONDS = 4.0
 """Without a sign of life, where the ranks here have failed: more likely the cause than an error of the network here."""
 _RETRY_SECONDS = 0.5
+_END_SECONDS = 0.1
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 
 
@@ -55,6 +58,12 @@ def join(arguments: argparse.Namespace, folder: Path) -> "Peers":
         lost_seconds=float(conf["keep_alive_interval"]) * float(conf["keep_alive_max_attempt"]),
         note=folder / STUCK_FILE,
     )
+
+
+def note_loss(folder: Path, line: str) -> None:
+    """Leave the cause in the run's folder for the launcher, as a watchdog does."""
+    with contextlib.suppress(OSError), (folder / STUCK_FILE).open("a") as file:
+        file.write(f"zeromt: {line}\n")
 
 
 class Peers:
@@ -86,7 +95,6 @@ class Peers:
         self._code: int | None = None
         self._last_talk = time.monotonic()
         self._problem: str | None = None
-        self._gone: str | None = None
         # Count of the signs of life of each node that is looked at, and when it last grew.
         self._seen = dict.fromkeys([0] if self._rank else self._others, (0, self._last_talk))
         for target in (self._talk, self._guard):
@@ -98,7 +106,10 @@ class Peers:
             self._store.compare_set("failed", "", f"node {self._rank} ({socket.gethostname()}): {cause}")
 
     def leave(self, code: int) -> None:
-        """End with the others: say that this node has ended, and how. Node 0, whose store they use, waits for them.
+        """End with the others: no node is gone before the ranks of all have ended.
+
+        A scheduler may kill what is left of a job as soon as one of its tasks ends with another code than 0; and node 0
+        hosts the store, so it goes last.
 
         Args:
             code: what this process is about to end with.
@@ -110,19 +121,23 @@ class Peers:
             self.say("the ranks failed")
         with contextlib.suppress(RuntimeError):
             self._store.set(f"ended/{self._rank}", "1")
-        if self._rank == 0:
-            self._see_off()
+            self._store.add("num_ended", 1)
+            while self._problem is None and self._store.add("num_ended", 0) <= len(self._others):
+                time.sleep(_END_SECONDS)
+            self._store.add("num_left", 1)
+            while self._rank == 0 and self._store.add("num_left", 0) <= len(self._others):
+                time.sleep(_END_SECONDS)  # the guard ends it when somebody is lost
         self._has_left.set()
 
     def lost(self) -> str | None:
         """In one line, which other node is gone as far as can be told by now; None where all give signs of life."""
-        if self._gone is not None:
-            return self._gone
+        if self._problem is not None and self._problem.startswith(LOST_NODE):
+            return self._problem
         now = time.monotonic()
         for rank, (_, since) in list(self._seen.items()):
             silence = now - since
             if silence > _SILENT_SECONDS and not self._has_ended(rank):
-                return f"node {rank} ({self._hosts[rank]}) is lost: no sign of it for {silence:.0f} s"
+                return f"{LOST_NODE}node {rank} ({self._hosts[rank]}) gave no sign of life for {silence:.0f} s"
         return None
 
     def _has_ended(self, rank: int) -> bool:
@@ -154,7 +169,8 @@ class Peers:
                     raise LostError(f"--rendezvous: {self._name()} cannot be opened here: {_line(error)}") from error
                 if time.monotonic() >= deadline:
                     raise LostError(
-                        f"node 0 did not answer at {self._name()}, or not all nodes came, within {join_seconds:.0f} s"
+                        f"{LOST_NODE}node 0 did not answer at {self._name()}, or missed another, "
+                        f"within {join_seconds:.0f} s"
                     ) from error
                 time.sleep(_RETRY_SECONDS)
 
@@ -177,7 +193,7 @@ class Peers:
             missing = [rank for rank in missing if not self._store.check([f"here/{rank}"])]
             if missing and time.monotonic() >= deadline:
                 which = ", ".join(map(str, missing))
-                raise LostError(f"node{'s' * (len(missing) > 1)} {which} did not come within {join_seconds:.0f} s")
+                raise LostError(f"{LOST_NODE}node {which} did not come within {join_seconds:.0f} s")
             time.sleep(_RETRY_SECONDS if missing else 0.0)
 
     # --- while they run
@@ -194,7 +210,7 @@ class Peers:
                 self._last_talk = time.monotonic()
                 self._problem = self._find_problem(seen)
         except RuntimeError:
-            self._problem = self._gone = f"node 0 ({self._hosts.get(0, '?')}) is gone"
+            self._problem = f"{LOST_NODE}node 0 ({self._hosts.get(0, '?')}) is gone"
 
     def _find_problem(self, seen: dict[int, tuple[int, float]]) -> str | None:
         """Why the job cannot go on; None where it can."""
@@ -203,7 +219,7 @@ class Peers:
         now = time.monotonic()
         for rank, (_, since) in seen.items():
             if now - since > self._lost_seconds and not self._store.check([f"ended/{rank}"]):
-                line = f"node {rank} ({self._hosts[rank]}) is lost: no sign of it for {now - since:.0f} s"
+                line = f"{LOST_NODE}node {rank} ({self._hosts[rank]}) gave no sign of life for {now - since:.0f} s"
                 self._store.compare_set("failed", "", line)
                 return line
         return None
@@ -213,33 +229,17 @@ class Peers:
         while not self._has_left.wait(_BEAT_SECONDS):
             silence = time.monotonic() - self._last_talk
             if self._problem is None and silence > self._lost_seconds:
-                self._problem = f"node 0 ({self._hosts.get(0, '?')}) is lost: no answer for {silence:.0f} s"
+                self._problem = f"{LOST_NODE}node 0 ({self._hosts.get(0, '?')}) gave no answer for {silence:.0f} s"
             if self._problem is not None:
                 break
         if self._problem is None or self._has_left.wait(_GRACE_SECONDS):
             return
         if self._code is not None:  # the ranks have ended, and the last words were not heard
             os._exit(self._code)
-        line = f"zeromt: ended on {socket.gethostname()}: {self._problem}"
-        with contextlib.suppress(OSError), self._note.open("a") as file:
-            file.write(line + "\n")
-        print(line, file=sys.stderr, flush=True)
+        if self._problem.startswith(LOST_NODE):
+            note_loss(self._note.parent, self._problem)
+        print(f"zeromt: ended on {socket.gethostname()}: {self._problem}", file=sys.stderr, flush=True)
         os._exit(1)
-
-    # --- after them
-
-    def _see_off(self) -> None:
-        """Keep the store until the others have ended too, or are lost."""
-        beats = dict.fromkeys(self._others, (-1, time.monotonic()))
-        with contextlib.suppress(RuntimeError):
-            while beats:
-                for rank, (count, since) in list(beats.items()):
-                    now = self._store.add(f"beat/{rank}", 0)
-                    if now != count:
-                        beats[rank] = (now, time.monotonic())
-                    elif time.monotonic() - since > self._lost_seconds or self._store.check([f"ended/{rank}"]):
-                        del beats[rank]
-                time.sleep(_BEAT_SECONDS / 10 if beats else 0.0)
 
     def _name(self) -> str:
         return f"{self._endpoint[0]}:{self._endpoint[1]}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from launcher.job_queue import Job, find_job
 from launcher.progress import Progress, read_progress
 from launcher.run_folder import complete_steps
-from trainer.supervision.failure import Failure, find_cause, newest_cause, read_failures
+from trainer.supervision.failure import Failure, newest_cause
 from trainer.supervision.ledger import LEDGER_FILE, read_figures
 from trainer.supervision.run_lock import LAUNCH_LOCK, RUN_LOCK, holder_since, is_locked
 from trainer.supervision.signals import STOP_FILE
@@ -88,22 +88,11 @@ def read_run(folder: Path) -> RunStatus:
         updated=written.updated if written else None,
         pid=written.pid if written else None,
         host=written.host if written else None,
-        error=_error(folder, written),
+        error=written.error if written else None,
         checkpoints=complete_steps(folder),
         ledger=read_figures(folder / LEDGER_FILE),
         stuck=stuck,
     )
-
-
-def _error(folder: Path, written: Status | None) -> str | None:
-    """The root cause where ranks left notes; the one that wrote the status may have been a victim."""
-    if written is None:
-        return None
-    if written.state == "failed" and written.launch_id is not None:
-        cause = find_cause(read_failures(folder, written.launch_id))
-        if cause is not None:
-            return f"rank {cause.rank} on {cause.host}: {cause.first_line}"
-    return written.error
 
 
 def _state(folder: Path, written: Status | None) -> str:

@@ -101,6 +101,7 @@ def _train(config: RunConfig, folder: Path, stop: StopRequest, watchdog: Watchdo
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     world = World(timeout_minutes=config.engine.communication_timeout_minutes, waiting=watchdog.waiting)
+    reset = world.from_main(reset)  # the launchers of several nodes may not have seen the same newest checkpoint
     make_shared(folder, world)
     watchdog.note_in(folder / STUCK_FILE)
     lock = RunLock(folder)

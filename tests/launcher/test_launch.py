@@ -68,11 +68,12 @@ def test_failure_names_the_first_rank_and_shows_its_log(launch: Launch) -> None:
     assert "torch/distributed" not in err
 
 
-def test_killed_rank(launch: Launch) -> None:
+def test_killed_rank(launch: Launch, workplace: Path) -> None:
     child = launch("wait,die", "--max-restarts", "0")
     _, err = child.communicate(timeout=240)
     assert child.returncode == 1, err
     assert f"rank 1 on {HOST} failed first: killed by SIGKILL" in err
+    assert f'"error": "rank 1 on {HOST}: killed by SIGKILL"' in (run_folder(workplace) / "status.json").read_text()
 
 
 def test_restart_after_a_failure(launch: Launch) -> None:

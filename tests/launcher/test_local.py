@@ -1,5 +1,6 @@
 """The pure parts of `zeromt launch local`: command line, environment, number of processes, exit code."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -226,6 +227,15 @@ def test_restarts_are_counted_since_the_last_progress() -> None:
 def test_checkpoint_that_fell_back_is_no_progress() -> None:
     restarts = Restarts(1, newest_step=100)
     assert [restarts.may_follow(90), restarts.may_follow(100)] == [True, False]
+
+
+def test_arguments_pass_torchrun_unchanged() -> None:
+    from torch.distributed.elastic.agent.server.api import WorkerGroup  # noqa: F401 (loads what the next line needs)
+    from torch.distributed.elastic.utils.api import macros
+
+    given = ("name=$$a${local_rank}$(b)", "output=$local_rank")
+    command = torchrun_command(dataclasses.replace(job(2), overrides=given), "id")
+    assert macros.substitute(command[-2:], "7") == list(given)
 
 
 def test_reset_stands_before_the_overrides() -> None:

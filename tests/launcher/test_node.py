@@ -210,7 +210,7 @@ def test_lost_node_ends_the_others(start_node: StartNode, workplace: Path, lost:
     began = time.monotonic()
     (_, (code, _, err)) = end(children[lost], children[1 - lost])
     assert code == 1
-    assert f"node {lost} ({socket.gethostname()}) is {'gone' if lost == 0 else 'lost'}" in err
+    assert f"a node is lost: node {lost} ({socket.gethostname()}) {'is gone' if lost == 0 else 'gave no sign'}" in err
     assert ("node 0 did not answer" if lost == 0 else "node 1 did not come within 15 s") in err
     assert time.monotonic() - began < 150
     assert not any(map(is_alive, left)), "a process is left"

@@ -209,14 +209,6 @@ def test_json_for_programs() -> None:
     assert set(tree["last_failure"]) == {"rank", "host", "time", "message"}
 
 
-def test_cause_is_told_and_not_the_victim_that_wrote_the_status(tmp_path: Path) -> None:
-    written = {"state": "failed", "error": "rank 0 on near: RuntimeError: closed by peer", "launch_id": "L"}
-    (tmp_path / "status.json").write_text(json.dumps(written))
-    assert read_overview(tmp_path).status.error == "rank 0 on near: RuntimeError: closed by peer"
-    leave_note(tmp_path, "L", Failure(rank=3, host="far", time=5.0, message="killed by SIGKILL"))
-    assert read_overview(tmp_path).status.error == "rank 3 on far: killed by SIGKILL"
-
-
 def test_running_on_another_machine_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     written = {"state": "running", "host": "elsewhere", "pid": 1, "job_id": "7"}

@@ -59,7 +59,7 @@ def test_rank_that_is_killed_without_a_word_is_in_the_status(launch: Launch, wor
     assert child.returncode == 1, err
     status = (run_folder(workplace) / "status.json").read_text()
     assert '"state": "failed"' in status
-    assert "rank 0 is stuck: section 'evaluation' of step 12" in status
+    assert f"rank 0 on {HOST}: killed by SIGKILL: stuck: section 'evaluation' of step 12" in status
     assert (run_folder(workplace) / "stuck.log").read_text().startswith("zeromt: rank 0 is stuck")
 
 

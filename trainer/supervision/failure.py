@@ -40,6 +40,9 @@ class Failure:
         """Of the message."""
         return self.message.partition("\n")[0].strip()
 
+    def __str__(self) -> str:
+        return f"rank {self.rank} on {self.host}: {self.first_line}"
+
 
 def note_failure(error: BaseException, folder: Path, rank: int) -> bool:
     """Write down the error that ends this rank: in the run's folder, and in torchrun's file in torchrun's own format.

@@ -85,6 +85,7 @@ def write_status(
     step: int | None = None,
     launch_id: str | None = None,
     stop_reason: str | None = None,
+    is_cause: bool = False,
 ) -> None:
     """Write `status.json`, whole or not at all.
 
@@ -98,6 +99,7 @@ def write_status(
         step: updates done, where that is known; else what this launch wrote before stands.
         launch_id: which start of the ranks it is about; that of this process unless given.
         stop_reason: why a run stopped; see `Status`.
+        is_cause: the error is known to be the cause of what was written before.
 
     Raises:
         OSError: it cannot be written.
@@ -105,7 +107,7 @@ def write_status(
     path = folder / STATUS_FILE
     launch_id = launch_id or os.environ.get(LAUNCH_ID)
     before = None if launch_id is None else read_status(path, launch_id)
-    if state == "failed" and before is not None and before.state in ("failed", "refused"):
+    if state == "failed" and before is not None and before.state in ("failed", "refused") and not is_cause:
         return
     status = {
         "state": state,
