@@ -28,10 +28,10 @@ def find_config(name: str) -> Path:
     path = Path(name)
     if path.is_file():
         return path
-    shipped = _shipped("configs.runs")
-    if name in shipped:
-        return shipped[name]
-    raise UserError(f"CONFIG: no such file: {name!r}; allowed is a YAML file or one of {', '.join(shipped)}")
+    known = shipped("configs.runs")
+    if name in known:
+        return known[name]
+    raise UserError(f"CONFIG: no such file: {name!r}; allowed is a YAML file or one of {', '.join(known)}")
 
 
 def find_preset(name: object) -> Path:
@@ -40,18 +40,18 @@ def find_preset(name: object) -> Path:
     Raises:
         UserError: there is none of this name; the message names those that are shipped.
     """
-    shipped = _shipped("configs.presets")
-    if isinstance(name, str) and name in shipped:
-        return shipped[name]
-    raise UserError(f"preset: {name!r}; allowed is one of {', '.join(shipped)}")
+    known = shipped("configs.presets")
+    if isinstance(name, str) and name in known:
+        return known[name]
+    raise UserError(f"preset: {name!r}; allowed is one of {', '.join(known)}")
 
 
 def shipped_presets() -> list[str]:
     """The names of the presets."""
-    return list(_shipped("configs.presets"))
+    return list(shipped("configs.presets"))
 
 
-def _shipped(package: str) -> dict[str, Path]:
+def shipped(package: str) -> dict[str, Path]:
     """The YAML files of a package by their names, sorted."""
     files = (p for p in resources.files(package).iterdir() if p.name.endswith(".yaml"))
     return {p.name.removesuffix(".yaml"): Path(str(p)) for p in sorted(files, key=lambda p: p.name)}
@@ -128,14 +128,24 @@ def parse_run(tree: dict[str, Any]) -> RunConfig:
     Raises:
         ConfigError: with every error that was found.
     """
-    problems = list(_unknown_keys(tree, RunConfig, ""))
-    known = _prune(tree, RunConfig)
+    config: RunConfig = parse_tree(tree, RunConfig)
+    return config
+
+
+def parse_tree(tree: dict[str, Any], type_: Any) -> Any:
+    """A typed section of a plain tree of dictionaries.
+
+    Raises:
+        ConfigError: with every error that was found.
+    """
+    problems = list(_unknown_keys(tree, type_, ""))
+    known = _prune(tree, type_)
     try:
-        config: RunConfig = _typed(RunConfig, known)
+        config = _typed(type_, known)
     except ValidationError as error:
         problems += [_describe(e) for e in error.errors(include_url=False)]
         broken = {str(e["loc"][0]) for e in error.errors(include_url=False) if e["loc"]}
-        for section in dataclasses.fields(RunConfig):  # sections that stand by themselves still report what they know
+        for section in dataclasses.fields(type_):  # sections that stand by themselves still report what they know
             if section.name in known and section.name not in broken and dataclasses.is_dataclass(section.type):
                 problems += _section_problems(_typed(section.type, known[section.name]), section.name)
         raise ConfigError(problems) from error

@@ -2,72 +2,133 @@
 
 Started as `python -m launcher.agent ...` with torchrun's arguments, it is `torch.distributed.run` but for
 this: it ends, and with it in good order the ranks, when the launcher is killed; its log lines and
-tracebacks, forty lines around one of a worker, give way to the rank that failed first and the end of that
-rank's log; and a worker's exit code 2 or 75 is passed on instead of becoming 1.
+tracebacks, forty lines around one of a worker, give way to the rank that failed first, its host, its error and its
+traceback; and a worker's exit code 2 or 75 is passed on instead of becoming 1. Of a job on several nodes, the
+agents wait for one another and notice when one is lost: see `launcher.peers`.
 """
 
+import argparse
+import contextlib
 import ctypes
 import importlib
-import json
 import logging
 import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+from launcher.peers import LostError, Peers, join, note_loss
+from launcher.root_cause import REFUSED, STOPPED, Ended, exit_code, note_ends, report, wait_for_others
+from trainer.supervision.failure import Failure, find_cause
 from trainer.supervision.signals import AGENT_PID
-from trainer.supervision.status import STATUS_FILE, read_status
+from trainer.supervision.status import STATUS_FILE, read_status, write_status
+
+__all__ = ["ALONE", "LAUNCHER_PID", "REFUSED", "STOPPED", "main"]
 
 LAUNCHER_PID = "ZEROMT_LAUNCHER_PID"
-REFUSED, STOPPED = 2, 75
+ALONE = 3
+"""The agent's exit code when the other nodes did not come; trying again would only wait for them again."""
 _PR_SET_PDEATHSIG = 1
-_TAIL_LINES = 20
-_STACK_LINES = 80
-_POLL_SECONDS = 1.5
-"""torchrun notices an end so late at most, and gives it in whole seconds."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Note:
-    """What a rank wrote when an error ended it."""
-
-    time: float
-    """Seconds since the epoch."""
-    message: str
 
 
 def main(argv: Sequence[str]) -> int:
     """Run torchrun with these arguments until the ranks have ended.
 
     Returns:
-        0; 2 or 75 when that is what a rank ended with; 128 + N after signal N; 1 otherwise.
+        0; 2 or 75 when that is what a rank ended with; 128 + N after signal N; ALONE when the other nodes did not come;
+        1 otherwise.
     """
     end_with_launcher()
     os.environ[AGENT_PID] = str(os.getpid())  # by which the ranks know when they are orphans
     if "LOGLEVEL" not in os.environ:  # torchrun's own switch
         logging.disable(logging.ERROR)
     torchrun = importlib.import_module("torch.distributed.run")
+    arguments = torchrun.parse_args(list(argv))
+    if arguments.nnodes == "1":
+        return _run(torchrun, arguments, None)
+    try:
+        peers = join(arguments, run_folder(Path(arguments.log_dir)))
+    except LostError as error:
+        note_loss(run_folder(Path(arguments.log_dir)), str(error))
+        print(f"zeromt: {error}", file=sys.stderr, flush=True)
+        return ALONE
+    code = 1
+    try:
+        code = _run(torchrun, arguments, peers)
+    finally:
+        peers.leave(code)
+    return code
+
+
+def _run(torchrun: ModuleType, arguments: argparse.Namespace, peers: Peers | None) -> int:
+    """Run torchrun and say what became of its ranks."""
     multiprocessing = importlib.import_module("torch.distributed.elastic.multiprocessing")
     errors = importlib.import_module("torch.distributed.elastic.multiprocessing.errors")
-    arguments = torchrun.parse_args(list(argv))
+    rendezvous = importlib.import_module("torch.distributed.elastic.rendezvous")
     try:
         torchrun.run(arguments)
     except errors.ChildFailedError as error:
-        codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        seen = {rank: float(failure.timestamp) for rank, failure in error.failures.items()}
-        logs = newest_logs(Path(arguments.log_dir), arguments.rdzv_id) if arguments.log_dir else None
-        notes = read_notes(logs) if logs else {}
-        status = read_status(Path(arguments.log_dir).parent / STATUS_FILE, arguments.rdzv_id) if logs else None
-        if status is not None and status.exit_code in {REFUSED, STOPPED} - set(codes.values()):
-            codes[0] = status.exit_code  # a signal in its last moment may have given it another
-        for line in report(find_cause(codes, seen, notes), codes, logs, notes):
-            print(line, file=sys.stderr, flush=True)
-        return next((code for code in (REFUSED, STOPPED) if code in codes.values()), 1)
+        return _explain(error.failures, arguments, peers)
     except multiprocessing.SignalException as error:
         return 128 + int(error.sigval)
+    except rendezvous.RendezvousError as error:  # of several nodes; why, the peers know
+        print(f"zeromt: the nodes lost one another: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        return 1
     return 0
+
+
+def _explain(failures: Mapping[int, Any], arguments: argparse.Namespace, peers: Peers | None) -> int:
+    """Say what happened to the ranks of this machine, and on which other it began.
+
+    Args:
+        failures: torchrun's, by rank.
+        arguments: torchrun's.
+        peers: the other machines; None where there are none.
+    """
+    folder, launch_id = run_folder(Path(arguments.log_dir)), arguments.rdzv_id
+    logs = newest_logs(Path(arguments.log_dir), launch_id)
+    ended = [
+        Ended(
+            rank=rank,
+            code=failure.exitcode,
+            seen=float(failure.timestamp),
+            logs=logs / str(failure.local_rank) if logs else None,
+        )
+        for rank, failure in sorted(failures.items())
+    ]
+    status = read_status(folder / STATUS_FILE, launch_id)
+    code = exit_code(ended, status)
+    notes: dict[int, Failure] = {}
+    lost = None
+    if code == 1:
+        notes = note_ends(ended, folder, launch_id)
+        if peers is not None:
+            notes = wait_for_others(notes, folder, launch_id)
+            lost = peers.lost()
+        if status is None or not status.is_settled:
+            with contextlib.suppress(OSError):  # a full disk: the lines below say it too
+                error = lost or str(find_cause(notes) or "the ranks were killed")
+                write_status(folder, "failed", exit_code=1, error=error, launch_id=launch_id, is_cause=True)
+    lines = report(ended, notes, status, lost)
+    for line in lines:
+        print(line, file=sys.stderr, flush=True)
+    if peers is not None and lines:
+        peers.say(lines[0].removeprefix("zeromt: "))
+    return code
+
+
+def newest_logs(folder: Path, launch_id: str) -> Path | None:
+    """The folder in which torchrun keeps the logs of the last attempt of this start, by rank of this node."""
+    attempts = sorted(folder.glob(f"{launch_id}_*/attempt_*"))
+    return attempts[-1] if attempts else None
+
+
+def run_folder(logs: Path) -> Path:
+    """The run's folder: it holds `logs/`, or `logs/node-N/` for one of several nodes."""
+    return logs.parent if logs.name == "logs" else logs.parent.parent
 
 
 def end_with_launcher() -> None:
@@ -78,77 +139,6 @@ def end_with_launcher() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
     if os.getppid() != int(launcher):  # it died before the line above
         sys.exit(1)
-
-
-def newest_logs(folder: Path, launch_id: str) -> Path | None:
-    """The folder in which torchrun keeps the logs of the last attempt of this launch, by rank."""
-    attempts = sorted(folder.glob(f"{launch_id}_*/attempt_*"))
-    return attempts[-1] if attempts else None
-
-
-def read_notes(logs: Path) -> dict[int, Note]:
-    """The notes of the ranks that ended by an error of their own, by rank."""
-    notes = {}
-    for path in logs.glob("*/error.json"):
-        try:
-            tree = json.loads(path.read_text(encoding="utf-8"))
-            notes[int(path.parent.name)] = Note(time=float(tree["time"]), message=str(tree["message"]["message"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return notes
-
-
-def find_cause(codes: Mapping[int, int], seen: Mapping[int, float], notes: Mapping[int, Note]) -> int:
-    """The rank that failed first; the others fail when they miss it.
-
-    Args:
-        codes: the exit codes of all that failed, minus the signal's number for one killed by a signal.
-        seen: when torchrun noticed each; seconds since the epoch.
-        notes: of the ranks that ended by an error; a killed rank leaves none.
-    """
-
-    def when(rank: int) -> float:
-        if rank in notes:
-            return notes[rank].time
-        # torchrun ends the others by SIGTERM: no cause, unless there is nothing else.
-        return seen[rank] - _POLL_SECONDS if codes[rank] != -signal.SIGTERM else float("inf")
-
-    return min({**codes, **notes}, key=lambda rank: (when(rank), rank))
-
-
-def report(cause: int, codes: Mapping[int, int], logs: Path | None, notes: Mapping[int, Note]) -> list[str]:
-    """Lines for the terminal after ranks failed.
-
-    Rank 0 writes to the terminal itself; of another rank nothing was seen there yet.
-
-    Args:
-        cause: the rank that failed first.
-        codes: the exit codes of all that failed, minus the signal's number for one killed by a signal.
-        logs: folder of the ranks' logs, by rank.
-        notes: of the ranks that ended by an error.
-    """
-    if codes.get(0) in (REFUSED, STOPPED):
-        return []
-    culprit = next((rank for rank, code in codes.items() if code == REFUSED), cause)
-    code = codes.get(culprit, 1)
-    if code == STOPPED:
-        return []
-    log = logs / str(culprit) / "stderr.log" if logs and culprit else None
-    tail = log.read_text(errors="replace").splitlines() if log and log.is_file() else []
-    if code == REFUSED:
-        said = [line for line in tail if line.startswith("zeromt: error: ")]
-        return said or [f"zeromt: error: rank {culprit} refused to start; its log: {log}"]
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    reason = f": {notes[culprit].message.splitlines()[0]}" if culprit in notes else ""
-    peers = sorted(set(codes) - {culprit})
-    lines = [f"zeromt: rank {culprit} failed first: it {how}{reason}"]
-    if peers:
-        lines.append(f"zeromt: stopped because of it: rank {', '.join(map(str, peers))}")
-    if tail:
-        is_stuck = any(line.startswith(f"zeromt: rank {culprit} is stuck") for line in tail)
-        shown = tail[-(_STACK_LINES if is_stuck else _TAIL_LINES) :]
-        lines += [f"zeromt: the end of {log}:", *(f"    {line}" for line in shown)]
-    return lines
 
 
 if __name__ == "__main__":

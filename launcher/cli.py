@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher import options
+from launcher import node_options, options, ssh_options
 from launcher.dispatch import resolve
 from launcher.options import Parser
+from launcher.slurm import options as slurm_options
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -48,8 +49,26 @@ COMMANDS = {
         add_arguments=options.add_launch_local,
         target="launcher.commands:launch_local",
     ),
+    "launch slurm": Command(
+        summary="a batch job on a cluster: submitted, or its script shown",
+        usage="CONFIG [--site NAME] [--nodes N] [--gpus-per-node G] [--time T] [--partition P] [--dry-run] [...]",
+        add_arguments=slurm_options.add_launch_slurm,
+        target="launcher.slurm.submit:launch",
+    ),
+    "launch node": Command(
+        summary="torchrun on one of several machines; what `launch slurm` and `launch ssh` start on each",
+        usage="CONFIG --nnodes N --rendezvous HOST:PORT --job-id ID [--node-rank R] [--nproc N] [...]",
+        add_arguments=node_options.add_launch_node,
+        target="launcher.commands:launch_node",
+    ),
+    "launch ssh": Command(
+        summary="torchrun on several machines that share a file system, started by ssh",
+        usage="CONFIG --hosts FILE [--nproc N] [--rendezvous HOST:PORT] [--interface NAME] [...]",
+        add_arguments=ssh_options.add_launch_ssh,
+        target="launcher.commands:launch_ssh",
+    ),
     "status": Command(
-        summary="what a run is doing, its checkpoints, and where its time went",
+        summary="what a run is doing: state, speed, time left, scores, checkpoints, errors, and where its time went",
         usage="RUN [--json]",
         add_arguments=options.add_status,
         target="launcher.control:status",
@@ -171,6 +190,9 @@ def _split(argv: Sequence[str]) -> tuple[str, list[str]]:
     if name in COMMANDS:
         return name, list(argv[num_words:])
     near = difflib.get_close_matches(name, COMMANDS, n=1)
+    if name in groups:
+        allowed = ", ".join(command for command in COMMANDS if command.startswith(f"{name} "))
+        return parser.error(f"COMMAND: {name!r} is not whole; allowed is one of {allowed}")
     hint = f"did you mean {near[0]}?" if near else f"allowed is one of {', '.join(COMMANDS)}"
     return parser.error(f"COMMAND: {name!r} is unknown; {hint}")
 

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from launcher.dispatch import resolve
 from launcher.supervise import FORWARDED, Supervisor
@@ -61,6 +62,22 @@ def launch_local(
             fresh=fresh,
             reset=reset,
         )
+        supervisor.settle()
+    return int(code)
+
+
+def launch_node(**arguments: Any) -> int:
+    """`zeromt launch node`: see `launcher.node.launch`."""
+    with Supervisor() as supervisor:
+        code = resolve("launcher.node:launch")(supervisor, **arguments)
+        supervisor.settle()
+    return int(code)
+
+
+def launch_ssh(**arguments: Any) -> int:
+    """`zeromt launch ssh`: see `launcher.ssh.launch`."""
+    with Supervisor() as supervisor:
+        code = resolve("launcher.ssh:launch")(supervisor, **arguments)
         supervisor.settle()
     return int(code)
 

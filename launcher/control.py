@@ -1,54 +1,24 @@
 """`zeromt status` and `zeromt stop`: a run looked at, and asked to stop, from another process."""
 
-import dataclasses
 import json
-import socket
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from configs import UserError
-from launcher.run_folder import complete_steps
-from trainer.supervision.ledger import LEDGER_FILE, read_figures
-from trainer.supervision.run_lock import LAUNCH_LOCK, RUN_LOCK, holder_since, is_locked
+from launcher.run_status import ACTIVE, RunStatus, read_overview, read_run
+from launcher.status_lines import to_json, to_lines
+from trainer.supervision.run_lock import LAUNCH_LOCK, RUN_LOCK, is_locked
 from trainer.supervision.signals import STOP_FILE
-from trainer.supervision.status import STATUS_FILE, Status, read_status
-from trainer.supervision.watchdog import STUCK_FILE
 
 _LOOK_SECONDS = 0.2
 _LINE_SECONDS = 10.0
-ACTIVE = ("starting", "running")
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class RunStatus:
-    """What a run is doing."""
-
-    run: str
-    state: str
-    """starting, running, finished, stopped, failed, refused; died: its processes ended without a word; empty: it was
-    never started."""
-    stop_requested: bool
-    step: int | None
-    """Updates done when the state was written."""
-    updated: float | None
-    """Seconds since the epoch at which it was written."""
-    pid: int | None
-    host: str | None
-    error: str | None
-    checkpoints: list[int]
-    """Steps of those that are complete."""
-    ledger: dict[str, float] | None
-    """Seconds by kind, and the goodput."""
-    stuck: list[str]
-    """Which ranks were ended by their watchdogs."""
 
 
 def status(*, run: str, as_json: bool) -> int:
     """`zeromt status`: print what a run is doing."""
-    found = read_run(Path(run))
-    print(json.dumps(dataclasses.asdict(found)) if as_json else "\n".join(_lines(found)))
+    found = read_overview(Path(run))
+    print(json.dumps(to_json(found)) if as_json else "\n".join(to_lines(found)))
     return 0
 
 
@@ -99,85 +69,6 @@ def _wait(folder: Path) -> RunStatus:
     if is_terminal:
         print(file=sys.stderr)
     return found
-
-
-def read_run(folder: Path) -> RunStatus:
-    """Look at a run's folder."""
-    written = read_status(folder / STATUS_FILE)
-    try:
-        stuck = (folder / STUCK_FILE).read_text(errors="replace").splitlines()
-    except OSError:
-        stuck = []
-    return RunStatus(
-        run=str(folder),
-        state=_state(folder, written),
-        stop_requested=(folder / STOP_FILE).exists(),
-        step=written.step if written else None,
-        updated=written.updated if written else None,
-        pid=written.pid if written else None,
-        host=written.host if written else None,
-        error=written.error if written else None,
-        checkpoints=complete_steps(folder),
-        ledger=read_figures(folder / LEDGER_FILE),
-        stuck=stuck,
-    )
-
-
-def _state(folder: Path, written: Status | None) -> str:
-    """What was written last, if it still holds."""
-    is_launched = is_locked(folder, LAUNCH_LOCK)
-    if written is not None and written.state == "running":
-        return "running" if is_launched or is_locked(folder, RUN_LOCK) or _is_alive(written) else "died"
-    if is_launched:
-        # A launcher that began after that was written is about to start ranks; one that has not is about to end, or
-        # starts ranks that failed again.
-        since = holder_since(folder, LAUNCH_LOCK) or 0.0
-        if written is None or (written.updated or 0.0) < since or written.state == "failed":
-            return "starting"
-    return "empty" if written is None else written.state
-
-
-def _is_alive(written: Status) -> bool:
-    """Whether the process that wrote it is there, as far as this machine can tell: a file system may have no locks."""
-    if written.pid is None or written.host != socket.gethostname():
-        return False
-    try:
-        state = Path(f"/proc/{written.pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state != "Z"
-
-
-def _lines(found: RunStatus) -> list[str]:
-    lines = [f"run          {found.run}"]
-    about = []
-    if found.updated is not None:
-        about.append(f"written {_duration(time.time() - found.updated)} ago")
-    if found.pid is not None and found.state in ACTIVE:
-        about.append(f"process {found.pid}" + (f" on {found.host}" if found.host else ""))
-    if found.stop_requested and found.state in ACTIVE:
-        about.append("asked to stop")
-    lines.append(f"state        {found.state}" + (f" ({', '.join(about)})" if about else ""))
-    if found.step is not None:
-        lines.append(f"step         {found.step}")
-    if found.error:
-        lines.append(f"error        {found.error}")
-    newest_first = ", ".join(str(step) for step in reversed(found.checkpoints))
-    lines.append(f"checkpoints  {newest_first or 'none'}")
-    if found.ledger:
-        kinds = {key.removesuffix("_seconds"): s for key, s in found.ledger.items() if key.endswith("_seconds")}
-        total = kinds.pop("wall")
-        shares = ", ".join(f"{kind.replace('_', ' ')} {_duration(s)}" for kind, s in kinds.items() if s)
-        lines.append(f"time         {_duration(total)}, goodput {found.ledger['goodput']:.1%}: {shares}")
-    return lines + [f"stuck        {line.removeprefix('zeromt: ')}" for line in found.stuck]
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{max(seconds, 0):.0f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def _say(line: str) -> None:

@@ -69,14 +69,14 @@ def add_launch_local(parser: Parser) -> None:
     parser.add_argument(
         "--nproc",
         metavar="N",
-        type=_processes,
+        type=processes,
         help="processes; auto (the default) takes one for each GPU, or for each core where there is no GPU, "
         "at most stream.micro_batches",
     )
     parser.add_argument(
         "--max-restarts",
         metavar="R",
-        type=_whole(0, 1_000_000),
+        type=whole(0, 1_000_000),
         default=3,
         help="when a process fails, start again from the last checkpoint, at most so often before another checkpoint "
         "is complete (default: 3)",
@@ -92,11 +92,11 @@ def add_translate(parser: Parser) -> None:
     parser.add_argument(
         "--n-best",
         metavar="K",
-        type=_whole(1, 256),
+        type=whole(1, 256),
         default=1,
         help="translations of every sentence, best first; at most the beam, or so many samples (default: 1)",
     )
-    _add_setting(parser, "--batch-tokens", "N", _whole(1, 2**31), "padded source tokens of a batch, times the beam")
+    _add_setting(parser, "--batch-tokens", "N", whole(1, 2**31), "padded source tokens of a batch, times the beam")
     parser.add_argument(
         "--prefix", metavar="FILE", type=_existing_file, help="what each translation begins with, one line for each"
     )
@@ -117,7 +117,7 @@ def add_translate(parser: Parser) -> None:
     parser.add_argument(
         "--alignment-layer",
         metavar="L",
-        type=_whole(1, 1024),
+        type=whole(1, 1024),
         help="decoder layer whose attention aligns, from 1 (default: the middle one)",
     )
     parser.add_argument(
@@ -126,7 +126,7 @@ def add_translate(parser: Parser) -> None:
     parser.add_argument(
         "--processes",
         metavar="N",
-        type=_processes,
+        type=processes,
         default=1,
         help="processes that share the work; auto takes one for each GPU, or core where there is none (default: 1)",
     )
@@ -170,8 +170,8 @@ def add_average(parser: Parser) -> None:
     """Arguments of `zeromt average`."""
     parser.add_argument("run", metavar="RUN", type=_existing_folder, help="a run's folder")
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--last", metavar="K", type=_whole(1, 10_000), help="the newest K whole checkpoints")
-    which.add_argument("--best", metavar="K", type=_whole(1, 10_000), help="the K of the best validation BLEU")
+    which.add_argument("--last", metavar="K", type=whole(1, 10_000), help="the newest K whole checkpoints")
+    which.add_argument("--best", metavar="K", type=whole(1, 10_000), help="the K of the best validation BLEU")
     _add_new_folder(parser)
 
 
@@ -185,7 +185,7 @@ def add_import(parser: Parser) -> None:
         "--tokenizer", metavar="MODEL", type=_existing, help="a SentencePiece model, or a folder with a tokenizer"
     )
     parser.add_argument(
-        "--num-heads", metavar="N", type=_whole(1, 1024), help="of its attention (default: the preset's)"
+        "--num-heads", metavar="N", type=whole(1, 1024), help="of its attention (default: the preset's)"
     )
     parser.add_argument(
         "--huggingface", metavar="DIR", type=_existing_folder, help="a Marian, M2M100 or NLLB checkpoint instead"
@@ -241,16 +241,16 @@ def _add_new_folder(parser: Parser) -> None:
 def _add_search(parser: Parser) -> None:
     """What replaces fields of the run's `evaluation.search`; it arrives as one mapping, `search`."""
     parser.set_defaults(search={})
-    _add_setting(parser, "--beam", "N", _whole(1, 256), "hypotheses kept; 1 is greedy")
+    _add_setting(parser, "--beam", "N", whole(1, 256), "hypotheses kept; 1 is greedy")
     _add_setting(parser, "--length-penalty", "A", _number(0), "alpha of the length penalty")
     _add_setting(parser, "--length-penalty-kind", "KIND", _one_of("gnmt", "mean"), "gnmt (Wu et al., 2016) or mean")
     _add_setting(parser, "--min-length-ratio", "R", _number(0), "shortest: R times the pieces of the source ...")
-    _add_setting(parser, "--min-length-extra", "N", _whole(0, 2**31), "... plus so many")
+    _add_setting(parser, "--min-length-extra", "N", whole(0, 2**31), "... plus so many")
     _add_setting(
         parser, "--max-length-ratio", "R", _number(0, is_open=True), "longest: R times the pieces of the source ..."
     )
-    _add_setting(parser, "--max-length-extra", "N", _whole(0, 2**31), "... plus so many")
-    _add_setting(parser, "--no-repeat-ngram", "N", _whole(0, 2**31), "no N pieces in one order twice; 0 allows all")
+    _add_setting(parser, "--max-length-extra", "N", whole(0, 2**31), "... plus so many")
+    _add_setting(parser, "--no-repeat-ngram", "N", whole(0, 2**31), "no N pieces in one order twice; 0 allows all")
     parser.add_argument(
         "--sample",
         action=_Setting,
@@ -259,9 +259,9 @@ def _add_search(parser: Parser) -> None:
         help="draw each piece at random",
     )
     _add_setting(parser, "--temperature", "T", _number(0, is_open=True), "of sampling: below 1 is safer, above bolder")
-    _add_setting(parser, "--top-k", "K", _whole(0, 2**31), "sample from the K most probable pieces; 0 takes all")
+    _add_setting(parser, "--top-k", "K", whole(0, 2**31), "sample from the K most probable pieces; 0 takes all")
     _add_setting(parser, "--top-p", "P", _number(0, 1, is_open=True), "sample from the fewest that have P together")
-    _add_setting(parser, "--seed", "N", _whole(0, 2**63), "of sampling")
+    _add_setting(parser, "--seed", "N", whole(0, 2**63), "of sampling")
 
 
 class _Setting(argparse.Action):
@@ -286,7 +286,9 @@ def _one_of(*names: str) -> Callable[[str], str]:
     return parse
 
 
-def _whole(low: int, high: int) -> Callable[[str], int]:
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """A whole number from `low` to `high`."""
+
     def parse(text: str) -> int:
         try:
             value = int(text)
@@ -315,12 +317,12 @@ def _reset(text: str) -> str:
     return ",".join(sorted(parts))
 
 
-def _processes(text: str) -> int | None:
+def processes(text: str) -> int | None:
     """A number of processes; None stands for auto."""
     if text == "auto":
         return None
     try:
-        return _whole(1, 65_536)(text)
+        return whole(1, 65_536)(text)
     except argparse.ArgumentTypeError as error:
         raise argparse.ArgumentTypeError(f"{error}, or auto") from error
 

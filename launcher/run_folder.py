@@ -25,6 +25,11 @@ def complete_steps(folder: Path) -> list[int]:
     )
 
 
+def checkpoint_folder(folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step is."""
+    return folder / "checkpoints" / f"step-{step:08d}"
+
+
 def newest_step(folder: Path) -> int:
     """Step of the newest checkpoint that was committed; 0 where there is none."""
     return max(complete_steps(folder), default=0)

@@ -36,6 +36,11 @@ class Supervisor:
         """Whether a request to stop has come."""
         return self._request is not None
 
+    @property
+    def request(self) -> signal.Signals | None:
+        """What the ranks are to get of the first request to stop; None where none has come."""
+        return None if self._request is None else FORWARDED[self._request]
+
     def __enter__(self) -> Self:
         for number in FORWARDED:
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a shell's background job, wants it ignored

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 
 REPO = Path(__file__).parents[1]
 BUNDLED = REPO / "data" / "tatoeba-en-fr"
+HOST = socket.gethostname()
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

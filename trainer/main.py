@@ -5,6 +5,7 @@ import faulthandler
 import gc
 import logging
 import os
+import socket
 import sys
 import traceback
 import warnings
@@ -83,9 +84,11 @@ def run(config_name: str, overrides: Sequence[str], *, reset: frozenset[str] = f
         raise
     except Exception as error:
         # No more collectives after an error: the others may not be there to answer.
-        note_failure(error)
-        traceback.print_exc()
-        write_status(folder, "failed", exit_code=EXIT_FAILED, error=f"rank {rank}: {type(error).__name__}: {error}")
+        is_noted = note_failure(error, folder, rank)
+        if rank or not is_noted:  # the launcher shows the root cause first; rank 0, at the terminal, may be a victim
+            traceback.print_exc()
+        told = f"rank {rank} on {socket.gethostname()}: {type(error).__name__}: {error}"
+        write_status(folder, "failed", exit_code=EXIT_FAILED, error=told)
         return EXIT_FAILED
     finally:
         watchdog.enter("shutdown", setup_seconds, 0)
@@ -98,6 +101,7 @@ def _train(config: RunConfig, folder: Path, stop: StopRequest, watchdog: Watchdo
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     world = World(timeout_minutes=config.engine.communication_timeout_minutes, waiting=watchdog.waiting)
+    reset = world.from_main(reset)  # the launchers of several nodes may not have seen the same newest checkpoint
     make_shared(folder, world)
     watchdog.note_in(folder / STUCK_FILE)
     lock = RunLock(folder)
@@ -109,10 +113,11 @@ def _train(config: RunConfig, folder: Path, stop: StopRequest, watchdog: Watchdo
     sections = Sections(watchdog, ledger, config.supervision)
     outcome, step = _fit(config, world, stop, sections, ledger, reset)
     code = EXIT_STOPPED if outcome == "stopped" else EXIT_FINISHED
-    log.info("%s: %s", outcome, folder)
+    reason = _stop_reason(world, stop) if outcome == "stopped" else None
+    log.info("%s%s: %s", outcome, f" ({reason})" if reason else "", folder)
     if world.is_main:
         stop.consume()
-        write_status(folder, outcome, exit_code=code, step=step)
+        write_status(folder, outcome, exit_code=code, step=step, stop_reason=reason)
     with sections("shutdown"):
         world.close()
     lock.release()
@@ -168,6 +173,11 @@ def _fit(
         built.close()
         del built
         gc.collect()
+
+
+def _stop_reason(world: World, stop: StopRequest) -> str | None:
+    """What asked the lowest of the ranks that were asked; they stop together, whichever it was."""
+    return next(filter(None, world.gather(stop.reason)), None)
 
 
 def _on_main(world: World, action: Callable[[], None]) -> None:

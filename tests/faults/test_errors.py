@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.conftest import HOST
 from tests.faults.conftest import Launch, MakeRun, Run
 from tests.faults.injected import Fault
 
@@ -15,12 +16,12 @@ def test_exception_on_one_rank(make_run: MakeRun, launch: Launch) -> None:
     run = make_run(Fault(point="accumulate", action="raise", rank=1, step=5, value="the root cause"))
     done = launch(run, restarts=0).finish(180)
     assert done.code == 1
-    lines = [line for line in done.err.splitlines() if line.startswith("zeromt: ")]
-    first = next(n for n, line in enumerate(lines) if "failed first" in line)
-    assert lines[first].startswith("zeromt: rank 1 failed first: ")
-    assert lines[first + 1] == "zeromt: stopped because of it: rank 0"
-    assert "RuntimeError: injected: the root cause" in done.err
-    assert str(run.status()["error"]).startswith("rank 1: RuntimeError: injected: the root cause")
+    first, second, third, *rest = done.err.splitlines()[1:]  # after what is started
+    assert first == f"zeromt: rank 1 on {HOST} failed first: RuntimeError: injected: the root cause"
+    assert second == "zeromt: stopped because of it: rank 0"
+    assert third == "zeromt: its traceback:"
+    assert rest[-1] == "    RuntimeError: injected: the root cause", "nothing of the victims"
+    assert run.status()["error"] == f"rank 1 on {HOST}: RuntimeError: injected: the root cause"
     assert run.status()["state"] == "failed"
     assert run.processes() == []
 
@@ -31,11 +32,11 @@ def test_out_of_memory_on_one_rank_again_and_again(make_run: MakeRun, launch: La
     run = make_run(Fault(point="accumulate", action="out_of_memory", rank=1, step=13, times=0))
     done = launch(run, restarts=1).finish(180)
     assert done.code == 1
-    assert done.err.count("rank 1 failed first") == 2
+    assert done.err.count(f"rank 1 on {HOST} failed first") == 2
     assert "no progress since step 10" in done.err
     for words in ADVICE:
         assert words in done.err
-    assert str(run.status()["error"]).startswith("rank 1: ")
+    assert str(run.status()["error"]).startswith(f"rank 1 on {HOST}: ")
     assert run.complete_steps() == [10]
 
 

@@ -29,13 +29,14 @@ def test_asked_in_evaluation_and_twice_in_a_save(
     assert has_happened(run.plan, 0, 0)
     assert "SIGUSR1: asking the ranks to save and stop" in done.err
     assert run.complete_steps() == [10, 20], "every rank saves the step of the evaluation"
-    assert run.status()["state"] == "stopped"
+    assert (run.status()["state"], run.status()["stop_reason"]) == ("stopped", "SIGUSR1")
     assert read_metrics(run.folder, "evaluation") == [], "the evaluation was not interrupted"
 
     done = launch(run).finish(180)
     assert done.code == 75, done.err[-4000:]
     assert has_happened(run.plan, 2, 0)
     assert "SIGTERM: already stopping" in done.err
+    assert run.status()["stop_reason"] == "SIGTERM"
     steps = run.complete_steps()
     assert steps == [10, 20, 30, run.last_logged()]
     assert run.last_logged() <= 32, "it went on after it was asked"

@@ -91,7 +91,7 @@ if todo == "once":
 if todo == "die":
     os.kill(os.getpid(), signal.SIGKILL)
 deadline = time.monotonic() + 120
-while not got and time.monotonic() < deadline:
+while (todo == "forever" or not got) and time.monotonic() < deadline:
     time.sleep(0.02)
 time.sleep(1.0)  # the save
 if os.environ["FAKE"] == "wait,wait":
@@ -116,7 +116,7 @@ def zeromt(tmp_path: Path) -> Zeromt:
 
     def run(*arguments: str, **extra: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            command(arguments),
+            command_line(arguments),
             cwd=tmp_path,
             env=environment(**extra),
             capture_output=True,
@@ -127,7 +127,7 @@ def zeromt(tmp_path: Path) -> Zeromt:
     return run
 
 
-def command(arguments: Sequence[str]) -> list[str]:
+def command_line(arguments: Sequence[str]) -> list[str]:
     """`zeromt` without its script, which may not be installed; -P: a script has not the current folder."""
     return [
         sys.executable,
@@ -156,12 +156,12 @@ def workplace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def launch(workplace: Path) -> Callable[..., "subprocess.Popen[str]"]:
-    """Start `zeromt launch local debug` with a pretending trainer whose ranks do what `fake` says."""
+    """Start `zeromt launch local debug`, or `launch COMMAND`; the ranks of a pretending trainer do what `fake` says."""
 
-    def start(fake: str, *arguments: str, **extra: str) -> "subprocess.Popen[str]":
+    def start(fake: str, *arguments: str, command: str = "local", **extra: str) -> "subprocess.Popen[str]":
         paths = os.pathsep.join([str(workplace / "fake"), str(ROOT)])
         return subprocess.Popen(
-            command(["launch", "local", "debug", *arguments]),
+            command_line(["launch", command, "debug", *arguments]),
             cwd=workplace,
             env=environment(FAKE=fake, **{"PYTHONPATH": paths} | extra),
             stdout=subprocess.PIPE,

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from launcher.control import read_run
-from tests.launcher.conftest import Zeromt, command, environment
+from launcher.run_status import read_run
+from tests.launcher.conftest import Zeromt, command_line, environment
 from tests.launcher.test_launch import run_folder, wait_for
 from trainer.supervision.ledger import Ledger
 
@@ -102,6 +102,7 @@ def test_lines_of_status(workplace: Path, zeromt: Zeromt) -> None:
         checkpoint.mkdir(parents=True)
         if step != 30:
             (checkpoint / "manifest.json").touch()
+            os.utime(checkpoint / "manifest.json", (time.time() - 610,) * 2)
             (checkpoint / "manifest.sha256").touch()
     ledger = Ledger(folder / "ledger.json")
     ledger.add("productive", 90)
@@ -118,7 +119,7 @@ def test_lines_of_status(workplace: Path, zeromt: Zeromt) -> None:
         f"run          {folder}",
         "step         25",
         "error        rank 1: ValueError: x",
-        "checkpoints  20, 10",
+        "checkpoints  20 (10 min ago), 10",
         "time         2 min, goodput 75.0%: productive 90 s, saving 30 s",
         "stuck        rank 1 is stuck: section 'save'",
     ]
@@ -165,7 +166,7 @@ def test_what_train_is_given(tmp_path: Path, workplace: Path) -> None:
     outs = []
     for arguments in (["--reset", "optimizer"], ["--fresh"]):
         done = subprocess.run(
-            command(["train", "debug", "seed=5", *arguments]),
+            command_line(["train", "debug", "seed=5", *arguments]),
             cwd=workplace,
             env=environment(PYTHONPATH=paths),
             capture_output=True,

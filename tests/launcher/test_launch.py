@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import HOST
+
 Launch = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -60,17 +62,18 @@ def test_failure_names_the_first_rank_and_shows_its_log(launch: Launch) -> None:
     child = launch("wait,fail", "--max-restarts", "0")
     _, err = child.communicate(timeout=240)
     assert child.returncode == 1, err
-    assert "zeromt: rank 1 failed first: it ended with exit code 1" in err
+    assert f"zeromt: rank 1 on {HOST} failed first: ended with exit code 1" in err
     assert "zeromt: stopped because of it: rank 0" in err
     assert "RuntimeError: the root cause" in err
     assert "torch/distributed" not in err
 
 
-def test_killed_rank(launch: Launch) -> None:
+def test_killed_rank(launch: Launch, workplace: Path) -> None:
     child = launch("wait,die", "--max-restarts", "0")
     _, err = child.communicate(timeout=240)
     assert child.returncode == 1, err
-    assert "rank 1 failed first: it was killed by SIGKILL" in err
+    assert f"rank 1 on {HOST} failed first: killed by SIGKILL" in err
+    assert f'"error": "rank 1 on {HOST}: killed by SIGKILL"' in (run_folder(workplace) / "status.json").read_text()
 
 
 def test_restart_after_a_failure(launch: Launch) -> None:

@@ -1,5 +1,6 @@
 """The pure parts of `zeromt launch local`: command line, environment, number of processes, exit code."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -9,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from configs import UserError, load_run
-from launcher.agent import Note, find_cause, newest_logs, read_notes, report
 from launcher.hardware import num_cores, num_gpus
-from launcher.local import (
-    LocalJob,
+from launcher.job import (
+    Job,
     check_datasets,
     child_environment,
     choose_processes,
@@ -24,8 +24,8 @@ from tests.launcher.conftest import ROOT
 from trainer.supervision.status import Status, read_status
 
 
-def job(num_processes: int) -> LocalJob:
-    return LocalJob(
+def job(num_processes: int) -> Job:
+    return Job(
         config="configs/runs/a b.yaml",
         overrides=("seed=2", "name=x;y"),
         num_processes=num_processes,
@@ -85,9 +85,7 @@ def test_torchrun_understands_the_command() -> None:
 
 
 def environment_of(given: dict[str, str], num_processes: int = 2, cores: int = 8) -> dict[str, str]:
-    return child_environment(
-        given, num_processes=num_processes, cores=cores, launch_id="L", launcher_pid=7, grace_seconds=600
-    )
+    return child_environment(given, job=job(num_processes), cores=cores, launch_id="L", launcher_pid=7)
 
 
 def test_environment() -> None:
@@ -98,7 +96,7 @@ def test_environment() -> None:
         "PYTHONPATH": "/x",
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
-        "ZEROMT_GRACE_SECONDS": "600",
+        "ZEROMT_GRACE_SECONDS": "1800",
         "ZEROMT_LAUNCHER_PID": "7",
         "ZEROMT_LAUNCH_ID": "L",
     }
@@ -217,58 +215,6 @@ def test_status_of_this_launch_only(tmp_path: Path, text: str, expected: str | N
     assert (found and found.state) == expected
 
 
-def test_report_tells_cause_from_consequence(tmp_path: Path) -> None:
-    logs = tmp_path / "L_x" / "attempt_0"
-    (logs / "1").mkdir(parents=True)
-    (logs / "1" / "stderr.log").write_text("noise\nzeromt: error: a: 1; allowed is 2\n")
-    assert newest_logs(tmp_path, "L") == logs
-    assert newest_logs(tmp_path, "M") is None
-    assert report(1, {1: 2, 0: -15}, logs, {}) == ["zeromt: error: a: 1; allowed is 2"]
-    assert report(1, {1: 2, 0: 2}, logs, {}) == []
-    assert report(1, {1: 75, 0: 75}, logs, {}) == []
-    assert report(0, {0: -9, 1: 1, 2: -15}, None, {}) == [
-        "zeromt: rank 0 failed first: it was killed by SIGKILL",
-        "zeromt: stopped because of it: rank 1, 2",
-    ]
-    assert report(0, {0: 1}, None, {0: Note(time=1.0, message="ValueError: x\ny")}) == [
-        "zeromt: rank 0 failed first: it ended with exit code 1: ValueError: x"
-    ]
-
-
-def test_report_shows_the_stacks_of_a_stuck_rank(tmp_path: Path) -> None:
-    (tmp_path / "1").mkdir()
-    last = "zeromt: rank 1 is stuck: section 'step' of step 5 began 9 s ago; the limit is supervision.step_minutes=0.1"
-    (tmp_path / "1" / "stderr.log").write_text("\n".join([*(f"line {n}" for n in range(60)), last]))
-    shown = report(1, {1: -9}, tmp_path, {})
-    assert shown[0] == "zeromt: rank 1 failed first: it was killed by SIGKILL"
-    assert shown[-1] == f"    {last}"
-    assert "    line 0" in shown
-
-
-@pytest.mark.parametrize(
-    ("codes", "seen", "noted", "expected"),
-    [
-        ({0: 1, 1: 1}, {0: 100, 1: 100}, {1: 100.1, 0: 100.2}, 1),  # in the same second
-        ({0: 1}, {0: 100}, {1: 99.9, 0: 100.0}, 1),  # the cause is still on its way out when torchrun sees the victim
-        ({0: 1, 1: -9}, {0: 100, 1: 100}, {0: 99.3}, 1),  # a killed rank leaves no note
-        ({0: 1, 1: -9}, {0: 100, 1: 130}, {0: 99.3}, 0),  # ended by torchrun, which had waited for it
-        ({0: -15, 1: 1}, {0: 100, 1: 100}, {}, 1),  # ended by torchrun before it had its handlers
-        ({0: -15, 1: -15}, {0: 100, 1: 100}, {}, 0),
-        ({0: 1, 2: 3}, {0: 101, 2: 100}, {}, 2),
-    ],
-)
-def test_cause(codes: dict[int, int], seen: dict[int, float], noted: dict[int, float], expected: int) -> None:
-    notes = {rank: Note(time=time, message="") for rank, time in noted.items()}
-    assert find_cause(codes, seen, notes) == expected
-
-
-def test_notes_of_ranks(tmp_path: Path) -> None:
-    for rank, content in ((0, "{"), (1, json.dumps({"time": 5, "message": {"message": "ValueError: x"}}))):
-        (tmp_path / str(rank)).mkdir()
-        (tmp_path / str(rank) / "error.json").write_text(content)
-    assert read_notes(tmp_path) == {1: Note(time=5.0, message="ValueError: x")}
-
-
 def test_restarts_are_counted_since_the_last_progress() -> None:
     restarts = Restarts(2, newest_step=100)
     assert [restarts.may_follow(100), restarts.may_follow(100), restarts.may_follow(100)] == [True, True, False]
@@ -281,6 +227,15 @@ def test_restarts_are_counted_since_the_last_progress() -> None:
 def test_checkpoint_that_fell_back_is_no_progress() -> None:
     restarts = Restarts(1, newest_step=100)
     assert [restarts.may_follow(90), restarts.may_follow(100)] == [True, False]
+
+
+def test_arguments_pass_torchrun_unchanged() -> None:
+    from torch.distributed.elastic.agent.server.api import WorkerGroup  # noqa: F401 (loads what the next line needs)
+    from torch.distributed.elastic.utils.api import macros
+
+    given = ("name=$$a${local_rank}$(b)", "output=$local_rank")
+    command = torchrun_command(dataclasses.replace(job(2), overrides=given), "id")
+    assert macros.substitute(command[-2:], "7") == list(given)
 
 
 def test_reset_stands_before_the_overrides() -> None:

@@ -17,6 +17,8 @@ AGENT_PID = "ZEROMT_AGENT_PID"
 """Environment variable with the process that started the ranks."""
 GRACE_SECONDS = "ZEROMT_GRACE_SECONDS"
 """Environment variable with the seconds between a request to stop and the end by force."""
+STOPPED_BY_FILE = "stop file"
+"""The reason of a stop that a user asked for; any other is a signal's name."""
 _LOOK_SECONDS = 1.0
 
 
@@ -28,7 +30,8 @@ class StopRequest:
     """
 
     def __init__(self) -> None:
-        self._requested = False
+        self._signal: signal.Signals | None = None
+        self._is_in_file = False
         self._file: Path | None = None
         self._next_look = 0.0
         for number in STOP_SIGNALS:
@@ -36,10 +39,22 @@ class StopRequest:
 
     def __call__(self) -> bool:
         """Whether this rank was asked. Cheap: a watched file is looked for once a second."""
-        if not self._requested and self._file is not None and time.monotonic() >= self._next_look:
+        if self._signal is not None or self._is_in_file:
+            return True
+        if self._file is not None and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
-            self._requested = self._file.exists()
-        return self._requested
+            self._is_in_file = self._file.exists()
+        return self._is_in_file
+
+    @property
+    def reason(self) -> str | None:
+        """What asked this rank to stop: "stop file", or the name of the first signal; None where nothing did.
+
+        The file counts for more: a batch system's signal is no reason to go on with what a user wants stopped.
+        """
+        if self._is_in_file or (self._file is not None and self._file.exists()):
+            return STOPPED_BY_FILE
+        return None if self._signal is None else self._signal.name
 
     def watch_file(self, folder: Path) -> None:
         """Take a file STOP in the run's folder as a request too. For rank 0: one rank's request is everyone's."""
@@ -59,8 +74,9 @@ class StopRequest:
         for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self._requested = True
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._signal is None:
+            self._signal = signal.Signals(number)
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """`status.json` in a run's folder: what the run is doing, for whoever started it. Without torch, for the launcher."""
 
 import json
+import math
 import os
 import socket
 import time
@@ -9,6 +10,8 @@ from pathlib import Path
 
 LAUNCH_ID = "ZEROMT_LAUNCH_ID"
 """Environment variable with the name of one start of the ranks."""
+JOB_ID = "SLURM_JOB_ID"
+"""SLURM's environment variable with the number of the job."""
 STATUS_FILE = "status.json"
 EXIT_CODES = {"finished": 0, "refused": 2, "stopped": 75}
 """States that the ranks end in by their own decision, with the exit code of each."""
@@ -28,6 +31,10 @@ class Status:
     pid: int | None = None
     host: str | None = None
     launch_id: str | None = None
+    job_id: str | None = None
+    """Of the SLURM job that the process ran in."""
+    stop_reason: str | None = None
+    """Why a stopped run stopped: "stop file" (a user asked), or the ranks' first signal: SIGTERM, SIGUSR1, SIGINT."""
 
     @property
     def is_settled(self) -> bool:
@@ -49,15 +56,23 @@ def read_status(path: Path, launch_id: str | None = None) -> Status | None:
     if not isinstance(written, dict) or (launch_id is not None and written.get("launch_id") != launch_id):
         return None
 
-    found = {key: written.get(key) for key in ("error", "step", "updated", "pid", "host", "launch_id")}
+    def text(key: str) -> str | None:
+        return found if isinstance(found := written.get(key), str) else None
+
+    def number(key: str) -> int | None:
+        return found if isinstance(found := written.get(key), int) else None
+
+    error, updated = written.get("error"), written.get("updated")
     return Status(
         state=str(written.get("state")),
-        error=None if found["error"] is None else str(found["error"]),
-        step=found["step"] if isinstance(found["step"], int) else None,
-        updated=float(found["updated"]) if isinstance(found["updated"], int | float) else None,
-        pid=found["pid"] if isinstance(found["pid"], int) else None,
-        host=found["host"] if isinstance(found["host"], str) else None,
-        launch_id=found["launch_id"] if isinstance(found["launch_id"], str) else None,
+        error=None if error is None else str(error),
+        step=number("step"),
+        updated=float(updated) if isinstance(updated, int | float) and math.isfinite(updated) else None,
+        pid=number("pid"),
+        host=text("host"),
+        launch_id=text("launch_id"),
+        job_id=text("job_id"),
+        stop_reason=text("stop_reason"),
     )
 
 
@@ -69,10 +84,12 @@ def write_status(
     error: str | None = None,
     step: int | None = None,
     launch_id: str | None = None,
+    stop_reason: str | None = None,
+    is_cause: bool = False,
 ) -> None:
     """Write `status.json`, whole or not at all.
 
-    Of several ranks that fail, or refuse to start, the first word stands: the later ones are its victims.
+    Of several ranks that fail, the first word stands, and so does a refusal: the later ones are its victims.
 
     Args:
         folder: the run's.
@@ -81,6 +98,8 @@ def write_status(
         error: what went wrong.
         step: updates done, where that is known; else what this launch wrote before stands.
         launch_id: which start of the ranks it is about; that of this process unless given.
+        stop_reason: why a run stopped; see `Status`.
+        is_cause: the error is known to be the cause of what was written before.
 
     Raises:
         OSError: it cannot be written.
@@ -88,7 +107,7 @@ def write_status(
     path = folder / STATUS_FILE
     launch_id = launch_id or os.environ.get(LAUNCH_ID)
     before = None if launch_id is None else read_status(path, launch_id)
-    if state == "failed" and before is not None and before.state in ("failed", "refused"):
+    if state == "failed" and before is not None and before.state in ("failed", "refused") and not is_cause:
         return
     status = {
         "state": state,
@@ -99,6 +118,8 @@ def write_status(
         "host": socket.gethostname(),
         "updated": time.time(),
         "launch_id": launch_id,
+        "job_id": os.environ.get(JOB_ID),
+        "stop_reason": stop_reason,
     }
     folder.mkdir(parents=True, exist_ok=True)
     beside = folder / f"{STATUS_FILE}.{os.getpid()}"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import environment
-from trainer.supervision.failure import ERROR_FILE, note_failure
 from trainer.supervision.signals import STOP_SIGNALS, StopRequest
+from trainer.supervision.status import read_status, write_status
 
 
 @pytest.fixture
@@ -27,9 +27,11 @@ def request_to_stop() -> Iterator[StopRequest]:
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_signals(request_to_stop: StopRequest, number: signal.Signals) -> None:
     assert not request_to_stop()
-    for _ in range(2):  # a second one changes nothing
-        os.kill(os.getpid(), number)
+    assert request_to_stop.reason is None
+    for sent in (number, signal.SIGTERM):  # a second one changes nothing
+        os.kill(os.getpid(), sent)
         assert request_to_stop()
+        assert request_to_stop.reason == number.name
 
 
 def test_file(request_to_stop: StopRequest, tmp_path: Path) -> None:
@@ -42,7 +44,17 @@ def test_file(request_to_stop: StopRequest, tmp_path: Path) -> None:
     request_to_stop.consume()
     assert list(tmp_path.iterdir()) == []
     assert request_to_stop(), "a request stands"
+    assert request_to_stop.reason == "stop file"
     request_to_stop.consume()
+
+
+def test_users_wish_counts_for_more_than_a_signal(request_to_stop: StopRequest, tmp_path: Path) -> None:
+    """Else a batch system would start again what a user stopped while its time limit was near."""
+    request_to_stop.watch_file(tmp_path)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert request_to_stop()
+    (tmp_path / "STOP").touch()
+    assert request_to_stop.reason == "stop file"
 
 
 def test_settled_outcome_is_not_changed_by_a_late_signal() -> None:
@@ -70,24 +82,19 @@ def test_rank_whose_agent_died_before_it_could_ask_the_kernel() -> None:
         assert subprocess.run([sys.executable, "-c", code], env=variables).returncode == expected
 
 
-def test_note_of_a_failure_is_in_torchruns_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
-
-    monkeypatch.delenv(ERROR_FILE, raising=False)
-    note_failure(ValueError("without torchrun"))
-    path = tmp_path / "error.json"
-    monkeypatch.setenv(ERROR_FILE, str(path))
-    before = time.time()
-    note_failure(ValueError("the cause"))
-    assert before <= json.loads(path.read_text())["time"] <= time.time()
-    failure = ProcessFailure(local_rank=0, pid=1, exitcode=1, error_file=str(path))
-    assert failure.timestamp == int(json.loads(path.read_text())["time"])
-    assert failure.error_file_data["message"]["message"] == "ValueError: the cause"
+def test_status_says_why_and_under_which_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    write_status(tmp_path, "stopped", exit_code=75, step=3, stop_reason="SIGUSR1")
+    found = read_status(tmp_path / "status.json")
+    assert found is not None
+    assert (found.stop_reason, found.job_id, found.step) == ("SIGUSR1", "4711", 3)
+    (tmp_path / "status.json").write_text('{"state": "stopped", "stop_reason": 5, "job_id": []}')
+    found = read_status(tmp_path / "status.json")
+    assert found is not None
+    assert (found.state, found.stop_reason, found.job_id) == ("stopped", None, None)
 
 
 def test_first_failure_of_a_launch_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainer.supervision.status import write_status
-
     def state() -> tuple[str, str]:
         tree = json.loads((tmp_path / "status.json").read_text())
         return tree["state"], tree["error"]

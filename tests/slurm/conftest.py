@@ -1,0 +1,183 @@
+"""A cluster for the tests of this folder, the project's own submission to it, and what an undisturbed run comes to."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Corpus, environment, read_metrics, zeromt
+from tests.slurm.cluster import Cluster, install, missing_programs
+
+NUM_UPDATES = 100
+TOLERANCE = 1e-5
+COMPARED = 20
+"""Updates after a restart within which another run from the same checkpoint has the same losses, to the tolerance."""
+ENDED = ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL")
+SETTINGS = (
+    "stream.micro_batches=4",
+    "stream.source_tokens=512",
+    "stream.target_tokens=512",
+    "optimizer.lr=3e-3",
+    "schedule.warmup_updates=10",
+    f"training.max_updates={NUM_UPDATES}",
+    "training.log_every=1",
+    "training.tensorboard=false",
+    "evaluation.every_updates=0",
+    "evaluation.max_pairs=4",
+    "checkpoint.every_updates=10",
+    "checkpoint.keep_last=1000",
+)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Two nodes that are idle; installs SLURM where that is possible."""
+    install()
+    if missing := missing_programs():
+        pytest.skip(f"no SLURM here ({', '.join(missing)} missing), and no root with apt to install it")
+    probe = subprocess.run(["unshare", "--mount", "--uts", "true"], capture_output=True, timeout=10, check=False)
+    if os.geteuid() == 0 and probe.returncode != 0:
+        pytest.skip(f"no namespaces here: {probe.stderr.decode().strip()}")
+    folder = Path(tempfile.mkdtemp(prefix="zs-", dir="/tmp"))  # short: unix sockets
+    found = Cluster(folder, port=17_000 + 10 * (os.getpid() % 300))
+    try:
+        found.start()
+        yield found
+    finally:
+        found.stop()
+
+
+@dataclass(kw_only=True)
+class Job:
+    """A run on the cluster."""
+
+    cluster: Cluster
+    folder: Path
+    """The run's."""
+    settings: tuple[str, ...]
+    number: str = ""
+
+    def zeromt(self, *arguments: str, timeout: float = 300) -> "subprocess.CompletedProcess[str]":
+        """One of the project's commands, beside the cluster's login."""
+        return subprocess.run(
+            zeromt(*arguments),
+            cwd=self.folder.parent,
+            env={**environment(), **_clients(self.cluster)},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def submit(self, *options: str) -> str:
+        """Submit the run, two nodes with two processes each; the job's number."""
+        size = ("--nodes", "2", "--nproc", "2", "--site", "cpu", "--set", "signal_lead=60", "--set", "join_timeout=120")
+        done = self.zeromt("launch", "slurm", "debug", *size, *options, *self.settings)
+        assert done.returncode == 0, done.stderr
+        self.number = done.stdout.split()[-1]
+        return self.number
+
+    def wait(self, *states: str, seconds: float = 300) -> Mapping[str, str]:
+        """Wait for a state, by default of an end."""
+        try:
+            return self.cluster.wait_for_job(self.number, states or ENDED, seconds)
+        except TimeoutError as error:
+            pytest.fail(f"{error}\n{self.output()}")
+
+    def wait_for_step(self, step: int, *, seconds: float = 200) -> None:
+        """Wait until the run has logged a step."""
+        end = time.monotonic() + seconds
+        while self.last_step() < step:
+            assert time.monotonic() < end, f"step {step} was not seen\n{self.output()}"
+            time.sleep(0.05)
+
+    def last_step(self) -> int:
+        try:
+            return max((line["step"] for line in read_metrics(self.folder)), default=0)
+        except (OSError, ValueError):
+            return 0
+
+    def output(self) -> str:
+        """Of the batch job."""
+        path = self.folder / "logs" / f"slurm-{self.number}.out"
+        return path.read_text(errors="replace")[-6000:] if path.is_file() else "(no output)"
+
+    def updates(self) -> dict[int, tuple[str, float]]:
+        """The identifiers' digest and the loss of each update; a step that is missing or doubled is an error."""
+        lines = read_metrics(self.folder)
+        assert [line["step"] for line in lines] == list(range(1, len(lines) + 1)), "steps are missing or doubled"
+        return {line["step"]: (line["pairs_digest"], line["loss"]) for line in lines}
+
+    def resumes(self) -> list[int]:
+        """The steps from which the run went on, from the job's output."""
+        return [int(step) for step in re.findall(r"resumed from \S+: step (\d+),", self.output())]
+
+
+MakeJob = Callable[..., Job]
+
+
+@pytest.fixture
+def make_job(cluster: Cluster, corpus_en_fr: Corpus, tmp_path: Path) -> Iterator[MakeJob]:
+    """A run for the cluster; what is left of it in the queue at the end is cancelled."""
+    made: list[Job] = []
+
+    def make(*overrides: str, name: str = "run") -> Job:
+        settings = (*corpus_en_fr.overrides, *SETTINGS, f"output={tmp_path}", f"name={name}", *overrides)
+        made.append(Job(cluster=cluster, folder=tmp_path / name, settings=settings))
+        return made[-1]
+
+    yield make
+    for job in made:
+        if job.number:
+            cluster.ask("scancel", job.number, check=False)
+            job.wait()
+
+
+def local_run(job: Job, name: str, *overrides: str, begin: tuple[Job, int] | None = None) -> Job:
+    """A run on this machine alone with the settings of a job; from a checkpoint of another one, if that is given."""
+    other = Job(cluster=job.cluster, folder=job.folder.parent / name, settings=(*job.settings, f"name={name}"))
+    if begin is not None:
+        first, step = begin
+        source = first.folder / "checkpoints" / f"step-{step:08d}"
+        shutil.copytree(source, other.folder / "checkpoints" / source.name)
+        lines = (first.folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+        (other.folder / "metrics.jsonl").write_text("".join(li for li in lines if json.loads(li)["step"] <= step))
+    done = other.zeromt("launch", "local", "debug", "--nproc", "2", *other.settings, *overrides)
+    assert done.returncode == 0, done.stderr
+    return other
+
+
+@pytest.fixture(scope="session")
+def undisturbed(cluster: Cluster, corpus_en_fr: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A run on this machine from its beginning to its end."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    job = Job(cluster=cluster, folder=folder / "job", settings=(*corpus_en_fr.overrides, *SETTINGS, f"output={folder}"))
+    return local_run(job, "local")
+
+
+def assert_same_updates(job: Job, reference: Job, steps: Sequence[int] | None = None) -> None:
+    """The same identifiers in every update; and losses that agree at first, and roughly later, as rounding grows."""
+    found, expected = job.updates(), reference.updates()
+    compared = steps or sorted(expected)
+    assert {s: found[s][0] for s in compared} == {s: expected[s][0] for s in compared}
+    first = compared[:COMPARED]
+    assert [found[s][1] for s in first] == pytest.approx([expected[s][1] for s in first], abs=TOLERANCE)
+
+
+def assert_resumed_exactly(job: Job, step: int) -> None:
+    """The losses after a restart are those of a run on this machine from the same checkpoint."""
+    last = min(step + COMPARED, NUM_UPDATES)
+    again = local_run(job, f"again-{step}", f"training.max_updates={last}", begin=(job, step))
+    assert_same_updates(job, again, range(step + 1, last + 1))
+
+
+def _clients(cluster: Cluster) -> dict[str, str]:
+    return {name: cluster.environment[name] for name in ("SLURM_CONF", "PATH")}

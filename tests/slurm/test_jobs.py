@@ -1,0 +1,125 @@
+"""Jobs on a real SLURM, by the project's own submission: whatever happens to them, the updates are the same ones."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import BUNDLED
+from tests.slurm.conftest import (
+    NUM_UPDATES,
+    Job,
+    MakeJob,
+    assert_resumed_exactly,
+    assert_same_updates,
+    local_run,
+)
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1200)]
+AT = 15
+"""The update at which something happens."""
+
+
+def test_two_nodes_train_to_the_end(make_job: MakeJob, undisturbed: Job) -> None:
+    job = make_job()
+    job.submit()
+    assert job.wait()["JobState"] == "COMPLETED", job.output()
+    assert "4 ranks on cpu" in job.output()
+    assert_same_updates(job, undisturbed)
+    nodes = sorted(path.name for path in (job.folder / "logs").glob("node-*"))
+    assert nodes == ["node-0", "node-1"]
+
+
+def test_requeued_in_the_middle(make_job: MakeJob, undisturbed: Job) -> None:
+    job = make_job()
+    job.submit()
+    job.wait_for_step(AT)
+    job.cluster.ask("scontrol", "requeue", job.number)
+    job.wait("PENDING", "COMPLETING", "REQUEUED", "RUNNING")
+    assert job.wait()["JobState"] == "COMPLETED", job.output()
+    assert job.cluster.job(job.number)["Restarts"] == "1"
+    (step,) = job.resumes()
+    assert step >= AT - 5
+    assert_same_updates(job, undisturbed)
+    assert_resumed_exactly(job, step)
+
+
+def test_node_lost_and_back(make_job: MakeJob, undisturbed: Job) -> None:
+    job = make_job()
+    job.submit()
+    job.wait_for_step(AT)
+    job.cluster.fail("n2")
+    try:
+        job.wait("PENDING", "REQUEUED", "FAILED", "COMPLETING")
+    finally:
+        job.cluster.boot("n2")
+    assert job.wait(seconds=400)["JobState"] == "COMPLETED", job.output()
+    assert int(job.cluster.job(job.number)["Restarts"]) >= 1
+    assert_same_updates(job, undisturbed)
+    assert_resumed_exactly(job, job.resumes()[0])
+
+
+def test_preparation_by_an_array_and_its_merge(make_job: MakeJob, tmp_path: Path) -> None:
+    job = make_job()
+    settings = (f"prepare.root={BUNDLED}", "prepare.pairs_per_block=32")
+    alone = job.zeromt("prepare", "debug", *settings, f"prepare.output={tmp_path}/alone")
+    assert alone.returncode == 0, alone.stderr
+    job.settings = (*settings, f"prepare.output={tmp_path}/shared", f"output={tmp_path}", "name=run")
+    done = job.zeromt("launch", "slurm", "debug", "--site", "cpu", "--prepare", "4", *job.settings)
+    assert done.returncode == 0, done.stderr
+    job.number = done.stdout.split()[-1]
+    outputs = sorted((job.folder / "logs").glob("prepare-*.out"))
+    assert job.wait()["JobState"] == "COMPLETED", [path.read_text() for path in outputs]
+    fingerprints = [json.loads((tmp_path / name / "index.json").read_text())["shards"] for name in ("alone", "shared")]
+    assert fingerprints[0] == fingerprints[1]
+    assert len(sorted((job.folder / "logs").glob("prepare-*_[1-4].out"))) == 4
+
+
+def test_stop_by_the_user_is_no_reason_to_requeue(make_job: MakeJob, undisturbed: Job) -> None:
+    job = make_job()
+    job.submit()
+    job.wait_for_step(AT)
+    stopped = job.zeromt("stop", str(job.folder))
+    assert stopped.returncode == 0, stopped.stderr
+    ended = job.wait()
+    assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("FAILED", "75:0", "0"), job.output()
+    assert "stopped by `zeromt stop`" in job.output()
+    job.submit()
+    assert job.wait()["JobState"] == "COMPLETED", job.output()
+    assert_same_updates(job, undisturbed)
+    assert_resumed_exactly(job, job.resumes()[0])
+
+
+def test_second_job_on_a_run_is_refused(make_job: MakeJob, undisturbed: Job) -> None:
+    first, second = make_job("training.max_updates=100000"), make_job()
+    first.submit()
+    first.wait_for_step(AT)
+    second.submit()
+    ended = second.wait()
+    assert (ended["JobState"], ended["ExitCode"]) == ("FAILED", "2:0"), second.output()
+    assert "is being written by process" in second.output()
+    assert first.zeromt("stop", str(first.folder)).returncode == 0
+    assert first.wait()["ExitCode"] == "75:0"
+    compared = range(1, min(first.last_step(), NUM_UPDATES) + 1)
+    assert_same_updates(first, undisturbed, compared)
+
+
+@pytest.mark.slow
+def test_time_limit_in_the_middle(make_job: MakeJob) -> None:
+    # Slow enough to be in the middle after two minutes: larger batches, and a model of some width.
+    heavy = ("stream.source_tokens=4096", "stream.target_tokens=4096", "model.d_model=128", "model.d_ff=1024")
+    job = make_job(*heavy, "training.max_updates=100000", "stream.on_oversized_pair=drop")
+    job.submit("--time", "2")
+    job.wait("PENDING", "REQUEUED", "COMPLETING", seconds=200)
+    job.wait("RUNNING", seconds=200)
+    assert "SIGUSR1: asking the ranks to save and stop" in job.output()
+    saved = job.last_step()
+    job.wait_for_step(saved + 25)
+    assert job.zeromt("stop", str(job.folder)).returncode == 0
+    job.wait()
+    (step,) = job.resumes()
+    assert step == saved
+    reference = local_run(job, "local", f"training.max_updates={step + 20}")
+    assert_same_updates(job, reference)
+    again = local_run(job, "again", f"training.max_updates={step + 20}", begin=(job, step))
+    assert_same_updates(job, again, range(step + 1, step + 21))
