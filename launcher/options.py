@@ -164,6 +164,7 @@ def add_export(parser: Parser) -> None:
         help="sentences for the check and for BLEU (default: the run's validation set, where it is at hand)",
     )
     parser.add_argument("--reference", metavar="FILE", type=_existing_file, help="their references")
+    _add_raw_weights(parser)
 
 
 def add_average(parser: Parser) -> None:
@@ -172,6 +173,7 @@ def add_average(parser: Parser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--last", metavar="K", type=_whole(1, 10_000), help="the newest K whole checkpoints")
     which.add_argument("--best", metavar="K", type=_whole(1, 10_000), help="the K of the best validation BLEU")
+    _add_raw_weights(parser)
     _add_new_folder(parser)
 
 
@@ -231,6 +233,15 @@ def _add_runs(parser: Parser) -> None:
         nargs="+",
         default=[],
         help="further runs with the same tokenizer, whose probabilities are averaged with those of RUN",
+    )
+    _add_raw_weights(parser)
+
+
+def _add_raw_weights(parser: Parser) -> None:
+    parser.add_argument(
+        "--raw-weights",
+        action="store_true",
+        help="the weights as the last update left them, not their moving average (training.ema_decay)",
     )
 
 

@@ -156,7 +156,7 @@ def _engine(
     """The model in its engine, with the checkpoint's weights: DeepSpeed takes its fp32 masters from them at once."""
     model = build_model(config.model, tokenizer, seed=config.seed)
     if checkpoint is not None:
-        load_weights(checkpoint, model)
+        load_weights(checkpoint, model, raw=True)
     return DeepSpeedEngine(
         Objective(model, label_smoothing=config.loss.label_smoothing).train(),
         section=config.engine,
@@ -164,6 +164,7 @@ def _engine(
         precision=precision,
         device=world.device,
         world_size=world.size,
+        ema_decay=config.training.ema_decay,
     )
 
 

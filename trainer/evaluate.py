@@ -21,6 +21,7 @@ def run(
     source: str,
     reference: str,
     ensemble: list[str],
+    raw_weights: bool,
     search: Mapping[str, Any],
     tokenizer: str | None,
     output: str | None,
@@ -29,6 +30,7 @@ def run(
 
     Args:
         ensemble: further runs, whose probabilities are averaged with those of `run`.
+        raw_weights: not their moving averages, where they have such.
         search: fields of the run's search section to replace.
         tokenizer: sacreBLEU's; the run's own where it is None.
         output: a file for the translations.
@@ -44,7 +46,7 @@ def run(
         raise UserError(f"--source: {source!r} is empty; allowed is at least one line")
     checkpoints = [find_checkpoint(Path(name)) for name in (run, *ensemble)]
     check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
-    model, trained = load_ensemble(checkpoints)
+    model, trained = load_ensemble(checkpoints, raw=raw_weights)
     section = search_section(trained.config.evaluation.search, search)
     target_language = trained.config.prepare.target_language
     scorer = Scorer(bleu_tokenizer(tokenizer or trained.config.evaluation.tokenizer, target_language))
@@ -66,6 +68,7 @@ def run(
         "ensemble": [str(checkpoint.folder) for checkpoint in checkpoints[1:]],
         "checkpoint": str(trained.checkpoint.folder),
         "step": trained.checkpoint.manifest["step"],
+        "weights": trained.checkpoint.weights_kind(raw=raw_weights),
         "truncated": translator.num_truncated,
         "seconds": round(seconds, 2),
     }

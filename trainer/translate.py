@@ -31,6 +31,7 @@ def run(
     *,
     run: str,
     ensemble: list[str],
+    raw_weights: bool,
     input: str | None,
     output: str | None,
     search: Mapping[str, Any],
@@ -50,6 +51,7 @@ def run(
 
     Args:
         ensemble: further runs, whose probabilities are averaged with those of `run`.
+        raw_weights: not their moving averages, where they have such.
         search: fields of the run's search section to replace.
         target, prefix: files beside the input, with given translations and with what translations begin with.
         alignment, attention: files to write; `attention` a picture.
@@ -70,6 +72,7 @@ def run(
         raise UserError(f"--alignment-layer: {alignment_layer}; allowed is 1 to {config.model.decoder_layers}")
     settings = Settings(
         checkpoints=[str(folder) for folder in checkpoints],
+        raw_weights=raw_weights,
         section=section,
         n_best=n_best,
         with_alignment=alignment is not None,

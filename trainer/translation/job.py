@@ -17,6 +17,8 @@ class Settings:
 
     checkpoints: Sequence[str]
     """Folders, verified; several are an ensemble."""
+    raw_weights: bool
+    """Not their moving averages, where they have such."""
     section: SearchSection
     n_best: int
     with_alignment: bool
@@ -63,7 +65,8 @@ class Job:
     def __init__(self, settings: Settings, *, rank: int = 0, world_size: int = 1) -> None:
         self._settings = settings
         self._rank, self._world_size = rank, world_size
-        ensemble, trained = load_ensemble([read_checkpoint(Path(folder)) for folder in settings.checkpoints])
+        checkpoints = [read_checkpoint(Path(folder)) for folder in settings.checkpoints]
+        ensemble, trained = load_ensemble(checkpoints, raw=settings.raw_weights)
         self._translator = Translator(ensemble, trained.tokenizer, settings.section, trained.device)
 
     def do(self, chunk: Chunk) -> Answer:
