@@ -221,6 +221,8 @@ class EvaluationSection:
     """Evaluate on the first so many validation pairs only."""
     samples: Count = 5
     """Translations shown in TensorBoard."""
+    attention_maps: Count = 2
+    """Short validation pairs whose attention is drawn in TensorBoard, the same at every evaluation."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
