@@ -192,6 +192,7 @@ def add_import(parser: Parser) -> None:
     parser.add_argument(
         "--huggingface", metavar="DIR", type=_existing_folder, help="a Marian, M2M100 or NLLB checkpoint instead"
     )
+    _add_languages(parser)
     _add_new_folder(parser)
 
 
@@ -235,6 +236,16 @@ def _add_runs(parser: Parser) -> None:
         help="further runs with the same tokenizer, whose probabilities are averaged with those of RUN",
     )
     _add_raw_weights(parser)
+    _add_languages(parser)
+
+
+def _add_languages(parser: Parser) -> None:
+    for side in ("source", "target"):
+        parser.add_argument(
+            f"--{side}-language",
+            metavar="L",
+            help="such as eng_Latn, for models with language tags on both sides, as NLLB (default: the run's)",
+        )
 
 
 def _add_raw_weights(parser: Parser) -> None:

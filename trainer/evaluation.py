@@ -19,6 +19,7 @@ from trainer.batches import to_device
 from trainer.distributed import World
 from trainer.engine import Engine
 from trainer.scoring import Scorer, Scores
+from trainer.translation.languages import LanguageTags, encode_source, encode_target
 from trainer.translation.translator import Interrupted, Translator, cut_batches
 from trainer.translation.words import Attention
 
@@ -40,6 +41,7 @@ class HeldOutSet:
     sources: Sequence[str]
     references: Sequence[str]
     scorer: Scorer
+    tags: LanguageTags | None = None
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -159,7 +161,7 @@ class Evaluator:
         sources = held_out.sources[: self._section.max_pairs]
         references = held_out.references[: self._section.max_pairs]
         try:
-            mine: _Share | None = self._share(model, sources, references)
+            mine: _Share | None = self._share(model, sources, references, held_out.tags)
         except Interrupted:
             mine = None
         shares: list[_Share | None] = self._world.gather(mine)
@@ -184,32 +186,41 @@ class Evaluator:
             references=references,
             hypotheses=hypotheses,
             seconds=time.monotonic() - begin,
-            attentions=self._attentions(model, sources, references) if self._world.is_main else (),
+            attentions=self._attentions(model, sources, references, held_out.tags) if self._world.is_main else (),
         )
 
-    def _attentions(self, model: Transformer, sources: Sequence[str], references: Sequence[str]) -> list[Attention]:
+    def _attentions(
+        self, model: Transformer, sources: Sequence[str], references: Sequence[str], tags: LanguageTags | None
+    ) -> list[Attention]:
         """What the references of the first short pairs look at: rows and columns are those of every other step."""
-        translator = Translator(model, self._tokenizer, self._section.search, self._world.device)
+        translator = Translator(model, self._tokenizer, self._section.search, self._world.device, tags=tags)
         most = min(PICTURED_PIECES, model.max_positions - 1)
         found: list[Attention] = []
         for source, reference in zip(sources, references, strict=True):
             if len(found) == self._section.attention_maps:
                 break
-            [source_ids], [ids] = self._tokenizer.encode_source([source]), self._tokenizer.encode_target([reference])
+            [source_ids] = encode_source(self._tokenizer, [source], tags)
+            [ids] = encode_target(self._tokenizer, [reference], tags)
             if 0 < len(source_ids) <= most and 0 < len(ids) <= most:
                 found += translator.cross_attention([source], [ids])
         return found
 
     @torch.inference_mode()
-    def _share(self, model: Transformer, source_lines: Sequence[str], reference_lines: Sequence[str]) -> "_Share":
+    def _share(
+        self,
+        model: Transformer,
+        source_lines: Sequence[str],
+        reference_lines: Sequence[str],
+        tags: LanguageTags | None,
+    ) -> "_Share":
         """This rank's part; the loss leaves out pairs beyond the model's positions.
 
         Raises:
             Interrupted: someone asked to stop.
         """
         objective = Objective(model, label_smoothing=self._label_smoothing).eval()
-        sources = self._tokenizer.encode_source(list(source_lines))
-        targets = self._tokenizer.encode_target(list(reference_lines))
+        sources = encode_source(self._tokenizer, source_lines, tags)
+        targets = encode_target(self._tokenizer, reference_lines, tags)
         longest = model.max_positions - 1
         usable = [i for i in range(len(sources)) if max(len(sources[i]), len(targets[i])) <= longest]
         batches = cut_batches([max(len(sources[i]), len(targets[i])) + 1 for i in usable], LOSS_BATCH_TOKENS)
@@ -230,7 +241,7 @@ class Evaluator:
             loss_sum += float(out.loss_sum)
             nll_sum += float(out.nll_sum)
             num_tokens += micro_batch.num_target_tokens
-        translator = Translator(model, self._tokenizer, self._section.search, self._world.device)
+        translator = Translator(model, self._tokenizer, self._section.search, self._world.device, tags=tags)
         found = translator.translate_share(
             source_lines,
             rank=self._world.rank,
