@@ -7,16 +7,17 @@ import pytest
 import torch
 from sentencepiece import SentencePieceProcessor
 
-from configs import PrepareSection, SearchSection
+from configs import PrepareSection, SearchSection, load_run
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.reader import StreamReader
 from data_pipeline.tokenizer import JOINT_FILE, Tokenizer
 from launcher.cli import main
-from tests.conftest import read_metrics
+from tests.conftest import Start, ranks, read_metrics
 from tests.trainer.export.made import ENGLISH, FRENCH, make_tokenizer
 from tests.trainer.test_importing import SIZES, shaken
+from trainer.export import as_ctranslate2
 from trainer.export.exact import load_exact
 from trainer.loading import TrainedModel, load_trained
-from trainer.main import main as train
 from trainer.translation.languages import language_tags
 from trainer.translation.translator import Translator
 
@@ -129,8 +130,35 @@ def test_languages_of_other_runs_are_refused(m2m100: Path, tmp_path: Path, capsy
     assert not (tmp_path / "run").exists()
 
 
+def test_exported_it_is_forced_too(m2m100: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    transformers = pytest.importorskip("transformers")
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    languages = ["--source-language", "en", "--target-language", "fr"]
+    run = str(tmp_path / "run")
+    assert main(["import", "--huggingface", str(m2m100 / "theirs"), "-o", run, *languages]) == 0
+    for format_ in ("huggingface", "ctranslate2"):
+        assert main(["export", run, "--format", format_, "-o", str(tmp_path / format_)]) == 0
+        assert "forced to begin with its own" in capsys.readouterr().out
+    trained = load_exact(tmp_path / "run")
+    [[expected]] = translator(trained, "en", "fr").translate([ENGLISH[0]])
+    source = f">>en<< {ENGLISH[0]}"
+
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "huggingface").eval()
+    ids = torch.tensor([[*trained.tokenizer.encode_source([source])[0], 2]])
+    found = model.generate(ids, max_length=None, max_new_tokens=LENGTH + 1, no_repeat_ngram_size=2)[0].tolist()
+    assert found[1 : LENGTH + 1] == expected.ids
+
+    served = ctranslate2.Translator(str(tmp_path / "ctranslate2"), device="cpu")
+    tags = language_tags(trained.config.prepare, trained.tokenizer)
+    assert tags is not None
+    [text] = as_ctranslate2.translate(served, trained.tokenizer, [ENGLISH[0]], beam=1, longest=LENGTH, tags=tags)
+    assert text
+
+
 @pytest.mark.slow
-def test_fine_tuned_with_its_tags(m2m100: Path, tmp_path: Path) -> None:
+def test_fine_tuned_with_its_tags(
+    m2m100: Path, start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Import, prepare with its tokenizer, train on a few sentences: the loss falls, and the language stays forced."""
     pytest.importorskip("transformers")
     run = tmp_path / "tuned"
@@ -152,10 +180,22 @@ def test_fine_tuned_with_its_tags(m2m100: Path, tmp_path: Path) -> None:
     assert main(["prepare", *settings]) == 0
     dataset = Dataset.load(tmp_path / "prepared")
     assert dataset.tag_both_sides
+    reader = StreamReader([(dataset, 1.0)], load_run(settings[0], settings[1:]).stream, seed=1, rank=0, world_size=1)
+    batch = next(m for m in reader.next_update() if m is not None and len(m.source))
+    reader.close()
+    assert set(batch.source[:, 0]) == {dataset.tokenizer.tag_id(">>en<<")}
+    assert set(batch.target_output[:, 0]) == {dataset.tokenizer.tag_id(">>fr<<")}
     sources, references = dataset.held_out("valid")
     assert (sources[0], references[0]) == (ENGLISH[0], FRENCH[0]), "held-out text is kept as it is"
+    assert main(["prepare", *settings, f"prepare.output={tmp_path / 'other'}", "prepare.target_language=xx"]) == 2
+    assert "prepare.target_language: >>xx<<: the tokenizer's tags are >>af<<, " in capsys.readouterr().err
+    reset = ["--reset", "data,optimizer", "training.tensorboard=false"]
+    refused = start(*ranks(1, "-m", "trainer", *settings, *reset, "prepare.tag_both_sides=false")).finish()
+    assert refused.code == 2
+    assert "prepare.tag_both_sides: false, and " in refused.err
     more = ["optimizer.lr=1e-2", "schedule.warmup_updates=2", "training.max_updates=40", "evaluation.every_updates=20"]
-    assert train([*settings, *more, "--reset", "data,optimizer", "training.tensorboard=false"]) == 0
+    done = start(*ranks(1, "-m", "trainer", *settings, *reset, *more)).finish()
+    assert done.code == 0, done.err
     first, last = read_metrics(run, "evaluation")
     assert last["loss"] < first["loss"]
     (tmp_path / "in").write_text(f"{ENGLISH[0]}\n")

@@ -57,6 +57,8 @@ def run(
             notes = as_huggingface.export(trained, folder, sample, text, dtype=stored)
         else:
             notes = as_ctranslate2.export(trained, folder, sample, text, quantization=quantization)
+    if trained.config.prepare.tag_both_sides:
+        notes.append("a source is to begin with its language's tag, a translation to be forced to begin with its own")
     for note in notes:
         print(note)
     print(f"exported step {trained.checkpoint.manifest['step']} of {run} to {output}")

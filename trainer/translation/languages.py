@@ -45,6 +45,12 @@ def language_tags(
     )
 
 
+def own_language_tags(section: PrepareSection, tokenizer: Tokenizer) -> LanguageTags | None:
+    """The tags of the languages that a section names; None where it has no such tags, or does not name both."""
+    is_known = UNDETERMINED not in (section.source_language, section.target_language)
+    return language_tags(section, tokenizer) if section.tag_both_sides and is_known else None
+
+
 def check_languages(section: PrepareSection, tokenizer: Tokenizer) -> None:
     """See that the tokenizer has a tag for each of a section's languages that is known.
 
