@@ -1,6 +1,14 @@
 """The typed tree of a run's configuration, and how it is read."""
 
-from configs.data import CleaningSection, CorpusFiles, DatasetSource, PrepareSection, StreamSection, TokenizerSection
+from configs.data import (
+    UNDETERMINED,
+    CleaningSection,
+    CorpusFiles,
+    DatasetSource,
+    PrepareSection,
+    StreamSection,
+    TokenizerSection,
+)
 from configs.errors import ConfigError, UserError
 from configs.load import find_config, find_preset, load_run, preset_model, save_run
 from configs.model import ModelSection
@@ -19,6 +27,7 @@ from configs.schema import (
 )
 
 __all__ = [
+    "UNDETERMINED",
     "CheckpointSection",
     "CleaningSection",
     "ConfigError",

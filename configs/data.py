@@ -12,6 +12,8 @@ from pydantic import Field
 from configs.fields import STRICT, Count, Language, Positive, PositiveFloat
 
 Tag = Annotated[str, Field(pattern=r"^>>[^<>\s]{1,32}<<$")]
+UNDETERMINED = "und"
+"""The language of a run that was imported without one (ISO 639-2)."""
 FieldPath = Annotated[str, Field(pattern=r"^[^.\s]+(\.[^.\s]+)*$")]
 Script = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,40}$")]
 
@@ -147,6 +149,9 @@ class PrepareSection:
     cleaning: CleaningSection = field(default_factory=CleaningSection)
     target_tag: Tag | None = None
     """Stands before every source line of this dataset, such as `>>fra<<`; one of `tokenizer.tags`."""
+    tag_both_sides: bool = False
+    """As M2M100 and NLLB: every source begins with the tag of its language, such as `>>eng_Latn<<`, every target with
+    its own, which is forced when translating."""
     max_pieces: Annotated[int, Field(ge=1, le=65_000)] = 512
     """A training pair with more pieces on either side is dropped and counted."""
     on_bad_pair: Literal["drop", "error"] = "drop"
@@ -163,6 +168,12 @@ class PrepareSection:
         if self.target_tag is not None and self.tokenizer.path is None and self.target_tag not in self.tokenizer.tags:
             tags = ", ".join(self.tokenizer.tags) or "none"
             yield f"target_tag: {self.target_tag} is not in tokenizer.tags ({tags}); allowed is one of them"
+        if not self.tag_both_sides:
+            return
+        if self.target_tag is not None:
+            yield f"target_tag: {self.target_tag} with tag_both_sides=true; allowed is one of them"
+        if self.tokenizer.vocabulary == "separate":
+            yield "tag_both_sides: true with tokenizer.vocabulary=separate; allowed is a joint one"
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -120,6 +120,8 @@ class TrainingSection:
     """torch.use_deterministic_algorithms; slower on GPUs."""
     memory_probe: bool = True
     """Go forward and backward on the largest shapes once before update 1, and throw the result away."""
+    ema_decay: Probability = 0.0
+    """Of an exponential moving average of the weights, which is what is evaluated and shipped; 0 keeps none."""
     fit_memory: bool = False
     """Let a new run take the largest token budgets of `stream` that fit the device, up to those given."""
 
@@ -219,6 +221,8 @@ class EvaluationSection:
     """Evaluate on the first so many validation pairs only."""
     samples: Count = 5
     """Translations shown in TensorBoard."""
+    attention_maps: Count = 2
+    """Short validation pairs whose attention is drawn in TensorBoard, the same at every evaluation."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -96,6 +96,10 @@ class Tokenizer:
         """Target-language tags of the source vocabulary, such as `>>fra<<`, in the order of their ids."""
         return tuple(self._tags)
 
+    def tag_id(self, tag: str) -> int:
+        """The id of one of `tags`."""
+        return self._tags[tag]
+
     def source_vocabulary(self) -> list[str]:
         """The source vocabulary in the order of ids."""
         return [str(self._source.id_to_piece(i)) for i in range(self.source_vocab_size)]

@@ -105,7 +105,7 @@ COMMANDS = {
     ),
     "import": Command(
         summary="weights that others trained, as a run to translate with and to fine-tune",
-        usage="STATE.safetensors --preset NAME --tokenizer MODEL -o RUN [--num-heads N] | --huggingface DIR -o RUN",
+        usage="STATE.safetensors --preset NAME --tokenizer MODEL -o RUN [...] | --huggingface DIR -o RUN [...]",
         add_arguments=options.add_import,
         target="trainer.importing.command:run",
     ),

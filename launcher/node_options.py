@@ -3,7 +3,8 @@
 import argparse
 import re
 
-from launcher.options import Parser, add_launch_local, whole
+from launcher.options import Parser, add_launch_local
+from launcher.options.values import whole
 
 _HOST = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
 JOIN_SECONDS, LOST_SECONDS = 300, 15

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from launcher.node_options import add_network, rendezvous
-from launcher.options import Parser, add_launch_local, whole
-from launcher.options import _existing_file as existing_file
+from launcher.options import Parser, add_launch_local
+from launcher.options.values import existing_file, whole
 
 CONNECT_SECONDS = 30
 

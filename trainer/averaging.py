@@ -24,7 +24,7 @@ from trainer.new_folder import check_new, new_folder
 from trainer.state import TrainerState
 
 
-def run(*, run: str, last: int | None, best: int | None, output: str) -> int:
+def run(*, run: str, last: int | None, best: int | None, output: str, raw_weights: bool) -> int:
     """Average the weights of a run's newest checkpoints, or of those with the best validation BLEU.
 
     Args:
@@ -32,6 +32,7 @@ def run(*, run: str, last: int | None, best: int | None, output: str) -> int:
         last: so many of the newest; this or `best`.
         best: so many of the best.
         output: a new folder.
+        raw_weights: not their moving averages, where they have such.
 
     Raises:
         UserError: there are not so many whole checkpoints, or they differ in architecture or tokenizer.
@@ -40,7 +41,8 @@ def run(*, run: str, last: int | None, best: int | None, output: str) -> int:
     found = choose(Path(run), last=last, best=best)
     check_alike(found)
     newest = max(found, key=lambda c: int(c.manifest["step"]))
-    stored = [checkpoint.stored("model") for checkpoint in found]
+    kinds = [checkpoint.weights_kind(raw=raw_weights) for checkpoint in found]
+    stored = [checkpoint.stored(kind) for checkpoint, kind in zip(found, kinds, strict=True)]
     with new_folder(Path(output)) as folder:
         checkpoint = write_run(
             folder,
@@ -51,7 +53,7 @@ def run(*, run: str, last: int | None, best: int | None, output: str) -> int:
             tensors=average(stored),
             state=_state(newest),
             data_fingerprints=newest.manifest["fingerprints"]["data"],
-            origin={"command": "average", "checkpoints": [str(c.folder) for c in found]},
+            origin={"command": "average", "checkpoints": [str(c.folder) for c in found], "weights": kinds},
         )
         if problems := verify(read_checkpoint(checkpoint)):
             raise CheckpointError(problems[0])

@@ -33,6 +33,7 @@ from trainer.state import TrainerState
 from trainer.supervision.ledger import Ledger
 from trainer.supervision.sections import Sections
 from trainer.supervision.watchdog import Watchdog
+from trainer.translation.languages import language_tags
 from trainer.versions import versions
 
 log = logging.getLogger(__name__)
@@ -95,6 +96,7 @@ def build(
     datasets = [(Dataset.load(d.path, config.stream), d.weight) for d in config.datasets]
     only_datasets = [d for d, _ in datasets]
     check_lengths(only_datasets, config)
+    check_tags(only_datasets, config)
     tokenizer = only_datasets[0].tokenizer
     folder = Path(config.folder)
     checkpoints = CheckpointManager(
@@ -156,7 +158,7 @@ def _engine(
     """The model in its engine, with the checkpoint's weights: DeepSpeed takes its fp32 masters from them at once."""
     model = build_model(config.model, tokenizer, seed=config.seed)
     if checkpoint is not None:
-        load_weights(checkpoint, model)
+        load_weights(checkpoint, model, raw=True)
     return DeepSpeedEngine(
         Objective(model, label_smoothing=config.loss.label_smoothing).train(),
         section=config.engine,
@@ -164,6 +166,7 @@ def _engine(
         precision=precision,
         device=world.device,
         world_size=world.size,
+        ema_decay=config.training.ema_decay,
     )
 
 
@@ -288,7 +291,9 @@ def _evaluator(
     for name, dataset in ({n: d for n, d in names.items() if "valid" in d.index.held_out} or names).items():
         sources, references = dataset.held_out("valid")
         scorer = Scorer(bleu_tokenizer(config.evaluation.tokenizer, dataset.target_language))
-        held_out.append(HeldOutSet(name=name, sources=sources, references=references, scorer=scorer))
+        languages = {"source": dataset.source_language, "target": dataset.target_language}
+        tags = language_tags(config.prepare, tokenizer, **languages) if dataset.tag_both_sides else None
+        held_out.append(HeldOutSet(name=name, sources=sources, references=references, scorer=scorer, tags=tags))
     return Evaluator(
         config.evaluation,
         build_model=lambda: build_model(config.model, tokenizer, seed=config.seed),
@@ -339,3 +344,18 @@ def check_lengths(datasets: Sequence[Dataset], config: RunConfig) -> None:
                     f"{dataset.location} with its end mark; allowed is at least that, or "
                     f"stream.{side}_tokens={most} with stream.on_oversized_pair=drop"
                 )
+
+
+def check_tags(datasets: Sequence[Dataset], config: RunConfig) -> None:
+    """Refuse datasets whose language tags are not where the run's model has them.
+
+    Raises:
+        UserError: naming the dataset.
+    """
+    ours = config.prepare.tag_both_sides
+    for dataset in datasets:
+        if dataset.tag_both_sides != ours:
+            raise UserError(
+                f"prepare.tag_both_sides: {str(ours).lower()}, and {dataset.location} was prepared with "
+                f"{str(not ours).lower()}; allowed is what the data have"
+            )

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from configs import EngineSection, OptimizerSection
 from model import Objective, ObjectiveOutput, Transformer
+from trainer.ema import EMA, WeightAverage
 from trainer.engine import MOMENTS, DeviceBatch, ParameterState, StepResult
 from trainer.precision import DTYPES, Precision
 from trainer.stability import drift, trial
@@ -56,8 +57,10 @@ class DeepSpeedEngine:
         precision: Precision,
         device: torch.device,
         world_size: int,
+        ema_decay: float = 0.0,
     ) -> None:
         self.device = device
+        self.keeps_ema = ema_decay > 0
         self._stage = section.zero_stage
         self._world_size = world_size
         self._precision = precision
@@ -76,6 +79,7 @@ class DeepSpeedEngine:
             eps=optimizer.eps,
             fused=True,
         )
+        self._average = WeightAverage(adamw, ema_decay)
         config = deepspeed_config(section, precision=precision, clip_norm=optimizer.clip_norm, world_size=world_size)
         self._engine, *_ = deepspeed.initialize(
             model=objective, optimizer=adamw, config=config, dist_init_required=False
@@ -98,7 +102,10 @@ class DeepSpeedEngine:
     def step(self, lr: float) -> StepResult:
         """See Engine."""
         self._is_fresh = False
-        return self._step(lr)
+        with self._average.update():
+            result = self._step(lr)
+        self._average.num_updates += result.applied
+        return result
 
     def _step(self, lr: float) -> StepResult:
         for group in self._engine.optimizer.param_groups:
@@ -134,35 +141,50 @@ class DeepSpeedEngine:
     def parameter_states(self) -> Iterator[ParameterState]:
         """See Engine."""
         has_stepped = self._has_stepped()
+        has_ema = WeightAverage.has_begun(self._base_optimizer)
         if has_stepped:
             self._link_moments()
         for name, parameter in self._model.named_parameters():
-            weight = self._full_weight(parameter)
-            moments = None
-            if has_stepped:
-                moments = {key: self._full_moment(parameter, key) for key in MOMENTS}
-            yield ParameterState(name=name, weight=weight, moments=moments)
+            yield ParameterState(
+                name=name,
+                weight=self._full_weight(parameter),
+                moments={key: self._full_state(parameter, key) for key in MOMENTS} if has_stepped else None,
+                ema=self._full_state(parameter, EMA) if has_ema else None,
+            )
 
     def load_moments(
-        self, moments: Callable[[str], dict[str, Tensor]], weights: Callable[[str], Tensor], *, num_steps: int
+        self,
+        moments: Callable[[str], dict[str, Tensor]],
+        weights: Callable[[str], Tensor],
+        ema: Callable[[str], Tensor],
+        *,
+        num_steps: int,
     ) -> None:
         """See Engine."""
         self._create_optimizer_state()
         self._is_fresh = False
+        if self.keeps_ema:
+            WeightAverage.begin(self._base_optimizer)
         self._link_moments()
         for name, parameter in self._model.named_parameters():
             self._set_full_weight(parameter, weights(name))
-            values = moments(name)
-            for key in MOMENTS:
-                self._set_full_moment(parameter, key, values[key])
+            values = moments(name) | ({EMA: ema(name)} if self.keeps_ema else {})
+            for key, value in values.items():
+                self._set_full_state(parameter, key, value)
         self._set_step_count(num_steps)
+        self._average.num_updates = num_steps
 
     def copy_weights_to(self, model: nn.Module) -> None:
         """See Engine."""
         targets = dict(model.named_parameters())
+        has_ema = WeightAverage.has_begun(self._base_optimizer)
+        if has_ema:
+            self._link_moments()
         with torch.no_grad():
             for name, parameter in self._model.named_parameters():
-                if self._stage == 3:
+                if has_ema:
+                    targets[name].copy_(self._full_state(parameter, EMA))
+                elif self._stage == 3:
                     with deepspeed.zero.GatheredParameters([parameter]):
                         targets[name].copy_(parameter)
                 else:
@@ -257,19 +279,20 @@ class DeepSpeedEngine:
         else:
             safe_set_full_fp32_param(parameter, weight.to(self.device))
 
-    def _full_moment(self, parameter: nn.Parameter, key: str) -> Tensor:
+    def _full_state(self, parameter: nn.Parameter, key: str) -> Tensor:
+        """A moment, or the moving average."""
         if self._stage == 0:
             return self._base_optimizer.state[self._master(parameter)][key]  # type: ignore[no-any-return]
-        moment: Tensor = safe_get_full_optimizer_state(parameter, key)
-        return moment
+        state: Tensor = safe_get_full_optimizer_state(parameter, key)
+        return state
 
-    def _set_full_moment(self, parameter: nn.Parameter, key: str, moment: Tensor) -> None:
+    def _set_full_state(self, parameter: nn.Parameter, key: str, value: Tensor) -> None:
         if self._stage == 0:
-            self._base_optimizer.state[self._master(parameter)][key].copy_(moment)
+            self._base_optimizer.state[self._master(parameter)][key].copy_(value)
         elif self._stage == 3:
-            safe_set_local_optimizer_state(parameter, _own_partition(parameter, moment.to(self.device)), key)
+            safe_set_local_optimizer_state(parameter, _own_partition(parameter, value.to(self.device)), key)
         else:
-            safe_set_full_optimizer_state(parameter, moment.to(self.device), key)
+            safe_set_full_optimizer_state(parameter, value.to(self.device), key)
 
     def _link_moments(self) -> None:
         """Let DeepSpeed's getters find the moments of every parameter group.

@@ -39,12 +39,16 @@ class ParameterState:
     name: str
     weight: Tensor
     moments: dict[str, Tensor] | None
+    ema: Tensor | None = None
+    """Its exponential moving average; None before the first update, and where none is kept."""
 
 
 class Engine(Protocol):
     """What the trainer needs of a training back end. Every method is called on all ranks alike."""
 
     device: torch.device
+    keeps_ema: bool
+    """Whether it keeps an exponential moving average of the weights."""
 
     def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
         """Forward and backward of one micro-batch; the loss sum times `scale` is differentiated."""
@@ -67,19 +71,25 @@ class Engine(Protocol):
         ...
 
     def load_moments(
-        self, moments: Callable[[str], dict[str, Tensor]], weights: Callable[[str], Tensor], *, num_steps: int
+        self,
+        moments: Callable[[str], dict[str, Tensor]],
+        weights: Callable[[str], Tensor],
+        ema: Callable[[str], Tensor],
+        *,
+        num_steps: int,
     ) -> None:
         """Put a checkpoint's optimizer state and fp32 masters in place, one parameter after the other.
 
         Args:
             moments: gives a parameter's, by its name; whole, in fp32.
             weights: gives a parameter, by its name.
+            ema: gives its moving average, by its name; not asked where none is kept.
             num_steps: updates that the moments have seen.
         """
         ...
 
     def copy_weights_to(self, model: nn.Module) -> None:
-        """Fill a plain model of the same shape with the weights that training computes with."""
+        """Fill a plain model of the same shape with the weights to be judged: their moving average where it is kept."""
         ...
 
     @property

@@ -12,6 +12,7 @@ from trainer.loading import check_same_tokenizer, find_checkpoint, load_ensemble
 from trainer.process import tune_process
 from trainer.scoring import Scorer, bleu_tokenizer
 from trainer.translate import CHUNK_LINES, search_section
+from trainer.translation.languages import language_tags
 from trainer.translation.translator import Translator
 
 
@@ -21,6 +22,9 @@ def run(
     source: str,
     reference: str,
     ensemble: list[str],
+    raw_weights: bool,
+    source_language: str | None,
+    target_language: str | None,
     search: Mapping[str, Any],
     tokenizer: str | None,
     output: str | None,
@@ -29,6 +33,8 @@ def run(
 
     Args:
         ensemble: further runs, whose probabilities are averaged with those of `run`.
+        raw_weights: not their moving averages, where they have such.
+        source_language, target_language: of models that have tags on both sides; the run's unless given.
         search: fields of the run's search section to replace.
         tokenizer: sacreBLEU's; the run's own where it is None.
         output: a file for the translations.
@@ -44,11 +50,13 @@ def run(
         raise UserError(f"--source: {source!r} is empty; allowed is at least one line")
     checkpoints = [find_checkpoint(Path(name)) for name in (run, *ensemble)]
     check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
-    model, trained = load_ensemble(checkpoints)
+    model, trained = load_ensemble(checkpoints, raw=raw_weights)
     section = search_section(trained.config.evaluation.search, search)
-    target_language = trained.config.prepare.target_language
-    scorer = Scorer(bleu_tokenizer(tokenizer or trained.config.evaluation.tokenizer, target_language))
-    translator = Translator(model, trained.tokenizer, section, trained.device)
+    prepare = trained.config.prepare
+    tags = language_tags(prepare, trained.tokenizer, source=source_language, target=target_language)
+    language = target_language or prepare.target_language
+    scorer = Scorer(bleu_tokenizer(tokenizer or trained.config.evaluation.tokenizer, language))
+    translator = Translator(model, trained.tokenizer, section, trained.device, tags=tags)
     begin = time.monotonic()
     hypotheses = [best[0].text for best in translator.translate([s for s, _ in pairs])]
     seconds = time.monotonic() - begin
@@ -66,6 +74,7 @@ def run(
         "ensemble": [str(checkpoint.folder) for checkpoint in checkpoints[1:]],
         "checkpoint": str(trained.checkpoint.folder),
         "step": trained.checkpoint.manifest["step"],
+        "weights": trained.checkpoint.weights_kind(raw=raw_weights),
         "truncated": translator.num_truncated,
         "seconds": round(seconds, 2),
     }

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,10 +19,16 @@ from trainer.batches import to_device
 from trainer.distributed import World
 from trainer.engine import Engine
 from trainer.scoring import Scorer, Scores
+from trainer.translation.languages import LanguageTags, encode_source, encode_target
 from trainer.translation.translator import Interrupted, Translator, cut_batches
+from trainer.translation.words import Attention
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+PICTURED_PIECES = 32
+"""Either side of a pair whose attention is drawn has at most so many."""
 LOSS_BATCH_TOKENS = 4096
 """Padded target tokens of a batch that only the loss is computed of."""
 
@@ -35,6 +41,7 @@ class HeldOutSet:
     sources: Sequence[str]
     references: Sequence[str]
     scorer: Scorer
+    tags: LanguageTags | None = None
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -49,6 +56,8 @@ class Evaluation:
     references: Sequence[str]
     hypotheses: Sequence[str]
     seconds: float
+    attentions: Sequence[Attention] = ()
+    """Of the first short pairs, while the reference is read; on rank 0 alone."""
     parts: Mapping[str, "Evaluation"] = field(default_factory=dict)
     """By name, where there are several sets."""
 
@@ -73,6 +82,7 @@ class Evaluation:
             references=_in_turns([e.references for e in each]),
             hypotheses=_in_turns([e.hypotheses for e in each]),
             seconds=sum(e.seconds for e in each),
+            attentions=_in_turns([e.attentions for e in each]),
             parts=parts,
         )
 
@@ -151,7 +161,7 @@ class Evaluator:
         sources = held_out.sources[: self._section.max_pairs]
         references = held_out.references[: self._section.max_pairs]
         try:
-            mine: _Share | None = self._share(model, sources, references)
+            mine: _Share | None = self._share(model, sources, references, held_out.tags)
         except Interrupted:
             mine = None
         shares: list[_Share | None] = self._world.gather(mine)
@@ -176,18 +186,41 @@ class Evaluator:
             references=references,
             hypotheses=hypotheses,
             seconds=time.monotonic() - begin,
+            attentions=self._attentions(model, sources, references, held_out.tags) if self._world.is_main else (),
         )
 
+    def _attentions(
+        self, model: Transformer, sources: Sequence[str], references: Sequence[str], tags: LanguageTags | None
+    ) -> list[Attention]:
+        """What the references of the first short pairs look at: rows and columns are those of every other step."""
+        translator = Translator(model, self._tokenizer, self._section.search, self._world.device, tags=tags)
+        most = min(PICTURED_PIECES, model.max_positions - 1)
+        found: list[Attention] = []
+        for source, reference in zip(sources, references, strict=True):
+            if len(found) == self._section.attention_maps:
+                break
+            [source_ids] = encode_source(self._tokenizer, [source], tags)
+            [ids] = encode_target(self._tokenizer, [reference], tags)
+            if 0 < len(source_ids) <= most and 0 < len(ids) <= most:
+                found += translator.cross_attention([source], [ids])
+        return found
+
     @torch.inference_mode()
-    def _share(self, model: Transformer, source_lines: Sequence[str], reference_lines: Sequence[str]) -> "_Share":
+    def _share(
+        self,
+        model: Transformer,
+        source_lines: Sequence[str],
+        reference_lines: Sequence[str],
+        tags: LanguageTags | None,
+    ) -> "_Share":
         """This rank's part; the loss leaves out pairs beyond the model's positions.
 
         Raises:
             Interrupted: someone asked to stop.
         """
         objective = Objective(model, label_smoothing=self._label_smoothing).eval()
-        sources = self._tokenizer.encode_source(list(source_lines))
-        targets = self._tokenizer.encode_target(list(reference_lines))
+        sources = encode_source(self._tokenizer, source_lines, tags)
+        targets = encode_target(self._tokenizer, reference_lines, tags)
         longest = model.max_positions - 1
         usable = [i for i in range(len(sources)) if max(len(sources[i]), len(targets[i])) <= longest]
         batches = cut_batches([max(len(sources[i]), len(targets[i])) + 1 for i in usable], LOSS_BATCH_TOKENS)
@@ -208,7 +241,7 @@ class Evaluator:
             loss_sum += float(out.loss_sum)
             nll_sum += float(out.nll_sum)
             num_tokens += micro_batch.num_target_tokens
-        translator = Translator(model, self._tokenizer, self._section.search, self._world.device)
+        translator = Translator(model, self._tokenizer, self._section.search, self._world.device, tags=tags)
         found = translator.translate_share(
             source_lines,
             rank=self._world.rank,
@@ -234,7 +267,7 @@ def _together(signatures: Sequence[str]) -> str:
     return "; ".join(dict.fromkeys(signatures))
 
 
-def _in_turns(texts: Sequence[Sequence[str]]) -> list[str]:
+def _in_turns(sets: Sequence[Sequence[T]]) -> list[T]:
     """The first of each, the second of each, and so on: the first few stand for all."""
-    rows: Iterator[tuple[str | None, ...]] = itertools.zip_longest(*texts)
-    return [text for row in rows for text in row if text is not None]
+    rows: Iterator[tuple[T | None, ...]] = itertools.zip_longest(*sets)
+    return [one for row in rows for one in row if one is not None]

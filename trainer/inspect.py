@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 from configs import UserError
 from data_pipeline.prepared.inspection import inspect_dataset, is_dataset
-from trainer.checkpoint.format import MANIFEST, CheckpointError, list_steps, read_checkpoint, verify
+from trainer.checkpoint.format import MANIFEST, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
 from trainer.checkpoint.weights_only import WEIGHTS_ONLY
 
 
@@ -60,11 +60,15 @@ def inspect_checkpoint(folder: Path) -> tuple[list[str], bool]:
             lines.append(f"position        epoch {stream['epoch']}, update {stream['update']}")
         lines += [
             f"trained         {trainer['target_tokens']} target tokens, {trainer['seconds']:.0f} s",
-            f"weights         {elements} in {tensors} tensors",
+            f"weights         {elements} in {tensors} tensors{_average(checkpoint)}",
         ]
     lines += [f"  {record.bytes:>14,}  {name}" for name, record in sorted(checkpoint.files.items())]
     lines += [f"broken: {p}" for p in problems] or ["whole: every file has the size and SHA-256 of the manifest"]
     return lines, not problems
+
+
+def _average(checkpoint: Checkpoint) -> str:
+    return ", and their moving average" if checkpoint.weights_kind(raw=False) == "ema" else ""
 
 
 def _saved_by(manifest: Mapping[str, Any]) -> str:

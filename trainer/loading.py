@@ -45,22 +45,26 @@ def find_checkpoint(path: Path) -> Checkpoint:
     return _whole(path)
 
 
-def load_trained(path: Path) -> TrainedModel:
+def load_trained(path: Path, *, raw: bool = False) -> TrainedModel:
     """Load the model of a run or checkpoint in the precision it was trained with, where the device has it.
+
+    Args:
+        path: a run's folder, or a checkpoint.
+        raw: see `load_weights`.
 
     Raises:
         UserError: there is no whole checkpoint.
     """
-    return load_checkpoint(find_checkpoint(path))
+    return load_checkpoint(find_checkpoint(path), raw=raw)
 
 
-def load_checkpoint(checkpoint: Checkpoint) -> TrainedModel:
+def load_checkpoint(checkpoint: Checkpoint, *, raw: bool) -> TrainedModel:
     """As `load_trained`, of a checkpoint that was verified."""
     config = load_run(str(checkpoint.folder / CONFIG))
     tokenizer = Tokenizer.load(checkpoint.folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = build_model(config.model, tokenizer, seed=config.seed)
-    load_weights(checkpoint, model)
+    load_weights(checkpoint, model, raw=raw)
     dtype = DTYPES[resolve_precision(config.engine.precision, device)]
     return TrainedModel(
         model=model.to(device, dtype).eval(),
@@ -71,13 +75,13 @@ def load_checkpoint(checkpoint: Checkpoint) -> TrainedModel:
     )
 
 
-def load_ensemble(checkpoints: Sequence[Checkpoint]) -> tuple[Ensemble, TrainedModel]:
-    """Models that decode as one, and the first of them.
+def load_ensemble(checkpoints: Sequence[Checkpoint], *, raw: bool) -> tuple[Ensemble, TrainedModel]:
+    """Models that decode as one, and the first of them; for `raw` see `load_weights`.
 
     Raises:
         UserError: their vocabularies differ.
     """
-    trained = [load_checkpoint(checkpoint) for checkpoint in checkpoints]
+    trained = [load_checkpoint(checkpoint, raw=raw) for checkpoint in checkpoints]
     try:
         return Ensemble([t.model for t in trained]), trained[0]
     except ValueError as error:

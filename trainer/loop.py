@@ -352,7 +352,13 @@ class Trainer:
             return False
         self._state.scores[step] = evaluation.scores.bleu
         samples = list(zip(evaluation.sources, evaluation.references, evaluation.hypotheses, strict=True))
-        self._metrics.evaluation(step, evaluation.figures(), samples[: self._config.evaluation.samples])
+        shown = self._config.evaluation
+        self._metrics.evaluation(
+            step,
+            evaluation.figures(),
+            samples[: shown.samples],
+            evaluation.attentions[: shown.attention_maps],
+        )
         log.info(
             "step %d  valid loss %.4f  BLEU %.2f  chrF %.2f  (%s, %.1f s)",
             step,

@@ -9,6 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
+from trainer.heat_map import draw
+from trainer.translation.words import Attention
+
 log = logging.getLogger(__name__)
 
 TRAIN_SCALARS = {
@@ -39,8 +44,14 @@ class Metrics(Protocol):
         """Figures of a log step."""
         ...
 
-    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]) -> None:
-        """Scores, and (source, reference, translation) samples."""
+    def evaluation(
+        self,
+        step: int,
+        figures: Mapping[str, Any],
+        samples: Sequence[tuple[str, str, str]],
+        attentions: Sequence[Attention],
+    ) -> None:
+        """Scores, (source, reference, translation) samples, and attention to draw."""
         ...
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
@@ -58,7 +69,13 @@ class NoMetrics:
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
         """Nothing."""
 
-    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]) -> None:
+    def evaluation(
+        self,
+        step: int,
+        figures: Mapping[str, Any],
+        samples: Sequence[tuple[str, str, str]],
+        attentions: Sequence[Attention],
+    ) -> None:
         """Nothing."""
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
@@ -82,7 +99,13 @@ class RunMetrics:
         self._write({"kind": "train", "step": step, **figures})
         self._scalars(step, figures, TRAIN_SCALARS)
 
-    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Sequence[tuple[str, str, str]]) -> None:
+    def evaluation(
+        self,
+        step: int,
+        figures: Mapping[str, Any],
+        samples: Sequence[tuple[str, str, str]],
+        attentions: Sequence[Attention],
+    ) -> None:
         """See Metrics."""
         self._write({"kind": "evaluation", "step": step, **figures})
         of_sets = {key: f"valid/{key}" for key in figures if "/" in key}
@@ -90,6 +113,8 @@ class RunMetrics:
         rows = "\n".join(f"| {_cell(s)} | {_cell(r)} | {_cell(t)} |" for s, r, t in samples)
         if rows:
             self._text(step, "valid/translations", f"| source | reference | translation |\n|---|---|---|\n{rows}")
+        for number, attention in enumerate(attentions, start=1):
+            self._picture(step, f"valid/attention_{number}", attention)
         self._flush()
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
@@ -117,6 +142,9 @@ class RunMetrics:
 
     def _text(self, step: int, tag: str, text: str) -> None:
         self._on_board(lambda board: board.add_text(tag, text, step))
+
+    def _picture(self, step: int, tag: str, attention: Attention) -> None:
+        self._on_board(lambda board: board.add_image(tag, np.asarray(draw([attention])), step, dataformats="HW"))
 
     def _flush(self) -> None:
         self._on_board(lambda board: board.flush())

@@ -25,8 +25,13 @@ def build_model(section: ModelSection, tokenizer: Tokenizer, *, seed: int) -> Tr
     )
 
 
-def load_weights(checkpoint: Checkpoint, model: torch.nn.Module) -> None:
+def load_weights(checkpoint: Checkpoint, model: torch.nn.Module, *, raw: bool) -> None:
     """Fill a plain model from a checkpoint.
+
+    Args:
+        checkpoint: with the weights.
+        model: to fill.
+        raw: take the weights as training has them, and not their moving average where there is one.
 
     Raises:
         UserError: the names or shapes are not the model's.
@@ -34,7 +39,7 @@ def load_weights(checkpoint: Checkpoint, model: torch.nn.Module) -> None:
     parameters = dict(model.named_parameters())
     seen = set()
     with torch.no_grad():
-        for name, tensor in checkpoint.tensors("model"):
+        for name, tensor in checkpoint.tensors(checkpoint.weights_kind(raw=raw)):
             if name not in parameters or parameters[name].shape != tensor.shape:
                 raise UserError(f"{checkpoint.folder}: {name} {tuple(tensor.shape)} is not of this model")
             parameters[name].copy_(tensor)

@@ -8,7 +8,7 @@ from sacrebleu.metrics.chrf import CHRF
 
 from configs import UserError
 
-TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab", "zho": "zh", "jpn": "ja-mecab", "kor": "ko-mecab"}
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

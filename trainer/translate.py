@@ -13,11 +13,13 @@ import torch
 
 from configs import SearchSection, UserError, load_run
 from data_pipeline.preparation.progress import Progress
+from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import CONFIG
 from trainer.heat_map import draw
 from trainer.loading import check_same_tokenizer, find_checkpoint
 from trainer.process import tune_process
 from trainer.translation.job import Answer, Chunk, Job, Line, Settings
+from trainer.translation.languages import language_tags
 from trainer.translation.pool import Pool
 from trainer.translation.words import Attention
 
@@ -31,6 +33,9 @@ def run(
     *,
     run: str,
     ensemble: list[str],
+    raw_weights: bool,
+    source_language: str | None,
+    target_language: str | None,
     input: str | None,
     output: str | None,
     search: Mapping[str, Any],
@@ -50,6 +55,8 @@ def run(
 
     Args:
         ensemble: further runs, whose probabilities are averaged with those of `run`.
+        raw_weights: not their moving averages, where they have such.
+        source_language, target_language: of models that have tags on both sides; the run's unless given.
         search: fields of the run's search section to replace.
         target, prefix: files beside the input, with given translations and with what translations begin with.
         alignment, attention: files to write; `attention` a picture.
@@ -70,6 +77,10 @@ def run(
         raise UserError(f"--alignment-layer: {alignment_layer}; allowed is 1 to {config.model.decoder_layers}")
     settings = Settings(
         checkpoints=[str(folder) for folder in checkpoints],
+        raw_weights=raw_weights,
+        tags=language_tags(
+            config.prepare, Tokenizer.load(checkpoints[0]), source=source_language, target=target_language
+        ),
         section=section,
         n_best=n_best,
         with_alignment=alignment is not None,

@@ -120,10 +120,8 @@ class PartEncoder:
             raise UserError(
                 f"{text.where(row)}: the {side} is empty; allowed is text on both sides, or prepare.on_bad_pair=drop"
             )
-        tag = self._section.target_tag
-        sources = [f"{tag} {s}" for s in cleaned.sources] if tag else cleaned.sources
-        encoded = self._tokenizer.encode_source(sources), self._tokenizer.encode_target(cleaned.targets)
-        lengths = np.empty((len(sources), 2), dtype=np.int64)
+        encoded = self._encode_sides(cleaned.sources, cleaned.targets)
+        lengths = np.empty((len(cleaned.sources), 2), dtype=np.int64)
         for column, lines in enumerate(encoded):
             lengths[:, column] = np.fromiter(map(len, lines), dtype=np.int64, count=len(lines))
         dropped, kept = self._by_pieces(lengths, text, cleaned.rows)
@@ -136,6 +134,17 @@ class PartEncoder:
         if self._drops_duplicates:
             hashes = _hashes([cleaned.sources[r] for r in kept], [cleaned.targets[r] for r in kept])
         return _Chunk(cleaned.rows[kept] + first_row, source, target, lengths[kept].astype(np.uint16), hashes), report
+
+    def _encode_sides(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
+        """The pieces of either side, with the tags that the section wants."""
+        section = self._section
+        tag = f">>{section.source_language}<<" if section.tag_both_sides else section.target_tag
+        source_ids = self._tokenizer.encode_source([f"{tag} {s}" for s in sources] if tag else sources)
+        target_ids = self._tokenizer.encode_target(targets)
+        if section.tag_both_sides:
+            first = self._tokenizer.tag_id(f">>{section.target_language}<<")
+            target_ids = [[first, *ids] for ids in target_ids]
+        return source_ids, target_ids
 
     def _by_pieces(self, lengths: Rows, text: TextChunk, rows: Rows) -> tuple[dict[str, Rows], Rows]:
         """Rows to drop for their numbers of pieces, by filter, and those to keep."""

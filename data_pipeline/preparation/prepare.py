@@ -176,9 +176,7 @@ class Preparation:
         apart = self.tokenizer is None and self._num_bytes() > BYTES_A_WORKER
         found = survey(first_pass, folder / "survey", apart=apart)
         tokenizer = found.tokenizer
-        if section.target_tag is not None and section.target_tag not in tokenizer.tags:
-            tags = ", ".join(tokenizer.tags) or "none"
-            raise UserError(f"prepare.target_tag: {section.target_tag}: the tokenizer's tags are {tags}")
+        check_tags(section, tokenizer)
         pairs_per_block = section.pairs_per_block or min(
             MOST_BLOCK, max(LEAST_BLOCK, found.num_pairs // BLOCKS_A_CORPUS)
         )
@@ -278,3 +276,19 @@ def _must_be_complete(encoding: Encoding, output: Path) -> None:
 
 def _token_dtype(tokenizer: Tokenizer) -> TokenType:
     return "uint16" if max(tokenizer.source_vocab_size, tokenizer.target_vocab_size) <= 65_536 else "uint32"
+
+
+def check_tags(section: PrepareSection, tokenizer: Tokenizer) -> None:
+    """See that the tokenizer has the tags that the section wants.
+
+    Raises:
+        UserError: it has not.
+    """
+    wanted = {"target_tag": section.target_tag} if section.target_tag is not None else {}
+    if section.tag_both_sides:
+        wanted |= {f"{side}_language": f">>{getattr(section, f'{side}_language')}<<" for side in ("source", "target")}
+    for name, tag in wanted.items():
+        if tag not in tokenizer.tags:
+            raise UserError(f"prepare.{name}: {tag}: the tokenizer's tags are {', '.join(tokenizer.tags) or 'none'}")
+    if section.tag_both_sides and not tokenizer.is_joint:
+        raise UserError("prepare.tag_both_sides: true with two vocabularies; allowed is a joint one")

@@ -107,6 +107,8 @@ def check_unchanged(inputs: list[Input]) -> None:
 def make_recipe(section: PrepareSection, inputs: list[Input], tokenizer: Tokenizer | None) -> dict[str, Any]:
     """What fixes the dataset's bytes, as plain JSON: settings, and inputs by content (not by place)."""
     settings = {k: v for k, v in dataclasses.asdict(section).items() if k not in NOT_IN_RECIPE}
+    if not section.tag_both_sides:  # datasets that were made before it was thought of are the same
+        del settings["tag_both_sides"]
     if tokenizer is not None:
         settings["tokenizer"] = {"fingerprint": tokenizer.fingerprint}
     files = [{"split": f.split, "file": f.name, "bytes": f.bytes, "sha256": f.sha256} for f in inputs]

@@ -98,6 +98,11 @@ class Dataset:
         return self.index.target_language
 
     @property
+    def tag_both_sides(self) -> bool:
+        """Whether each side begins with its language's tag."""
+        return bool(self.index.recipe.get("settings", {}).get("tag_both_sides", False))
+
+    @property
     def tokenizer_fingerprint(self) -> str:
         """`Tokenizer.fingerprint`, without loading it."""
         return self.index.tokenizer.fingerprint

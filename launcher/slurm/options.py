@@ -1,6 +1,7 @@
 """Arguments of `zeromt launch slurm`, each checked as far as that needs no configuration."""
 
-from launcher.options import Parser, add_config, processes, whole
+from launcher.options import Parser, add_config
+from launcher.options.values import processes, whole
 
 
 def add_launch_slurm(parser: Parser) -> None:

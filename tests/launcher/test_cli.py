@@ -188,6 +188,9 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
         "search": {"beam": 5, "length_penalty": 0.6},
         "n_best": 1,
         "ensemble": [],
+        "raw_weights": False,
+        "source_language": None,
+        "target_language": None,
         "score": False,
         "target": None,
         "prefix": None,
@@ -208,9 +211,14 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
         "reference": file,
         "search": {},
         "ensemble": [],
+        "raw_weights": False,
+        "source_language": None,
+        "target_language": None,
         "tokenizer": None,
         "output": None,
     }
+    _, found = parse(["average", str(tmp_path), "--last", "1", "-o", "x", "--raw-weights"])
+    assert found == {"run": str(tmp_path), "last": 1, "best": None, "raw_weights": True, "output": "x"}
     assert parse(["launch", "local", "x"])[1]["nproc"] is None
     assert parse(["launch", "local", "x", "--nproc", "auto"])[1]["nproc"] is None
     assert parse(["inspect", file])[1] == {"path": file}

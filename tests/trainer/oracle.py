@@ -1,5 +1,6 @@
 """The numeric oracle: an update in plain PyTorch, one process, no DeepSpeed. Run the real trainer beside it."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -12,8 +13,18 @@ from model import SpecialIds, build_transformer
 from trainer.batches import micro_batch_seed
 
 
-def plain_losses(config: RunConfig) -> tuple[list[float], list[float]]:
-    """Loss and gradient norm of every update of a run at a constant learning rate, its data and dropout alike.
+@dataclass(kw_only=True, frozen=True)
+class PlainRun:
+    """What became of it: loss and gradient norm of every update, weights and their moving average at the end."""
+
+    losses: list[float]
+    norms: list[float]
+    weights: dict[str, torch.Tensor]
+    ema: dict[str, torch.Tensor]
+
+
+def plain_run(config: RunConfig) -> PlainRun:
+    """A run at a constant learning rate, its data and dropout alike.
 
     Loss, gradient accumulation, clipping and AdamW are torch's own; only the model and the order of pairs are shared.
     """
@@ -37,6 +48,7 @@ def plain_losses(config: RunConfig) -> tuple[list[float], list[float]]:
         betas=(o.beta1, o.beta2),
         eps=o.eps,
     )
+    ema = {name: p.detach().clone() for name, p in model.named_parameters()}
     losses: list[float] = []
     norms: list[float] = []
     while len(losses) < config.training.max_updates:
@@ -60,6 +72,9 @@ def plain_losses(config: RunConfig) -> tuple[list[float], list[float]]:
         norms.append(torch.nn.utils.clip_grad_norm_(parameters, o.clip_norm).item())
         adamw.step()
         adamw.zero_grad()
+        decay = min(config.training.ema_decay, (1 + len(losses)) / (10 + len(losses)))
+        ema = {name: decay * ema[name] + (1 - decay) * p.detach() for name, p in model.named_parameters()}
         losses.append(total / num_tokens)
     reader.close()
-    return losses, norms
+    weights = {name: p.detach() for name, p in model.named_parameters()}
+    return PlainRun(losses=losses, norms=norms, weights=weights, ema=ema)

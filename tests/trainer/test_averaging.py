@@ -56,6 +56,7 @@ def test_the_mean_of_the_newest(run: Path, tmp_path: Path) -> None:
     assert read_checkpoint(tmp_path / "out" / "checkpoints" / "step-00000004").manifest["weights_only"] == {
         "command": "average",
         "checkpoints": [str(run / "checkpoints" / f"step-0000000{step}") for step in (4, 3, 2)],
+        "weights": ["model"] * 3,
     }
 
 

@@ -1,13 +1,20 @@
 """metrics.jsonl and TensorBoard hold the same figures, by step."""
 
+import io
 import json
 from pathlib import Path
 
+import numpy as np
+from PIL import Image, ImageChops
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.conftest import read_metrics
 from tests.trainer.conftest import TrainedRun
+from trainer.evaluation import PICTURED_PIECES
+from trainer.heat_map import draw
+from trainer.loading import load_trained
 from trainer.metrics import RunMetrics, cut_back
+from trainer.translation.translator import Translator
 
 TAGS = {
     "train/loss": "loss",
@@ -34,6 +41,32 @@ def test_tensorboard_shows_what_metrics_hold(trained: TrainedRun) -> None:
     texts = board.Tensors("valid/translations/text_summary")
     assert [t.step for t in texts] == [150, 300]
     assert b"| source | reference | translation |" in texts[-1].tensor_proto.string_val[0]
+
+
+def test_tensorboard_shows_attention(trained: TrainedRun) -> None:
+    """The pictures are those that `zeromt translate --attention` draws, of the same pairs at every step."""
+    board = EventAccumulator(str(trained.folder / "tensorboard"), size_guidance={"images": 0})
+    board.Reload()
+    assert sorted(board.Tags()["images"]) == ["valid/attention_1", "valid/attention_2"]
+    first, last = board.Images("valid/attention_1")
+    assert (first.step, last.step) == (150, 300)
+    assert (first.width, first.height) == (last.width, last.height)
+    assert first.encoded_image_string != last.encoded_image_string
+
+    loaded = load_trained(trained.folder)
+    lines, references = (path.read_text().splitlines() for path in (trained.source, trained.reference))
+    short = [
+        (line, ids)
+        for line, ids in zip(lines, loaded.tokenizer.encode_target(references), strict=True)
+        if max(len(ids), *map(len, loaded.tokenizer.encode_source([line]))) <= PICTURED_PIECES
+    ]
+    translator = Translator(loaded.model, loaded.tokenizer, loaded.config.evaluation.search, loaded.device)
+    for number, (line, ids) in enumerate(short[:2], start=1):
+        expected = draw(translator.cross_attention([line], [ids]))
+        shown = Image.open(io.BytesIO(board.Images(f"valid/attention_{number}")[-1].encoded_image_string)).convert("L")
+        assert shown.size == expected.size
+        differences = np.asarray(ImageChops.difference(shown, expected))
+        assert differences.max() <= 1, "but for rounding"
 
 
 def test_cut_back_keeps_what_the_checkpoint_knows(tmp_path: Path) -> None:

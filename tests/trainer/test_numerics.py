@@ -7,7 +7,7 @@ import pytest
 
 from configs import load_run
 from tests.conftest import Corpus, Start, ranks, read_metrics
-from tests.trainer.oracle import plain_losses
+from tests.trainer.oracle import PlainRun, plain_run
 
 # K = 5 micro-batches, three-way tying, clipping and weight decay active, the peak rate from the first update.
 SETTINGS = (
@@ -32,11 +32,11 @@ DROPOUTS = (0.0, 0.1)
 
 
 @pytest.fixture(scope="module")
-def expected(corpus_en_fr: Corpus) -> dict[float, tuple[list[float], list[float]]]:
+def expected(corpus_en_fr: Corpus) -> dict[float, PlainRun]:
     found = {}
     for dropout in DROPOUTS:
         config = load_run("debug", [*corpus_en_fr.overrides, *SETTINGS, f"model.dropout={dropout}"])
-        found[dropout] = plain_losses(config)
+        found[dropout] = plain_run(config)
     return found
 
 
@@ -44,7 +44,7 @@ def expected(corpus_en_fr: Corpus) -> dict[float, tuple[list[float], list[float]
 def test_agrees_with_plain_pytorch_at_every_stage(
     num_ranks: int,
     corpus_en_fr: Corpus,
-    expected: dict[float, tuple[list[float], list[float]]],
+    expected: dict[float, PlainRun],
     start: Start,
     tmp_path: Path,
 ) -> None:
@@ -63,7 +63,7 @@ def test_agrees_with_plain_pytorch_at_every_stage(
     done = start(*ranks(num_ranks, "-m", "tests.trainer.many_runs", json.dumps(runs))).finish(240)
     assert done.code == 0, done.err[-3000:]
     for stage, dropout in cases:
-        losses, norms = expected[dropout]
+        losses, norms = expected[dropout].losses, expected[dropout].norms
         assert losses[-1] < 0.9 * losses[0]
         assert max(norms) > 0.3, "clipping was never active"
         lines = read_metrics(tmp_path / f"zero{stage}-{dropout}")
@@ -74,6 +74,6 @@ def test_agrees_with_plain_pytorch_at_every_stage(
             assert line["grad_norm"] == pytest.approx(norm, rel=1e-3), where
 
 
-def test_dropout_changes_the_loss(expected: dict[float, tuple[list[float], list[float]]]) -> None:
-    without, with_ = expected[0.0][0], expected[0.1][0]
+def test_dropout_changes_the_loss(expected: dict[float, PlainRun]) -> None:
+    without, with_ = expected[0.0].losses, expected[0.1].losses
     assert all(abs(a - b) > 1e-4 for a, b in zip(without, with_, strict=True))

@@ -4,6 +4,7 @@
     step-00000500/manifest.sha256     of the manifest's own bytes
     step-00000500/model-00000-of-00002.safetensors      fp32 weights, whole tensors
     step-00000500/optimizer-00000-of-00002.safetensors  exp_avg/NAME, exp_avg_sq/NAME
+    step-00000500/ema-00000-of-00002.safetensors        their moving average, where `training.ema_decay` keeps one
     step-00000500/state.json, config.yaml, tokenizer*.model
 
 One that was averaged or imported has no optimizer files and says so in its manifest: see `weights_only.py`.
@@ -17,7 +18,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -71,7 +72,7 @@ class Checkpoint:
         return tree
 
     def stored(self, kind: str) -> "StoredTensors":
-        """The tensors of `model` or `optimizer`, none of them read yet.
+        """The tensors of `model`, `optimizer` or `ema`, none of them read yet.
 
         Raises:
             CheckpointError: a file is no safetensors file.
@@ -81,12 +82,20 @@ class Checkpoint:
         )
 
     def tensors(self, kind: str) -> Iterator[tuple[str, Tensor]]:
-        """Names and tensors of `model` or `optimizer`, one at a time.
+        """Names and tensors of `model`, `optimizer` or `ema`, one at a time.
 
         Raises:
             CheckpointError: a file cannot be read.
         """
         yield from self.stored(kind).items()
+
+    def weights_kind(self, *, raw: bool) -> Literal["model", "ema"]:
+        """Which of its weights to use: the moving average where there is one, unless the raw ones are wanted.
+
+        Raises:
+            CheckpointError: a file is no safetensors file.
+        """
+        return "model" if raw or not self.stored("ema") else "ema"
 
 
 class StoredTensors(Mapping[str, Tensor]):

@@ -18,9 +18,9 @@ from trainer.checkpoint import format as format_
 from trainer.checkpoint import host_memory, retention
 from trainer.checkpoint.format import Checkpoint, FileRecord
 from trainer.checkpoint.newest import describe, find_newest, on_main, point_to
-from trainer.checkpoint.share import FLOAT_BYTES, HostCopy, Share, write_while_gathering
+from trainer.checkpoint.share import FLOAT_BYTES, HostCopy, Share, num_elements, write_while_gathering
 from trainer.distributed import World
-from trainer.engine import MOMENTS, Engine
+from trainer.engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -128,8 +128,10 @@ class CheckpointManager:
         )
         self._outcome = None
         sizes = engine.parameter_sizes()
-        share = Share(sizes, self._world.rank, self._world.size)
-        save.problem = on_main(self._world, lambda: self._make_room(save.temporary, sizes))
+        share = Share(sizes, self._world.rank, self._world.size, has_ema=engine.keeps_ema)
+        save.problem = on_main(
+            self._world, lambda: self._make_room(save.temporary, num_elements(sizes, has_ema=engine.keeps_ema))
+        )
         if save.problem is not None:
             self._conclude(save)
         elif not wait and self._section.asynchronous and (copy := self._host_copy(engine, share)) is not None:
@@ -182,13 +184,13 @@ class CheckpointManager:
         save.cancelled.set()
         if save.writer is not None:
             save.writer.join(timeout=_CLOSE_SECONDS)
-        share = Share({}, self._world.rank, self._world.size)
+        share = Share({}, self._world.rank, self._world.size, has_ema=True)
         with contextlib.suppress(OSError):
             for name in share.file_names.values():
                 (save.temporary / name).unlink(missing_ok=True)
             save.temporary.rmdir()  # the last rank that leaves succeeds
 
-    def _make_room(self, temporary: Path, sizes: Mapping[str, int]) -> None:
+    def _make_room(self, temporary: Path, num_elements: int) -> None:
         """An empty folder to write in, on a disk with room for the files.
 
         Raises:
@@ -198,7 +200,7 @@ class CheckpointManager:
         retention.remove_leftovers(self._folder)
         disk = os.statvfs(self._folder)
         free = disk.f_bavail * disk.f_frsize
-        needed = (1 + len(MOMENTS)) * FLOAT_BYTES * sum(sizes.values()) + _SMALL_FILES_BYTES
+        needed = FLOAT_BYTES * num_elements + _SMALL_FILES_BYTES
         if disk.f_blocks and free < needed:  # some network file systems tell nothing
             raise OSError(f"{self._folder}: {free:,} bytes are free, a checkpoint needs {needed:,}")
         temporary.mkdir()

@@ -1,6 +1,7 @@
 """Going on from a checkpoint: whether it is the same run, and the optimizer's state."""
 
 import dataclasses
+import logging
 from collections.abc import Collection, Sequence
 
 import torch
@@ -12,6 +13,8 @@ from data_pipeline.stream.state import StreamState
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import CONFIG, Checkpoint, CheckpointError
 from trainer.engine import MOMENTS, Engine
+
+log = logging.getLogger(__name__)
 
 SAME_RESULT = {"activation_checkpointing"}
 """Fields of the model that change what it takes, not what it computes."""
@@ -56,7 +59,7 @@ def check_identity(
 
 
 def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int, reset: bool = False) -> None:
-    """Give the engine the checkpoint's fp32 weights and moments, of which no more than one tensor is read at a time.
+    """Give the engine the checkpoint's fp32 weights, moments and moving average, one tensor at a time.
 
     Args:
         checkpoint: whose weights are in the model already, in the precision that it computes in.
@@ -65,21 +68,34 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
         reset: begin with moments of zero, as a new optimizer does; the weights are the checkpoint's to the last bit.
 
     Raises:
-        CheckpointError: moments are missing, or a file cannot be read.
+        CheckpointError: moments or averages are missing, or a file cannot be read.
     """
-    weights, moments = checkpoint.stored("model"), checkpoint.stored("optimizer")
+    weights, moments, ema = (checkpoint.stored(kind) for kind in ("model", "optimizer", "ema"))
     if not moments and not reset:  # saved before the first update that was applied
         return
     names = [f"{key}/{name}" for name in weights for key in MOMENTS]
     if not reset and (missing := [name for name in names if name not in moments]):
         raise CheckpointError(f"{checkpoint.folder}: {missing[0]} of the optimizer's state is missing")
+    if ema and (missing := [name for name in weights if name not in ema]):
+        raise CheckpointError(f"{checkpoint.folder}: {missing[0]} of the moving average is missing")
+    _announce_ema(checkpoint, keeps=engine.keeps_ema, saved=bool(ema), reset=reset)
 
     def moments_of(name: str) -> dict[str, Tensor]:
         if reset:
             return dict.fromkeys(MOMENTS, torch.zeros_like(weights[name]))
         return {key: moments[f"{key}/{name}"] for key in MOMENTS}
 
-    engine.load_moments(moments_of, weights.__getitem__, num_steps=0 if reset else num_steps)
+    ema_of = (ema if ema and not reset else weights).__getitem__
+    engine.load_moments(moments_of, weights.__getitem__, ema_of, num_steps=0 if reset else num_steps)
+
+
+def _announce_ema(checkpoint: Checkpoint, *, keeps: bool, saved: bool, reset: bool) -> None:
+    """Say where the moving average does not go on as it was saved."""
+    if keeps and (reset or not saved):
+        why = "with the optimizer" if saved else f"{checkpoint.folder} has none"
+        log.info("training.ema_decay: the moving average begins from the weights: %s", why)
+    elif saved and not keeps:
+        log.info("training.ema_decay is 0: the moving average in %s is dropped", checkpoint.folder)
 
 
 def architecture_differences(checkpoint: Checkpoint, config: RunConfig, *, name: str = "the checkpoint") -> list[str]:

@@ -18,7 +18,7 @@ from trainer.checkpoint.format import FileRecord, shard_name, share_out
 from trainer.checkpoint.tensor_file import TensorFile
 from trainer.engine import MOMENTS, ParameterState
 
-KINDS = ("model", "optimizer")
+KINDS = ("model", "optimizer", "ema")
 FLOAT_BYTES = 4
 
 Shapes = Mapping[str, Sequence[int]]
@@ -27,18 +27,18 @@ Shapes = Mapping[str, Sequence[int]]
 class Share:
     """Which parameters a rank writes, and how large they are."""
 
-    def __init__(self, sizes: Mapping[str, int], rank: int, world_size: int) -> None:
+    def __init__(self, sizes: Mapping[str, int], rank: int, world_size: int, *, has_ema: bool) -> None:
         """Choose.
 
         Args:
             sizes: elements of every parameter.
             rank: of this process.
             world_size: number of ranks.
+            has_ema: whether the weights' moving average is saved too.
         """
         self._names = frozenset(share_out(sizes, world_size)[rank])
-        self.file_names = {kind: shard_name(kind, rank, world_size) for kind in KINDS}
-        self.num_elements = (1 + len(MOMENTS)) * sum(sizes[name] for name in self._names)
-        """Of the weights and their moments."""
+        self.file_names = {kind: shard_name(kind, rank, world_size) for kind in KINDS if has_ema or kind != "ema"}
+        self.num_elements = num_elements({name: sizes[name] for name in self._names}, has_ema=has_ema)
 
     def shapes(self, shapes: Shapes) -> dict[str, Sequence[int]]:
         """Those of the parameters that this rank writes."""
@@ -49,12 +49,19 @@ class Share:
         return (p for p in parameters if p.name in self._names)
 
 
+def num_elements(sizes: Mapping[str, int], *, has_ema: bool) -> int:
+    """Of weights, their moments and their moving average."""
+    return (1 + len(MOMENTS) + has_ema) * sum(sizes.values())
+
+
 def tensors_of(parameter: ParameterState) -> Iterator[tuple[str, str, Tensor]]:
     """Kind of file, name and fp32 tensor, in the order in which they are written."""
     yield "model", parameter.name, parameter.weight.to(torch.float32)
     if parameter.moments is not None:
         for key in MOMENTS:
             yield "optimizer", f"{key}/{parameter.name}", parameter.moments[key].to(torch.float32)
+    if parameter.ema is not None:
+        yield "ema", parameter.name, parameter.ema.to(torch.float32)
 
 
 class ShareFiles:
@@ -158,24 +165,23 @@ def write_while_gathering(
     with ExitStack() as stack:
         files: ShareFiles | None = None
 
-        def opened(*, has_moments: bool) -> ShareFiles:
-            layout: dict[str, Shapes] = {
-                "model": share.shapes(shapes),
-                "optimizer": {f"{key}/{n}": s for n, s in share.shapes(shapes).items() for key in MOMENTS}
-                if has_moments
-                else {},
-            }
+        def opened(*, has_moments: bool, has_ema: bool) -> ShareFiles:
+            own = share.shapes(shapes)
+            moments = {f"{key}/{n}": s for n, s in own.items() for key in MOMENTS} if has_moments else {}
+            layout = {"model": own, "optimizer": moments, "ema": own if has_ema else {}}
             return stack.enter_context(ShareFiles(folder, share, layout))
 
         for parameter in parameters:
             if problem is None:
                 try:
-                    files = files or opened(has_moments=parameter.moments is not None)
+                    files = files or opened(
+                        has_moments=parameter.moments is not None, has_ema=parameter.ema is not None
+                    )
                     for kind, name, tensor in tensors_of(parameter):
                         files.write(kind, name, tensor)
                 except Exception as error:
                     problem = error
         try:
-            return ({}, problem) if problem else ((files or opened(has_moments=False)).finish(), None)
+            return ({}, problem) if problem else ((files or opened(has_moments=False, has_ema=False)).finish(), None)
         except Exception as error:
             return {}, error

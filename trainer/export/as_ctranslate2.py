@@ -18,6 +18,7 @@ from trainer.export.packages import optional
 from trainer.export.plain import is_post_norm, norm_eps, plain_weights
 from trainer.loading import TrainedModel
 from trainer.scoring import Scorer, bleu_tokenizer
+from trainer.translation.languages import LanguageTags, encode_source, own_language_tags
 
 OPTION = "--format ctranslate2"
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swiglu": "SWISH"}
@@ -120,13 +121,22 @@ def check_log_probabilities(model: Transformer, tokenizer: Tokenizer, sample: Sa
     return accept(largest, "log-probabilities")
 
 
-def translate(translator: Any, tokenizer: Tokenizer, lines: Sequence[str], *, beam: int, longest: int) -> list[str]:
+def translate(
+    translator: Any,
+    tokenizer: Tokenizer,
+    lines: Sequence[str],
+    *,
+    beam: int,
+    longest: int,
+    tags: LanguageTags | None = None,
+) -> list[str]:
     """Lines translated by an exported model."""
     pieces = tokenizer.source_vocabulary()
     ids_of = {piece: i for i, piece in enumerate(tokenizer.target_vocabulary())}
-    sources = [[pieces[i] for i in ids[: longest - 1]] for ids in tokenizer.encode_source(list(lines))]
+    sources = [[pieces[i] for i in ids[: longest - 1]] for ids in encode_source(tokenizer, lines, tags)]
     found = translator.translate_batch(
         sources,
+        target_prefix=None if tags is None else [tokenizer.target_pieces([tags.target])] * len(sources),
         beam_size=beam,
         max_decoding_length=longest,
         max_batch_size=_BATCH,
@@ -159,9 +169,10 @@ def _compare(
     config = trained.config
     scorer = Scorer(bleu_tokenizer(config.evaluation.tokenizer, config.prepare.target_language))
     beam, longest = config.evaluation.search.beam, trained.model.max_positions
+    tags = own_language_tags(config.prepare, trained.tokenizer)
     bleu, signature = {}, ""
     for kind, translator in translators.items():
-        lines = translate(translator, trained.tokenizer, text.sources, beam=beam, longest=longest)
+        lines = translate(translator, trained.tokenizer, text.sources, beam=beam, longest=longest, tags=tags)
         scores = scorer.score(lines, text.references)
         bleu[kind], signature = scores.bleu, scores.bleu_signature
     change = f"{bleu['float32']:.2f} in float32, {bleu[name]:.2f} in {name} ({bleu[name] - bleu['float32']:+.2f})"

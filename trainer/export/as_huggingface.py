@@ -23,6 +23,7 @@ from trainer.export.marian_tokenizer import check_tokenizer, save_tokenizer
 from trainer.export.packages import optional
 from trainer.export.plain import is_post_norm, norm_eps, plain_weights
 from trainer.loading import TrainedModel
+from trainer.translation.languages import own_language_tags
 
 OPTION = "--format huggingface"
 _NORM_EPS = 1e-5
@@ -49,7 +50,10 @@ def export(trained: TrainedModel, folder: Path, sample: Sample, text: Text | Non
     name = "MarianMTModel" if kind == "Marian" else f"{kind}ForConditionalGeneration"
     model = getattr(transformers, name)(config).eval()
     _fill(model, state_dict(trained))
-    model.generation_config = transformers.GenerationConfig(**generation(section, trained.config.evaluation.search))
+    searched = generation(section, trained.config.evaluation.search)
+    if tags := own_language_tags(trained.config.prepare, tokenizer):
+        searched["forced_bos_token_id"] = tags.target
+    model.generation_config = transformers.GenerationConfig(**searched)
     model.save_pretrained(folder)
     save_tokenizer(transformers, tokenizer, folder, max_length=section.max_positions)
     notes = [name, *check_tokenizer(transformers.AutoTokenizer.from_pretrained(folder), tokenizer, text)]

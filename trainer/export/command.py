@@ -21,6 +21,7 @@ def run(
     quantization: str | None,
     source: str | None,
     reference: str | None,
+    raw_weights: bool,
 ) -> int:
     """Export a run's newest checkpoint, or the one that is named.
 
@@ -32,6 +33,7 @@ def run(
         quantization: for the third; none unless given.
         source: sentences for the check and for BLEU; the validation set unless given.
         reference: their references.
+        raw_weights: not their moving average, where there is one.
 
     Raises:
         UserError: the other program cannot compute such a model, or something of the input is wrong.
@@ -44,7 +46,7 @@ def run(
     check_new(Path(output))
     tune_process()
     torch.set_flush_denormal(False)  # the others do not flush them
-    trained = load_exact(Path(run))
+    trained = load_exact(Path(run), raw=raw_weights)
     text = find_text(trained.config, source, reference)
     sample = make_sample(trained.model, trained.tokenizer, text)
     stored = getattr(torch, dtype or "float32")
@@ -55,6 +57,8 @@ def run(
             notes = as_huggingface.export(trained, folder, sample, text, dtype=stored)
         else:
             notes = as_ctranslate2.export(trained, folder, sample, text, quantization=quantization)
+    if trained.config.prepare.tag_both_sides:
+        notes.append("a source is to begin with its language's tag, a translation to be forced to begin with its own")
     for note in notes:
         print(note)
     print(f"exported step {trained.checkpoint.manifest['step']} of {run} to {output}")

@@ -11,8 +11,8 @@ from trainer.loading import TrainedModel, find_checkpoint
 from trainer.model_files import build_model, load_weights
 
 
-def load_exact(path: Path) -> TrainedModel:
-    """The newest whole checkpoint of a run, or the one that is named.
+def load_exact(path: Path, *, raw: bool = False) -> TrainedModel:
+    """The newest whole checkpoint of a run, or the one that is named; for `raw` see `load_weights`.
 
     Raises:
         UserError: there is no whole checkpoint.
@@ -21,7 +21,7 @@ def load_exact(path: Path) -> TrainedModel:
     config = load_run(str(checkpoint.folder / CONFIG))
     tokenizer = Tokenizer.load(checkpoint.folder)
     model = build_model(config.model, tokenizer, seed=config.seed)
-    load_weights(checkpoint, model)
+    load_weights(checkpoint, model, raw=raw)
     return TrainedModel(
         model=model.eval(), tokenizer=tokenizer, config=config, device=torch.device("cpu"), checkpoint=checkpoint
     )

@@ -9,14 +9,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from configs import RunConfig, UserError, preset_model
+from configs import UNDETERMINED, PrepareSection, RunConfig, UserError, preset_model
 from data_pipeline.tokenizer import JOINT_FILE, Tokenizer
 from model import Transformer, reference
 from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
 from trainer.checkpoint.weights_only import write_run
-from trainer.importing.huggingface import load_huggingface
+from trainer.importing.huggingface import has_tags_on_both_sides, load_huggingface
 from trainer.new_folder import check_new, new_folder
 from trainer.state import TrainerState
+from trainer.translation.languages import check_languages
 
 
 def run(
@@ -26,6 +27,8 @@ def run(
     tokenizer: str | None,
     num_heads: int | None,
     huggingface: str | None,
+    source_language: str | None,
+    target_language: str | None,
     output: str,
 ) -> int:
     """Take over the weights of a reference system, or a checkpoint of Transformers.
@@ -36,6 +39,7 @@ def run(
         tokenizer: a SentencePiece model for both sides, or a folder with a dataset's, a run's or two of them.
         num_heads: of its attention; the preset's unless given.
         huggingface: the folder of a Marian, M2M100 or NLLB checkpoint, instead of all these.
+        source_language, target_language: what it is to translate; M2M100 and NLLB have tags for each.
         output: a new folder.
 
     Raises:
@@ -45,13 +49,23 @@ def run(
     if huggingface is not None:
         if given := [n for n, v in (("STATE", weights), ("--preset", preset), ("--tokenizer", tokenizer)) if v]:
             raise UserError(f"--huggingface: with {given[0]}; allowed is --huggingface DIR -o RUN alone")
-        model, pieces = load_huggingface(Path(huggingface))
-        save_model(model, pieces, Path(output), origin={"command": "import", "huggingface": huggingface})
-        print(f"imported {huggingface}: {output}")
-        return 0
+        return _import_huggingface(huggingface, source_language, target_language, Path(output))
     if weights is None or preset is None or tokenizer is None:
         raise UserError("import: allowed is STATE.safetensors with --preset and --tokenizer, or --huggingface DIR")
     return _import_reference(Path(weights), preset, Path(tokenizer), num_heads, Path(output))
+
+
+def _import_huggingface(folder: str, source_language: str | None, target_language: str | None, output: Path) -> int:
+    model, pieces = load_huggingface(Path(folder))
+    section = PrepareSection(
+        source_language=source_language or UNDETERMINED,
+        target_language=target_language or UNDETERMINED,
+        tag_both_sides=has_tags_on_both_sides(Path(folder)),
+    )
+    check_languages(section, pieces)
+    save_model(model, pieces, output, origin={"command": "import", "huggingface": folder}, prepare=section)
+    print(f"imported {folder}: {output}")
+    return 0
 
 
 def _import_reference(weights: Path, preset: str, tokenizer: Path, num_heads: int | None, output: Path) -> int:
@@ -99,18 +113,30 @@ def read_tokenizer(path: Path) -> Tokenizer:
         raise UserError(f"--tokenizer: {str(path)!r} cannot be read: {error.strerror}") from error
 
 
-def save_model(model: Transformer, tokenizer: Tokenizer, output: Path, *, origin: Mapping[str, Any]) -> None:
+def save_model(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    output: Path,
+    *,
+    origin: Mapping[str, Any],
+    prepare: PrepareSection | None = None,
+) -> None:
     """A run at step 0 with the model's weights.
+
+    Args:
+        model: in fp32.
+        tokenizer: of its vocabularies.
+        output: a new folder.
+        origin: for the manifest.
+        prepare: its languages and their tags, where they are known.
 
     Raises:
         UserError: the folder cannot be written, or is no name of a run.
     """
     parameters = dict(model.named_parameters())
-    default = RunConfig()
-    longest = min(default.prepare.max_pieces, model.max_positions - 1)
-    config = dataclasses.replace(
-        default, model=model.section, prepare=dataclasses.replace(default.prepare, max_pieces=longest)
-    )
+    prepare = prepare or PrepareSection()
+    prepare = dataclasses.replace(prepare, max_pieces=min(prepare.max_pieces, model.max_positions - 1))
+    config = dataclasses.replace(RunConfig(), model=model.section, prepare=prepare)
     with new_folder(output) as folder:
         checkpoint = write_run(
             folder,

@@ -68,6 +68,15 @@ def load_huggingface(folder: Path) -> tuple[Transformer, Tokenizer]:
     return model.eval(), vocabularies.tokenizer
 
 
+def has_tags_on_both_sides(folder: Path) -> bool:
+    """Whether sources begin with their language, and translations with theirs.
+
+    Raises:
+        UserError: it is no checkpoint.
+    """
+    return bool(read_json(folder / "config.json").get("model_type") == "m2m_100")
+
+
 def _section(config: Mapping[str, Any], vocabularies: Vocabularies, *, has_bias: bool) -> ModelSection:
     """The model's options."""
     kind = config["model_type"]

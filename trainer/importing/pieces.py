@@ -21,6 +21,15 @@ _FAIRSEQ_SPECIAL = 3
 """Pieces at the beginning of a SentencePiece model that NLLB has elsewhere."""
 _CODES = (re.compile(r"^__([a-z]{2,4})__$"), re.compile(r"^([a-z]{3}_[A-Z][a-z]{3})$"))
 """Language codes of M2M100 and of NLLB."""
+_M2M100_LANGUAGES = [
+    "af", "am", "ar", "ast", "az", "ba", "be", "bg", "bn", "br", "bs", "ca", "ceb", "cs", "cy", "da", "de", "el",
+    "en", "es", "et", "fa", "ff", "fi", "fr", "fy", "ga", "gd", "gl", "gu", "ha", "he", "hi", "hr", "ht", "hu", "hy",
+    "id", "ig", "ilo", "is", "it", "ja", "jv", "ka", "kk", "km", "kn", "ko", "lb", "lg", "ln", "lo", "lt", "lv", "mg",
+    "mk", "ml", "mn", "mr", "ms", "my", "ne", "nl", "no", "ns", "oc", "or", "pa", "pl", "ps", "pt", "ro", "ru", "sd",
+    "si", "sk", "sl", "so", "sq", "sr", "ss", "su", "sv", "sw", "ta", "th", "tl", "tn", "tr", "uk", "ur", "uz", "vi",
+    "wo", "xh", "yi", "yo", "zh", "zu",
+]  # fmt: skip
+"""In the order of their ids. They stand in the code of its tokenizer alone."""
 _MARKS = ("<pad>", "<s>", "</s>", "<unk>")
 _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
 
@@ -63,7 +72,7 @@ def read_vocabularies(folder: Path, config: Mapping[str, Any], *, sizes: tuple[i
         read.append((_read(folder, "target.spm"), _names(folder, target_vocab)))
     else:
         model = _read(folder, "sentencepiece.bpe.model")
-        known = _names(folder, "vocab.json") if (folder / "vocab.json").is_file() else _fairseq_names(model)
+        known = _m2m100_names(folder) if (folder / "vocab.json").is_file() else _fairseq_names(model)
         read = [(model, {**known, **_added_names(folder)})] * 2
     sides = [_side(m, names, config, size) for (m, names), size in zip(read, sizes, strict=True)]
     if sides[0] == sides[1]:
@@ -139,6 +148,15 @@ def _parse(model: bytes) -> Any:
 def _names(folder: Path, name: str) -> dict[int, str]:
     """Pieces by id."""
     return {int(i): str(piece) for piece, i in read_json(folder / name).items()}
+
+
+def _m2m100_names(folder: Path) -> dict[int, str]:
+    """M2M100's pieces by id, and behind them its languages, unless a file of this folder says which they are."""
+    names = _names(folder, "vocab.json")
+    named = (*names.values(), *_added_names(folder).values())
+    if any(pattern.match(name) for name in named for pattern in _CODES):
+        return names
+    return {**names, **{len(names) + i: f"__{code}__" for i, code in enumerate(_M2M100_LANGUAGES)}}
 
 
 def _fairseq_names(model: bytes) -> dict[int, str]:

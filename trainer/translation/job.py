@@ -7,6 +7,7 @@ from pathlib import Path
 from configs import SearchSection
 from trainer.checkpoint.format import read_checkpoint
 from trainer.loading import load_ensemble
+from trainer.translation.languages import LanguageTags
 from trainer.translation.translator import Translation, Translator
 from trainer.translation.words import Attention, pharaoh
 
@@ -17,6 +18,9 @@ class Settings:
 
     checkpoints: Sequence[str]
     """Folders, verified; several are an ensemble."""
+    raw_weights: bool
+    """Not their moving averages, where they have such."""
+    tags: LanguageTags | None
     section: SearchSection
     n_best: int
     with_alignment: bool
@@ -63,8 +67,9 @@ class Job:
     def __init__(self, settings: Settings, *, rank: int = 0, world_size: int = 1) -> None:
         self._settings = settings
         self._rank, self._world_size = rank, world_size
-        ensemble, trained = load_ensemble([read_checkpoint(Path(folder)) for folder in settings.checkpoints])
-        self._translator = Translator(ensemble, trained.tokenizer, settings.section, trained.device)
+        checkpoints = [read_checkpoint(Path(folder)) for folder in settings.checkpoints]
+        ensemble, trained = load_ensemble(checkpoints, raw=settings.raw_weights)
+        self._translator = Translator(ensemble, trained.tokenizer, settings.section, trained.device, tags=settings.tags)
 
     def do(self, chunk: Chunk) -> Answer:
         """This process's share of a chunk."""

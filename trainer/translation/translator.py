@@ -10,6 +10,7 @@ from data_pipeline.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from model import Ensemble, Hypothesis, Transformer, score, search
 from model.search.alignment import cross_attention
 from model.search.packing import packed
+from trainer.translation.languages import LanguageTags, encode_source, encode_target
 from trainer.translation.words import Attention
 
 
@@ -31,12 +32,19 @@ class Translator:
     """Translates with one model or ensemble on one device. Batches depend on the lines alone, not on who does them."""
 
     def __init__(
-        self, model: Transformer | Ensemble, tokenizer: Tokenizer, section: SearchSection, device: torch.device
+        self,
+        model: Transformer | Ensemble,
+        tokenizer: Tokenizer,
+        section: SearchSection,
+        device: torch.device,
+        *,
+        tags: LanguageTags | None = None,
     ) -> None:
         self._model = model if isinstance(model, Ensemble) else Ensemble([model.eval()])
         self._tokenizer = tokenizer
         self._section = section
         self._device = device
+        self._tags = tags
         self.num_truncated = 0
         """Sources that were longer than the model's positions and lost their end."""
 
@@ -75,7 +83,8 @@ class Translator:
             for i, source in enumerate(sources):
                 if len(source) == 1:
                     results[i] = [Translation(text="", log_prob=0.0, score=0.0, ids=[])]
-        forced = self._encode_prefixes(prefixes, first) if prefixes is not None else None
+        has_prefixes = prefixes is not None or self._tags is not None
+        forced = self._encode_prefixes(prefixes or [""] * len(lines), first) if has_prefixes else None
         rows_each = n_best if self._section.sample else self._section.beam
         filled = [i for i, source in enumerate(sources) if len(source) > 1]
         batches = cut_batches([len(sources[i]) for i in filled], self._section.batch_tokens // rows_each)
@@ -105,7 +114,7 @@ class Translator:
         A source that is longer than the model's positions is cut there and counted; a translation that is has NaN.
         """
         sources = self._encode(lines)
-        ids = self._tokenizer.encode_target(list(targets))
+        ids = encode_target(self._tokenizer, targets, self._tags)
         results: list[Translation | None] = [None] * len(lines)
         fitting = [i for i, row in enumerate(ids) if len(row) < self._model.max_positions]
         if rank == 0:
@@ -133,6 +142,7 @@ class Translator:
                     weights=weights_LTS,
                     source_pieces=self._tokenizer.source_pieces(sources[i]),
                     target_pieces=self._tokenizer.target_pieces(targets[i]),
+                    has_tags=self._tags is not None,
                 )
         return [attention for attention in found if attention is not None]
 
@@ -144,13 +154,13 @@ class Translator:
 
     def _encode(self, lines: Sequence[str], *, is_counted: bool = True) -> list[list[int]]:
         longest = self._model.max_positions - 1
-        sources = self._tokenizer.encode_source(list(lines))
+        sources = encode_source(self._tokenizer, lines, self._tags)
         if is_counted:
             self.num_truncated += sum(len(s) > longest for s in sources)
         return [[*s[:longest], EOS_ID] for s in sources]
 
     def _encode_prefixes(self, prefixes: Sequence[str], first: int) -> list[list[int]]:
-        encoded = self._tokenizer.encode_target(list(prefixes))
+        encoded = encode_target(self._tokenizer, prefixes, self._tags)
         longest = self._model.max_positions - 1
         for number, prefix in enumerate(encoded, start=first + 1):
             if len(prefix) > longest:

@@ -17,6 +17,8 @@ class Attention:
     """S of them, the end mark among them."""
     target_pieces: list[str]
     """T of them, without the end mark."""
+    has_tags: bool = False
+    """The first piece of either side is a language's tag, which stands in no text."""
 
 
 def word_numbers(pieces: Sequence[str], *, is_source: bool) -> list[int]:
@@ -46,10 +48,11 @@ def pharaoh(attention: Attention, layer: int | None = None) -> str:
     Args:
         layer: of the decoder, from 1; see `default_layer` for None.
     """
-    weights_TS = attention.weights[(layer or default_layer(len(attention.weights))) - 1, 1:]
+    tags = int(attention.has_tags)
+    weights_TS = attention.weights[(layer or default_layer(len(attention.weights))) - 1, 1 + tags :, tags:]
     pairs = align_words(
         weights_TS,
-        word_numbers(attention.source_pieces, is_source=True),
-        word_numbers(attention.target_pieces, is_source=False),
+        word_numbers(attention.source_pieces[tags:], is_source=True),
+        word_numbers(attention.target_pieces[tags:], is_source=False),
     )
     return " ".join(f"{i}-{j}" for i, j in pairs)

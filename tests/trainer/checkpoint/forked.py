@@ -34,11 +34,12 @@ class SmallEngine:
     device = torch.device("cpu")
     shapes = ((7, 5), (64, 32), (), (0, 3))
 
-    def __init__(self, step: int, *, has_moments: bool = True, scale: int = 1) -> None:
+    def __init__(self, step: int, *, has_moments: bool = True, keeps_ema: bool = False, scale: int = 1) -> None:
         draw = torch.Generator().manual_seed(step)
         self.has_moments = has_moments
+        self.keeps_ema = keeps_ema
         self.tensors = {
-            f"layer.{n}": torch.randn(3, *(d * scale for d in shape), generator=draw)
+            f"layer.{n}": torch.randn(4, *(d * scale for d in shape), generator=draw)
             for n, shape in enumerate(self.shapes)
         }
 
@@ -49,14 +50,14 @@ class SmallEngine:
         return {name: tuple(t[0].shape) for name, t in self.tensors.items()}
 
     def parameter_states(self) -> Iterator[ParameterState]:
-        for name, (weight, *moments) in self.tensors.items():
+        for name, (weight, *moments, ema) in self.tensors.items():
             both = dict(zip(MOMENTS, moments, strict=True)) if self.has_moments else None
-            yield ParameterState(name=name, weight=weight, moments=both)
+            yield ParameterState(name=name, weight=weight, moments=both, ema=ema if self.keeps_ema else None)
 
 
-def engine(step: int, *, has_moments: bool = True, scale: int = 1) -> Engine:
+def engine(step: int, *, has_moments: bool = True, keeps_ema: bool = False, scale: int = 1) -> Engine:
     """A small engine, with all of the protocol that a save uses."""
-    return cast(Engine, SmallEngine(step, has_moments=has_moments, scale=scale))
+    return cast(Engine, SmallEngine(step, has_moments=has_moments, keeps_ema=keeps_ema, scale=scale))
 
 
 def manager(folder: Path, world: World, **section: Any) -> CheckpointManager:

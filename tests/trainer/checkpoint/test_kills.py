@@ -47,14 +47,20 @@ def whole(folder: Path) -> list[int]:
             continue
         if not verify(checkpoint):
             found.append(checkpoint.manifest["step"])
-            weights = dict(checkpoint.tensors("model"))
+            weights, averages = (dict(checkpoint.tensors(kind)) for kind in ("model", "ema"))
             for name, tensors in SmallEngine(checkpoint.manifest["step"]).tensors.items():
                 assert weights[name].equal(tensors[0]), (path, name)
+                assert not averages or averages[name].equal(tensors[-1]), (path, name)
     return sorted(found)
 
 
 def resume_and_save(
-    folder: Path, *, asynchronous: bool, watch: Callable[[], Operations] | None = None, then: int | None = None
+    folder: Path,
+    *,
+    asynchronous: bool,
+    keeps_ema: bool = False,
+    watch: Callable[[], Operations] | None = None,
+    then: int | None = None,
 ) -> Callable[[World], bool]:
     """What each run does: go on from the newest checkpoint to step 40, and to one more. True where all saves worked."""
 
@@ -66,7 +72,7 @@ def resume_and_save(
         watched = watch() if watch is not None and world.rank == WATCHED["rank"] else None
         for step in (40, then):
             if step is not None and step > newest.manifest["step"]:
-                checkpoints.save(step, engine(step), {"step": step}, scores=SCORES, wait=False)
+                checkpoints.save(step, engine(step, keeps_ema=keeps_ema), {"step": step}, scores=SCORES, wait=False)
                 outcome = checkpoints.commit()
                 if outcome is None or not outcome.succeeded:
                     return False
@@ -84,20 +90,21 @@ WATCHED = {"rank": 0}
 
 
 @pytest.mark.parametrize(
-    ("size", "rank", "asynchronous", "stride"),
+    ("size", "rank", "asynchronous", "keeps_ema", "stride"),
     [
-        (1, 0, True, 1),
-        (1, 0, False, 4),
-        (2, 0, True, 4),
-        (2, 1, True, 1),
-        pytest.param(1, 0, False, 1, marks=pytest.mark.slow),
-        pytest.param(2, 0, True, 1, marks=pytest.mark.slow),
+        (1, 0, True, True, 1),
+        (1, 0, False, False, 4),
+        (2, 0, True, True, 4),
+        (2, 1, True, False, 1),
+        pytest.param(1, 0, False, True, 1, marks=pytest.mark.slow),
+        pytest.param(2, 0, True, False, 1, marks=pytest.mark.slow),
     ],
 )
 def test_kill_before_every_operation_of_a_save(
     size: int,
     rank: int,
     asynchronous: bool,
+    keeps_ema: bool,
     stride: int,
     template: Path,
     tmp_path: Path,
@@ -113,7 +120,8 @@ def test_kill_before_every_operation_of_a_save(
         def watch() -> Operations:
             return Operations(folder, kill_before=kill_before, watch=kill_before is None)
 
-        return folder, fork_ranks(size, resume_and_save(folder, asynchronous=asynchronous, watch=watch))
+        task = resume_and_save(folder, asynchronous=asynchronous, keeps_ema=keeps_ema, watch=watch)
+        return folder, fork_ranks(size, task)
 
     folder, codes = run("undisturbed", None)
     assert codes == [0] * size
@@ -123,6 +131,7 @@ def test_kill_before_every_operation_of_a_save(
     if size == 1:  # else the other rank changes the folder too
         assert record["unseen"] == []
     assert whole(folder) == [30, 40]
+    assert any("/ema-" in name for name in operations) == keeps_ema
 
     went_back = 0
     for number in range(0, len(operations), stride):
@@ -133,7 +142,8 @@ def test_kill_before_every_operation_of_a_save(
         assert len(complete) >= 2, before
         assert 30 in complete, before
         went_back += 40 not in complete
-        codes = fork_ranks(size, resume_and_save(folder, asynchronous=asynchronous, then=50))
+        task = resume_and_save(folder, asynchronous=asynchronous, keeps_ema=keeps_ema, then=50)
+        codes = fork_ranks(size, task)
         assert codes == [0] * size, before
         assert whole(folder) == [40, 50], before
         assert leftovers(folder) == [], before

@@ -28,13 +28,14 @@ def save(checkpoints: CheckpointManager, step: int, *, of: Engine | None = None,
     return outcome
 
 
-@pytest.mark.parametrize("size", [1, 2, 5])
-def test_both_ways_give_the_same_bytes(size: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("size", "keeps_ema"), [(1, True), (2, False), (5, True)])
+def test_both_ways_give_the_same_bytes(size: int, keeps_ema: bool, tmp_path: Path) -> None:
     def task(world: World) -> None:
         for name, asynchronous, wait in (("a", True, False), ("b", False, False), ("c", True, True)):
             checkpoints = manager(tmp_path / name, world, asynchronous=asynchronous)
             for step, has_moments in ((1, False), (2, True), (3, True)):
-                checkpoints.save(step, engine(step, has_moments=has_moments), {"step": step}, scores={}, wait=wait)
+                small = engine(step, has_moments=has_moments, keeps_ema=keeps_ema)
+                checkpoints.save(step, small, {"step": step}, scores={}, wait=wait)
                 assert checkpoints.in_flight == (name == "a")
                 outcome = checkpoints.commit()
                 assert outcome is not None
@@ -48,13 +49,16 @@ def test_both_ways_give_the_same_bytes(size: int, tmp_path: Path) -> None:
     assert fork_ranks(size, task) == [0] * size
     first, *others = [contents(tmp_path / name / "step-00000003") for name in "abc"]
     assert all(first == other for other in others)
-    assert len(first) == 2 * size + 5
+    assert len(first) == (2 + keeps_ema) * size + 5
     assert leftovers(tmp_path / "a") == []
     checkpoint = read_checkpoint(tmp_path / "a" / "step-00000003")
     assert verify(checkpoint) == []
-    weights, moments = dict(checkpoint.tensors("model")), checkpoint.stored("optimizer")
-    for name, (weight, mean, square) in SmallEngine(3).tensors.items():
+    weights, moments, averages = (dict(checkpoint.tensors(kind)) for kind in ("model", "optimizer", "ema"))
+    assert checkpoint.weights_kind(raw=False) == ("ema" if keeps_ema else "model")
+    assert checkpoint.weights_kind(raw=True) == "model"
+    for name, (weight, mean, square, average) in SmallEngine(3).tensors.items():
         assert torch.equal(weights[name], weight)
+        assert not keeps_ema or torch.equal(averages[name], average)
         assert torch.equal(moments[f"exp_avg/{name}"], mean)
         assert torch.equal(moments[f"exp_avg_sq/{name}"], square)
 

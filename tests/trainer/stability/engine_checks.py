@@ -13,7 +13,7 @@ from unittest.mock import patch
 import torch
 
 from configs import EngineSection, ModelSection, OptimizerSection, RunConfig, StreamSection, UserError
-from model import Objective, SpecialIds, build_transformer
+from model import Objective, SpecialIds, Transformer, build_transformer
 from trainer.deepspeed_engine import DeepSpeedEngine
 from trainer.distributed import World
 from trainer.engine import DeviceBatch
@@ -24,23 +24,29 @@ from trainer.stability import drift, memory, trial
 CASES: list[tuple[int, Precision]] = [(stage, precision) for precision in ("fp32", "bf16") for stage in range(4)]
 VOCABULARY = 100
 TOKENS = 8 * 12
+EMA_DECAY = 0.5
+"""From the ninth update on; before, it is (1 + t) / (10 + t)."""
 
 
-def make_engine(stage: int, precision: Precision, world: World, *, offload: bool = False) -> DeepSpeedEngine:
-    model = build_transformer(
+def small_model() -> Transformer:
+    return build_transformer(
         ModelSection(d_model=16, num_heads=2, d_ff=32, encoder_layers=1, decoder_layers=1, max_positions=64, dropout=0),
         source_vocab_size=VOCABULARY,
         target_vocab_size=VOCABULARY,
         special=SpecialIds(pad=0, bos=1, eos=2),
         seed=1,
     )
+
+
+def make_engine(stage: int, precision: Precision, world: World, *, offload: bool = False) -> DeepSpeedEngine:
     return DeepSpeedEngine(
-        Objective(model, label_smoothing=0.1).train(),
+        Objective(small_model(), label_smoothing=0.1).train(),
         section=EngineSection(zero_stage=stage, offload_optimizer=offload),  # type: ignore[arg-type]
         optimizer=OptimizerSection(weight_decay=0.1),
         precision=precision,
         device=world.device,
         world_size=world.size,
+        ema_decay=EMA_DECAY,
     )
 
 
@@ -66,10 +72,11 @@ def train(engine: DeepSpeedEngine, world: World, *, updates: int, micro_batches:
 
 
 def everything(engine: DeepSpeedEngine) -> dict[str, list[Any]]:
-    """All that an update changes: weights, masters, moments, step counters."""
+    """All that an update changes: weights, masters, moments, averages, step counters."""
     found: dict[str, list[Any]] = {}
     for p in engine.parameter_states():
-        found[p.name] = [p.weight.clone(), *(m.clone() for m in (p.moments or {}).values())]
+        averages = [] if p.ema is None else [p.ema]
+        found[p.name] = [t.clone() for t in (p.weight, *(p.moments or {}).values(), *averages)]
     found["digest"] = [engine.replica_digest()]
     found["steps"] = [float(s["step"]) for s in engine._base_optimizer.state.values()]
     return found
@@ -100,8 +107,32 @@ def skips(engine: DeepSpeedEngine, world: World) -> dict[str, Any]:
         "norm_is_finite": bool(torch.isfinite(torch.as_tensor(result.grad_norm))),
         "unchanged": same(before, after),
         "next_changes": not same(after, everything(engine)),
-        "num_moments": sum(len(v) == 3 for v in before.values()),
+        "num_averages": sum(len(v) == 4 for v in before.values()),
         "steps": sorted(set(before["steps"])),
+    }
+
+
+def averages(engine: DeepSpeedEngine, world: World) -> dict[str, Any]:
+    """How far the moving average is from one that is made here, in fp64, of the weights after each update."""
+    weights = {p.name: p.weight.double() for p in engine.parameter_states()}
+    expected = dict(weights)
+    has_none_at_first = all(p.ema is None for p in engine.parameter_states())
+    for update in range(12):
+        train(engine, world, updates=1)
+        decay = min(EMA_DECAY, (1 + update) / (10 + update))
+        for p in engine.parameter_states():
+            weights[p.name] = p.weight.double()
+            expected[p.name] = decay * expected[p.name] + (1 - decay) * weights[p.name]
+    plain = small_model()
+    engine.copy_weights_to(plain)
+    judged = dict(plain.named_parameters())
+    states = {p.name: p.ema for p in engine.parameter_states() if p.ema is not None}
+    return {
+        "has_none_at_first": has_none_at_first,
+        "names": sorted(states) == sorted(weights),
+        "error": max(float((states[name] - expected[name]).abs().max()) for name in weights),
+        "lag": max(float((states[name] - weights[name]).abs().max()) for name in weights),
+        "is_judged": all(torch.equal(judged[name], states[name]) for name in weights),
     }
 
 
@@ -237,7 +268,7 @@ def main() -> None:
 
 def cases(world: World) -> dict[str, Any]:
     """What is looked at on any number of ranks."""
-    found: dict[str, Any] = {"skips": {}, "tries": {}, "digests": {}}
+    found: dict[str, Any] = {"skips": {}, "tries": {}, "digests": {}, "averages": {}}
     found["memory"] = memory_runs_out(world)  # first: memory that was freed would be used again
     for stage, precision in CASES:
         case = f"{stage} {precision}"
@@ -246,8 +277,10 @@ def cases(world: World) -> dict[str, Any]:
         found["digests"][case] = digests(engine, world)
         engine.close()
         found["tries"][case] = tries(stage, precision, world)
+        found["averages"][case] = averages(make_engine(stage, precision, world), world)
     engine = make_engine(2, "fp32", world, offload=True)
     found["skips"]["2 fp32 offload"] = skips(engine, world)
+    found["averages"]["3 fp32 offload"] = averages(make_engine(3, "fp32", world, offload=True), world)
     return found
 
 

@@ -47,10 +47,21 @@ def test_a_skipped_update_changes_nothing(found: list[dict[str, Any]], case: str
         skip = rank["skips"][case]
         assert not skip["applied"]
         assert not skip["norm_is_finite"]
-        assert skip["unchanged"], "weights, moments or step counters are others than before"
-        assert skip["num_moments"] > 10
+        assert skip["unchanged"], "weights, moments, averages or step counters are others than before"
+        assert skip["num_averages"] > 10
         assert skip["steps"] == [2.0]
         assert skip["next_changes"]
+
+
+@pytest.mark.parametrize("case", [*NAMES, "3 fp32 offload"])
+def test_the_moving_average_follows_the_weights(found: list[dict[str, Any]], case: str) -> None:
+    for rank in found:
+        averages = rank["averages"][case]
+        assert averages["has_none_at_first"]
+        assert averages["names"]
+        assert averages["error"] < 1e-6
+        assert averages["lag"] > 1e-3
+        assert averages["is_judged"]
 
 
 @pytest.mark.parametrize("case", NAMES)

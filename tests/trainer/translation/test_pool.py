@@ -20,6 +20,8 @@ from trainer.translation.pool import AHEAD, Pool
 def settings_of(trained: TrainedRun, **changes: Any) -> Settings:
     fields: dict[str, Any] = {
         "checkpoints": [str(trained.folder / "checkpoints" / "step-00000300")],
+        "raw_weights": False,
+        "tags": None,
         "section": SearchSection(beam=2, batch_tokens=256),
         "n_best": 2,
         "with_alignment": True,

@@ -1,0 +1,40 @@
+"""The arguments of every command, each checked as far as that needs no configuration."""
+
+from launcher.options.parser import Parser
+from launcher.options.running import (
+    add_config,
+    add_inspect,
+    add_launch_local,
+    add_prepare,
+    add_status,
+    add_stop,
+    add_train,
+)
+from launcher.options.translating import add_evaluate, add_translate
+from launcher.options.weights import (
+    EXPORT_DTYPES,
+    EXPORT_FORMATS,
+    EXPORT_QUANTIZATIONS,
+    add_average,
+    add_export,
+    add_import,
+)
+
+__all__ = [
+    "EXPORT_DTYPES",
+    "EXPORT_FORMATS",
+    "EXPORT_QUANTIZATIONS",
+    "Parser",
+    "add_average",
+    "add_config",
+    "add_evaluate",
+    "add_export",
+    "add_import",
+    "add_inspect",
+    "add_launch_local",
+    "add_prepare",
+    "add_status",
+    "add_stop",
+    "add_train",
+    "add_translate",
+]

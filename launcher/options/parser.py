@@ -1,0 +1,48 @@
+"""The parser of the command line, and the arguments that commands of several kinds share."""
+
+import argparse
+from typing import NoReturn
+
+from launcher.options.values import existing, existing_folder
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line and exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say in one line what is wrong and leave with exit code 2."""
+        self.exit(2, f"zeromt: error: {' '.join(message.split())}; see `{self.prog} --help`\n")
+
+
+def add_run_folder(parser: Parser) -> None:
+    """RUN, a folder."""
+    parser.add_argument("run", metavar="RUN", type=existing_folder, help="a run's folder")
+
+
+def add_run(parser: Parser) -> None:
+    """RUN, a folder or a checkpoint."""
+    parser.add_argument("run", metavar="RUN", type=existing, help="a run's folder, or one checkpoint in it")
+
+
+def add_new_folder(parser: Parser) -> None:
+    """Where something is written that was not there."""
+    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="a new or an empty folder")
+
+
+def add_raw_weights(parser: Parser) -> None:
+    """Which weights of a checkpoint."""
+    parser.add_argument(
+        "--raw-weights",
+        action="store_true",
+        help="the weights as the last update left them, not their moving average (training.ema_decay)",
+    )
+
+
+def add_languages(parser: Parser) -> None:
+    """Of models with tags on both sides."""
+    for side in ("source", "target"):
+        parser.add_argument(
+            f"--{side}-language",
+            metavar="L",
+            help="such as eng_Latn, for models with language tags on both sides, as NLLB (default: the run's)",
+        )

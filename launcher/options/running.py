@@ -1,0 +1,87 @@
+"""The arguments of preparing, training, and of looking at runs."""
+
+from launcher.options.parser import Parser, add_run_folder
+from launcher.options.values import existing_or_url, processes, reset, share, whole
+
+
+def add_config(parser: Parser) -> None:
+    """CONFIG and the overrides behind it."""
+    parser.add_argument("config", metavar="CONFIG", help="a YAML file, or the name of a shipped run")
+    parser.add_argument(
+        "overrides",
+        metavar="section.key=value",
+        nargs="*",
+        default=[],  # without it argparse calls the overrides required when CONFIG is missing
+        help="settings that replace those of CONFIG, such as optimizer.lr=5e-4",
+    )
+
+
+def add_prepare(parser: Parser) -> None:
+    """Arguments of `zeromt prepare`."""
+    add_config(parser)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--part",
+        metavar="I/N",
+        type=share,
+        help="encode only share I of N, on one of N machines that share the file system; --merge joins the shares",
+    )
+    which.add_argument("--merge", action="store_true", help="make the dataset of shares that are all encoded")
+
+
+def add_train(parser: Parser) -> None:
+    """Arguments of `zeromt train`."""
+    add_config(parser)
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument(
+        "--fresh",
+        action="store_true",
+        help="begin at step 0; a run that is there is renamed to NAME.replaced-DATE-TIME, never deleted",
+    )
+    start.add_argument(
+        "--reset",
+        metavar="WHAT",
+        type=reset,
+        help="data, optimizer or data,optimizer: begin these anew from the checkpoint's weights, as for fine-tuning",
+    )
+
+
+def add_launch_local(parser: Parser) -> None:
+    """Arguments of `zeromt launch local`."""
+    add_train(parser)
+    parser.add_argument(
+        "--nproc",
+        metavar="N",
+        type=processes,
+        help="processes; auto (the default) takes one for each GPU, or for each core where there is no GPU, "
+        "at most stream.micro_batches",
+    )
+    parser.add_argument(
+        "--max-restarts",
+        metavar="R",
+        type=whole(0, 1_000_000),
+        default=3,
+        help="when a process fails, start again from the last checkpoint, at most so often before another checkpoint "
+        "is complete (default: 3)",
+    )
+
+
+def add_inspect(parser: Parser) -> None:
+    """Arguments of `zeromt inspect`."""
+    parser.add_argument(
+        "path", metavar="PATH", type=existing_or_url, help="a dataset, a checkpoint or a run; or a dataset's URL"
+    )
+
+
+def add_stop(parser: Parser) -> None:
+    """Arguments of `zeromt stop`."""
+    add_run_folder(parser)
+    parser.add_argument(
+        "--no-wait", dest="wait", action="store_false", help="only ask; do not wait until the run has stopped"
+    )
+
+
+def add_status(parser: Parser) -> None:
+    """Arguments of `zeromt status`."""
+    add_run_folder(parser)
+    parser.add_argument("--json", dest="as_json", action="store_true", help="one JSON object in place of lines")

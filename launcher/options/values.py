@@ -1,0 +1,124 @@
+"""What stands behind an option, checked as far as that needs no configuration."""
+
+import argparse
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+
+def one_of(*names: str) -> Callable[[str], str]:
+    """One of some words."""
+
+    def parse(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(f"{text!r}; allowed is {' or '.join(names)}")
+        return text
+
+    return parse
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """A whole number from `low` to `high`."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r}; allowed is a whole number from {low} to {high}")
+        return value
+
+    return parse
+
+
+def share(text: str) -> tuple[int, int]:
+    """A share of several, as I/N."""
+    number, slash, of = text.partition("/")
+    if slash and number.isascii() and of.isascii() and number.isdigit() and of.isdigit():
+        found = int(number), int(of)
+        if 1 <= found[0] <= found[1]:
+            return found
+    raise argparse.ArgumentTypeError(f"{text!r}; allowed is I/N with I from 1 to N, such as 3/16")
+
+
+def reset(text: str) -> str:
+    """What to begin anew, in alphabetical order."""
+    parts = text.split(",")
+    if not set(parts) <= {"data", "optimizer"} or len(set(parts)) < len(parts):
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed is data, optimizer or data,optimizer")
+    return ",".join(sorted(parts))
+
+
+def processes(text: str) -> int | None:
+    """A number of processes; None stands for auto."""
+    if text == "auto":
+        return None
+    try:
+        return whole(1, 65_536)(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, or auto") from error
+
+
+def number(low: float, high: float = math.inf, *, is_open: bool = False) -> Callable[[str], float]:
+    """A finite number from `low`, or above it, to `high`."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and low <= value <= high and not (is_open and value == low)):
+            begin = f"above {low:g}" if is_open else f"from {low:g}"
+            end = f" to {high:g}" if math.isfinite(high) else ""
+            raise argparse.ArgumentTypeError(f"{text!r}; allowed is a finite number {begin}{end}")
+        return value
+
+    return parse
+
+
+def existing_or_url(text: str) -> str:
+    """A file or folder that is there, or a URL."""
+    return text if "://" in text else existing(text)
+
+
+def existing(text: str) -> str:
+    """A file or folder that is there."""
+    if not text or not Path(text).exists():
+        raise argparse.ArgumentTypeError(f"{text!r}: no such file or folder; allowed is one that exists")
+    return text
+
+
+def existing_folder(text: str) -> str:
+    """A run's folder."""
+    if not text or not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r}: no such folder; allowed is a run's folder")
+    return text
+
+
+def input_file(text: str) -> str | None:
+    """A file to read; None stands for stdin, also written as `-`."""
+    return None if text == "-" else existing_file(text)
+
+
+def existing_file(text: str) -> str:
+    """A file to read, which may be a pipe."""
+    if not text or not Path(text).exists() or Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r}: no such file; allowed is a file that exists")
+    return text
+
+
+def output_file(text: str) -> str | None:
+    """A file to write; None stands for stdout, also written as `-`."""
+    if text == "-":
+        return None
+    if not text or Path(text).is_dir() or not Path(text).absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed is a file in a folder that exists")
+    return text
+
+
+def other_file(text: str) -> str:
+    """A file to write beside the output."""
+    if output_file(text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed is a file in a folder that exists")
+    return text

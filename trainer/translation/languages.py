@@ -1,0 +1,87 @@
+"""Language tags of both sides, as M2M100 and NLLB have them (Fan et al., 2021; NLLB Team, 2022).
+
+A source begins with the tag of its language, and a translation with that of its own, which is forced.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from configs import UNDETERMINED, PrepareSection, UserError
+from data_pipeline.tokenizer import Tokenizer
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class LanguageTags:
+    """The pieces that a source and a translation begin with."""
+
+    source: int
+    target: int
+
+
+def language_tags(
+    section: PrepareSection, tokenizer: Tokenizer, *, source: str | None = None, target: str | None = None
+) -> LanguageTags | None:
+    """The tags that a model was trained with; None where it has none on both sides.
+
+    Args:
+        section: of the run.
+        tokenizer: the run's.
+        source, target: languages in place of the section's.
+
+    Raises:
+        UserError: a language is not known, or the model knows of none.
+    """
+    if not section.tag_both_sides:
+        for side, language in (("source", source), ("target", target)):
+            if language is not None:
+                raise UserError(
+                    f"--{side}-language: {language!r}, and the run has no language tags on both sides "
+                    "(prepare.tag_both_sides); allowed there is a tag before each source line, if it has any"
+                )
+        return None
+    return LanguageTags(
+        source=_tag_id(tokenizer, "source", source or section.source_language),
+        target=_tag_id(tokenizer, "target", target or section.target_language),
+    )
+
+
+def own_language_tags(section: PrepareSection, tokenizer: Tokenizer) -> LanguageTags | None:
+    """The tags of the languages that a section names; None where it has no such tags, or does not name both."""
+    is_known = UNDETERMINED not in (section.source_language, section.target_language)
+    return language_tags(section, tokenizer) if section.tag_both_sides and is_known else None
+
+
+def check_languages(section: PrepareSection, tokenizer: Tokenizer) -> None:
+    """See that the tokenizer has a tag for each of a section's languages that is known.
+
+    Raises:
+        UserError: naming the one that has none, and those that have.
+    """
+    for side in ("source", "target"):
+        language = getattr(section, f"{side}_language")
+        if section.tag_both_sides and language != UNDETERMINED:
+            _tag_id(tokenizer, side, language)
+
+
+def _tag_id(tokenizer: Tokenizer, side: str, language: str) -> int:
+    tag = f">>{language}<<"
+    if tag not in tokenizer.tags:
+        found = "none is given, and the run names none" if language == UNDETERMINED else repr(language)
+        allowed = ", ".join(tag[2:-2] for tag in tokenizer.tags)
+        raise UserError(f"--{side}-language: {found}; allowed is one of {allowed}")
+    return tokenizer.tag_id(tag)
+
+
+def encode_source(tokenizer: Tokenizer, lines: Sequence[str], tags: LanguageTags | None) -> list[list[int]]:
+    """The pieces of each source line, with its tag before them unless it has one of its own; a blank line has none."""
+    rows = tokenizer.encode_source(lines)
+    if tags is None:
+        return rows
+    known = {tokenizer.tag_id(tag) for tag in tokenizer.tags}
+    return [[tags.source, *row] if row and row[0] not in known else row for row in rows]
+
+
+def encode_target(tokenizer: Tokenizer, lines: Sequence[str], tags: LanguageTags | None) -> list[list[int]]:
+    """The pieces of each target line, with its tag before them."""
+    rows = tokenizer.encode_target(lines)
+    return rows if tags is None else [[tags.target, *row] for row in rows]
