@@ -17,6 +17,7 @@ from typing import Any
 from launcher import options
 from launcher.dispatch import resolve
 from launcher.options import Parser
+from launcher.planning import options as planning_options
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -89,6 +90,12 @@ COMMANDS = {
         usage="STATE.safetensors --preset NAME --tokenizer MODEL -o RUN [--num-heads N] | --huggingface DIR -o RUN",
         add_arguments=options.add_import,
         target="trainer.importing.command:run",
+    ),
+    "plan": Command(
+        summary="memory, time, cost and checkpoint interval of a run on a cluster",
+        usage=planning_options.USAGE,
+        add_arguments=planning_options.add_plan,
+        target="launcher.planning.command:run",
     ),
     "inspect": Command(
         summary="a dataset, a checkpoint or a run: what it holds, whether it is whole",

@@ -1,4 +1,4 @@
-"""Bytes that a forward pass keeps for the backward pass of a micro-batch, part by part, counted from the code of `model/`.
+"""Bytes that a forward pass keeps for the backward pass of a micro-batch, counted from the code of `model/`.
 
 The idea is that of Korthikanti et al. (2022, section 4); the terms are those of our layers. All of it grows with the
 tokens alone where attention is fused, as on GPUs; without, the weights of attention grow with the square of lengths.
@@ -87,7 +87,9 @@ class OutputBytes:
         return self.kept + self.working
 
 
-def output_bytes(section: ModelSection, vocabularies: Vocabularies, target_tokens: int, *, precision: str) -> OutputBytes:
+def output_bytes(
+    section: ModelSection, vocabularies: Vocabularies, target_tokens: int, *, precision: str
+) -> OutputBytes:
     """Bytes of the output layer on a GPU."""
     element, vocabulary = ELEMENT[precision], vocabularies.target
     matrix, hidden = vocabulary * section.d_model, target_tokens * section.d_model
@@ -145,7 +147,7 @@ class _Counter:
         return 3 * self.wide(tokens) + tokens * self.element * (1 if kind == "sample" else 2)
 
     def attention(self, rows: int, length: int, memory_length: int) -> int:
-        """Queries, keys and values (a head of them for each head of queries), and what goes into the output projection."""
+        """Queries, keys and values, a head of them for each head of queries, and what the output projection is given."""
         width = self.section.num_heads * self.section.actual_head_width
         vectors = 2 * rows * (length + memory_length) * width * self.element
         if self.kernels.is_fused:

@@ -1,13 +1,14 @@
 """Bytes of weights, gradients and optimizer state on one rank, as DeepSpeed 0.19 lays them out for our engine.
 
-The stages are those of ZeRO (Rajbhandari et al., 2020, section 5); the sizes are not the paper's 2 + 2 + 12 bytes, because
-gradients add up in fp32 and because DeepSpeed keeps what it keeps. Which class does what:
+The stages are those of ZeRO (Rajbhandari et al., 2020, section 5); the sizes are not the paper's 2 + 2 + 12 bytes,
+because gradients add up in fp32 and because DeepSpeed keeps what it keeps. Which class does what:
 
-- stage 0: torch's AdamW in fp32, `FP16_UnfusedOptimizer` in bf16 and fp16 (`trainer.deepspeed_engine` lets its gradients be fp32)
+- stage 0: torch's AdamW in fp32; `FP16_UnfusedOptimizer` in bf16 and fp16, to which our engine gives fp32 gradients
 - stage 1 in bf16: `BF16_Optimizer`, which keeps the whole fp32 gradient beside the bf16 one
 - stages 1 and 2: `DeepSpeedZeroOptimizer`; in bf16 stage 2 keeps one flat fp32 partition of the gradient, else every
   parameter that its partition touches, whole
-- stage 3: `DeepSpeedZeroOptimizer_Stage3`: each parameter is shared out by itself and rounded up; small ones stay gathered
+- stage 3: `DeepSpeedZeroOptimizer_Stage3`: each parameter is shared out by itself and rounded up; small ones stay
+  gathered
 """
 
 import bisect
@@ -29,7 +30,7 @@ WHOLE_BUCKET_ELEMENTS = 500_000_000
 PERSISTENT_ELEMENTS = 100_000
 """DeepSpeed's `stage3_param_persistence_threshold`."""
 LIVE_ELEMENTS = 1_000_000_000
-"""DeepSpeed's `stage3_max_live_parameters`."""
+"""DeepSpeed's `stage3_max_live_parameters` and `stage3_max_reuse_distance`."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -50,13 +51,21 @@ class ModelStates:
     """As much of them as there is while activations are held."""
     step: int
     """What the optimizer's step takes for a while."""
-    host: int
-    """In host memory: what is offloaded, and its buffers."""
+    host_gradients: int
+    """What of the gradients is offloaded."""
+    host_optimizer: int
+    host_buffers: int
+    """Copies on their way."""
 
     @property
     def total(self) -> int:
         """Weights, gradients and optimizer state on the device."""
         return self.weights + self.gradients + self.optimizer
+
+    @property
+    def host(self) -> int:
+        """In host memory."""
+        return self.host_gradients + self.host_optimizer + self.host_buffers
 
 
 class Layout:
@@ -93,13 +102,18 @@ class Layout:
         self.partition = self.flat // world_size
         self.shares = sum(-(-size // world_size) for size in sizes)
         threshold = int(self.keys.get("stage3_param_persistence_threshold", PERSISTENT_ELEMENTS))
-        self.persistent = sum(size for size in sizes if size <= threshold) if world_size > 1 else 0
-        live = min(self.all - self.persistent, int(self.keys.get("stage3_max_live_parameters", LIVE_ELEMENTS)))
-        self.live = live if world_size > 1 else 0
+        # what is gathered is a multiple of the ranks
+        whole = [(size, _round_up(size, world_size) if world_size > 1 else 0) for size in sizes]
+        self.persistent = sum(gathered for size, gathered in whole if size <= threshold)
+        self.released = sum(gathered for size, gathered in whole if size > threshold)
+        live = int(self.keys.get("stage3_max_live_parameters", LIVE_ELEMENTS))
+        # from its forward to its backward use lies twice what follows it
+        reused = int(self.keys.get("stage3_max_reuse_distance", LIVE_ELEMENTS)) // 2
+        self.live = min(self.released, live, reused)
         self._rank = rank
 
     def touched(self) -> int:
-        """Elements of all parameters of which a part lies in the rank's partition."""
+        """Elements of all parameters of which a part lies in the rank's partition, and what fills it up at the end."""
         return sum(_touched(group, self.world_size, self._rank) for group in self._groups)
 
 
@@ -123,7 +137,9 @@ def model_states(
         buckets=buckets,
         buckets_in_backward=in_backward,
         step=_step(layout),
-        host=optimizer + host_gradients + layout.element * (own + layout.largest) if offloaded else 0,
+        host_gradients=host_gradients,
+        host_optimizer=optimizer if offloaded else 0,
+        host_buffers=layout.element * (own + layout.largest) if offloaded else 0,
     )
 
 
@@ -185,7 +201,8 @@ def _touched(sizes: Sequence[int], world_size: int, rank: int | None) -> int:
     def of(number: int) -> int:
         first = bisect.bisect_right(ends, number * partition)
         last = bisect.bisect_left(ends, (number + 1) * partition)
-        return sum(sizes[first : last + 1])
+        filling = world_size * partition - ends[-1] if number == world_size - 1 else 0
+        return sum(sizes[first : last + 1]) + filling
 
     return max(of(number) for number in (range(world_size) if rank is None else [rank]))
 

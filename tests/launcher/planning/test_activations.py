@@ -1,7 +1,6 @@
 """What a forward pass keeps, against the tensors that torch saves for the backward pass."""
 
 import dataclasses
-from typing import Any
 
 import torch
 from hypothesis import given, settings

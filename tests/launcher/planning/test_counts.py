@@ -38,7 +38,7 @@ def assert_same_parameters(section: ModelSection, vocabularies: Vocabularies) ->
     assert list(sizes) == list(PARTS)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(models())
 def test_parameters_are_those_of_the_model(drawn: tuple[ModelSection, Vocabularies]) -> None:
     assert_same_parameters(*drawn)
@@ -63,7 +63,7 @@ def count(section: ModelSection, vocabularies: Vocabularies, *, backward: bool) 
     return int(counter.get_total_flops())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(models())
 def test_flops_are_those_that_torch_counts(drawn: tuple[ModelSection, Vocabularies]) -> None:
     assert count(*drawn, backward=False) == sum(flops.forward(*drawn, SHAPE).values())
@@ -72,7 +72,10 @@ def test_flops_are_those_that_torch_counts(drawn: tuple[ModelSection, Vocabulari
 
 def test_flops_by_part() -> None:
     """What is counted while each part runs."""
-    section, vocabularies = ModelSection(d_model=16, num_heads=2, d_ff=24, tied_embeddings="decoder"), Vocabularies(source=9, target=11)
+    section, vocabularies = (
+        ModelSection(d_model=16, num_heads=2, d_ff=24, tied_embeddings="decoder"),
+        Vocabularies(source=9, target=11),
+    )
     model = build(section, vocabularies, "cpu")
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model.output(model(ids(SHAPE.rows, SHAPE.source), ids(SHAPE.rows, SHAPE.target)))

@@ -1,4 +1,4 @@
-"""What the real engine holds and sends on every rank: `engine_bytes.py OUT`, as one rank of torchrun; one JSON file a rank."""
+"""What the real engine holds and sends, in bytes: `engine_bytes.py OUT`, as one rank; writes OUT.RANK as JSON."""
 
 import dataclasses
 import json
@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from configs import EngineSection, ModelSection, OptimizerSection
+from launcher.planning.memory import Stage
 from model import Objective, SpecialIds, build_transformer
 from trainer.deepspeed_engine import DeepSpeedEngine
 from trainer.distributed import World
@@ -19,6 +20,8 @@ from trainer.precision import Precision
 from trainer.process import tune_process
 
 BUCKET = 200_000
+SLOTS = 2
+"""Micro-batches of an update."""
 VOCABULARY = 1501
 # The embedding is above the 100,000 elements that stage 3 keeps gathered, the rest below; little divides by 4.
 SECTION = ModelSection(
@@ -28,18 +31,22 @@ SECTION = ModelSection(
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Case:
-    stage: int
+    """How the engine is set."""
+
+    stage: Stage
     precision: Precision
     offload: bool
 
     @property
     def name(self) -> str:
+        """Short."""
         return f"{self.stage} {self.precision}{' offload' if self.offload else ''}"
 
     def engine_section(self) -> EngineSection:
+        """Its section, with a bucket that holds all but the embedding."""
         zero = {"reduce_bucket_size": BUCKET} if self.stage else {}
         return EngineSection(
-            zero_stage=self.stage,  # type: ignore[arg-type]
+            zero_stage=self.stage,
             precision=self.precision,
             offload_optimizer=self.offload,
             zero_optimization=zero,
@@ -47,15 +54,18 @@ class Case:
         )
 
 
+STAGES: tuple[Stage, ...] = (0, 1, 2, 3)
+PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "fp16")
 CASES = [
     Case(stage=stage, precision=precision, offload=offload)
-    for precision in ("fp32", "bf16", "fp16")
-    for stage in range(4)
+    for precision in PRECISIONS
+    for stage in STAGES
     for offload in ([False, True] if stage and precision != "fp16" else [False])
 ]
 
 
 def make_engine(case: Case, world: World) -> DeepSpeedEngine:
+    """A new one."""
     model = build_transformer(
         SECTION,
         source_vocab_size=VOCABULARY,
@@ -74,6 +84,7 @@ def make_engine(case: Case, world: World) -> DeepSpeedEngine:
 
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:
+    """All in a nest of lists and dictionaries."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, dict):
@@ -101,6 +112,7 @@ class Holdings:
         self._parameters = list(engine._engine.module.parameters())
 
     def now(self) -> dict[str, int]:
+        """Bytes by part."""
         weights = self._weights()
         masters = self._masters()
         states = [list(s.items()) for s in self._engine._base_optimizer.state.values()]
@@ -128,7 +140,10 @@ class Holdings:
 
     def _masters(self) -> list[Any]:
         return self._named(
-            "single_partition_of_fp32_groups", "fp32_partitioned_groups_flat", "fp32_groups_flat_partition", "fp32_groups"
+            "single_partition_of_fp32_groups",
+            "fp32_partitioned_groups_flat",
+            "fp32_groups_flat_partition",
+            "fp32_groups",
         )
 
     def _named(self, *names: str) -> list[Any]:
@@ -142,7 +157,14 @@ class Holdings:
 class Sent:
     """Bytes that went into collectives of torch.distributed, by kind."""
 
-    KINDS = ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "all_gather", "reduce_scatter", "broadcast")
+    KINDS = (
+        "all_reduce",
+        "all_gather_into_tensor",
+        "reduce_scatter_tensor",
+        "all_gather",
+        "reduce_scatter",
+        "broadcast",
+    )
 
     def __init__(self) -> None:
         self.bytes = dict.fromkeys(self.KINDS, 0)
@@ -159,12 +181,13 @@ class Sent:
         return counted
 
     def take(self) -> dict[str, int]:
+        """Since the last time."""
         taken, self.bytes = self.bytes, dict.fromkeys(self.KINDS, 0)
         return taken
 
 
 def measure(case: Case, world: World, sent: Sent) -> dict[str, Any]:
-    """Two updates of two micro-batches."""
+    """Two updates; at rest, at the end of a forward pass, and the most that gradients take at any time."""
     engine = make_engine(case, world)
     holdings = Holdings(engine)
     found: dict[str, Any] = {}
@@ -174,8 +197,8 @@ def measure(case: Case, world: World, sent: Sent) -> dict[str, Any]:
     moments = []
     for _ in range(2):
         sent.take()
-        for is_last in (False, True):
-            engine.accumulate(batch, scale=1e-3, is_last=is_last)
+        for slot in range(SLOTS):
+            engine.accumulate(batch, scale=1e-3, is_last=slot == SLOTS - 1)
             moments.append(holdings.now())
         engine.step(1e-3)
         found["sent"] = sent.take()
@@ -187,6 +210,7 @@ def measure(case: Case, world: World, sent: Sent) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Measure every case."""
     from deepspeed.accelerator import get_accelerator
 
     get_accelerator().is_fp16_supported = lambda: True  # DeepSpeed refuses it on a CPU, where its arithmetic works
