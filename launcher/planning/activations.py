@@ -147,7 +147,7 @@ class _Counter:
         return 3 * self.wide(tokens) + tokens * self.element * (1 if kind == "sample" else 2)
 
     def attention(self, rows: int, length: int, memory_length: int) -> int:
-        """Queries, keys and values, a head of them for each head of queries, and what the output projection is given."""
+        """Queries, keys and values, a head of them for each head of queries, and what their output is made of."""
         width = self.section.num_heads * self.section.actual_head_width
         vectors = 2 * rows * (length + memory_length) * width * self.element
         if self.kernels.is_fused:

@@ -113,8 +113,11 @@ class Layout:
         self._rank = rank
 
     def touched(self) -> int:
-        """Elements of all parameters of which a part lies in the rank's partition, and what fills it up at the end."""
-        return sum(_touched(group, self.world_size, self._rank) for group in self._groups)
+        """Elements of all parameters of which a part lies in the rank's partition.
+
+        On the device what fills the last partition up is a tensor too.
+        """
+        return sum(_touched(group, self.world_size, self._rank, is_filled=not self.offload) for group in self._groups)
 
 
 def model_states(
@@ -194,14 +197,14 @@ def _step(layout: Layout) -> int:
     return 0 if layout.precision == "bf16" else FLOAT * layout.partition
 
 
-def _touched(sizes: Sequence[int], world_size: int, rank: int | None) -> int:
+def _touched(sizes: Sequence[int], world_size: int, rank: int | None, *, is_filled: bool) -> int:
     partition = _round_up(sum(sizes), 2 * world_size) // world_size
     ends = list(itertools.accumulate(sizes))
 
     def of(number: int) -> int:
         first = bisect.bisect_right(ends, number * partition)
         last = bisect.bisect_left(ends, (number + 1) * partition)
-        filling = world_size * partition - ends[-1] if number == world_size - 1 else 0
+        filling = world_size * partition - ends[-1] if is_filled and number == world_size - 1 else 0
         return sum(sizes[first : last + 1]) + filling
 
     return max(of(number) for number in (range(world_size) if rank is None else [rank]))

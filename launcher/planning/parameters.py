@@ -42,7 +42,7 @@ class Vocabularies:
 
 
 def parameters(section: ModelSection, vocabularies: Vocabularies) -> list[Parameter]:
-    """All parameters in the order of `Transformer.named_parameters`; a matrix that is shared stands at its first use."""
+    """All parameters in the order of `Transformer.named_parameters`; a shared matrix stands at its first use."""
     found = [*_embeddings(section, vocabularies)]
     for stack, num_layers in (("encoder", section.encoder_layers), ("decoder", section.decoder_layers)):
         for layer in range(num_layers):
