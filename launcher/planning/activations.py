@@ -61,7 +61,8 @@ def activations(section: ModelSection, shape: Shape, *, precision: str, kernels:
         "embedding": count.dropout(source + target, section.d_model, section.actual_embedding_dropout),
         "encoder": section.encoder_layers * encoder if has_layers_kept else count.wide(num_inputs["encoder"]),
         "decoder": section.decoder_layers * decoder if has_layers_kept else count.wide(num_inputs["decoder"]),
-        "memory": count.wide(source) + (source * count.element if kernels.is_fused else 0),
+        # and the mask of its padding, which plain attention has no need of
+        "memory": count.wide(source) + source * count.element * (kernels.is_fused or not has_layers_kept),
         "final norms": sum(count.norm_with_input(n) for n in (source, target)) if section.has_final_norm else 0,
     }
     widest = max(section.d_ff, section.d_model, section.num_heads * section.actual_head_width)

@@ -11,6 +11,7 @@ from launcher.planning.corpus import read_corpus
 from launcher.planning.estimate import Estimate, Planner, Prices
 from launcher.planning.hardware import GPUS, Cluster
 from launcher.planning.memory import usable
+from launcher.planning.trajectory import MOST_MICRO_BATCHES
 
 TABLE = tuple(2**n for n in range(3, 13))
 """Numbers of GPUs of `--table`."""
@@ -51,6 +52,11 @@ def run(
     # `auto` is bf16 on a GPU
     precision = "bf16" if run_config.engine.precision == "auto" else run_config.engine.precision
     known = GPUS[gpu]
+    if nodes * gpus_per_node > MOST_MICRO_BATCHES:  # each needs a micro-batch of its own
+        raise UserError(
+            f"--nodes: {nodes} with {gpus_per_node} GPUs each are {nodes * gpus_per_node}; "
+            f"allowed is at most {MOST_MICRO_BATCHES} GPUs together"
+        )
     cluster = Cluster(
         nodes=nodes,
         gpus_per_node=gpus_per_node,
@@ -79,12 +85,19 @@ def run(
         raise too_small(planner, cluster)
     rows = [(number, planner.estimate(resized(cluster, number))) for number in TABLE] if table else []
     if write is not None:
-        save_run(chosen(run_config, estimate), Path(write))
+        _save(chosen(run_config, estimate), write)
     if as_json:
         print(json.dumps(report.tree(planner, estimate, rows), indent=2))
     else:
         print(report.text(planner, estimate, rows, written=write))
     return 0
+
+
+def _save(config: RunConfig, file: str) -> None:
+    try:
+        save_run(config, Path(file))
+    except OSError as error:
+        raise UserError(f"--write: {file!r} cannot be written ({error}); allowed is a new file") from error
 
 
 def resized(cluster: Cluster, num_gpus: int) -> Cluster:

@@ -46,7 +46,7 @@ class Step:
     compute: float
     """Seconds."""
     communication: float
-    """Seconds, of which at stage 3 the compute hides what it can."""
+    """Seconds, of which at stage 3, or with `overlap_comm`, the compute hides what it can."""
     offload: float
     """Seconds of copies to the host and of AdamW there."""
     sent: float
@@ -178,8 +178,9 @@ class Planner:
             own = sum(p.size for p in self.model.parameters) / world_size
             copies = (FLOAT + ELEMENT[self.precision]) / PCIE_BANDWIDTH
             offload = own * (copies + ADAM_BYTES / HOST_BANDWIDTH)
-        # DeepSpeed overlaps communication at stage 3 alone, unless told otherwise
-        seconds = max(compute, communication) if setting.stage == 3 else compute + communication
+        # DeepSpeed's own default
+        is_overlapped = self.config.engine.zero_optimization.get("overlap_comm", setting.stage == 3)
+        seconds = max(compute, communication) if is_overlapped else compute + communication
         return Step(
             flops=once,
             compute=compute,

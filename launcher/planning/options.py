@@ -1,14 +1,13 @@
-"""The arguments of `zeromt plan`. Imports nothing heavy, because `zeromt --help` reads it too."""
+"""The arguments of `zeromt plan`. Imports nothing heavy, because `zeromt --help` reads them too."""
 
 import argparse
-import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from launcher.options import Parser, add_config
+from launcher.options import Parser, _number, _whole, add_config
+from launcher.planning.hardware import GPUS
 
-GPU_NAMES = ("a100", "h100", "h200", "b200", "l40s", "l4", "v100")
 BYTE_UNITS = {
     "": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
@@ -44,19 +43,19 @@ def _add_cluster(parser: Parser) -> None:
         metavar="NAME",
         type=_gpu,
         default="a100",
-        help=f"{', '.join(GPU_NAMES)}: peak, links and power by its data sheet (default: a100)",
+        help=f"{', '.join(GPUS)}: peak, links and power by its data sheet (default: a100)",
     )
 
 
 def _add_speed(parser: Parser) -> None:
-    number, size = _number(0), quantity(BYTE_UNITS)
+    number, size = _number(0, is_open=True), quantity(BYTE_UNITS)
     parser.add_argument(
         "--peak-tflops", metavar="T", type=number, help="of one GPU in the run's precision (default: that of --gpu)"
     )
     parser.add_argument(
         "--mfu",
         metavar="SHARE",
-        type=_number(0, 1),
+        type=_number(0, 1, is_open=True),
         default=0.35,
         help="share of the peak that a rank reaches while it computes; measure it (default: 0.35)",
     )
@@ -85,18 +84,22 @@ def _add_speed(parser: Parser) -> None:
         help="between failures of one GPU, or of one node (default: 50000/gpu)",
     )
     parser.add_argument(
-        "--restart-minutes", metavar="M", type=_number(0), default=5.0, help="from a failure to work (default: 5)"
+        "--restart-minutes",
+        metavar="M",
+        type=_number(0, is_open=True),
+        default=5.0,
+        help="from a failure to work (default: 5)",
     )
     parser.add_argument(
         "--length", metavar="N", type=_number(1), help="tokens of a sentence (default: the dataset's, or 32)"
     )
     parser.add_argument(
-        "--padding", metavar="SHARE", type=_number(0, 0.99, is_open=False), default=0.1, help="of tokens (default: 0.1)"
+        "--padding", metavar="SHARE", type=_number(0, 0.99), default=0.1, help="of tokens (default: 0.1)"
     )
 
 
 def _add_prices(parser: Parser) -> None:
-    number = _number(0)
+    number = _number(0, is_open=True)
     parser.add_argument("--price", metavar="P", type=number, help="of one GPU for an hour")
     parser.add_argument("--watts", metavar="W", type=number, help="of one GPU (default: --gpu's)")
     parser.add_argument("--kwh-price", metavar="P", type=number, help="of a kilowatt hour")
@@ -130,7 +133,7 @@ def mtbf(text: str) -> tuple[float | None, float | None]:
     hours, _, unit = text.partition("/")
     if unit in ("", "gpu", "node"):
         try:
-            value = _number(0)(hours)
+            value = _number(0, is_open=True)(hours)
         except argparse.ArgumentTypeError:
             value = 0.0
         if value > 0:
@@ -139,32 +142,9 @@ def mtbf(text: str) -> tuple[float | None, float | None]:
 
 
 def _gpu(text: str) -> str:
-    if text not in GPU_NAMES:
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed is one of {', '.join(GPU_NAMES)}")
+    if text not in GPUS:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed is one of {', '.join(GPUS)}")
     return text
-
-
-def _whole(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high:
-            return int(text)
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed is a whole number from {low} to {high}")
-
-    return parse
-
-
-def _number(low: float, high: float = 1e15, *, is_open: bool = True) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not low <= value <= high or (is_open and value == low == 0):
-            begin = "above 0" if is_open and low == 0 else f"from {low:g}"
-            raise argparse.ArgumentTypeError(f"{text!r}; allowed is a number {begin} to {high:g}")
-        return value
-
-    return parse
 
 
 def _new_file(text: str) -> str:

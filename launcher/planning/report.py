@@ -5,8 +5,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from launcher.planning.alternatives import alternatives, other_numbers
 from launcher.planning.estimate import Estimate, Planner
-from launcher.planning.memory import Memory, Setting, usable
+from launcher.planning.memory import usable
 from launcher.planning.model_states import FLOAT
 from launcher.planning.parameters import by_part
 
@@ -15,8 +16,9 @@ Row = tuple[int, Estimate | None]
 
 ASSUMPTIONS = (
     "activations: fused attention; 1 GiB outside torch's allocator and 5 % of the rest are left free",
-    "time: MFU holds for products of this size; latency, evaluation and waiting for data are left out",
-    "communication: rings over all ranks, gradients in fp32, not overlapped with computing but at stage 3",
+    "time: {mfu:.0%} of {peak:.4g} TFLOP/s while a rank computes; latency, evaluation and waiting for data left out",
+    "communication: rings over all ranks, {intra:.4g} GB/s of each GPU within a node and {inter:.4g} GB/s of each node",
+    "checkpoints: {storage:.4g} GB/s written and read by all ranks together",
     "failures: exponential, {mtbf}; a restart takes {restart:g} minutes and reads the checkpoint",
     "energy: GPUs at {watts:g} W, nothing else",
 )
@@ -28,6 +30,7 @@ def text(planner: Planner, estimate: Estimate, rows: Sequence[Row], *, written: 
         _model_lines(planner, estimate),
         _memory_lines(planner, estimate),
         _run_lines(planner, estimate),
+        _other_lines(planner, estimate),
         *([_table_lines(rows)] if rows else []),
         ["assumed", *(f"  {line}" for line in assumptions(planner, estimate))],
     ]
@@ -41,7 +44,16 @@ def assumptions(planner: Planner, estimate: Estimate) -> list[str]:
     cluster = estimate.cluster
     mtbf = f"one in {cluster.gpu_mtbf:g} hours of a GPU" if cluster.gpu_mtbf else ""
     mtbf = mtbf or f"one in {cluster.node_mtbf:g} hours of a node"
-    values = {"mtbf": mtbf, "restart": cluster.restart / 60, "watts": planner.prices.watts}
+    values = {
+        "mtbf": mtbf,
+        "restart": cluster.restart / 60,
+        "watts": planner.prices.watts,
+        "mfu": cluster.mfu,
+        "peak": cluster.peak_flops / 1e12,
+        "intra": cluster.intra_bandwidth / 1e9,
+        "inter": cluster.inter_bandwidth / 1e9,
+        "storage": cluster.storage_bandwidth / 1e9,
+    }
     lines = [line.format(**values) for line in ASSUMPTIONS]
     lines.insert(
         1,
@@ -54,38 +66,19 @@ def assumptions(planner: Planner, estimate: Estimate) -> list[str]:
 def tree(planner: Planner, estimate: Estimate, rows: Sequence[Row]) -> dict[str, Any]:
     """For machines: bytes, seconds, FLOPs."""
     setting, shape = estimate.memory.setting, planner.shape(estimate.micro_batches)
-    world_size = estimate.cluster.num_gpus
     return {
         "precision": planner.precision,
         "parameters": by_part(planner.model.parameters),
         "flops_per_target_token": {part: n / shape.target_tokens for part, n in planner.flops(setting, shape).items()},
-        "memory": [
-            {**_memory_tree(memory), "fits": fits, "largest_target_tokens": largest}
-            for memory, fits, largest in settings_table(planner, estimate)
-        ],
+        "settings": [dataclasses.asdict(alternative) for alternative in alternatives(planner, estimate)],
         "chosen": _estimate_tree(estimate),
+        "other_numbers": [
+            {"gpus": n, "micro_batches": None if cut is None else dataclasses.asdict(cut)}
+            for n, cut in other_numbers(planner, estimate)
+        ],
         "table": [{"gpus": n, "plan": None if e is None else _estimate_tree(e)} for n, e in rows],
-        "gpus": world_size,
         "assumptions": assumptions(planner, estimate),
     }
-
-
-def settings_table(planner: Planner, estimate: Estimate) -> list[tuple[Memory, bool, int]]:
-    """Memory of every setting with the micro-batches that were chosen; whether it fits, and the largest that would."""
-    cluster, budget = estimate.cluster, usable(estimate.cluster.gpu_memory)
-    found = []
-    for offload in (False, True):
-        for checkpointing in (False, True):
-            for stage in (0, 1, 2, 3) if not offload else (1, 2, 3):
-                setting = Setting(stage=stage, offload=offload, checkpointing=checkpointing)
-                memory = planner.memory(setting, estimate.micro_batches, cluster.num_gpus)
-                largest = planner.model.largest(setting, world_size=cluster.num_gpus, budget=budget)
-                found.append((memory, memory.peak <= budget, largest))
-    return found
-
-
-def _memory_tree(memory: Memory) -> dict[str, Any]:
-    return dataclasses.asdict(memory)
 
 
 def _estimate_tree(estimate: Estimate) -> dict[str, Any]:
@@ -113,13 +106,27 @@ def _memory_lines(planner: Planner, estimate: Estimate) -> list[str]:
         f"{planner.precision}, micro-batches of {cut.source_tokens:,} + {cut.target_tokens:,} tokens"
     )
     names = ["weights", "gradients", "optimizer", "activations", "output", "buckets", "step", "peak"]
-    rows = [["  setting", *names, "at", "host", "largest micro-batch"]]
-    for memory, fits, largest in settings_table(planner, estimate):
+    rows = [["  setting", *names, "at", "host", "fits", "largest", "GB sent", "an update"]]
+    for other in alternatives(planner, estimate):
+        memory = other.memory
         mark = "->" if memory.setting == estimate.memory.setting else "  "
         values = [f"{getattr(memory, name) / GIB:.2f}" for name in names]
-        size = f"{largest:,}" if fits else f"{largest:,} (too large)"
-        rows.append([f"{mark}{memory.setting}", *values, memory.moment, f"{memory.host / GIB:.2f}", size])
-    return [head, *_aligned(rows)]
+        values += [memory.moment, f"{memory.host / GIB:.2f}", "yes" if other.fits else "no", f"{other.largest:,}"]
+        rows.append([f"{mark}{memory.setting}", *values, f"{other.step.sent / 1e9:.3g}", _time(other.step.seconds)])
+    foot = "largest: target tokens of the largest micro-batch that fits; GB sent: by each rank for an update"
+    return [head, *_aligned(rows), foot]
+
+
+def _other_lines(planner: Planner, estimate: Estimate) -> list[str]:
+    rows = [["other numbers of GPUs", "K", "slots", "source", "target", "idle", "updates"]]
+    for number, cut in other_numbers(planner, estimate):
+        if cut is None:
+            rows.append([f"  {number:,}", *[""] * 5, "does not fit"])
+            continue
+        budgets = f"{cut.source_tokens:,}", f"{cut.target_tokens:,}"
+        same = "the same" if cut.is_same else "cut otherwise"
+        rows.append([f"  {number:,}", f"{cut.number:,}", str(cut.slots), *budgets, f"{cut.idle:.0%}", same])
+    return _aligned(rows)
 
 
 def _run_lines(planner: Planner, estimate: Estimate) -> list[str]:

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from configs import StreamSection
 
+MOST_MICRO_BATCHES = 65_536
+"""That `stream.micro_batches` allows."""
+
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class MicroBatches:
@@ -41,7 +44,7 @@ def cut(stream: StreamSection, world_size: int, *, most: int, longest: int) -> M
         longest: tokens of the longest pair, which a micro-batch must hold.
 
     Returns:
-        None where not even the longest pair fits.
+        None where not even the longest pair fits, or where K would be more than a configuration allows.
     """
     if stream.micro_batches >= world_size and stream.target_tokens <= most:
         return _micro_batches(stream.micro_batches, stream.source_tokens, stream.target_tokens, world_size, same=True)
@@ -49,6 +52,8 @@ def cut(stream: StreamSection, world_size: int, *, most: int, longest: int) -> M
         return None
     total = stream.micro_batches * stream.target_tokens
     number = _multiple(max(-(-total // most), stream.micro_batches), world_size)
+    if number > MOST_MICRO_BATCHES:
+        return None
     target = max(total // number, longest)
     source = max(target * stream.source_tokens // stream.target_tokens, longest)
     return _micro_batches(number, source, target, world_size, same=False)
