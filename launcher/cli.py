@@ -17,6 +17,7 @@ from typing import Any
 from launcher import node_options, options, ssh_options
 from launcher.dispatch import resolve
 from launcher.options import Parser
+from launcher.planning import options as planning_options
 from launcher.slurm import options as slurm_options
 
 
@@ -108,6 +109,12 @@ COMMANDS = {
         usage="STATE.safetensors --preset NAME --tokenizer MODEL -o RUN [...] | --huggingface DIR -o RUN [...]",
         add_arguments=options.add_import,
         target="trainer.importing.command:run",
+    ),
+    "plan": Command(
+        summary="memory, time, cost and checkpoint interval of a run on a cluster",
+        usage=planning_options.USAGE,
+        add_arguments=planning_options.add_plan,
+        target="launcher.planning.command:run",
     ),
     "inspect": Command(
         summary="a dataset, a checkpoint or a run: what it holds, whether it is whole",

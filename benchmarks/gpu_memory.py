@@ -1,0 +1,50 @@
+"""The peak of a GPU's memory while the real engine trains."""
+
+from typing import Any
+
+import torch
+
+from configs import EngineSection, OptimizerSection, preset_model
+from model import Objective, SpecialIds, build_transformer
+from trainer.deepspeed_engine import DeepSpeedEngine
+from trainer.distributed import World
+from trainer.engine import DeviceBatch
+
+
+def peak(*, preset: str, stage: int, tokens: int, length: int, vocabulary: int) -> dict[str, Any]:
+    """Most bytes of torch's allocator over two updates of two micro-batches in bf16, on one rank.
+
+    Args:
+        preset: the model.
+        stage: of ZeRO.
+        tokens: padded tokens of a micro-batch, on either side.
+        length: of each sentence.
+        vocabulary: pieces.
+    """
+    world = World(timeout_minutes=2)
+    model = build_transformer(
+        preset_model(preset, {}),
+        source_vocab_size=vocabulary,
+        target_vocab_size=vocabulary,
+        special=SpecialIds(pad=0, bos=1, eos=2),
+        seed=1,
+    )
+    engine = DeepSpeedEngine(
+        Objective(model, label_smoothing=0.1).train(),
+        section=EngineSection(zero_stage=stage),  # type: ignore[arg-type]
+        optimizer=OptimizerSection(),
+        precision="bf16",
+        device=world.device,
+        world_size=world.size,
+    )
+    torch.cuda.reset_peak_memory_stats()
+    ids = torch.full((tokens // length, length), 5, device=world.device)
+    batch = DeviceBatch(source=ids, target_input=ids, target_output=ids)
+    for _ in range(2):
+        for is_last in (False, True):
+            engine.accumulate(batch, scale=1 / tokens, is_last=is_last)
+        engine.step(1e-4)
+    found = {"peak": torch.cuda.max_memory_allocated()}
+    engine.close()
+    world.close()
+    return found

@@ -1,0 +1,139 @@
+"""`zeromt plan`: from arguments to a report."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from configs import RunConfig, UserError, load_run, save_run
+from launcher.planning import report
+from launcher.planning.corpus import read_corpus
+from launcher.planning.estimate import Estimate, Planner, Prices
+from launcher.planning.hardware import GPUS, Cluster
+from launcher.planning.memory import usable
+from launcher.planning.trajectory import MOST_MICRO_BATCHES
+
+TABLE = tuple(2**n for n in range(3, 13))
+"""Numbers of GPUs of `--table`."""
+
+
+def run(
+    *,
+    config: str,
+    overrides: Sequence[str],
+    nodes: int,
+    gpus_per_node: int,
+    gpu_memory: int,
+    gpu: str,
+    peak_tflops: float | None,
+    mfu: float,
+    intra_bandwidth: int | None,
+    inter_bandwidth: int,
+    storage: int,
+    mtbf: tuple[float | None, float | None],
+    restart_minutes: float,
+    length: float | None,
+    padding: float,
+    price: float | None,
+    watts: float | None,
+    kwh_price: float | None,
+    tokens: int | None,
+    epochs: float | None,
+    as_json: bool,
+    table: bool,
+    write: str | None,
+) -> int:
+    """Plan a run and print what was found.
+
+    Raises:
+        UserError: the configuration or an option is wrong, or the run does not fit.
+    """
+    run_config = load_run(config, overrides)
+    # `auto` is bf16 on a GPU
+    precision = "bf16" if run_config.engine.precision == "auto" else run_config.engine.precision
+    known = GPUS[gpu]
+    if nodes * gpus_per_node > MOST_MICRO_BATCHES:  # each needs a micro-batch of its own
+        raise UserError(
+            f"--nodes: {nodes} with {gpus_per_node} GPUs each are {nodes * gpus_per_node}; "
+            f"allowed is at most {MOST_MICRO_BATCHES} GPUs together"
+        )
+    cluster = Cluster(
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        gpu_memory=gpu_memory,
+        peak_flops=1e12 * (peak_tflops or known.tflops(precision)),
+        mfu=mfu,
+        intra_bandwidth=intra_bandwidth or known.intra_bandwidth,
+        inter_bandwidth=inter_bandwidth,
+        storage_bandwidth=storage,
+        gpu_mtbf=mtbf[0],
+        node_mtbf=mtbf[1],
+        restart=60 * restart_minutes,
+    )
+    prices = Prices(
+        gpu_hour=price, kwh=kwh_price, watts=watts or known.watts, tokens=tokens, epochs=epochs, padding=padding
+    )
+    corpus = read_corpus(run_config, length=length)
+    if epochs is not None and corpus.epoch_tokens is None:
+        raise UserError(
+            f"--epochs: {epochs:g} without the prepared dataset at hand; allowed then is --tokens, "
+            "or a prepare.output that is there"
+        )
+    planner = Planner(run_config, corpus, prices, precision=precision)
+    estimate = planner.estimate(cluster)
+    if estimate is None:
+        raise too_small(planner, cluster)
+    rows = [(number, planner.estimate(resized(cluster, number))) for number in TABLE] if table else []
+    if write is not None:
+        _save(chosen(run_config, estimate), write)
+    if as_json:
+        print(json.dumps(report.tree(planner, estimate, rows), indent=2))
+    else:
+        print(report.text(planner, estimate, rows, written=write))
+    return 0
+
+
+def _save(config: RunConfig, file: str) -> None:
+    try:
+        save_run(config, Path(file))
+    except OSError as error:
+        raise UserError(f"--write: {file!r} cannot be written ({error}); allowed is a new file") from error
+
+
+def resized(cluster: Cluster, num_gpus: int) -> Cluster:
+    """The same machines, as many as so many GPUs need; one with fewer GPUs where it has more."""
+    per_node = min(cluster.gpus_per_node, num_gpus)
+    return dataclasses.replace(cluster, nodes=-(-num_gpus // per_node), gpus_per_node=per_node)
+
+
+def chosen(config: RunConfig, estimate: Estimate) -> RunConfig:
+    """The configuration with what the estimate was made for."""
+    setting, micro_batches = estimate.memory.setting, estimate.micro_batches
+    return dataclasses.replace(
+        config,
+        engine=dataclasses.replace(config.engine, zero_stage=setting.stage, offload_optimizer=setting.offload),
+        model=dataclasses.replace(config.model, activation_checkpointing=setting.checkpointing),
+        stream=dataclasses.replace(
+            config.stream,
+            micro_batches=micro_batches.number,
+            source_tokens=micro_batches.source_tokens,
+            target_tokens=micro_batches.target_tokens,
+        ),
+        checkpoint=dataclasses.replace(config.checkpoint, every_updates=estimate.saving.updates),
+    )
+
+
+def too_small(planner: Planner, cluster: Cluster) -> UserError:
+    """What to say where nothing fits: the least memory that would do."""
+    low, high = cluster.gpu_memory, cluster.gpu_memory
+    while planner.choose(dataclasses.replace(cluster, gpu_memory=high)) is None:
+        low, high = high, 2 * high
+    while high - low > 10**8:
+        middle = (low + high) // 2
+        fits = planner.choose(dataclasses.replace(cluster, gpu_memory=middle)) is not None
+        low, high = (low, middle) if fits else (middle, high)
+    return UserError(
+        f"--gpu-memory: {cluster.gpu_memory / 1e9:g}GB ({max(usable(cluster.gpu_memory), 0) / 1e9:.3g}GB for tensors) "
+        f"holds no pair of {planner.longest} tokens at any stage on {cluster.num_gpus} GPUs; allowed is at least "
+        f"{high / 1e9:.1f}GB, more GPUs, or a smaller model"
+    )

@@ -1,0 +1,85 @@
+"""What a plan must know of the data: from a prepared dataset where there is one, else from the configuration."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs import RunConfig, UserError
+from launcher.planning.parameters import Vocabularies
+
+ASSUMED_LENGTH = 32
+"""Tokens of a sentence where no dataset is at hand to say."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Corpus:
+    """Sizes of the data, end marks counted."""
+
+    vocabularies: Vocabularies
+    source_length: float
+    """Tokens of a sentence, on average."""
+    target_length: float
+    epoch_tokens: int | None
+    """Target tokens of a pass over all datasets; None where that is not known."""
+    assumptions: tuple[str, ...]
+    """What was not known, one line each."""
+
+
+def read_corpus(config: RunConfig, *, length: float | None) -> Corpus:
+    """Sizes of the run's data.
+
+    Args:
+        config: names prepared datasets, or what they will be prepared with.
+        length: tokens of a sentence on either side, where the user says so.
+
+    Raises:
+        UserError: an index cannot be read.
+    """
+    indices = [index for d in config.datasets if (index := _index(d.path)) is not None]
+    if not indices:
+        return _assumed(config, length)
+    pairs = sum(index["pairs"] for index in indices)
+    sources, targets = (sum(index[f"{side}_tokens"] for index in indices) + pairs for side in ("source", "target"))
+    tokenizer = indices[0]["tokenizer"]
+    is_whole = len(indices) == len(config.datasets)
+    missing = "some datasets are not at hand: their sizes are left out"
+    return Corpus(
+        vocabularies=Vocabularies(source=tokenizer["source_vocab_size"], target=tokenizer["target_vocab_size"]),
+        source_length=length or sources / max(pairs, 1),
+        target_length=length or targets / max(pairs, 1),
+        epoch_tokens=targets if is_whole else None,
+        assumptions=() if is_whole else (missing,),
+    )
+
+
+def _assumed(config: RunConfig, length: float | None) -> Corpus:
+    section = config.prepare.tokenizer
+    assumptions = [f"no prepared dataset at hand: {section.vocab_size} pieces, as prepare.tokenizer says"]
+    if length is None:
+        assumptions.append(f"{ASSUMED_LENGTH} tokens a sentence (--length)")
+    target = section.vocab_size
+    if section.vocabulary == "separate":
+        target = section.target_vocab_size or section.vocab_size
+    return Corpus(
+        vocabularies=Vocabularies(source=section.vocab_size, target=target),
+        source_length=length or ASSUMED_LENGTH,
+        target_length=length or ASSUMED_LENGTH,
+        epoch_tokens=None,
+        assumptions=tuple(assumptions),
+    )
+
+
+def _index(path: str) -> dict[str, Any] | None:
+    file = Path(path) / "index.json"
+    if "://" in path or not file.is_file():
+        return None
+    try:
+        tree: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        counts = [tree[key] for key in ("pairs", "source_tokens", "target_tokens")]
+        sizes = [tree["tokenizer"][f"{side}_vocab_size"] for side in ("source", "target")]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"prepare.output: {file} cannot be read ({error!r}); allowed is a prepared dataset") from error
+    if not all(isinstance(number, int) for number in [*counts, *sizes]):
+        raise UserError(f"prepare.output: {file} holds sizes that are no numbers; allowed is a prepared dataset")
+    return tree

@@ -1,0 +1,156 @@
+"""The arguments of `zeromt plan`. Imports nothing heavy, because `zeromt --help` reads them too."""
+
+import argparse
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from launcher.options import Parser, add_config
+from launcher.options.values import number, whole
+from launcher.planning.hardware import GPUS
+
+BYTE_UNITS = {
+    "": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
+}  # fmt: skip
+COUNT_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12}
+
+USAGE = "CONFIG --nodes N --gpus-per-node G --gpu-memory 80GB [--gpu NAME] [--table] [--json] [--write FILE] [...]"
+
+
+def add_plan(parser: Parser) -> None:
+    """Arguments of `zeromt plan`."""
+    add_config(parser)
+    _add_cluster(parser)
+    _add_speed(parser)
+    _add_prices(parser)
+    parser.add_argument("--json", dest="as_json", action="store_true", help="one JSON object in place of lines")
+    parser.add_argument("--table", action="store_true", help="the same for 8, 16, ... 4,096 GPUs")
+    parser.add_argument(
+        "--write", metavar="FILE", type=_new_file, help="write a configuration with the settings that were chosen"
+    )
+
+
+def _add_cluster(parser: Parser) -> None:
+    parser.add_argument("--nodes", metavar="N", type=whole(1, 65_536), required=True, help="machines")
+    parser.add_argument(
+        "--gpus-per-node", metavar="G", type=whole(1, 1024), required=True, help="GPUs, and so ranks, of each"
+    )
+    parser.add_argument(
+        "--gpu-memory", metavar="BYTES", type=quantity(BYTE_UNITS), required=True, help="of one GPU, such as 80GB"
+    )
+    parser.add_argument(
+        "--gpu",
+        metavar="NAME",
+        type=_gpu,
+        default="a100",
+        help=f"{', '.join(GPUS)}: peak, links and power by its data sheet (default: a100)",
+    )
+
+
+def _add_speed(parser: Parser) -> None:
+    number, size = number(0, is_open=True), quantity(BYTE_UNITS)
+    parser.add_argument(
+        "--peak-tflops", metavar="T", type=number, help="of one GPU in the run's precision (default: that of --gpu)"
+    )
+    parser.add_argument(
+        "--mfu",
+        metavar="SHARE",
+        type=number(0, 1, is_open=True),
+        default=0.35,
+        help="share of the peak that a rank reaches while it computes; measure it (default: 0.35)",
+    )
+    parser.add_argument(
+        "--intra-bandwidth", metavar="BYTES", type=size, help="a second from one GPU within its node (default: --gpu's)"
+    )
+    parser.add_argument(
+        "--inter-bandwidth",
+        metavar="BYTES",
+        type=size,
+        default=int(50e9),
+        help="a second from one node to others, all adapters together (default: 50GB)",
+    )
+    parser.add_argument(
+        "--storage",
+        metavar="BYTES",
+        type=size,
+        default=int(2e9),
+        help="a second that all ranks together write (default: 2GB)",
+    )
+    parser.add_argument(
+        "--mtbf",
+        metavar="HOURS[/gpu|/node]",
+        type=mtbf,
+        default=(50_000.0, None),
+        help="between failures of one GPU, or of one node (default: 50000/gpu)",
+    )
+    parser.add_argument(
+        "--restart-minutes",
+        metavar="M",
+        type=number(0, is_open=True),
+        default=5.0,
+        help="from a failure to work (default: 5)",
+    )
+    parser.add_argument(
+        "--length", metavar="N", type=number(1), help="tokens of a sentence (default: the dataset's, or 32)"
+    )
+    parser.add_argument(
+        "--padding", metavar="SHARE", type=number(0, 0.99), default=0.1, help="of tokens (default: 0.1)"
+    )
+
+
+def _add_prices(parser: Parser) -> None:
+    number = number(0, is_open=True)
+    parser.add_argument("--price", metavar="P", type=number, help="of one GPU for an hour")
+    parser.add_argument("--watts", metavar="W", type=number, help="of one GPU (default: --gpu's)")
+    parser.add_argument("--kwh-price", metavar="P", type=number, help="of a kilowatt hour")
+    limit = parser.add_mutually_exclusive_group()
+    limit.add_argument(
+        "--tokens",
+        metavar="N",
+        type=quantity(COUNT_UNITS),
+        help="target tokens to train on, such as 10G (default: training.max_updates)",
+    )
+    limit.add_argument("--epochs", metavar="E", type=number, help="passes over the prepared datasets")
+
+
+def quantity(units: Mapping[str, int]) -> Callable[[str], int]:
+    """A positive amount with a unit, such as 80GB or 1.5GiB."""
+
+    def parse(text: str) -> int:
+        match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?(?:e\d{1,2})?)\s?([A-Za-z]{0,3})", text)
+        if match and match[2].upper() in units:
+            value = float(match[1]) * units[match[2].upper()]
+            if 1 <= value < 2**60:
+                return int(value)
+        names = ", ".join(sorted(name.replace("I", "i") for name in units if name))
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed is a positive number with one of {names}, or without")
+
+    return parse
+
+
+def mtbf(text: str) -> tuple[float | None, float | None]:
+    """Hours between failures of a GPU and of a node, one of which is None."""
+    hours, _, unit = text.partition("/")
+    if unit in ("", "gpu", "node"):
+        try:
+            value = number(0, is_open=True)(hours)
+        except argparse.ArgumentTypeError:
+            value = 0.0
+        if value > 0:
+            return (None, value) if unit == "node" else (value, None)
+    raise argparse.ArgumentTypeError(f"{text!r}; allowed is a positive number of hours with /gpu, /node or neither")
+
+
+def _gpu(text: str) -> str:
+    if text not in GPUS:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed is one of {', '.join(GPUS)}")
+    return text
+
+
+def _new_file(text: str) -> str:
+    """A file to write, which is not there."""
+    path = Path(text)
+    if not text or path.exists() or not path.absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed is a new file in a folder that exists")
+    return text

@@ -1,0 +1,62 @@
+"""What a forward pass keeps, against the tensors that torch saves for the backward pass."""
+
+import dataclasses
+
+import torch
+from hypothesis import given, settings
+
+from configs import ModelSection
+from launcher.planning import activations as planned
+from launcher.planning.activations import FP32_CPU, activations, output_bytes
+from launcher.planning.flops import Shape
+from launcher.planning.parameters import Vocabularies
+from model import Objective, loss
+from tests.launcher.planning.options import models
+from tests.launcher.planning.test_counts import build, ids
+
+
+def saved_bytes(section: ModelSection, vocabularies: Vocabularies, shape: Shape) -> int:
+    """Of every storage that autograd saves, but for weights, buffers and token ids. The loss is there too."""
+    objective = Objective(build(section, vocabularies, "cpu"), label_smoothing=0.1).train()
+    source, target = ids(shape.rows, shape.source), ids(shape.rows, shape.target)
+    inputs = (*objective.parameters(), *objective.buffers(), source, target)
+    own = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+    saved: dict[int, torch.UntypedStorage] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            saved[storage.data_ptr()] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        objective(source, target, target)
+    selected = 8 * shape.target_tokens  # the numbers of rows that are no padding, which a CPU alone selects
+    return sum(storage.nbytes() for storage in saved.values()) - selected
+
+
+@settings(max_examples=60, deadline=None)
+@given(models())
+def test_activations_are_what_torch_saves(drawn: tuple[ModelSection, Vocabularies]) -> None:
+    section, vocabularies = dataclasses.replace(drawn[0], activation_checkpointing=False), drawn[1]
+    shape = Shape(rows=3, source=5, target=7)
+    layers = activations(section, shape, precision="fp32", kernels=FP32_CPU)
+    output = output_bytes(section, vocabularies, shape.target_tokens, precision="fp32")
+    assert layers.total + output.kept == saved_bytes(section, vocabularies, shape)
+
+
+@settings(max_examples=30, deadline=None)
+@given(models())
+def test_checkpointed_layers_keep_their_inputs(drawn: tuple[ModelSection, Vocabularies]) -> None:
+    section, vocabularies = dataclasses.replace(drawn[0], activation_checkpointing=True), drawn[1]
+    shape = Shape(rows=3, source=5, target=7)
+    layers = activations(section, shape, precision="fp32", kernels=FP32_CPU)
+    output = output_bytes(section, vocabularies, shape.target_tokens, precision="fp32")
+    assert sum(layers.kept.values()) + output.kept == saved_bytes(section, vocabularies, shape)
+    one = dataclasses.replace(section, encoder_layers=1, decoder_layers=1, activation_checkpointing=False)
+    kept = activations(one, shape, precision="fp32", kernels=FP32_CPU).kept
+    assert layers.recomputed == max(kept["encoder"], kept["decoder"])
+
+
+def test_the_size_of_a_chunk_of_logits_is_that_of_the_loss() -> None:
+    assert planned.DEVICE_CHUNK_ELEMENTS == loss.DEVICE_CHUNK_ELEMENTS

@@ -1,0 +1,91 @@
+"""The memory of a run for every setting; what the plan copies from modules that need torch."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from benchmarks.child import call
+from benchmarks.gpu_memory import peak
+from configs import EngineSection, load_run
+from launcher.planning import model_states
+from launcher.planning.memory import MemoryModel, Setting, settings
+from launcher.planning.parameters import Vocabularies
+from trainer import zero_config
+
+VOCABULARIES = Vocabularies(source=32_000, target=32_000)
+ALL = list(settings(EngineSection(), checkpointing=False))
+
+
+def model(run: str = "wmt_base", *overrides: str) -> MemoryModel:
+    return MemoryModel(load_run(run, overrides), VOCABULARIES, precision="bf16")
+
+
+def test_buckets_are_those_of_the_engine() -> None:
+    assert model_states.BUCKET_ELEMENTS == zero_config.BUCKET_ELEMENTS
+
+
+def test_settings_come_in_order_and_are_allowed() -> None:
+    assert [str(s) for s in ALL[:5]] == ["ZeRO-0", "ZeRO-1", "ZeRO-2", "ZeRO-3", "ZeRO-0 + checkpointing"]
+    assert len(ALL) == 14
+    for setting in ALL:
+        section = dataclasses.replace(EngineSection(), zero_stage=setting.stage, offload_optimizer=setting.offload)
+        assert not list(section.problems())
+    overlapping = EngineSection(zero_stage=2, zero_optimization={"overlap_comm": True})
+    assert {s.stage for s in settings(overlapping, checkpointing=False)} == {2, 3}
+    assert all(s.checkpointing for s in settings(EngineSection(), checkpointing=True))
+    assert all(s.offload for s in settings(EngineSection(offload_optimizer=True), checkpointing=False))
+
+
+@pytest.mark.parametrize("setting", ALL, ids=str)
+@pytest.mark.parametrize("world_size", [1, 8, 1000])
+def test_the_largest_micro_batch_fits_and_the_next_does_not(setting: Setting, world_size: int) -> None:
+    planned, budget = model(), 24 * 10**9
+    most = planned.largest(setting, world_size=world_size, budget=budget)
+    peaks = [
+        planned.memory(
+            setting, world_size=world_size, source_tokens=planned.source_for(tokens), target_tokens=tokens
+        ).peak
+        for tokens in (most, most + 1)
+    ]
+    assert peaks[0] <= budget < peaks[1]
+    assert planned.largest(setting, world_size=world_size, budget=1000) == 0
+
+
+def test_what_shards_more_takes_less() -> None:
+    planned = model("wmt_big")
+    states = [planned.states(Setting(stage=n, offload=False, checkpointing=False), 8) for n in (0, 1, 2, 3)]
+    optimizer = [s.optimizer for s in states]
+    assert optimizer[0] > 7 * optimizer[1]
+    assert states[1].gradients > 7 * states[2].gradients
+    assert states[2].weights > 7 * states[3].weights
+    offloaded = planned.states(Setting(stage=2, offload=True, checkpointing=False), 8)
+    assert offloaded.optimizer == 0
+    assert offloaded.host > states[2].optimizer
+
+
+def test_checkpointing_trades_activations() -> None:
+    planned = model()
+    kept, recomputed = (
+        planned.memory(
+            Setting(stage=1, offload=False, checkpointing=c), world_size=8, source_tokens=9000, target_tokens=9000
+        )
+        for c in (False, True)
+    )
+    assert recomputed.activations < kept.activations / 4
+    assert recomputed.weights == kept.weights
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("preset", ["vaswani_base", "vaswani_big", "nllb_600m"])
+def test_peak_of_a_gpu(preset: str, stage: int) -> None:
+    """torch's own peak over two updates of two micro-batches on one GPU in bf16."""
+    tokens, length = 8192, 64
+    found = call(peak, preset=preset, stage=stage, tokens=tokens, length=length, vocabulary=VOCABULARIES.target)
+    planned = model("wmt_base", f"preset={preset}", "prepare.max_pieces=255")
+    setting = Setting(stage=stage, offload=False, checkpointing=False)  # type: ignore[arg-type]
+    memory = planned.memory(setting, world_size=1, source_tokens=tokens, target_tokens=tokens)
+    assert memory.peak == pytest.approx(found["peak"], rel=0.1), memory
