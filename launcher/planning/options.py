@@ -49,9 +49,9 @@ def _add_cluster(parser: Parser) -> None:
 
 
 def _add_speed(parser: Parser) -> None:
-    number, size = number(0, is_open=True), quantity(BYTE_UNITS)
+    positive, size = number(0, is_open=True), quantity(BYTE_UNITS)
     parser.add_argument(
-        "--peak-tflops", metavar="T", type=number, help="of one GPU in the run's precision (default: that of --gpu)"
+        "--peak-tflops", metavar="T", type=positive, help="of one GPU in the run's precision (default: that of --gpu)"
     )
     parser.add_argument(
         "--mfu",
@@ -100,10 +100,10 @@ def _add_speed(parser: Parser) -> None:
 
 
 def _add_prices(parser: Parser) -> None:
-    number = number(0, is_open=True)
-    parser.add_argument("--price", metavar="P", type=number, help="of one GPU for an hour")
-    parser.add_argument("--watts", metavar="W", type=number, help="of one GPU (default: --gpu's)")
-    parser.add_argument("--kwh-price", metavar="P", type=number, help="of a kilowatt hour")
+    positive = number(0, is_open=True)
+    parser.add_argument("--price", metavar="P", type=positive, help="of one GPU for an hour")
+    parser.add_argument("--watts", metavar="W", type=positive, help="of one GPU (default: --gpu's)")
+    parser.add_argument("--kwh-price", metavar="P", type=positive, help="of a kilowatt hour")
     limit = parser.add_mutually_exclusive_group()
     limit.add_argument(
         "--tokens",
@@ -111,7 +111,7 @@ def _add_prices(parser: Parser) -> None:
         type=quantity(COUNT_UNITS),
         help="target tokens to train on, such as 10G (default: training.max_updates)",
     )
-    limit.add_argument("--epochs", metavar="E", type=number, help="passes over the prepared datasets")
+    limit.add_argument("--epochs", metavar="E", type=positive, help="passes over the prepared datasets")
 
 
 def quantity(units: Mapping[str, int]) -> Callable[[str], int]:
