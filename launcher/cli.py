@@ -86,7 +86,8 @@ COMMANDS = {
     ),
     "import": Command(
         summary="weights that others trained, as a run to translate with and to fine-tune",
-        usage="STATE.safetensors --preset NAME --tokenizer MODEL -o RUN [--num-heads N] | --huggingface DIR -o RUN [...]",
+        usage="STATE.safetensors --preset NAME --tokenizer MODEL -o RUN [--num-heads N] | --huggingface DIR -o RUN "
+        "[--source-language L] [--target-language L]",
         add_arguments=options.add_import,
         target="trainer.importing.command:run",
     ),
