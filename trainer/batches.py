@@ -40,6 +40,20 @@ class UpdateCounts:
         ]
 
 
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Update:
+    """This rank's part of an update, and what is known of the whole."""
+
+    epoch: int
+    number: int
+    """Within the epoch."""
+    micro_batches: list[MicroBatch | None]
+    counts: UpdateCounts
+    """Over all ranks."""
+    stop_requested: bool
+    time_is_up: bool
+
+
 def count(micro_batches: Sequence[MicroBatch | None]) -> UpdateCounts:
     """What one rank's micro-batches hold."""
     filled = [m for m in micro_batches if m is not None]

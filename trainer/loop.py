@@ -2,21 +2,18 @@
 
 import contextlib
 import logging
-import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from configs import RunConfig
-from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.reader import StreamReader
-from trainer.batches import UpdateCounts, count, empty_batch, micro_batch_seed, to_device
+from trainer.batches import Update, UpdateCounts, count, empty_batch, micro_batch_seed, to_device
 from trainer.distributed import World
-from trainer.engine import Engine, StepResult
+from trainer.engine import Engine
 from trainer.errors import TrainingError
 from trainer.evaluation import Evaluator
 from trainer.metrics import Metrics
@@ -24,8 +21,8 @@ from trainer.pairs import PairLog
 from trainer.saving import Saver
 from trainer.schedule import learning_rate
 from trainer.stability import drift, memory
-from trainer.stability.rewind import Rewind, is_left_out, may_rewind, window_before
-from trainer.stability.spikes import SpikeDetector
+from trainer.stability.recovery import Recovery
+from trainer.stability.rewind import is_left_out
 from trainer.state import TrainerState
 from trainer.supervision.ledger import Ledger
 from trainer.supervision.sections import Sections
@@ -37,20 +34,6 @@ log = logging.getLogger(__name__)
 
 STRAGGLER_SECONDS = 1.0
 """Time forward between two log steps from which on it tells who is slow; less is noise."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Update:
-    """This rank's part of an update, and what is known of the whole."""
-
-    epoch: int
-    number: int
-    """Within the epoch."""
-    micro_batches: list[MicroBatch | None]
-    counts: UpdateCounts
-    """Over all ranks."""
-    stop_requested: bool
-    time_is_up: bool
 
 
 class Trainer:
@@ -85,7 +68,7 @@ class Trainer:
         self._ledger = ledger
         self._stop_requested = stop_requested
         self._window = LogWindow()
-        self._spikes = SpikeDetector(config.stability.spike_score, config.stability.spike_window, state.recent_losses)
+        self._recovery = Recovery(config, world=world, engine=engine, saver=saver, metrics=metrics, state=state)
         self._clock = time.monotonic()
 
     def fit(self) -> Literal["finished", "stopped"]:
@@ -140,7 +123,7 @@ class Trainer:
                 log.info("epoch %d ended after %d updates", epoch, number)
                 continue
             if is_left_out(self._state.left_out, epoch, number):
-                self._note_left_out(epoch, number, counts)
+                self._recovery.note_left_out(epoch, number, counts)
                 continue
             return Update(
                 epoch=epoch,
@@ -183,9 +166,9 @@ class Trainer:
         if result.applied:
             state.skipped_in_a_row = 0
             self._window.add_losses(mine, update.counts.target_tokens)
-            self._look_for_spike(update, loss_sum / update.counts.target_tokens)
+            self._recovery.look_for_spike(update, loss_sum / update.counts.target_tokens)
         else:
-            self._note_skip(update, result, losses)
+            self._recovery.note_skip(update, result, losses)
 
     def _accumulate(self, update: Update) -> dict[int, torch.Tensor]:
         """Forward and backward of this rank's micro-batches; (2,), sums of loss and likelihood, of each lane."""
@@ -204,81 +187,6 @@ class Trainer:
             self._window.padded_tokens += micro_batch.num_padded_source + micro_batch.num_padded_target
             losses[micro_batch.lane] = torch.stack([out.loss_sum, out.nll_sum])
         return losses
-
-    def _note_skip(self, update: Update, result: StepResult, losses: dict[int, torch.Tensor]) -> None:
-        """Say which update was left out, and why; the learning rate does not advance with it."""
-        state, most = self._state, self._config.training.max_skipped_in_a_row
-        state.skipped_updates += 1
-        state.skipped_in_a_row += 1
-        mine = sorted(lane for lane, both in losses.items() if not math.isfinite(both[0]))
-        lanes = sorted(lane for lanes in self._world.gather(mine) for lane in lanes)
-        self._metrics.event(
-            state.step,
-            {
-                "event": "skipped_update",
-                "reason": "the gradient is not finite",
-                "epoch": update.epoch,
-                "update": update.number,
-                "micro_batches": list(range(self._config.stream.micro_batches)),
-                "not_finite_losses": lanes,
-                "grad_norm": float(result.grad_norm),
-                "loss_scale": self._engine.loss_scale,
-                "pairs_digest": update.counts.pairs_digest,
-            },
-        )
-        where = f"the loss of micro-batch {', '.join(map(str, lanes))} is not either" if lanes else "all losses are"
-        log.warning(
-            "step %d skipped: the gradient is not finite, %s (epoch %d, update %d)",
-            state.step,
-            where,
-            update.epoch,
-            update.number,
-        )
-        if state.skipped_in_a_row >= most:
-            self._rewind(update, most, f"{most} updates in a row had a gradient that is not finite")
-
-    def _look_for_spike(self, update: Update, loss: float) -> None:
-        """Rewind where an update's loss is far above those before it."""
-        spike = self._spikes.observe(loss)
-        if spike is None:
-            return
-        self._rewind(update, self._config.stability.skip_updates, str(spike))
-
-    def _rewind(self, update: Update, num_updates: int, reason: str) -> None:
-        """Leave for the newest checkpoint, and leave out so many updates that end with this one.
-
-        Raises:
-            Rewind: always, but for
-            TrainingError: there is no checkpoint, or it was done often enough.
-        """
-        state = self._state
-        self._saver.commit()
-        window = window_before(update.epoch, update.number, num_updates)
-        if self._saver.saved_step is None:
-            raise TrainingError(f"{reason}; at step {state.step}, and there is no checkpoint to rewind to")
-        if not may_rewind(state.left_out, self._config.stability.max_rewinds, window):
-            raise TrainingError(f"{reason}; at step {state.step}, after {len(state.left_out)} rewinds")
-        log.warning(
-            "step %d: %s; rewinding, to leave out updates %d to %d of epoch %d",
-            state.step,
-            reason,
-            *window[1:],
-            window[0],
-        )
-        raise Rewind(reason=reason, step=state.step, left_out=[*state.left_out, window])
-
-    def _note_left_out(self, epoch: int, number: int, counts: UpdateCounts) -> None:
-        log.warning("epoch %d, update %d is left out", epoch, number)
-        self._metrics.event(
-            self._state.step,
-            {
-                "event": "left_out",
-                "epoch": epoch,
-                "update": number,
-                "pairs": counts.pairs,
-                "pairs_digest": counts.pairs_digest,
-            },
-        )
 
     def _log_if_due(self, update: Update) -> None:
         state = self._state
