@@ -105,7 +105,7 @@ def _memory_lines(planner: Planner, estimate: Estimate) -> list[str]:
         f"GiB of one of {estimate.cluster.num_gpus} GPUs, {usable(estimate.cluster.gpu_memory) / GIB:.1f} usable; "
         f"{planner.precision}, micro-batches of {cut.source_tokens:,} + {cut.target_tokens:,} tokens"
     )
-    names = ["weights", "gradients", "optimizer", "activations", "output", "buckets", "step", "peak"]
+    names = ["weights", "gradients", "optimizer", "activations", "output", "buckets", "copy", "step", "peak"]
     rows = [["  setting", *names, "at", "host", "fits", "largest", "GB sent", "an update"]]
     for other in alternatives(planner, estimate):
         memory = other.memory
