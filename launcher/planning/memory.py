@@ -71,6 +71,8 @@ class MemoryModel:
     def __init__(self, config: RunConfig, vocabularies: Vocabularies, *, precision: str) -> None:
         self.config, self.vocabularies, self.precision = config, vocabularies, precision
         self.parameters: Sequence[Parameter] = parameters(config.model, vocabularies)
+        self.num_parameters = sum(p.size for p in self.parameters)
+        self._states: dict[tuple[Setting, int], ModelStates] = {}  # asked for at every step of a bisection
 
     def memory(self, setting: Setting, *, world_size: int, source_tokens: int, target_tokens: int) -> Memory:
         """Bytes with micro-batches of so many padded tokens."""
@@ -82,7 +84,7 @@ class MemoryModel:
         # the gradient of the output's matrix waits for that of the embedding, where they are one
         matrix = self.vocabularies.target * model.d_model * ELEMENT[self.precision]
         batch = layers.total + max(output.total, layers.working + matrix)
-        copy = ELEMENT[self.precision] * sum(p.size for p in self.parameters)
+        copy = ELEMENT[self.precision] * self.num_parameters
         resident = copy if self.config.evaluation.every_updates else 0
         training = states.total + states.live_weights + WORKSPACE + resident
         moments = {
@@ -111,8 +113,13 @@ class MemoryModel:
 
     def states(self, setting: Setting, world_size: int) -> ModelStates:
         """What the engine holds, whatever the micro-batch."""
-        engine = dataclasses.replace(self.config.engine, zero_stage=setting.stage, offload_optimizer=setting.offload)
-        return model_states(self.parameters, engine, precision=self.precision, world_size=world_size)
+        key = setting, world_size
+        if key not in self._states:
+            engine = dataclasses.replace(
+                self.config.engine, zero_stage=setting.stage, offload_optimizer=setting.offload
+            )
+            self._states[key] = model_states(self.parameters, engine, precision=self.precision, world_size=world_size)
+        return self._states[key]
 
     def largest(self, setting: Setting, *, world_size: int, budget: int) -> int:
         """The most target tokens of a micro-batch that fit so many bytes, with source tokens in proportion; 0: none.

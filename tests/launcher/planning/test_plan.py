@@ -24,7 +24,7 @@ def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("arguments", [[], ["--table", "--price", "2"], ["--table", "--json"]])
+@pytest.mark.parametrize("arguments", [[], ["--table", "--price", "2"], ["--table", "--json", "preset=nllb_3b"]])
 def test_it_answers_at_once_and_without_torch(tmp_path: Path, arguments: list[str]) -> None:
     blocked = tmp_path / "blocked"
     blocked.mkdir()
