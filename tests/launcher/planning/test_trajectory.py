@@ -36,8 +36,10 @@ def test_an_update_keeps_its_tokens(
     configured = micro_batches * tokens
     if found.target_tokens > longest:
         assert configured - found.number < found.update_tokens <= configured
+        assert not found.is_larger
     else:
         assert found.update_tokens > configured - found.number
+        assert found.is_larger == (found.update_tokens > configured)
 
 
 def test_what_is_configured_stays_where_it_can() -> None:
