@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from configs import RunConfig, UserError, load_run, save_run
 from launcher.planning import report
@@ -17,31 +18,31 @@ TABLE = tuple(2**n for n in range(3, 13))
 """Numbers of GPUs of `--table`."""
 
 
+class Options(TypedDict):
+    """What the command line says of cluster and prices; see `launcher.planning.options`."""
+
+    nodes: int
+    gpus_per_node: int
+    gpu_memory: int
+    gpu: str
+    peak_tflops: float | None
+    mfu: float
+    intra_bandwidth: int | None
+    inter_bandwidth: int
+    storage: int
+    mtbf: tuple[float | None, float | None]
+    restart_minutes: float
+    length: float | None
+    padding: float
+    price: float | None
+    watts: float | None
+    kwh_price: float | None
+    tokens: int | None
+    epochs: float | None
+
+
 def run(
-    *,
-    config: str,
-    overrides: Sequence[str],
-    nodes: int,
-    gpus_per_node: int,
-    gpu_memory: int,
-    gpu: str,
-    peak_tflops: float | None,
-    mfu: float,
-    intra_bandwidth: int | None,
-    inter_bandwidth: int,
-    storage: int,
-    mtbf: tuple[float | None, float | None],
-    restart_minutes: float,
-    length: float | None,
-    padding: float,
-    price: float | None,
-    watts: float | None,
-    kwh_price: float | None,
-    tokens: int | None,
-    epochs: float | None,
-    as_json: bool,
-    table: bool,
-    write: str | None,
+    *, config: str, overrides: Sequence[str], as_json: bool, table: bool, write: str | None, **options: Unpack[Options]
 ) -> int:
     """Plan a run and print what was found.
 
@@ -51,35 +52,14 @@ def run(
     run_config = load_run(config, overrides)
     # `auto` is bf16 on a GPU
     precision = "bf16" if run_config.engine.precision == "auto" else run_config.engine.precision
-    known = GPUS[gpu]
-    if nodes * gpus_per_node > MOST_MICRO_BATCHES:  # each needs a micro-batch of its own
+    cluster = _cluster(options, precision)
+    corpus = read_corpus(run_config, length=options["length"])
+    if options["epochs"] is not None and corpus.epoch_tokens is None:
         raise UserError(
-            f"--nodes: {nodes} with {gpus_per_node} GPUs each are {nodes * gpus_per_node}; "
-            f"allowed is at most {MOST_MICRO_BATCHES} GPUs together"
-        )
-    cluster = Cluster(
-        nodes=nodes,
-        gpus_per_node=gpus_per_node,
-        gpu_memory=gpu_memory,
-        peak_flops=1e12 * (peak_tflops or known.tflops(precision)),
-        mfu=mfu,
-        intra_bandwidth=intra_bandwidth or known.intra_bandwidth,
-        inter_bandwidth=inter_bandwidth,
-        storage_bandwidth=storage,
-        gpu_mtbf=mtbf[0],
-        node_mtbf=mtbf[1],
-        restart=60 * restart_minutes,
-    )
-    prices = Prices(
-        gpu_hour=price, kwh=kwh_price, watts=watts or known.watts, tokens=tokens, epochs=epochs, padding=padding
-    )
-    corpus = read_corpus(run_config, length=length)
-    if epochs is not None and corpus.epoch_tokens is None:
-        raise UserError(
-            f"--epochs: {epochs:g} without the prepared dataset at hand; allowed then is --tokens, "
+            f"--epochs: {options['epochs']:g} without the prepared dataset at hand; allowed then is --tokens, "
             "or a prepare.output that is there"
         )
-    planner = Planner(run_config, corpus, prices, precision=precision)
+    planner = Planner(run_config, corpus, _prices(options), precision=precision)
     estimate = planner.estimate(cluster)
     if estimate is None:
         raise too_small(planner, cluster)
@@ -91,6 +71,39 @@ def run(
     else:
         print(report.text(planner, estimate, rows, written=write))
     return 0
+
+
+def _cluster(options: Options, precision: str) -> Cluster:
+    nodes, per_node, known = options["nodes"], options["gpus_per_node"], GPUS[options["gpu"]]
+    if nodes * per_node > MOST_MICRO_BATCHES:  # each needs a micro-batch of its own
+        raise UserError(
+            f"--nodes: {nodes} with {per_node} GPUs each are {nodes * per_node}; "
+            f"allowed is at most {MOST_MICRO_BATCHES} GPUs together"
+        )
+    return Cluster(
+        nodes=nodes,
+        gpus_per_node=per_node,
+        gpu_memory=options["gpu_memory"],
+        peak_flops=1e12 * (options["peak_tflops"] or known.tflops(precision)),
+        mfu=options["mfu"],
+        intra_bandwidth=options["intra_bandwidth"] or known.intra_bandwidth,
+        inter_bandwidth=options["inter_bandwidth"],
+        storage_bandwidth=options["storage"],
+        gpu_mtbf=options["mtbf"][0],
+        node_mtbf=options["mtbf"][1],
+        restart=60 * options["restart_minutes"],
+    )
+
+
+def _prices(options: Options) -> Prices:
+    return Prices(
+        gpu_hour=options["price"],
+        kwh=options["kwh_price"],
+        watts=options["watts"] or GPUS[options["gpu"]].watts,
+        tokens=options["tokens"],
+        epochs=options["epochs"],
+        padding=options["padding"],
+    )
 
 
 def _save(config: RunConfig, file: str) -> None:

@@ -175,7 +175,7 @@ class Planner:
         communication = sent / cluster.bandwidth
         offload = 0.0
         if setting.offload:
-            own = sum(p.size for p in self.model.parameters) / world_size
+            own = self.model.num_parameters / world_size
             copies = (FLOAT + ELEMENT[self.precision]) / PCIE_BANDWIDTH
             offload = own * (copies + ADAM_BYTES / HOST_BANDWIDTH)
         # DeepSpeed's own default
@@ -197,7 +197,7 @@ class Planner:
         A save in the background stops the training while the states are gathered and copied to the host; a failure
         before it is written costs the time that it took beside the work since.
         """
-        size = FLOAT * (1 + MOMENTS) * sum(p.size for p in self.model.parameters)
+        size = FLOAT * (1 + MOMENTS) * self.model.num_parameters
         write = size / cluster.storage_bandwidth
         gather = size / cluster.bandwidth if cluster.num_gpus > 1 else 0.0
         stop = gather + size / cluster.num_gpus / PCIE_BANDWIDTH

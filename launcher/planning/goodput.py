@@ -1,7 +1,7 @@
 """How often to save, and what failures cost.
 
 Young (1974): the interval is sqrt(2 d M), with d the time that a save takes from the training and M the mean time
-between failures. Daly (2006, equation 37) adds the next terms; his equation 20 gives the expected time of a run.
+between failures. Daly (2006) adds the next terms, and gives the expected time of a run that fails at random.
 """
 
 import math

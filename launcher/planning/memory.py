@@ -1,7 +1,7 @@
 """Device memory of one rank: the engine's states and a micro-batch, at the moment when they need most."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,11 +45,17 @@ class Memory:
     activations: int
     output: int
     buckets: int
+    copy: int
+    """The plain model that evaluation decodes with at every stage; it stays from the first one on."""
     step: int
     """What the optimizer's step takes beside the states; it comes when activations are gone."""
+    moments: Mapping[str, int]
+    """All that is held at the end of a forward pass and the begin of the `backward` pass, in the `reduction`, in the
+    `step`, in an `evaluation`, and at the `start`, before the engine."""
     peak: int
+    """The most of these."""
     moment: str
-    """When: backward, reduction or step."""
+    """When that is."""
     host: int
 
 
@@ -65,22 +71,28 @@ class MemoryModel:
     def __init__(self, config: RunConfig, vocabularies: Vocabularies, *, precision: str) -> None:
         self.config, self.vocabularies, self.precision = config, vocabularies, precision
         self.parameters: Sequence[Parameter] = parameters(config.model, vocabularies)
+        self.num_parameters = sum(p.size for p in self.parameters)
+        self._states: dict[tuple[Setting, int], ModelStates] = {}  # asked for at every step of a bisection
 
     def memory(self, setting: Setting, *, world_size: int, source_tokens: int, target_tokens: int) -> Memory:
         """Bytes with micro-batches of so many padded tokens."""
-        states = self.states(setting, world_size)
-        model = self.section(setting)
+        states, model = self.states(setting, world_size), self.section(setting)
         # one row of all tokens: on a GPU lengths do not matter
         shape = Shape(rows=1, source=source_tokens, target=target_tokens)
         layers = activations(model, shape, precision=self.precision)
         output = output_bytes(model, self.vocabularies, target_tokens, precision=self.precision)
+        # the gradient of the output's matrix waits for that of the embedding, where they are one
         matrix = self.vocabularies.target * model.d_model * ELEMENT[self.precision]
-        fixed = states.total + states.live_weights + WORKSPACE
+        batch = layers.total + max(output.total, layers.working + matrix)
+        copy = ELEMENT[self.precision] * self.num_parameters
+        resident = copy if self.config.evaluation.every_updates else 0
+        training = states.total + states.live_weights + WORKSPACE + resident
         moments = {
-            # the gradient of the output's matrix waits for that of the embedding, where they are one
-            "backward": fixed + layers.total + states.buckets_in_backward + max(output.total, layers.working + matrix),
-            "reduction": fixed + states.buckets,
-            "step": fixed + states.step,
+            "backward": training + batch + states.buckets_in_backward,
+            "reduction": training + states.buckets,
+            "step": training + states.step,
+            "evaluation": states.total + WORKSPACE + copy + self._search_caches(),
+            "start": states.start,
         }
         moment = max(moments, key=lambda name: moments[name])
         return Memory(
@@ -91,7 +103,9 @@ class MemoryModel:
             activations=layers.total,
             output=output.total,
             buckets=max(states.buckets, states.buckets_in_backward),
+            copy=resident,
             step=states.step,
+            moments=moments,
             peak=moments[moment],
             moment=moment,
             host=states.host,
@@ -99,8 +113,13 @@ class MemoryModel:
 
     def states(self, setting: Setting, world_size: int) -> ModelStates:
         """What the engine holds, whatever the micro-batch."""
-        engine = dataclasses.replace(self.config.engine, zero_stage=setting.stage, offload_optimizer=setting.offload)
-        return model_states(self.parameters, engine, precision=self.precision, world_size=world_size)
+        key = setting, world_size
+        if key not in self._states:
+            engine = dataclasses.replace(
+                self.config.engine, zero_stage=setting.stage, offload_optimizer=setting.offload
+            )
+            self._states[key] = model_states(self.parameters, engine, precision=self.precision, world_size=world_size)
+        return self._states[key]
 
     def largest(self, setting: Setting, *, world_size: int, budget: int) -> int:
         """The most target tokens of a micro-batch that fit so many bytes, with source tokens in proportion; 0: none.
@@ -123,6 +142,13 @@ class MemoryModel:
         """Source tokens in the proportion of the run's budgets."""
         stream = self.config.stream
         return max(1, target_tokens * stream.source_tokens // stream.target_tokens)
+
+    def _search_caches(self) -> int:
+        """Keys and values of the decoder: of hypotheses as long as they may get, and of their sources."""
+        model, search = self.config.model, self.config.evaluation.search
+        width = 2 * model.decoder_layers * model.actual_num_kv_heads * model.actual_head_width
+        tokens = search.batch_tokens * search.max_length_ratio + search.batch_tokens / search.beam
+        return ELEMENT[self.precision] * int(tokens) * width
 
     def section(self, setting: Setting) -> ModelSection:
         """The model with checkpointing or without."""

@@ -51,6 +51,8 @@ class ModelStates:
     """As much of them as there is while activations are held."""
     step: int
     """What the optimizer's step takes for a while."""
+    start: int
+    """What there is before the engine: the model in fp32, on the device as a whole at every stage."""
     host_gradients: int
     """What of the gradients is offloaded."""
     host_optimizer: int
@@ -140,6 +142,7 @@ def model_states(
         buckets=buckets,
         buckets_in_backward=in_backward,
         step=_step(layout),
+        start=max(FLOAT * layout.all + layout.element * layout.largest, layout.element * (layout.all + layout.flat)),
         host_gradients=host_gradients,
         host_optimizer=optimizer if offloaded else 0,
         host_buffers=layout.element * (own + layout.largest) if offloaded else 0,

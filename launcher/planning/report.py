@@ -105,7 +105,7 @@ def _memory_lines(planner: Planner, estimate: Estimate) -> list[str]:
         f"GiB of one of {estimate.cluster.num_gpus} GPUs, {usable(estimate.cluster.gpu_memory) / GIB:.1f} usable; "
         f"{planner.precision}, micro-batches of {cut.source_tokens:,} + {cut.target_tokens:,} tokens"
     )
-    names = ["weights", "gradients", "optimizer", "activations", "output", "buckets", "step", "peak"]
+    names = ["weights", "gradients", "optimizer", "activations", "output", "buckets", "copy", "step", "peak"]
     rows = [["  setting", *names, "at", "host", "fits", "largest", "GB sent", "an update"]]
     for other in alternatives(planner, estimate):
         memory = other.memory
@@ -134,7 +134,7 @@ def _run_lines(planner: Planner, estimate: Estimate) -> list[str]:
     kept = "as configured: the same updates" if cut.is_same else "other than configured: from the next epoch on"
     stream = planner.config.stream
     configured = stream.micro_batches * stream.target_tokens
-    larger = ", larger: each rank must hold the longest pair" if cut.update_tokens > configured else ""
+    larger = ", larger: each rank must hold the longest pair" if cut.is_larger else ""
     rows = [
         ["chosen", f"{estimate.memory.setting} on {estimate.cluster.num_gpus} GPUs"],
         [
@@ -181,7 +181,7 @@ def _table_lines(rows: Sequence[Row]) -> list[str]:
             [
                 f"{e.cluster.num_gpus:,}",
                 str(e.memory.setting),
-                f"{cut.number:,}{'' if cut.is_same else '*'}",
+                f"{cut.number:,}{'' if cut.is_same else '+' if cut.is_larger else '*'}",
                 str(cut.slots),
                 f"{cut.target_tokens:,}",
                 f"{e.memory.peak / GIB:.1f}",
@@ -196,7 +196,11 @@ def _table_lines(rows: Sequence[Row]) -> list[str]:
                 f"{e.saving.goodput:.1%}",
             ]
         )
-    return [*_aligned(lines), "* other micro-batches than configured: see `update` above"]
+    return [
+        *_aligned(lines),
+        "* an update of the same tokens, cut otherwise than configured",
+        "+ a larger update than configured: the same tokens in fewer updates, which is another training",
+    ]
 
 
 def _aligned(rows: Sequence[Sequence[str]], *, right: bool = True) -> list[str]:

@@ -23,6 +23,8 @@ class MicroBatches:
     """Share of the ranks' slots that hold nothing."""
     is_same: bool
     """Whether K and budgets are those of the configuration: then the run goes on with the same updates."""
+    is_larger: bool
+    """Whether an update holds more than the configuration's."""
 
     @property
     def update_tokens(self) -> int:
@@ -47,7 +49,7 @@ def cut(stream: StreamSection, world_size: int, *, most: int, longest: int) -> M
         None where not even the longest pair fits, or where K would be more than a configuration allows.
     """
     if stream.micro_batches >= world_size and stream.target_tokens <= most:
-        return _micro_batches(stream.micro_batches, stream.source_tokens, stream.target_tokens, world_size, same=True)
+        return _micro_batches(stream, stream.micro_batches, stream.source_tokens, stream.target_tokens, world_size)
     if most < longest:
         return None
     total = stream.micro_batches * stream.target_tokens
@@ -56,18 +58,20 @@ def cut(stream: StreamSection, world_size: int, *, most: int, longest: int) -> M
         return None
     target = max(total // number, longest)
     source = max(target * stream.source_tokens // stream.target_tokens, longest)
-    return _micro_batches(number, source, target, world_size, same=False)
+    return _micro_batches(stream, number, source, target, world_size)
 
 
-def _micro_batches(number: int, source: int, target: int, world_size: int, *, same: bool) -> MicroBatches:
+def _micro_batches(stream: StreamSection, number: int, source: int, target: int, world_size: int) -> MicroBatches:
     slots = -(-number // world_size)
+    configured = stream.micro_batches, stream.source_tokens, stream.target_tokens
     return MicroBatches(
         number=number,
         source_tokens=source,
         target_tokens=target,
         slots=slots,
         idle=1 - number / (slots * world_size),
-        is_same=same,
+        is_same=(number, source, target) == configured,
+        is_larger=number * target > stream.micro_batches * stream.target_tokens,
     )
 
 

@@ -44,6 +44,12 @@ def test_no_interval_is_much_better_than_dalys(failures: Failures) -> None:
     assert goodput(daly(failures), failures) >= goodput(young(failures), failures) - 1e-6
 
 
+@pytest.mark.parametrize(("mtbf", "published"), [(24 * 60, 117), (6 * 60, 57), (15, 9.1)])
+def test_dalys_own_examples(mtbf: float, published: float) -> None:
+    """Daly (2006), figures 3 to 5, in minutes: a save takes 5 minutes, a restart 10."""
+    assert daly(Failures(mtbf=mtbf, save=5, restart=10)) == pytest.approx(published, rel=0.006)
+
+
 def test_the_ends() -> None:
     never = Failures(mtbf=math.inf, save=10.0, restart=60.0)
     assert goodput(90.0, never) == pytest.approx(0.9)

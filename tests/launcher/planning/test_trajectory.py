@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from configs import StreamSection
-from launcher.planning.trajectory import cut
+from launcher.planning.trajectory import MOST_MICRO_BATCHES, cut
 
 
 @given(
@@ -21,9 +21,10 @@ def test_an_update_keeps_its_tokens(
     stream = StreamSection(micro_batches=micro_batches, source_tokens=source, target_tokens=tokens)
     found = cut(stream, world_size, most=most, longest=longest)
     if found is None:
-        assert most < longest
+        fewest = max(-(-micro_batches * tokens // most), micro_batches)
+        assert most < longest or fewest + world_size > MOST_MICRO_BATCHES
         return
-    assert found.number >= world_size
+    assert world_size <= found.number <= MOST_MICRO_BATCHES
     assert found.slots * world_size >= found.number > (found.slots - 1) * world_size
     assert found.idle == 1 - found.number / (found.slots * world_size)
     assert longest <= found.target_tokens <= most
@@ -35,8 +36,10 @@ def test_an_update_keeps_its_tokens(
     configured = micro_batches * tokens
     if found.target_tokens > longest:
         assert configured - found.number < found.update_tokens <= configured
+        assert not found.is_larger
     else:
         assert found.update_tokens > configured - found.number
+        assert found.is_larger == (found.update_tokens > configured)
 
 
 def test_what_is_configured_stays_where_it_can() -> None:
