@@ -98,23 +98,62 @@ def build(
     check_lengths(only_datasets, config)
     check_tags(only_datasets, config)
     tokenizer = only_datasets[0].tokenizer
-    folder = Path(config.folder)
-    checkpoints = CheckpointManager(
-        folder / "checkpoints", config.checkpoint, world, _identity(config, only_datasets, precision)
-    )
-    checkpoint = checkpoints.newest()
-    if checkpoint is not None:
-        check_reset(checkpoint, reset)
-        check_identity(checkpoint, config, tokenizer, [d.fingerprint for d in only_datasets], reset=reset)
+    checkpoints, checkpoint = _open_checkpoints(config, only_datasets, precision, world, reset)
     engine = _engine(config, tokenizer, checkpoint, precision, world)
     config = _settle_memory(config, only_datasets, engine, world, checkpoint)
     checkpoints.identity = _identity(config, only_datasets, precision)
     reader = StreamReader(datasets, config.stream, seed=config.seed, rank=world.rank, world_size=world.size)
     state = _restore(checkpoint, engine, reader, reset=reset, left_out=left_out)
     _announce(config, only_datasets, reader, engine, world, precision)
+    return _assemble(
+        config,
+        world,
+        engine=engine,
+        reader=reader,
+        evaluator=_evaluator(config, only_datasets, world, precision, stop_requested),
+        checkpoints=checkpoints,
+        state=state,
+        sections=sections,
+        ledger=ledger,
+        stop_requested=stop_requested,
+    )
+
+
+def _open_checkpoints(
+    config: RunConfig, datasets: Sequence[Dataset], precision: Precision, world: World, reset: frozenset[str]
+) -> tuple[CheckpointManager, Checkpoint | None]:
+    """The run's checkpoints and the newest whole one, which may be gone on from.
+
+    Raises:
+        UserError: it is of another run, or not whole.
+    """
+    identity = _identity(config, datasets, precision)
+    checkpoints = CheckpointManager(Path(config.folder) / "checkpoints", config.checkpoint, world, identity)
+    checkpoint = checkpoints.newest()
+    if checkpoint is not None:
+        check_reset(checkpoint, reset)
+        fingerprints = [d.fingerprint for d in datasets]
+        check_identity(checkpoint, config, datasets[0].tokenizer, fingerprints, reset=reset)
+    return checkpoints, checkpoint
+
+
+def _assemble(
+    config: RunConfig,
+    world: World,
+    *,
+    engine: Engine,
+    reader: StreamReader,
+    evaluator: Evaluator,
+    checkpoints: CheckpointManager,
+    state: TrainerState,
+    sections: Sections,
+    ledger: Ledger | None,
+    stop_requested: Callable[[], bool],
+) -> BuiltRun:
+    """The trainer around its parts, and what it writes to."""
+    folder = Path(config.folder)
     metrics = _metrics(config, checkpoints.identity, state.step, world)
     pair_log = PairLog(folder / "pairs", enabled=config.training.record_pairs, resume_step=state.step, world=world)
-    evaluator = _evaluator(config, only_datasets, world, precision, stop_requested)
     saver = Saver(
         config.checkpoint,
         world=world,
