@@ -11,8 +11,9 @@ from data_pipeline.preparation.corpus import read_chunks
 from trainer.loading import check_same_tokenizer, find_checkpoint, load_ensemble
 from trainer.process import tune_process
 from trainer.scoring import Scorer, bleu_tokenizer
-from trainer.translate import CHUNK_LINES, search_section
+from trainer.translate import search_section
 from trainer.translation.languages import language_tags
+from trainer.translation.lines import CHUNK_LINES
 from trainer.translation.translator import Translator
 
 
