@@ -5,7 +5,7 @@ import pytest
 from configs import CorpusFiles, PrepareSection, TokenizerSection, UserError, load_run
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
-from trainer.build import check_lengths
+from trainer.datasets import check_lengths
 
 
 def test_pairs_that_are_too_long_for_the_model(tmp_path: Path) -> None:
