@@ -1,14 +1,12 @@
 """From a configuration to a trainer: every part built from its own section."""
 
 import dataclasses
-import itertools
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from configs import RunConfig, UserError, load_run
+from configs import RunConfig, load_run
 from configs.load import dump_run
-from data_pipeline.order.mixture import Mixture
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader, StreamState
 from data_pipeline.tokenizer import Tokenizer
@@ -17,6 +15,7 @@ from trainer.checkpoint.format import CONFIG, Checkpoint
 from trainer.checkpoint.manager import CheckpointManager, RunIdentity
 from trainer.checkpoint.resume import check_identity, restore_optimizer
 from trainer.checkpoint.weights_only import check_reset
+from trainer.datasets import check_lengths, check_tags, dataset_names, describe_mixture
 from trainer.deepspeed_engine import DeepSpeedEngine
 from trainer.distributed import World
 from trainer.engine import Engine
@@ -98,23 +97,62 @@ def build(
     check_lengths(only_datasets, config)
     check_tags(only_datasets, config)
     tokenizer = only_datasets[0].tokenizer
-    folder = Path(config.folder)
-    checkpoints = CheckpointManager(
-        folder / "checkpoints", config.checkpoint, world, _identity(config, only_datasets, precision)
-    )
-    checkpoint = checkpoints.newest()
-    if checkpoint is not None:
-        check_reset(checkpoint, reset)
-        check_identity(checkpoint, config, tokenizer, [d.fingerprint for d in only_datasets], reset=reset)
+    checkpoints, checkpoint = _open_checkpoints(config, only_datasets, precision, world, reset)
     engine = _engine(config, tokenizer, checkpoint, precision, world)
     config = _settle_memory(config, only_datasets, engine, world, checkpoint)
     checkpoints.identity = _identity(config, only_datasets, precision)
     reader = StreamReader(datasets, config.stream, seed=config.seed, rank=world.rank, world_size=world.size)
     state = _restore(checkpoint, engine, reader, reset=reset, left_out=left_out)
     _announce(config, only_datasets, reader, engine, world, precision)
+    return _assemble(
+        config,
+        world,
+        engine=engine,
+        reader=reader,
+        evaluator=_evaluator(config, only_datasets, world, precision, stop_requested),
+        checkpoints=checkpoints,
+        state=state,
+        sections=sections,
+        ledger=ledger,
+        stop_requested=stop_requested,
+    )
+
+
+def _open_checkpoints(
+    config: RunConfig, datasets: Sequence[Dataset], precision: Precision, world: World, reset: frozenset[str]
+) -> tuple[CheckpointManager, Checkpoint | None]:
+    """The run's checkpoints and the newest whole one, which may be gone on from.
+
+    Raises:
+        UserError: it is of another run, or not whole.
+    """
+    identity = _identity(config, datasets, precision)
+    checkpoints = CheckpointManager(Path(config.folder) / "checkpoints", config.checkpoint, world, identity)
+    checkpoint = checkpoints.newest()
+    if checkpoint is not None:
+        check_reset(checkpoint, reset)
+        fingerprints = [d.fingerprint for d in datasets]
+        check_identity(checkpoint, config, datasets[0].tokenizer, fingerprints, reset=reset)
+    return checkpoints, checkpoint
+
+
+def _assemble(
+    config: RunConfig,
+    world: World,
+    *,
+    engine: Engine,
+    reader: StreamReader,
+    evaluator: Evaluator,
+    checkpoints: CheckpointManager,
+    state: TrainerState,
+    sections: Sections,
+    ledger: Ledger | None,
+    stop_requested: Callable[[], bool],
+) -> BuiltRun:
+    """The trainer around its parts, and what it writes to."""
+    folder = Path(config.folder)
     metrics = _metrics(config, checkpoints.identity, state.step, world)
     pair_log = PairLog(folder / "pairs", enabled=config.training.record_pairs, resume_step=state.step, world=world)
-    evaluator = _evaluator(config, only_datasets, world, precision, stop_requested)
     saver = Saver(
         config.checkpoint,
         world=world,
@@ -305,57 +343,3 @@ def _evaluator(
         folder=Path(config.folder) / "eval",
         stop_requested=stop_requested,
     )
-
-
-def dataset_names(datasets: Sequence[Dataset]) -> dict[str, Dataset]:
-    """Datasets by name; one whose name is taken gets a number."""
-    names: dict[str, Dataset] = {}
-    for dataset in datasets:
-        candidates = itertools.chain([dataset.name], (f"{dataset.name}-{n}" for n in itertools.count(2)))
-        names[next(name for name in candidates if name not in names)] = dataset
-    return names
-
-
-def describe_mixture(datasets: Sequence[Dataset], mixture: Mixture) -> list[str]:
-    """A line for each dataset of a mixture; nothing for one dataset."""
-    if mixture.is_single:
-        return []
-    total, lines = sum(mixture.sizes), []
-    for (name, dataset), share in zip(dataset_names(datasets).items(), mixture.shares, strict=True):
-        part = share / sum(mixture.shares)
-        passes = part * total / dataset.num_pairs
-        lines.append(f"dataset {name}: {dataset.num_pairs:,} pairs, share {part:.2%}, {passes:.2f} passes an epoch")
-    return lines
-
-
-def check_lengths(datasets: Sequence[Dataset], config: RunConfig) -> None:
-    """Refuse pairs that fit a micro-batch and are too long for the model.
-
-    Raises:
-        UserError: naming the dataset, its longest pair and what is allowed.
-    """
-    most = config.model.max_positions
-    for dataset in datasets:
-        for side in ("source", "target"):
-            longest = int(dataset.blocks[f"longest_{side}"].max()) + 1
-            if longest > most and getattr(config.stream, f"{side}_tokens") > most:
-                raise UserError(
-                    f"model.max_positions: {most} is less than the {longest} of the longest {side} in "
-                    f"{dataset.location} with its end mark; allowed is at least that, or "
-                    f"stream.{side}_tokens={most} with stream.on_oversized_pair=drop"
-                )
-
-
-def check_tags(datasets: Sequence[Dataset], config: RunConfig) -> None:
-    """Refuse datasets whose language tags are not where the run's model has them.
-
-    Raises:
-        UserError: naming the dataset.
-    """
-    ours = config.prepare.tag_both_sides
-    for dataset in datasets:
-        if dataset.tag_both_sides != ours:
-            raise UserError(
-                f"prepare.tag_both_sides: {str(ours).lower()}, and {dataset.location} was prepared with "
-                f"{str(not ours).lower()}; allowed is what the data have"
-            )

@@ -11,8 +11,9 @@ from data_pipeline.preparation.corpus import read_chunks
 from trainer.loading import check_same_tokenizer, find_checkpoint, load_ensemble
 from trainer.process import tune_process
 from trainer.scoring import Scorer, bleu_tokenizer
-from trainer.translate import CHUNK_LINES, search_section
+from trainer.translate import search_section
 from trainer.translation.languages import language_tags
+from trainer.translation.lines import CHUNK_LINES
 from trainer.translation.translator import Translator
 
 
@@ -43,11 +44,7 @@ def run(
         UserError: the files cannot be read, differ in length or are empty, or the run has no whole checkpoint.
     """
     tune_process()
-    files = CorpusFiles(source=[source], target=[reference])
-    chunks = read_chunks(files, ".", CHUNK_LINES)
-    pairs = [pair for chunk in chunks for pair in zip(chunk.sources, chunk.targets, strict=True)]
-    if not pairs:
-        raise UserError(f"--source: {source!r} is empty; allowed is at least one line")
+    sources, references = _read(source, reference)
     checkpoints = [find_checkpoint(Path(name)) for name in (run, *ensemble)]
     check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
     model, trained = load_ensemble(checkpoints, raw=raw_weights)
@@ -58,9 +55,9 @@ def run(
     scorer = Scorer(bleu_tokenizer(tokenizer or trained.config.evaluation.tokenizer, language))
     translator = Translator(model, trained.tokenizer, section, trained.device, tags=tags)
     begin = time.monotonic()
-    hypotheses = [best[0].text for best in translator.translate([s for s, _ in pairs])]
+    hypotheses = [best[0].text for best in translator.translate(sources)]
     seconds = time.monotonic() - begin
-    scores = scorer.score(hypotheses, [t for _, t in pairs])
+    scores = scorer.score(hypotheses, references)
     if output is not None:
         Path(output).write_text("".join(f"{h}\n" for h in hypotheses), encoding="utf-8")
     report = {
@@ -68,7 +65,7 @@ def run(
         "bleu_signature": scores.bleu_signature,
         "chrf": round(scores.chrf, 2),
         "chrf_signature": scores.chrf_signature,
-        "pairs": len(pairs),
+        "pairs": len(sources),
         "beam": section.beam,
         "length_penalty": section.length_penalty,
         "ensemble": [str(checkpoint.folder) for checkpoint in checkpoints[1:]],
@@ -80,3 +77,16 @@ def run(
     }
     print(json.dumps(report, indent=1))
     return 0
+
+
+def _read(source: str, reference: str) -> tuple[list[str], list[str]]:
+    """The lines of both files.
+
+    Raises:
+        UserError: they cannot be read, differ in length or are empty.
+    """
+    chunks = list(read_chunks(CorpusFiles(source=[source], target=[reference]), ".", CHUNK_LINES))
+    sources = [line for chunk in chunks for line in chunk.sources]
+    if not sources:
+        raise UserError(f"--source: {source!r} is empty; allowed is at least one line")
+    return sources, [line for chunk in chunks for line in chunk.targets]

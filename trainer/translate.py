@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +10,7 @@ from typing import IO, Any
 
 import torch
 
-from configs import SearchSection, UserError, load_run
+from configs import RunConfig, SearchSection, UserError, load_run
 from data_pipeline.preparation.progress import Progress
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import CONFIG
@@ -20,11 +19,10 @@ from trainer.loading import check_same_tokenizer, find_checkpoint
 from trainer.process import tune_process
 from trainer.translation.job import Answer, Chunk, Job, Line, Settings
 from trainer.translation.languages import language_tags
+from trainer.translation.lines import read_chunks
 from trainer.translation.pool import Pool
 from trainer.translation.words import Attention
 
-CHUNK_LINES = 2048
-"""Lines read, sorted by length and translated at once."""
 PICTURED_LINES = 4
 """Lines whose attention is drawn."""
 
@@ -70,36 +68,26 @@ def run(
     checkpoints = [find_checkpoint(Path(name)).folder for name in (run, *ensemble)]
     check_same_tokenizer(checkpoints)
     config = load_run(str(checkpoints[0] / CONFIG))
-    section = search_section(config.evaluation.search, search)
-    if n_best > section.beam and not section.sample:
-        raise UserError(f"--n-best: {n_best} with --beam {section.beam}; allowed is at most the beam")
-    if alignment_layer is not None and alignment_layer > config.model.decoder_layers:
-        raise UserError(f"--alignment-layer: {alignment_layer}; allowed is 1 to {config.model.decoder_layers}")
+    tokenizer = Tokenizer.load(checkpoints[0])
     settings = Settings(
         checkpoints=[str(folder) for folder in checkpoints],
         raw_weights=raw_weights,
-        tags=language_tags(
-            config.prepare, Tokenizer.load(checkpoints[0]), source=source_language, target=target_language
-        ),
-        section=section,
+        tags=language_tags(config.prepare, tokenizer, source=source_language, target=target_language),
+        section=search_section(config.evaluation.search, search),
         n_best=n_best,
         with_alignment=alignment is not None,
         alignment_layer=alignment_layer,
         num_pictures=PICTURED_LINES if attention is not None else 0,
     )
+    _check_settings(settings, config)
     with contextlib.ExitStack() as stack:
-        chunks = _chunks(stack, input, target, prefix, is_scored=score)
+        chunks = read_chunks(stack, input, target, prefix, is_scored=score)
         sink = stack.enter_context(_open_output(output))
         alignments = stack.enter_context(_open(alignment, "--alignment")) if alignment is not None else None
         answers = _answers(stack, settings, processes, chunks)
         progress = stack.enter_context(Progress("translating", unit="lines", is_quiet=_is_shown(output)))
         num_truncated = _write(answers, sink, alignments, attention, progress, n_best=n_best, is_scored=score)
-    if num_truncated:
-        print(
-            f"zeromt: {num_truncated} lines were longer than model.max_positions="
-            f"{config.model.max_positions} pieces and lost their end",
-            file=sys.stderr,
-        )
+    _warn_of_truncated(num_truncated, config)
     return 0
 
 
@@ -125,6 +113,23 @@ def _check_options(*, n_best: int, score: bool, target: str | None, prefix: str 
         raise UserError(f"--n-best: {n_best} with --score; allowed is 1")
     if score and prefix is not None:
         raise UserError("--prefix: given with --score; allowed is one of them")
+
+
+def _check_settings(settings: Settings, config: RunConfig) -> None:
+    section, layer = settings.section, settings.alignment_layer
+    if settings.n_best > section.beam and not section.sample:
+        raise UserError(f"--n-best: {settings.n_best} with --beam {section.beam}; allowed is at most the beam")
+    if layer is not None and layer > config.model.decoder_layers:
+        raise UserError(f"--alignment-layer: {layer}; allowed is 1 to {config.model.decoder_layers}")
+
+
+def _warn_of_truncated(number: int, config: RunConfig) -> None:
+    if number:
+        most = config.model.max_positions
+        print(
+            f"zeromt: {number} lines were longer than model.max_positions={most} pieces and lost their end",
+            file=sys.stderr,
+        )
 
 
 def _answers(
@@ -188,77 +193,6 @@ def _save_picture(name: str, pictured: list[Attention]) -> None:
         draw(pictured).save(name, format="PNG")
     except OSError as error:
         raise UserError(f"--attention: {name!r} cannot be written: {error.strerror}") from error
-
-
-def _chunks(
-    stack: contextlib.ExitStack, input: str | None, target: str | None, prefix: str | None, *, is_scored: bool
-) -> Iterator[Chunk]:
-    """The input in chunks; its files are opened at once."""
-    name = input or "standard input"
-    source = stack.enter_context(_open_input(input, "--input"))
-    beside, option = (target, "--target") if target is not None else (prefix, "--prefix")
-    if beside is None:
-        return _cut(_lines(source, name), name, is_scored=is_scored)
-    pairs = _paired(_lines(source, name), _lines(stack.enter_context(_open_input(beside, option)), beside), option)
-    return _cut_pairs(pairs, is_scored=is_scored)
-
-
-def _cut(lines: Iterator[str], name: str, *, is_scored: bool) -> Iterator[Chunk]:
-    """Chunks of lines; to be scored, each holds source and translation."""
-    if is_scored:
-        yield from _cut_pairs((_split(line, name, i) for i, line in enumerate(lines, start=1)), is_scored=True)
-        return
-    for first in itertools.count(0, CHUNK_LINES):
-        if not (chunk := list(itertools.islice(lines, CHUNK_LINES))):
-            return
-        yield Chunk(first=first, sources=chunk)
-
-
-def _cut_pairs(pairs: Iterator[tuple[str, str]], *, is_scored: bool) -> Iterator[Chunk]:
-    """Chunks of sources with what stands beside them: translations to score, or prefixes."""
-    for first in itertools.count(0, CHUNK_LINES):
-        if not (chunk := list(itertools.islice(pairs, CHUNK_LINES))):
-            return
-        sources, beside = [s for s, _ in chunk], [b for _, b in chunk]
-        yield Chunk(
-            first=first,
-            sources=sources,
-            targets=beside if is_scored else None,
-            prefixes=None if is_scored else beside,
-        )
-
-
-def _split(line: str, name: str, number: int) -> tuple[str, str]:
-    source, tab, target = line.partition("\t")
-    if not tab or "\t" in target:
-        raise UserError(f"{name}: line {number} has {line.count(chr(9))} tabs; allowed is source TAB translation")
-    return source, target
-
-
-def _paired(lines: Iterator[str], others: Iterator[str], option: str) -> Iterator[tuple[str, str]]:
-    for number, (line, other) in enumerate(itertools.zip_longest(lines, others), start=1):
-        if line is None or other is None:
-            few, many = ("the input", "this file") if line is None else ("this file", "the input")
-            raise UserError(f"{option}: {few} ends before line {number} of {many}; allowed is a line for each")
-        yield line, other
-
-
-def _lines(source: IO[bytes], name: str) -> Iterator[str]:
-    """Lines end at a line feed alone, so that what comes out has as many."""
-    for number, raw in enumerate(source, start=1):
-        try:
-            yield raw.decode("utf-8").rstrip("\n").rstrip("\r")
-        except UnicodeDecodeError as error:
-            raise UserError(f"{name}: line {number} is not UTF-8") from error
-
-
-def _open_input(name: str | None, option: str) -> contextlib.AbstractContextManager[IO[bytes]]:
-    if name is None:
-        return contextlib.nullcontext(sys.stdin.buffer)
-    try:
-        return Path(name).open("rb")
-    except OSError as error:
-        raise UserError(f"{option}: {name!r} cannot be read: {error.strerror}") from error
 
 
 def _open_output(name: str | None) -> contextlib.AbstractContextManager[IO[str]]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import regex
 import sentencepiece
+from numpy.typing import NDArray
 
 from configs import UserError
 from data_pipeline.preparation.encode import DUPLICATE
@@ -22,6 +23,7 @@ from data_pipeline.prepared.index import (
     DatasetIndex,
     HeldOutEntry,
     HeldOutSplit,
+    ShardEntry,
     TokenizerEntry,
     describe_file,
 )
@@ -49,25 +51,13 @@ def write_index(
         UserError: no pair was kept.
     """
     folder, section = job.folder, job.encoding.section
-    entries, blocks, num_pairs, num_duplicates = [], [], 0, 0
-    with (folder / LENGTHS_FILE).open("wb") as file:  # one shard's lengths at a time: all may be gigabytes
-        header = {"descr": "<u2", "fortran_order": False, "shape": (job.num_pairs(num_shards), 2)}
-        np.lib.format.write_array_header_1_0(file, header)
-        for shard in range(num_shards):
-            table = job.read_table(shard)
-            table.blocks["first_pair"] += np.uint64(num_pairs)
-            file.write(table.lengths.astype("<u2").tobytes())
-            entries.append(table.entry)
-            blocks.append(table.blocks)
-            num_pairs += table.entry.pairs
-            num_duplicates += table.duplicates
+    entries, all_blocks, num_duplicates = _write_tables(job, num_shards)
+    num_pairs = sum(entry.pairs for entry in entries)
     if section.cleaning.duplicates == "drop":
         report = report.merge(Report.of(dropped={DUPLICATE: num_duplicates}))
     if num_pairs == 0:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in report.dropped().items())
         raise UserError(f"prepare.train: nothing is left of {report.read:,} pairs ({reasons})")
-    all_blocks = np.concatenate(blocks)
-    np.save(folder / BLOCKS_FILE, all_blocks, allow_pickle=False)
     (folder / REPORT_FILE).write_bytes(report.to_json())
     tokenizer = Tokenizer(job.encoding.tokenizer_files)
     tokenizer.save(folder)
@@ -98,6 +88,25 @@ def write_index(
     )
     (folder / INDEX_FILE).write_bytes(index.to_json())
     return index
+
+
+def _write_tables(job: ShardJob, num_shards: int) -> tuple[list[ShardEntry], NDArray[Any], int]:
+    """Join the shards' lengths and blocks into the side files; the shards' entries, all blocks, and the duplicates."""
+    entries, blocks, num_pairs, num_duplicates = [], [], 0, 0
+    with (job.folder / LENGTHS_FILE).open("wb") as file:  # one shard's lengths at a time: all may be gigabytes
+        header = {"descr": "<u2", "fortran_order": False, "shape": (job.num_pairs(num_shards), 2)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for shard in range(num_shards):
+            table = job.read_table(shard)
+            table.blocks["first_pair"] += np.uint64(num_pairs)
+            file.write(table.lengths.astype("<u2").tobytes())
+            entries.append(table.entry)
+            blocks.append(table.blocks)
+            num_pairs += table.entry.pairs
+            num_duplicates += table.duplicates
+    all_blocks = np.concatenate(blocks)
+    np.save(job.folder / BLOCKS_FILE, all_blocks, allow_pickle=False)
+    return entries, all_blocks, num_duplicates
 
 
 def _tokenizer_entry(tokenizer: Tokenizer, folder: Path) -> TokenizerEntry:

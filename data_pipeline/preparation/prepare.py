@@ -39,7 +39,7 @@ from data_pipeline.preparation.staging import (
     sync_folder,
 )
 from data_pipeline.preparation.survey import Survey, SurveyJob, survey
-from data_pipeline.preparation.tokenizer_training import existing_tokenizer
+from data_pipeline.preparation.tokenizer_training import check_tags, existing_tokenizer
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import (
     DatasetIndex,
@@ -89,11 +89,7 @@ def run(section: PrepareSection, *, share: Share | None = None, merge: bool = Fa
     tokenizer = existing_tokenizer(section.tokenizer)
     recipe = make_recipe(section, inputs, tokenizer)
     if is_already_prepared(output, recipe):
-        pairs = Dataset.load(output).num_pairs
-        print(f"{output}: already prepared from the same input, {pairs:,} pairs; nothing to do")
-        if work.root.exists():  # of a run that was killed at its very end
-            with work.lock(output, shared=False):
-                work.remove()
+        _leave_as_it_is(output, work)
         return
     preparation = Preparation(section, inputs, recipe, tokenizer)
     if not work.root.exists():
@@ -105,29 +101,50 @@ def run(section: PrepareSection, *, share: Share | None = None, merge: bool = Fa
             remove_partial(folder)
             work.remove_others(folder)
         try:
-            with work.lock(output, shared=False, name="survey.lock", wait=True):
-                job = preparation.begin(folder)
-            if share is not None:
-                with work.lock(output, shared=False, name=f"share-{share.number}-of-{share.of}.lock"):
-                    preparation.encode(job, [p for p in job.survey.parts if p.number % share.of == share.number - 1])
-                print(f"{output}: share {share.number} of {share.of} is ready; zeromt prepare --merge joins them")
-                return
-            if merge:
-                _must_be_complete(job, output)
-            preparation.encode(job, job.survey.parts)
-            index = preparation.finish(job)
+            index = _make(preparation, folder, work, output, share=share, merge=merge)
         except UserError:
             if share is None and not merge:  # mended input or settings make another recipe: this is of no use to it
                 discard(folder)
                 if not any(p.is_dir() for p in work.root.iterdir()):
                     work.remove()
             raise
+        if index is None:
+            return
         (folder / "dataset").rename(output.absolute())
         sync_folder(output.absolute().parent)
         work.remove()
     from data_pipeline.preparation.assembly import print_summary
 
     print_summary(output, index, time.monotonic() - started)
+
+
+def _leave_as_it_is(output: Path, work: WorkFolder) -> None:
+    pairs = Dataset.load(output).num_pairs
+    print(f"{output}: already prepared from the same input, {pairs:,} pairs; nothing to do")
+    if work.root.exists():  # of a run that was killed at its very end
+        with work.lock(output, shared=False):
+            work.remove()
+
+
+def _make(
+    preparation: "Preparation", folder: Path, work: WorkFolder, output: Path, *, share: Share | None, merge: bool
+) -> DatasetIndex | None:
+    """The steps of the whole, or of one share; the index of the dataset in `folder`, None for a share.
+
+    Raises:
+        UserError: an input is broken, nothing is left of it, or shares are missing.
+    """
+    with work.lock(output, shared=False, name="survey.lock", wait=True):
+        job = preparation.begin(folder)
+    if share is not None:
+        with work.lock(output, shared=False, name=f"share-{share.number}-of-{share.of}.lock"):
+            preparation.encode(job, [p for p in job.survey.parts if p.number % share.of == share.number - 1])
+        print(f"{output}: share {share.number} of {share.of} is ready; zeromt prepare --merge joins them")
+        return None
+    if merge:
+        _must_be_complete(job, output)
+    preparation.encode(job, job.survey.parts)
+    return preparation.finish(job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,19 +293,3 @@ def _must_be_complete(encoding: Encoding, output: Path) -> None:
 
 def _token_dtype(tokenizer: Tokenizer) -> TokenType:
     return "uint16" if max(tokenizer.source_vocab_size, tokenizer.target_vocab_size) <= 65_536 else "uint32"
-
-
-def check_tags(section: PrepareSection, tokenizer: Tokenizer) -> None:
-    """See that the tokenizer has the tags that the section wants.
-
-    Raises:
-        UserError: it has not.
-    """
-    wanted = {"target_tag": section.target_tag} if section.target_tag is not None else {}
-    if section.tag_both_sides:
-        wanted |= {f"{side}_language": f">>{getattr(section, f'{side}_language')}<<" for side in ("source", "target")}
-    for name, tag in wanted.items():
-        if tag not in tokenizer.tags:
-            raise UserError(f"prepare.{name}: {tag}: the tokenizer's tags are {', '.join(tokenizer.tags) or 'none'}")
-    if section.tag_both_sides and not tokenizer.is_joint:
-        raise UserError("prepare.tag_both_sides: true with two vocabularies; allowed is a joint one")

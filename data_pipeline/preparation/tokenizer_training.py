@@ -11,7 +11,7 @@ import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
-from configs import TokenizerSection, UserError
+from configs import PrepareSection, TokenizerSection, UserError
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.corpus import RawPart
 from data_pipeline.tokenizer import (
@@ -225,3 +225,19 @@ def _explain(message: str, field_name: str, size: int) -> Exception:
     if "all_chars_count" in message or "sentences_.empty()" in message:
         return UserError("prepare.train: no text is left to train a tokenizer on; allowed is a corpus with sentences")
     return RuntimeError(f"SentencePiece: {message}")
+
+
+def check_tags(section: PrepareSection, tokenizer: Tokenizer) -> None:
+    """See that the tokenizer has the tags that the section wants.
+
+    Raises:
+        UserError: it has not.
+    """
+    wanted = {"target_tag": section.target_tag} if section.target_tag is not None else {}
+    if section.tag_both_sides:
+        wanted |= {f"{side}_language": f">>{getattr(section, f'{side}_language')}<<" for side in ("source", "target")}
+    for name, tag in wanted.items():
+        if tag not in tokenizer.tags:
+            raise UserError(f"prepare.{name}: {tag}: the tokenizer's tags are {', '.join(tokenizer.tags) or 'none'}")
+    if section.tag_both_sides and not tokenizer.is_joint:
+        raise UserError("prepare.tag_both_sides: true with two vocabularies; allowed is a joint one")

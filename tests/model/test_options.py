@@ -9,22 +9,17 @@ from torch import Tensor
 from configs import ConfigError, load_run
 from model import Objective, build_transformer
 from model.dropout import Dropout
+from tests.model.equations import SOURCES, TARGET_INPUTS, TARGETS, check_gradients, check_logits, check_longest
 from tests.model.reference import (
     BOS,
-    EOS,
     PAD,
     SPECIAL,
     PlainTransformer,
     logits_of,
     pad,
-    smoothed_losses,
     tiny_model,
     tiny_section,
 )
-
-SOURCES = [[5, 9, 3, 12, 7, EOS], [4, EOS], [11, 3, 3, EOS]]
-TARGETS = [[6, 5, EOS], [10, 4, 8, 12, EOS], [EOS]]
-TARGET_INPUTS = [[BOS, *row[:-1]] for row in TARGETS]
 
 ROTARY = {"positions": "rotary", "head_width": 6}
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -87,33 +82,12 @@ each_option = pytest.mark.parametrize("option", OPTIONS.values(), ids=OPTIONS)
 @each_option
 def test_logits_are_those_of_the_equations(option: dict[str, Any]) -> None:
     section = tiny_section(**option)
-    model = tiny_model(section)
-    plain = PlainTransformer.of(model, section)
-    with torch.no_grad():
-        logits = logits_of(model, pad(SOURCES, width=8), pad(TARGET_INPUTS))
-        for row, (source, target) in enumerate(zip(SOURCES, TARGET_INPUTS, strict=True)):
-            expected = plain.logits(source, target)
-            torch.testing.assert_close(logits[row, : len(target)].double(), expected, rtol=0, atol=1e-5)
+    check_logits(tiny_model(section), section)
 
 
 @each_option
 def test_gradients_are_those_of_the_equations(option: dict[str, Any]) -> None:
-    """Through the chunked loss, of every weight."""
-    section = tiny_section(**option)
-    model = tiny_model(section)
-    plain = PlainTransformer.of(model, section)
-    out = Objective(model, label_smoothing=0.1)(pad(SOURCES), pad(TARGET_INPUTS), pad(TARGETS))
-    out.loss_sum.backward()
-    logits = torch.cat([plain.logits(s, t) for s, t in zip(SOURCES, TARGET_INPUTS, strict=True)])
-    loss, nll = smoothed_losses(logits, torch.tensor([token for row in TARGETS for token in row]), 0.1)
-    torch.autograd.backward(loss)
-    assert out.loss_sum.item() == pytest.approx(loss.item(), rel=1e-6)
-    assert out.nll_sum.item() == pytest.approx(nll.item(), rel=1e-6)
-    for name, parameter in model.named_parameters():
-        expected = plain.weights[name].grad
-        assert parameter.grad is not None, name
-        assert expected is not None, name
-        torch.testing.assert_close(parameter.grad.double(), expected, rtol=1e-4, atol=2e-5, msg=name)
+    check_gradients(tiny_section(**option), atol=2e-5)
 
 
 @each_option
@@ -242,14 +216,7 @@ def test_dropouts_by_place(given: float | None, rate: float) -> None:
 @pytest.mark.parametrize("positions", ["rotary", "none"])
 @pytest.mark.parametrize("max_positions", [1, 4])
 def test_more_positions_than_there_are_is_refused(positions: str, max_positions: int) -> None:
-    model = tiny_model(tiny_section(positions=positions, head_width=4, max_positions=max_positions))
-    longest, longer = torch.full((1, max_positions), 5), torch.full((1, max_positions + 1), 5)
-    model(longest, longest)
-    message = f"{max_positions + 1} tokens; allowed is at most max_positions={max_positions}"
-    with pytest.raises(ValueError, match=message):
-        model(longer, longest)
-    with pytest.raises(ValueError, match=message):
-        model(longest, longer)
+    check_longest(tiny_section(positions=positions, head_width=4, max_positions=max_positions))
 
 
 def test_rotary_scores_depend_on_the_distance_alone() -> None:

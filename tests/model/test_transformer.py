@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from configs import ModelSection
 from model import Objective, Transformer, build_transformer
 from model.positions import sinusoidal_table
+from tests.model.equations import SOURCES, TARGET_INPUTS, check_gradients, check_logits, check_longest
 from tests.model.reference import (
     BOS,
     EOS,
@@ -17,14 +18,9 @@ from tests.model.reference import (
     PlainTransformer,
     logits_of,
     pad,
-    smoothed_losses,
     tiny_model,
     tiny_section,
 )
-
-SOURCES = [[5, 9, 3, 12, 7, EOS], [4, EOS], [11, 3, 3, EOS]]
-TARGETS = [[6, 5, EOS], [10, 4, 8, 12, EOS], [EOS]]
-TARGET_INPUTS = [[BOS, *row[:-1]] for row in TARGETS]
 
 VARIANTS = [
     {"norm_position": norm, "positions": positions, "activation": activation, "tied_embeddings": tying}
@@ -42,13 +38,7 @@ def name_of(variant: dict[str, str]) -> str:
 def test_logits_are_those_of_the_equations(variant: dict[str, str]) -> None:
     section = tiny_section(**variant)
     model = tiny_model(section, source_vocab=13, target_vocab=13 if variant["tied_embeddings"] == "three-way" else 11)
-    plain = PlainTransformer.of(model, section)
-    targets = [[token % 11 for token in row] for row in TARGET_INPUTS]
-    with torch.no_grad():
-        logits = logits_of(model, pad(SOURCES, width=8), pad(targets))
-        for row, (source, target) in enumerate(zip(SOURCES, targets, strict=True)):
-            expected = plain.logits(source, target)
-            torch.testing.assert_close(logits[row, : len(target)].double(), expected, rtol=0, atol=1e-5)
+    check_logits(model, section, targets=[[token % 11 for token in row] for row in TARGET_INPUTS])
 
 
 @pytest.mark.parametrize("scale_embeddings", [True, False])
@@ -63,22 +53,7 @@ def test_scale_of_embeddings(scale_embeddings: bool) -> None:
 
 @pytest.mark.parametrize("variant", [VARIANTS[0], VARIANTS[13], VARIANTS[35]], ids=name_of)
 def test_gradients_are_those_of_the_equations(variant: dict[str, str]) -> None:
-    """Through the loss, of every weight, tied ones included."""
-    section = tiny_section(**variant)
-    model = tiny_model(section)
-    plain = PlainTransformer.of(model, section)
-    out = Objective(model, label_smoothing=0.1)(pad(SOURCES), pad(TARGET_INPUTS), pad(TARGETS))
-    out.loss_sum.backward()
-    logits = torch.cat([plain.logits(s, t) for s, t in zip(SOURCES, TARGET_INPUTS, strict=True)])
-    loss, nll = smoothed_losses(logits, torch.tensor([token for row in TARGETS for token in row]), 0.1)
-    torch.autograd.backward(loss)
-    assert out.loss_sum.item() == pytest.approx(loss.item(), rel=1e-6)
-    assert out.nll_sum.item() == pytest.approx(nll.item(), rel=1e-6)
-    for name, parameter in model.named_parameters():
-        expected = plain.weights[name].grad
-        assert parameter.grad is not None, name
-        assert expected is not None, name
-        torch.testing.assert_close(parameter.grad.double(), expected, rtol=1e-4, atol=1e-5, msg=name)
+    check_gradients(tiny_section(**variant))
 
 
 @pytest.mark.parametrize("norm_position", ["pre", "post"])
@@ -176,19 +151,7 @@ def test_bf16_is_close_to_fp32() -> None:
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 @pytest.mark.parametrize("max_positions", [1, 4])
 def test_more_positions_than_there_are_is_refused(positions: str, max_positions: int) -> None:
-    model = tiny_model(tiny_section(positions=positions, max_positions=max_positions))
-    longest, longer = torch.full((1, max_positions), 5), torch.full((1, max_positions + 1), 5)
-    model(longest, longest)
-    message = f"{max_positions + 1} tokens; allowed is at most max_positions={max_positions}"
-    with pytest.raises(ValueError, match=message):
-        model(longer, longest)
-    with pytest.raises(ValueError, match=message):
-        model(longest, longer)
-    state = model.start(longest)
-    for _ in range(max_positions):
-        model.step(torch.tensor([5]), state)
-    with pytest.raises(ValueError, match=message):
-        model.step(torch.tensor([5]), state)
+    check_longest(tiny_section(positions=positions, max_positions=max_positions))
 
 
 class TestParameters:

@@ -7,10 +7,10 @@ import pytest
 import torch
 from sentencepiece import SentencePieceProcessor
 
-from configs import PrepareSection, SearchSection, load_run
+from configs import SearchSection, load_run
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader
-from data_pipeline.tokenizer import JOINT_FILE, Tokenizer
+from data_pipeline.tokenizer import JOINT_FILE
 from launcher.cli import main
 from tests.conftest import Start, ranks, read_metrics
 from tests.trainer.export.made import ENGLISH, FRENCH, make_tokenizer
@@ -201,11 +201,3 @@ def test_fine_tuned_with_its_tags(
     (tmp_path / "in").write_text(f"{ENGLISH[0]}\n")
     assert main(["translate", str(run), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
     assert load_trained(run).config.prepare.target_language == "fr"
-
-
-def test_tags_of_both_sides_in_prepared_data(tmp_path: Path) -> None:
-    tokenizer: Tokenizer = make_tokenizer()
-    assert ">>fra<<" in tokenizer.tags
-    problems = list(PrepareSection(tag_both_sides=True, target_tag=">>fra<<").problems())
-    assert any("with tag_both_sides=true; allowed is one of them" in p for p in problems)
-    assert torch.tensor(tokenizer.encode_source([">>fra<< x"])[0])[0] == tokenizer.tag_id(">>fra<<")

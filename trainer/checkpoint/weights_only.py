@@ -17,7 +17,7 @@ from configs import RunConfig, UserError
 from configs.load import dump_run, parse_run
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint import format as format_
-from trainer.checkpoint.format import Checkpoint
+from trainer.checkpoint.format import Checkpoint, FileRecord
 from trainer.checkpoint.newest import point_to
 from trainer.checkpoint.tensor_file import TensorFile
 from trainer.state import TrainerState
@@ -88,22 +88,28 @@ def write_run(
         **tokenizer.files(),
     }
     records |= {key: format_.write_bytes(checkpoint / key, content) for key, content in small.items()}
-    manifest = {
-        "format": format_.FORMAT,
-        "step": state.step,
-        "world_size": 1,
-        "zero_stage": 0,
-        "precision": "fp32",
-        "versions": versions(),
-        "fingerprints": {"data": list(data_fingerprints), "tokenizer": tokenizer.fingerprint},
-        WEIGHTS_ONLY: dict(origin),
-        "files": {key: dataclasses.asdict(record) for key, record in records.items()},
-    }
-    format_.write_manifest(checkpoint, manifest)
+    fingerprints = {"data": list(data_fingerprints), "tokenizer": tokenizer.fingerprint}
+    format_.write_manifest(checkpoint, _manifest(state.step, fingerprints, origin, records))
     format_.sync_folder(checkpoint)
     point_to(checkpoint.parent, checkpoint.name)
     format_.write_bytes(folder / format_.CONFIG, config_yaml)
     return checkpoint
+
+
+def _manifest(
+    step: int, fingerprints: Mapping[str, Any], origin: Mapping[str, Any], records: Mapping[str, FileRecord]
+) -> dict[str, Any]:
+    return {
+        "format": format_.FORMAT,
+        "step": step,
+        "world_size": 1,
+        "zero_stage": 0,
+        "precision": "fp32",
+        "versions": versions(),
+        "fingerprints": dict(fingerprints),
+        WEIGHTS_ONLY: dict(origin),
+        "files": {key: dataclasses.asdict(record) for key, record in records.items()},
+    }
 
 
 def _renamed(config: RunConfig, final: Path) -> RunConfig:

@@ -19,7 +19,8 @@ LINES = [*ENGLISH[:5], f"{TAG} {ENGLISH[0]}", "</s> dogs", ""]
 
 
 def export(run: Path, output: Path, **changes: Any) -> None:
-    options: dict[str, Any] = dict.fromkeys(("dtype", "quantization", "source", "reference"))
+    names = ("dtype", "quantization", "source", "reference")
+    options: dict[str, Any] = {**dict.fromkeys(names), "raw_weights": False}
     assert command.run(run=str(run), format="huggingface", output=str(output), **{**options, **changes}) == 0
 
 

@@ -15,7 +15,8 @@ from trainer.export.check import ExportError
 
 
 def export(run: Path, output: Path, **changes: Any) -> None:
-    options: dict[str, Any] = dict.fromkeys(("dtype", "quantization", "source", "reference"))
+    names = ("dtype", "quantization", "source", "reference")
+    options: dict[str, Any] = {**dict.fromkeys(names), "raw_weights": False}
     assert command.run(run=str(run), format="safetensors", output=str(output), **{**options, **changes}) == 0
 
 

@@ -1,0 +1,84 @@
+"""Datasets that do not suit a run's model are refused, and language tags stand where the model has them."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from configs import CorpusFiles, PrepareSection, TokenizerSection, UserError, load_run
+from data_pipeline.preparation import prepare
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.reader import StreamReader
+from trainer.datasets import check_lengths, check_tags
+from trainer.translation.languages import encode_source, encode_target, own_language_tags
+
+
+def test_pairs_that_are_too_long_for_the_model(tmp_path: Path) -> None:
+    (tmp_path / "text.tsv").write_text("a cat\tun chat\n" * 9 + "a cat\t" + 40 * "un chat " + "\n")
+    tokenizer = TokenizerSection(vocab_size=20, threads=1)
+    train = CorpusFiles(tsv=[str(tmp_path / "text.tsv")])
+    prepare.run(PrepareSection(output=str(tmp_path / "data"), train=train, tokenizer=tokenizer))
+    dataset = Dataset.load(tmp_path / "data")
+    longest = int(dataset.lengths.max())
+    stream = f"stream.datasets=[{{path: '{tmp_path / 'data'}'}}]"
+    too_few = [stream, f"model.max_positions={longest}"]
+    with pytest.raises(UserError, match=rf"max_positions: {longest} is less than the {longest + 1} of the longest tar"):
+        check_lengths([dataset], load_run("debug", [*too_few, "stream.target_tokens=4096"]))
+    check_lengths([dataset], load_run("debug", [*too_few, f"stream.target_tokens={longest}"]))
+    check_lengths([dataset], load_run("debug", [stream, f"model.max_positions={longest + 1}"]))
+
+
+@pytest.fixture
+def tagged(tmp_path: Path) -> PrepareSection:
+    (tmp_path / "text.tsv").write_text("a cat\tun chat\n" * 9 + "a dog\tun chien\n")
+    return PrepareSection(
+        output=str(tmp_path / "data"),
+        source_language="en",
+        target_language="fr",
+        train=CorpusFiles(tsv=[str(tmp_path / "text.tsv")]),
+        valid=CorpusFiles(tsv=[str(tmp_path / "text.tsv")]),
+        tokenizer=TokenizerSection(vocab_size=22, threads=1, tags=[">>en<<", ">>fr<<"]),
+        tag_both_sides=True,
+    )
+
+
+def test_tags_of_both_sides(tagged: PrepareSection) -> None:
+    """Both sides of the shards have them; the held-out text does not, and gets them where it is encoded."""
+    prepare.run(tagged)
+    dataset = Dataset.load(tagged.output)
+    config = load_run("debug", [f"prepare.output={tagged.output}", "prepare.tag_both_sides=true"])
+    reader = StreamReader([(dataset, 1.0)], config.stream, seed=1, rank=0, world_size=1)
+    batches = [m for m in reader.next_update() if m is not None and len(m.source)]
+    reader.close()
+    tags = own_language_tags(tagged, dataset.tokenizer)
+    assert tags is not None
+    assert {int(i) for m in batches for i in m.source[:, 0]} == {tags.source} == {dataset.tokenizer.tag_id(">>en<<")}
+    assert {int(i) for m in batches for i in m.target_output[:, 0]} == {tags.target}
+    assert dataset.held_out("valid")[0][0] == "a cat"
+    lines = ["a cat", "", ">>fr<< un chat"]
+    assert [row[:1] for row in encode_source(dataset.tokenizer, lines, tags)] == [[tags.source], [], [tags.target]]
+    assert encode_target(dataset.tokenizer, [""], tags) == [[tags.target]]
+    check_tags([dataset], config)
+    with pytest.raises(UserError, match=r"prepare.tag_both_sides: false, and .* was prepared with true"):
+        check_tags([dataset], load_run("debug", [f"prepare.output={tagged.output}"]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"target_language": "de"}, "prepare.target_language: >>de<<: the tokenizer's tags are >>en<<, >>fr<<"),
+        ({"source_language": "de"}, "prepare.source_language: >>de<<"),
+    ],
+)
+def test_languages_without_a_tag(changes: dict[str, str], said: str, tagged: PrepareSection) -> None:
+    with pytest.raises(UserError, match=said):
+        prepare.run(dataclasses.replace(tagged, **changes))  # type: ignore[arg-type]
+
+
+def test_tags_stand_in_one_way(tagged: PrepareSection) -> None:
+    separate = dataclasses.replace(tagged.tokenizer, vocabulary="separate")
+    problems = list(dataclasses.replace(tagged, target_tag=">>fr<<", tokenizer=separate).problems())
+    assert problems == [
+        "target_tag: >>fr<< with tag_both_sides=true; allowed is one of them",
+        "tag_both_sides: true with tokenizer.vocabulary=separate; allowed is a joint one",
+    ]

@@ -1,0 +1,62 @@
+"""What a run's datasets are called, and whether its model can read them."""
+
+import itertools
+from collections.abc import Sequence
+
+from configs import RunConfig, UserError
+from data_pipeline.order.mixture import Mixture
+from data_pipeline.prepared.dataset import Dataset
+
+
+def dataset_names(datasets: Sequence[Dataset]) -> dict[str, Dataset]:
+    """Datasets by name; one whose name is taken gets a number."""
+    names: dict[str, Dataset] = {}
+    for dataset in datasets:
+        candidates = itertools.chain([dataset.name], (f"{dataset.name}-{n}" for n in itertools.count(2)))
+        names[next(name for name in candidates if name not in names)] = dataset
+    return names
+
+
+def describe_mixture(datasets: Sequence[Dataset], mixture: Mixture) -> list[str]:
+    """A line for each dataset of a mixture; nothing for one dataset."""
+    if mixture.is_single:
+        return []
+    total, lines = sum(mixture.sizes), []
+    for (name, dataset), share in zip(dataset_names(datasets).items(), mixture.shares, strict=True):
+        part = share / sum(mixture.shares)
+        passes = part * total / dataset.num_pairs
+        lines.append(f"dataset {name}: {dataset.num_pairs:,} pairs, share {part:.2%}, {passes:.2f} passes an epoch")
+    return lines
+
+
+def check_lengths(datasets: Sequence[Dataset], config: RunConfig) -> None:
+    """Refuse pairs that fit a micro-batch and are too long for the model.
+
+    Raises:
+        UserError: naming the dataset, its longest pair and what is allowed.
+    """
+    most = config.model.max_positions
+    for dataset in datasets:
+        for side in ("source", "target"):
+            longest = int(dataset.blocks[f"longest_{side}"].max()) + 1
+            if longest > most and getattr(config.stream, f"{side}_tokens") > most:
+                raise UserError(
+                    f"model.max_positions: {most} is less than the {longest} of the longest {side} in "
+                    f"{dataset.location} with its end mark; allowed is at least that, or "
+                    f"stream.{side}_tokens={most} with stream.on_oversized_pair=drop"
+                )
+
+
+def check_tags(datasets: Sequence[Dataset], config: RunConfig) -> None:
+    """Refuse datasets whose language tags are not where the run's model has them.
+
+    Raises:
+        UserError: naming the dataset.
+    """
+    ours = config.prepare.tag_both_sides
+    for dataset in datasets:
+        if dataset.tag_both_sides != ours:
+            raise UserError(
+                f"prepare.tag_both_sides: {str(ours).lower()}, and {dataset.location} was prepared with "
+                f"{str(not ours).lower()}; allowed is what the data have"
+            )
