@@ -1,8 +1,10 @@
 """One trained model as it is decoded by zeromt, by Transformers and by CTranslate2: lines in, pieces and lines out.
 
-Each class takes a folder and a number of threads, and loads what it needs at once, so that translating can be timed alone.
+Each class takes a folder and a number of threads, and loads what it needs at once, so that translating can be timed
+alone.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +33,10 @@ class Search:
     """Sums of log-probabilities are divided by length^this, the end mark counted."""
     longest: int
     """Tokens of a translation at most, the end mark counted."""
-    until_certain: bool
-    """Go on until no open hypothesis can win, as ours always does; the others' own habits where false."""
+    is_same: bool
+    """Whether the searches are to be the same: until no open hypothesis can win. Each with its own habits where false:
+    the others end at some number of finished hypotheses, we by a limit relative to the source (and divide by GNMT's
+    penalty with alpha = length_penalty / 0.8, which prefers lengths around 20 tokens alike)."""
     batch: int
     """Padded source tokens times beam; CTranslate2 counts sentences, and takes a 64th."""
 
@@ -65,14 +69,19 @@ class Ours:
 
     def translate(self, lines: Sequence[str], search: Search) -> list[Decoded]:
         """The best translation of each line."""
-        section = SearchSection(
-            beam=search.beam,
-            length_penalty=search.length_penalty,
-            length_penalty_kind="mean",
-            max_length_ratio=1e-6,
-            max_length_extra=search.longest,
-            batch_tokens=search.batch,
-        )
+        if search.is_same:
+            section = SearchSection(
+                beam=search.beam,
+                length_penalty=search.length_penalty,
+                length_penalty_kind="mean",
+                max_length_ratio=1e-6,
+                max_length_extra=search.longest,
+                batch_tokens=search.batch,
+            )
+        else:
+            section = SearchSection(
+                beam=search.beam, length_penalty=search.length_penalty / 0.8, batch_tokens=search.batch
+            )
         translator = Translator(self.model, self.tokenizer, section, torch.device("cpu"))
         return [Decoded(ids=best[0].ids, text=best[0].text) for best in translator.translate(lines)]
 
@@ -106,7 +115,7 @@ class Transformers:
         options: dict[str, Any] = {"num_beams": search.beam, "max_length": search.longest + 1, "do_sample": False}
         if search.beam > 1:
             options["length_penalty"] = search.length_penalty
-            options["early_stopping"] = "never" if search.until_certain else False
+            options["early_stopping"] = "never" if search.is_same else False
         return options
 
 
@@ -126,7 +135,7 @@ class CTranslate2:
     def translate(self, lines: Sequence[str], search: Search) -> list[Decoded]:
         """The best translation of each line."""
         options: dict[str, Any] = {"length_penalty": search.length_penalty} if search.beam > 1 else {}
-        if search.beam > 1 and search.until_certain and search.length_penalty:
+        if search.beam > 1 and search.is_same and search.length_penalty:
             options["patience"] = PATIENCE  # without a penalty it stops as soon as nothing can win anyway
         results = self.translator.translate_batch(
             self.pieces.encode(list(lines), out_type=str),
@@ -139,3 +148,32 @@ class CTranslate2:
         )
         rows = [[piece for piece in r.hypotheses[0] if piece != "</s>"] for r in results]
         return [Decoded(ids=[self.ids_of[p] for p in row], text=self.pieces.decode(row)) for row in rows]
+
+
+DECODERS: dict[str, type[Ours] | type[Transformers] | type[CTranslate2]] = {
+    "zeromt": Ours,
+    "transformers": Transformers,
+    "ctranslate2": CTranslate2,
+}
+
+
+def measure(
+    *, kind: str, folder: str, threads: int, lines: list[str], searches: list[dict[str, Any]], warm_up: int, **more: Any
+) -> dict[str, Any]:
+    """Load, translate the last `warm_up` lines untimed, then all of them, in each way: seconds, pieces and texts."""
+    decoder: Decoder = DECODERS[kind](folder, threads, **more)
+    results = []
+    for fields in searches:
+        search = Search(**fields)
+        decoder.translate(lines[-warm_up:], search)
+        begin, cpu = time.perf_counter(), time.process_time()
+        found = decoder.translate(lines, search)
+        results.append(
+            {
+                "seconds": time.perf_counter() - begin,
+                "cpu_seconds": time.process_time() - cpu,
+                "ids": [decoded.ids for decoded in found],
+                "texts": [decoded.text for decoded in found],
+            }
+        )
+    return {"results": results}

@@ -3,9 +3,9 @@
     python benchmarks/export_equality.py RUN --source test.en --reference test.de
 
 Exports the run's newest checkpoint with `zeromt export` to Hugging Face and CTranslate2, loads both, and translates. A
-greedy translation that differs counts only where, at the first place that differs, our model's log-probabilities of the two tokens are
-TOLERANCE or more apart; less is a tie that rounding decides. Exit code 1 where one counts, or where a BLEU is more than
-BLEU_TOLERANCE from ours.
+greedy translation that differs counts only where, at the first place that differs, our model's log-probabilities of the
+two tokens are TOLERANCE or more apart; less is a tie that rounding decides. Exit code 1 where one counts, or where a
+BLEU is more than BLEU_TOLERANCE from ours.
 """
 
 import subprocess
@@ -68,26 +68,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def search(args: Any, beam: int, length_penalty: float, longest: int) -> Search:
     """The options that make the three searches the same."""
-    return Search(beam=beam, length_penalty=length_penalty, longest=longest, until_certain=True, batch=args.batch)
+    return Search(beam=beam, length_penalty=length_penalty, longest=longest, is_same=True, batch=args.batch)
 
 
-def export(run: str, format_: str, folder: Path) -> None:
+def export(run: str, format_: str, folder: Path, *more: str) -> None:
     """`zeromt export`.
 
     Raises:
         UserError: it failed; the message ends as what it wrote.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "launcher",
-        "export",
-        str(Path(run).resolve()),
-        "--format",
-        format_,
-        "-o",
-        str(folder),
-    ]
+    options = [str(Path(run).resolve()), "--format", format_, "-o", str(folder), *more]
+    command = [sys.executable, "-m", "launcher", "export", *options]
     ended = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
     if ended.returncode:
         raise UserError(f"export to {format_}: exit code {ended.returncode}\n{ended.stderr[-2000:]}")
