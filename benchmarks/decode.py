@@ -1,0 +1,209 @@
+"""Sentences a second, greedy and by beam search, on the same weights: zeromt, Transformers, CTranslate2, JoeyNMT.
+
+    python benchmarks/decode.py RUN --source test.en --reference test.de
+
+A program that is not installed is left out with a line. JoeyNMT runs by its own Python: --joeynmt-python PATH.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import decoders
+from benchmarks.child import ROOT, call, environment
+from benchmarks.export_equality import export
+from benchmarks.measure import machine, median, parser, print_machine, print_table, spread, write_json
+from benchmarks.text import read_lines
+from configs import UserError
+from data_pipeline.tokenizer import EOS_ID
+from trainer.export.exact import load_exact
+from trainer.export.plain import norm_eps
+from trainer.loading import TrainedModel
+from trainer.scoring import Scorer, bleu_tokenizer
+from trainer.translation.translator import cut_batches
+
+OURS = "zeromt"
+LENGTH_PENALTY = 0.8
+"""Of those that divide by length^this; see `decoders.Search`."""
+WANTED = {"transformers": 2.0, "joeynmt": 5.0, "ctranslate2": 0.5}
+
+Program = Callable[[], dict[str, Any]]
+"""Measures once, in a new process: results by search, of seconds, ids and perhaps texts."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0."""
+    options = parser(__doc__)
+    options.add_argument("run", metavar="RUN", help="a run's folder or one checkpoint")
+    options.add_argument("--source", type=Path, required=True)
+    options.add_argument("--reference", type=Path, required=True)
+    options.add_argument("--sentences", type=int, help="the first so many; all unless given")
+    options.add_argument("--beams", type=int, nargs="+", default=[1, 5])
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--threads", type=int, default=2)
+    options.add_argument("--warm-up", type=int, default=100, metavar="N", help="sentences translated before the clock")
+    options.add_argument("--batch", type=int, default=4096, help="padded source tokens of a batch, times the beam")
+    options.add_argument("--only", nargs="+", metavar="PROGRAM")
+    options.add_argument("--joeynmt-python", metavar="PATH", help="the Python of an environment that has JoeyNMT")
+    args = options.parse_args(arguments)
+    lines, references = (read_lines(path, args.sentences) for path in (args.source, args.reference))
+    figures: dict[str, Any] = {"machine": machine(), "sentences": len(lines), "threads": args.threads}
+    print_machine(figures["machine"])
+    trained = load_exact(Path(args.run))
+    with tempfile.TemporaryDirectory(dir=args.work) as work:
+        programs = prepare(args, trained, lines, Path(work))
+        rounds = [{name: program() for name, program in programs.items()} for _ in range(args.rounds)]
+    scorer = Scorer(bleu_tokenizer("auto", trained.config.prepare.target_language))
+    figures["programs"] = versions(rounds[0])
+    print(", ".join(f"{name} {text}" for name, text in figures["programs"].items()))
+    figures["searches"] = [
+        report(args, trained, scorer, references, beam, [{n: r[n]["results"][i] for n in r} for r in rounds])
+        for i, beam in enumerate(args.beams)
+    ]
+    write_json(args.json, figures)
+    return 0
+
+
+def prepare(args: Any, trained: TrainedModel, lines: list[str], work: Path) -> dict[str, Program]:
+    """The programs that are here, each with the model in its own form."""
+    run = str(Path(args.run).resolve())
+    sources = [[*ids, EOS_ID] for ids in trained.tokenizer.encode_source(lines)]
+    longest = min(trained.model.max_positions - 1, 2 * max(map(len, sources)) + 20)
+    searches = [
+        asdict(
+            decoders.Search(beam=beam, length_penalty=LENGTH_PENALTY, longest=longest, is_same=False, batch=args.batch)
+        )
+        for beam in args.beams
+    ]
+    common = {"threads": args.threads, "lines": lines, "searches": searches, "warm_up": args.warm_up}
+
+    def child(kind: str, folder: Path | str, **more: Any) -> Program:
+        return lambda: call(decoders.measure, kind=kind, folder=str(folder), **common, **more)
+
+    programs: dict[str, Program] = {}
+    wanted = args.only or [OURS, "zeromt bf16", "transformers", "ctranslate2", "ctranslate2 int8", "joeynmt"]
+    for name in wanted:
+        package, _, variant = name.partition(" ")
+        folder = work / name.replace(" ", "-")
+        if package == OURS:
+            programs[name] = child(OURS, run, dtype={"": "float32", "bf16": "bfloat16"}[variant])
+        elif package == "joeynmt":
+            programs |= joeynmt(args, trained, sources, longest, work)
+        elif importlib.util.find_spec(package) is None:
+            print(f"{name}: not installed, left out")
+        else:
+            format_ = {"transformers": "huggingface", "ctranslate2": "ctranslate2"}[package]
+            export(run, format_, folder, *(["--quantization", variant] if variant else []))
+            programs[name] = child(package, folder)
+    return programs
+
+
+def joeynmt(args: Any, trained: TrainedModel, sources: list[list[int]], longest: int, work: Path) -> dict[str, Program]:
+    """JoeyNMT, where its Python is given and its model can hold our weights."""
+    section = trained.config.model
+    if args.joeynmt_python is None:
+        print("joeynmt: no --joeynmt-python, left out")
+        return {}
+    if (section.norm_position, section.norm, section.positions, section.tied_embeddings) != (
+        "pre", "layer", "sinusoidal", "three-way",
+    ):  # fmt: skip
+        print("joeynmt: holds pre-norm models with layer norm, sinusoids and tied embeddings alone, left out")
+        return {}
+    np.savez(work / "weights.npz", **{n: t.detach().numpy() for n, t in trained.model.state_dict().items()})
+    names = ("d_model", "d_ff", "num_heads", "encoder_layers", "decoder_layers", "activation", "scale_embeddings")
+    job = {
+        "threads": args.threads,
+        "weights": str(work / "weights.npz"),
+        "sizes": {
+            **{name: getattr(section, name) for name in names},
+            "vocab": trained.tokenizer.source_vocab_size,
+            "norm_eps": norm_eps(section),
+        },
+        "sources": sources,
+        "warm_up": 1,
+        "searches": [
+            {
+                "beam": beam,
+                "length_penalty": LENGTH_PENALTY / 0.8,
+                "longest": longest,
+                "batches": cut_batches([len(s) for s in sources], args.batch // beam),
+            }
+            for beam in args.beams
+        ],
+    }
+
+    def program() -> dict[str, Any]:
+        rest = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
+        command = [args.joeynmt_python, str(ROOT / "benchmarks" / "with_joeynmt.py")]
+        ended = subprocess.run(command, env=rest, input=json.dumps(job), capture_output=True, text=True, check=False)
+        if ended.returncode:
+            raise UserError(f"joeynmt: exit code {ended.returncode}\n{ended.stderr[-2000:]}")
+        found: dict[str, Any] = json.loads(ended.stdout)
+        return found
+
+    return {"joeynmt": program}
+
+
+def versions(measured: dict[str, Any]) -> dict[str, str]:
+    """Of the programs that were measured, zeromt's torch for ours."""
+    found = {}
+    for name, result in measured.items():
+        package = name.partition(" ")[0]
+        found[package] = result.get("version") or version("torch" if package == OURS else package)
+    return found
+
+
+def report(
+    args: Any, trained: TrainedModel, scorer: Scorer, references: list[str], beam: int, rounds: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """A table of one search, and the same as JSON."""
+    figures: dict[str, Any] = {"beam": beam, "programs": {}}
+    rows = []
+    for name, first in rounds[0].items():
+        texts = first.get("texts") or trained.tokenizer.decode_target(first["ids"])
+        rates = [len(references) / r[name]["seconds"] for r in rounds]
+        ratios = [r[name]["seconds"] / r[OURS]["seconds"] for r in rounds] if OURS in rounds[0] else []
+        same = sum(a == b for a, b in zip(first["ids"], rounds[0].get(OURS, first)["ids"], strict=True))
+        figures["programs"][name] = {
+            "sentences_per_second": rates,
+            "cpu_seconds": [r[name]["cpu_seconds"] for r in rounds],
+            "zeromt_over_this": ratios,
+            "wanted": WANTED.get(name),
+            "bleu": scorer.score(texts, references).bleu,
+            "pieces": sum(map(len, first["ids"])),
+            "same_as_zeromt": same,
+        }
+        rows.append(
+            {
+                f"beam {beam}" if beam > 1 else "greedy": name,
+                "sentences/s": f"{median(rates):.1f}",
+                "CPU s": f"{median(r[name]['cpu_seconds'] for r in rounds):.2f}",
+                "zeromt is so many times as fast": spread(ratios) if ratios else "",
+                "BLEU": f"{figures['programs'][name]['bleu']:.2f}",
+                "pieces": str(figures["programs"][name]["pieces"]),
+                "same pieces": str(same),
+            }
+        )
+    print_table(f"{len(references)} sentences, {args.threads} threads, {args.rounds} rounds", rows)
+    return figures
+
+
+if __name__ == "__main__":
+    # numpy and torch in this process have nothing to do while others are measured
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(f"error: {error}")
