@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from configs import EngineSection
+from configs import EngineSection, UserError
 from launcher.planning.parameters import Parameter
 
 FLOAT = 4
@@ -93,7 +93,7 @@ class Layout:
         self.stage, self.offload = engine.zero_stage, engine.offload_optimizer
         self.precision, self.element = precision, ELEMENT[precision]
         self.world_size = world_size
-        self.keys = engine.zero_optimization
+        self._keys = engine.zero_optimization
         sizes = [p.size for p in found]
         self.all = sum(sizes)
         self.largest = max(sizes)
@@ -103,16 +103,27 @@ class Layout:
         self.flat = sum(_round_up(sum(group), 2 * world_size) for group in self._groups)
         self.partition = self.flat // world_size
         self.shares = sum(-(-size // world_size) for size in sizes)
-        threshold = int(self.keys.get("stage3_param_persistence_threshold", PERSISTENT_ELEMENTS))
+        threshold = self.key("stage3_param_persistence_threshold", PERSISTENT_ELEMENTS)
         # what is gathered is a multiple of the ranks
         whole = [(size, _round_up(size, world_size) if world_size > 1 else 0) for size in sizes]
         self.persistent = sum(gathered for size, gathered in whole if size <= threshold)
         self.released = sum(gathered for size, gathered in whole if size > threshold)
-        live = int(self.keys.get("stage3_max_live_parameters", LIVE_ELEMENTS))
+        live = self.key("stage3_max_live_parameters", LIVE_ELEMENTS)
         # from its forward to its backward use lies twice what follows it
-        reused = int(self.keys.get("stage3_max_reuse_distance", LIVE_ELEMENTS)) // 2
+        reused = self.key("stage3_max_reuse_distance", LIVE_ELEMENTS) // 2
         self.live = min(self.released, live, reused)
         self._rank = rank
+
+    def key(self, name: str, default: int) -> int:
+        """A number of DeepSpeed's own.
+
+        Raises:
+            UserError: it is none.
+        """
+        value = self._keys.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1 << 62:
+            raise UserError(f"engine.zero_optimization.{name}: {value!r}; allowed is a number of elements from 0")
+        return int(value)
 
     def touched(self) -> int:
         """Elements of all parameters of which a part lies in the rank's partition.
@@ -177,7 +188,7 @@ def _gradients(layout: Layout) -> tuple[int, int]:
 
 def _buckets(layout: Layout) -> tuple[int, int]:
     """Bytes of buckets and of a reduction; and those that exist while activations do."""
-    bucket = int(layout.keys.get("reduce_bucket_size", BUCKET_ELEMENTS))
+    bucket = layout.key("reduce_bucket_size", BUCKET_ELEMENTS)
     reduced = min(max(bucket, layout.largest), layout.all)
     is_bf16_optimizer = layout.stage == 1 and layout.precision == "bf16" and not layout.offload
     if layout.stage == 0 or is_bf16_optimizer:  # flattened as a whole, after the last backward pass

@@ -168,6 +168,10 @@ BAD = [
     (["--epochs", "2"], "--epochs: 2 without the prepared dataset at hand; allowed then is --tokens"),
     (["--gpu-memory", "1.5GB"], "--gpu-memory: 1.5GB (0.405GB for tensors) holds no pair of 256 tokens at any stage"),
     (["--nodes", "65536"], "--nodes: 65536 with 8 GPUs each are 524288; allowed is at most 65536 GPUs together"),
+    (
+        ["engine.zero_optimization={reduce_bucket_size: auto}"],
+        "engine.zero_optimization.reduce_bucket_size: 'auto'; allowed is a number of elements from 0",
+    ),
     (["optimizer.lr=0"], "optimizer.lr: 0; allowed is greater than 0"),
 ]
 
