@@ -163,7 +163,7 @@ class DeepSpeedEngine:
         """See Engine."""
         self._create_optimizer_state()
         self._is_fresh = False
-        if self.keeps_ema:
+        if self.keeps_ema and not WeightAverage.has_begun(self._base_optimizer):
             WeightAverage.begin(self._base_optimizer)
         self._link_moments()
         for name, parameter in self._model.named_parameters():
@@ -211,6 +211,12 @@ class DeepSpeedEngine:
     def try_shapes(self, shapes: Sequence[Shape]) -> None:
         """See Engine."""
         assert self._is_fresh, "a step at a rate of 0 would let the moments decay"
+        if self.keeps_ema and not WeightAverage.has_begun(self._base_optimizer):
+            self._try_shapes([(1, 1, 1)])
+            WeightAverage.begin(self._base_optimizer)  # so that its memory is taken when the shapes are tried
+        self._try_shapes(shapes)
+
+    def _try_shapes(self, shapes: Sequence[Shape]) -> None:
         for number, (rows, source, target) in enumerate(shapes):
             sides = [torch.full((rows, n), self._model.special.eos, device=self.device) for n in (source, target)]
             batch = DeviceBatch(source=sides[0], target_input=sides[1], target_output=sides[1])

@@ -40,7 +40,7 @@ class ParameterState:
     weight: Tensor
     moments: dict[str, Tensor] | None
     ema: Tensor | None = None
-    """Its exponential moving average; None before the first update, and where none is kept."""
+    """Its exponential moving average; None where none is kept, or nothing was updated or tried yet."""
 
 
 class Engine(Protocol):
