@@ -36,11 +36,12 @@ class Case:
     stage: Stage
     precision: Precision
     offload: bool
+    keeps_ema: bool = False
 
     @property
     def name(self) -> str:
         """Short."""
-        return f"{self.stage} {self.precision}{' offload' if self.offload else ''}"
+        return f"{self.stage} {self.precision}{' offload' if self.offload else ''}{' ema' if self.keeps_ema else ''}"
 
     def engine_section(self) -> EngineSection:
         """Its section, with a bucket that holds all but the embedding."""
@@ -61,7 +62,7 @@ CASES = [
     for precision in PRECISIONS
     for stage in STAGES
     for offload in ([False, True] if stage and precision != "fp16" else [False])
-]
+] + [Case(stage=stage, precision="bf16", offload=False, keeps_ema=True) for stage in STAGES]
 
 
 def make_engine(case: Case, world: World) -> DeepSpeedEngine:
@@ -80,6 +81,7 @@ def make_engine(case: Case, world: World) -> DeepSpeedEngine:
         precision=case.precision,
         device=world.device,
         world_size=world.size,
+        ema_decay=0.99 if case.keeps_ema else 0.0,
     )
 
 

@@ -11,7 +11,7 @@ from launcher.planning.flops import Shape
 from launcher.planning.goodput import Failures
 from launcher.planning.hardware import Cluster
 from launcher.planning.memory import Memory, MemoryModel, Setting, settings, usable
-from launcher.planning.model_states import ELEMENT, FLOAT, MOMENTS
+from launcher.planning.model_states import ELEMENT, FLOAT, num_moments
 from launcher.planning.trajectory import MicroBatches, cut
 
 PCIE_BANDWIDTH = 25e9
@@ -197,7 +197,8 @@ class Planner:
         A save in the background stops the training while the states are gathered and copied to the host; a failure
         before it is written costs the time that it took beside the work since.
         """
-        size = FLOAT * (1 + MOMENTS) * self.model.num_parameters
+        numbers = 1 + num_moments(keeps_ema=self.config.training.ema_decay > 0)
+        size = FLOAT * numbers * self.model.num_parameters
         write = size / cluster.storage_bandwidth
         gather = size / cluster.bandwidth if cluster.num_gpus > 1 else 0.0
         stop = gather + size / cluster.num_gpus / PCIE_BANDWIDTH

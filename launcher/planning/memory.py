@@ -118,7 +118,13 @@ class MemoryModel:
             engine = dataclasses.replace(
                 self.config.engine, zero_stage=setting.stage, offload_optimizer=setting.offload
             )
-            self._states[key] = model_states(self.parameters, engine, precision=self.precision, world_size=world_size)
+            self._states[key] = model_states(
+                self.parameters,
+                engine,
+                precision=self.precision,
+                world_size=world_size,
+                keeps_ema=self.config.training.ema_decay > 0,
+            )
         return self._states[key]
 
     def largest(self, setting: Setting, *, world_size: int, budget: int) -> int:

@@ -22,7 +22,8 @@ from launcher.planning.parameters import Parameter
 FLOAT = 4
 """Bytes of an fp32 number."""
 ELEMENT = {"fp32": 4, "bf16": 2, "fp16": 2}
-MOMENTS = 2
+
+
 BUCKET_ELEMENTS = 50_000_000
 """`trainer.zero_config.BUCKET_ELEMENTS`, which cannot be imported without torch; a test holds them together."""
 WHOLE_BUCKET_ELEMENTS = 500_000_000
@@ -31,6 +32,11 @@ PERSISTENT_ELEMENTS = 100_000
 """DeepSpeed's `stage3_param_persistence_threshold`."""
 LIVE_ELEMENTS = 1_000_000_000
 """DeepSpeed's `stage3_max_live_parameters` and `stage3_max_reuse_distance`."""
+
+
+def num_moments(*, keeps_ema: bool) -> int:
+    """Numbers that AdamW keeps of every parameter: two moments, and the moving average where there is one."""
+    return 3 if keeps_ema else 2
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -89,7 +95,9 @@ class Layout:
         precision: str,
         world_size: int,
         rank: int | None = None,
+        keeps_ema: bool = False,
     ) -> None:
+        self.num_moments = num_moments(keeps_ema=keeps_ema)
         self.stage, self.offload = engine.zero_stage, engine.offload_optimizer
         self.precision, self.element = precision, ELEMENT[precision]
         self.world_size = world_size
@@ -134,10 +142,16 @@ class Layout:
 
 
 def model_states(
-    found: Sequence[Parameter], engine: EngineSection, *, precision: str, world_size: int, rank: int | None = None
+    found: Sequence[Parameter],
+    engine: EngineSection,
+    *,
+    precision: str,
+    world_size: int,
+    rank: int | None = None,
+    keeps_ema: bool = False,
 ) -> ModelStates:
     """The bytes of one rank; see `Layout`."""
-    layout = Layout(found, engine, precision=precision, world_size=world_size, rank=rank)
+    layout = Layout(found, engine, precision=precision, world_size=world_size, rank=rank, keeps_ema=keeps_ema)
     gradients, host_gradients = _gradients(layout)
     optimizer = _optimizer(layout)
     buckets, in_backward = _buckets(layout)
@@ -162,8 +176,8 @@ def model_states(
 
 def _optimizer(layout: Layout) -> int:
     if layout.stage == 0:
-        return FLOAT * layout.all * (MOMENTS if layout.precision == "fp32" else 1 + MOMENTS)
-    return FLOAT * (1 + MOMENTS) * (layout.shares if layout.stage == 3 else layout.partition)
+        return FLOAT * layout.all * (layout.num_moments + (layout.precision != "fp32"))
+    return FLOAT * (1 + layout.num_moments) * (layout.shares if layout.stage == 3 else layout.partition)
 
 
 def _gradients(layout: Layout) -> tuple[int, int]:
