@@ -96,6 +96,7 @@ def _explain(failures: Mapping[int, Any], arguments: argparse.Namespace, peers: 
             code=failure.exitcode,
             seen=float(failure.timestamp),
             logs=logs / str(failure.local_rank) if logs else None,
+            pid=failure.pid,
         )
         for rank, failure in sorted(failures.items())
     ]

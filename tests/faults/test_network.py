@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 INTERFACE = "veth0"
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
 PORT = 29_400
-SHORT_PATIENCE = "engine.communication_timeout_minutes=0.5"
+SHORT_PATIENCE = "engine.communication_timeout_minutes=1"
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def test_link_that_goes_down_for_twenty_seconds(
     """Each rank pauses before update 24, so that the link is down when they want to talk about it."""
     run = make_run(Fault(point="data", action="sleep", step=24, value=3), overrides=[SHORT_PATIENCE])
     nodes = start_nodes(start, shim, network, run, "first")
-    wait_until(lambda: has_happened(run.plan, 0, 0) and has_happened(run.plan, 0, 1), seconds=200)
+    wait_until(lambda: has_happened(run.plan, 0, 0) and has_happened(run.plan, 0, 1), seconds=280)
     network.set_link("down")
     begin = time.monotonic()
     ended: dict[int, float] = {}
@@ -95,10 +95,10 @@ def test_link_that_goes_down_for_twenty_seconds(
         time.sleep(0.1)
     network.set_link("up")
     for number, node in enumerate(nodes):
-        done = node.finish(60)
+        done = node.finish(100)
         seconds = ended.get(number, time.monotonic() - begin)
         assert done.code == 1, done.err[-4000:]
-        assert seconds < 50, "not within the time-outs of node and communication"
+        assert seconds < 75, "not within the time-outs of node and communication"
         first = next(line for line in done.err.splitlines() if "failed first" in line or "node" in line.split(":")[1])
         print(json.dumps({"node": number, "ended_after": round(seconds, 1), "said": first}))
         assert "node " in first, done.err[-4000:]
