@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.conftest import REPO
 
 HERE = Path(__file__).parent
-NUM_FAULTS = 28
+NUM_FAULTS = 30
 
 
 def test_every_fault_has_a_test() -> None:

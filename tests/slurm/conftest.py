@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import Corpus, environment, read_metrics, zeromt
 from tests.slurm.cluster import Cluster, install, missing_programs
 
-NUM_UPDATES = 100
+NUM_UPDATES = 60
 TOLERANCE = 1e-5
 COMPARED = 20
 """Updates after a restart within which another run from the same checkpoint has the same losses, to the tolerance."""
