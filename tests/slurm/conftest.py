@@ -108,7 +108,7 @@ class Job:
     def output(self) -> str:
         """Of the batch job."""
         path = self.folder / "logs" / f"slurm-{self.number}.out"
-        return path.read_text(errors="replace")[-6000:] if path.is_file() else "(no output)"
+        return path.read_text(errors="replace") if path.is_file() else "(no output)"
 
     def updates(self) -> dict[int, tuple[str, float]]:
         """The identifiers' digest and the loss of each update; a step that is missing or doubled is an error."""
