@@ -113,7 +113,9 @@ def test_lines_by_host_and_nothing_in_a_shell(cluster: Cluster, workplace: Path)
     wait_until(lambda: cluster.left() == [], seconds=20)
 
 
-@pytest.mark.parametrize(("sent", "received"), [("SIGUSR1", "SIGUSR1"), ("SIGINT", "SIGTERM")])
+@pytest.mark.parametrize(
+    ("sent", "received"), [("SIGUSR1", "SIGUSR1"), pytest.param("SIGINT", "SIGTERM", marks=pytest.mark.slow)]
+)
 def test_signals_reach_all_ranks_once(cluster: Cluster, workplace: Path, sent: str, received: str) -> None:
     child = cluster.launch("wait,wait")
     folder = run_folder(workplace)
@@ -178,7 +180,7 @@ def test_failure_names_the_rank_first(cluster: Cluster) -> None:
     wait_until(lambda: cluster.left() == [], seconds=20)
 
 
-@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("lost", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_lost_host_ends_the_job(cluster: Cluster, workplace: Path, lost: int) -> None:
     child = cluster.launch("forever,forever", "--node-timeout", "6", "--join-timeout", "15")
     folder = run_folder(workplace)
