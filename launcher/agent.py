@@ -50,7 +50,8 @@ def main(argv: Sequence[str]) -> int:
     if arguments.nnodes == "1":
         return _run(torchrun, arguments, None)
     try:
-        peers = join(arguments, run_folder(Path(arguments.log_dir)))
+        launcher = os.environ.get(LAUNCHER_PID)
+        peers = join(arguments, run_folder(Path(arguments.log_dir)), int(launcher) if launcher else None)
     except LostError as error:
         note_loss(run_folder(Path(arguments.log_dir)), str(error))
         print(f"zeromt: {error}", file=sys.stderr, flush=True)
@@ -96,6 +97,7 @@ def _explain(failures: Mapping[int, Any], arguments: argparse.Namespace, peers: 
             code=failure.exitcode,
             seen=float(failure.timestamp),
             logs=logs / str(failure.local_rank) if logs else None,
+            pid=failure.pid,
         )
         for rank, failure in sorted(failures.items())
     ]

@@ -28,6 +28,8 @@ _GRACE_SECONDS = 10.0
 """For the ranks and agent to end by themselves, as ranks do that miss a peer: they know more about the cause."""
 _SILENT_SECONDS = 4.0
 """Without a sign of life, where the ranks here have failed: more likely the cause than an error of the network here."""
+_STOP_SECONDS = 5.0
+"""For the ranks to end as those of a node that was stopped did."""
 _RETRY_SECONDS = 0.5
 _END_SECONDS = 0.1
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
@@ -37,12 +39,13 @@ class LostError(Exception):
     """Another node did not come, or is gone. The message names it."""
 
 
-def join(arguments: argparse.Namespace, folder: Path) -> "Peers":
+def join(arguments: argparse.Namespace, folder: Path, launcher: int | None) -> "Peers":
     """Wait until the agents of all nodes are there.
 
     Args:
         arguments: torchrun's; `launcher.job` makes them.
         folder: the run's, where the cause is noted when a node is lost.
+        launcher: process that is asked to stop when another node was.
 
     Raises:
         LostError: not all came in time, or the port is in use.
@@ -56,7 +59,8 @@ def join(arguments: argparse.Namespace, folder: Path) -> "Peers":
         launch_id=arguments.rdzv_id,
         join_seconds=float(conf["join_timeout"]),
         lost_seconds=float(conf["keep_alive_interval"]) * float(conf["keep_alive_max_attempt"]),
-        note=folder / STUCK_FILE,
+        folder=folder,
+        launcher=launcher,
     )
 
 
@@ -78,7 +82,8 @@ class Peers:
         launch_id: str,
         join_seconds: float,
         lost_seconds: float,
-        note: Path,
+        folder: Path,
+        launcher: int | None,
     ) -> None:
         """Wait for all; see `join`."""
         self._distributed = importlib.import_module("torch.distributed")
@@ -87,7 +92,9 @@ class Peers:
         self._others = [r for r in range(num_nodes) if r != rank]
         self._launch_id = launch_id
         self._lost_seconds = lost_seconds
-        self._note = note
+        self._folder = folder
+        self._launcher = launcher
+        self._stop_seen: float | None = None
         self._store: Any = None
         self._hosts: dict[int, str] = {}
         self._meet(time.monotonic() + join_seconds, join_seconds)
@@ -119,7 +126,10 @@ class Peers:
         self._code = code
         if code == 1:
             self.say("the ranks failed")
+        is_stopped = code > 128  # by a signal
         with contextlib.suppress(RuntimeError):
+            if is_stopped:
+                self._store.set("stop", "1")
             self._store.set(f"ended/{self._rank}", "1")
             self._store.add("num_ended", 1)
             while self._problem is None and self._store.add("num_ended", 0) <= len(self._others):
@@ -208,9 +218,24 @@ class Peers:
                     now = self._store.add(f"beat/{rank}", 0)
                     seen[rank] = (count, since) if now == count else (now, time.monotonic())
                 self._last_talk = time.monotonic()
+                self._pass_on_stop()
                 self._problem = self._find_problem(seen)
         except RuntimeError:
             self._problem = f"{LOST_NODE}node 0 ({self._hosts.get(0, '?')}) is gone"
+
+    def _pass_on_stop(self) -> None:
+        """Stop here too when another node was asked to.
+
+        Ranks agree on a stop by themselves. Those that had not begun on the other node could not say so.
+        """
+        if self._launcher is None or self._code is not None or not self._store.check(["stop"]):
+            return
+        if self._stop_seen is None:
+            self._stop_seen = time.monotonic()
+        elif time.monotonic() - self._stop_seen > _STOP_SECONDS:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._launcher, signal.SIGTERM)
+            self._launcher = None
 
     def _find_problem(self, seen: dict[int, tuple[int, float]]) -> str | None:
         """Why the job cannot go on; None where it can."""
@@ -237,7 +262,7 @@ class Peers:
         if self._code is not None:  # the ranks have ended, and the last words were not heard
             os._exit(self._code)
         if self._problem.startswith(LOST_NODE):
-            note_loss(self._note.parent, self._problem)
+            note_loss(self._folder, self._problem)
         print(f"zeromt: ended on {socket.gethostname()}: {self._problem}", file=sys.stderr, flush=True)
         os._exit(1)
 

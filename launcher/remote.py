@@ -47,6 +47,7 @@ def main() -> int:
             connection.watch(job["silence_seconds"], job["grace_seconds"])
             code = _run(supervisor, job)
         supervisor.settle()
+        kill_descendants()  # what outlived its parents
         output.close()
     return code
 

@@ -32,6 +32,7 @@ class Ended:
     """Seconds since the epoch."""
     logs: Path | None
     """Folder of its stderr.log, which is not there where it writes to the terminal."""
+    pid: int = 0
 
     def tail(self) -> list[str]:
         """The lines of its log."""
@@ -142,8 +143,9 @@ def _list(ranks: set[int]) -> str:
 
 def _refusal(ended: Sequence[Ended], status: Status | None) -> list[str]:
     """The lines of a refusal, where rank 0 has not shown them on the terminal itself."""
-    if any(rank.code == REFUSED and rank.rank == 0 for rank in ended):
-        return []
+    writer = status.pid if status is not None and status.exit_code == REFUSED else None
+    if any(rank.rank == 0 and (rank.code == REFUSED or rank.pid == writer) for rank in ended):
+        return []  # a signal in its last moments may have given it another code
     for rank in ended:
         said = [line for line in rank.tail() if line.startswith("zeromt: error: ")]
         if rank.code == REFUSED and said:

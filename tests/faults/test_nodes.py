@@ -21,7 +21,7 @@ NUM_NODES = 2
 def node_command(run: Run, rank: int, port: int, job_id: str, *options: str, host: str = "localhost") -> list[str]:
     """`zeromt launch node` for a run, one rank on each of two nodes."""
     where = ["--nnodes", str(NUM_NODES), "--node-rank", str(rank), "--rendezvous", f"{host}:{port}"]
-    patience = ["--join-timeout", "60", "--node-timeout", "6"]
+    patience = ["--join-timeout", "60", "--node-timeout", "9"]
     return zeromt(
         "launch", "node", "debug", *where, *patience, "--job-id", job_id, "--nproc", "1", *run.settings, *options
     )
@@ -43,16 +43,16 @@ def test_node_that_vanishes(undisturbed: Run, make_run: MakeRun, start: Start, s
     begin = time.monotonic()
     nodes[1].kill()
     nodes[1].finish(30)
-    done = nodes[0].finish(60)
+    done = nodes[0].finish(100)
     assert done.code == 1, done.err[-4000:]
-    assert time.monotonic() - begin < 45
+    assert time.monotonic() - begin < 60
     first = next(line for line in done.err.splitlines()[1:] if line.startswith("zeromt: "))
     assert f"node 1 ({HOST})" in first, "the loss is named first"
     wait_until(lambda: run.processes() == [], seconds=20)
 
     run = make_run(after=None)
     for node in start_nodes(start, shim, run, "again"):
-        done = node.finish(180)
+        done = node.finish(240)
         assert done.code == 0, done.err[-4000:]
     assert_same(run, undisturbed)
 
@@ -65,13 +65,13 @@ def test_time_limit_that_is_near(undisturbed: Run, make_run: MakeRun, start: Sta
     for node in nodes:
         os.kill(node.process.pid, signal.SIGUSR1)
     for node in nodes:
-        done = node.finish(120)
+        done = node.finish(240)
         assert done.code == 75, done.err[-4000:]
     assert (run.status()["state"], run.status()["stop_reason"]) == ("stopped", "SIGUSR1")
     last = run.last_logged()
     assert run.complete_steps()[-1] == last < 40
     for node in start_nodes(start, shim, run, "again"):
-        done = node.finish(180)
+        done = node.finish(240)
         assert done.code == 0, done.err[-4000:]
     assert_same(run, undisturbed)
     assert read_pairs(run.folder) == read_pairs(undisturbed.folder)
@@ -83,7 +83,7 @@ def test_rank_on_another_node_is_named_by_every_node(make_run: MakeRun, start: S
     """Row 8 on two nodes."""
     run = make_run(Fault(point="accumulate", action="raise", rank=1, step=5, value="the root cause"))
     for node in start_nodes(start, shim, run, "first", "--max-restarts", "0"):
-        done = node.finish(120)
+        done = node.finish(240)
         assert done.code == 1
         first = next(line for line in done.err.splitlines() if "failed first" in line or "ended on" in line)
         assert first == f"zeromt: rank 1 on {HOST} failed first: RuntimeError: injected: the root cause"

@@ -181,6 +181,16 @@ def test_both_save_and_stop_on_request(start_node: StartNode, workplace: Path) -
     assert [(folder / f"signals-{rank}").read_text() for rank in (0, 1)] == ["SIGUSR1"] * 2
 
 
+def test_request_to_one_node_stops_both(start_node: StartNode, workplace: Path) -> None:
+    children = [start_node(rank, "wait,wait") for rank in (0, 1)]
+    folder = run_folder(workplace)
+    wait_for(folder / "pid-0", folder / "pid-1")
+    children[1].send_signal(signal.SIGTERM)
+    ended = end(*children)
+    assert [code for code, _, _ in ended] == [75, 75], ended
+    assert [(folder / f"signals-{rank}").read_text() for rank in (0, 1)] == ["SIGTERM"] * 2
+
+
 def test_both_start_again_after_a_failure(start_node: StartNode) -> None:
     ended = end(*(start_node(rank, "once,finish") for rank in (0, 1)))
     assert [code for code, _, _ in ended] == [0, 0], ended

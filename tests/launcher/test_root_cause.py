@@ -31,11 +31,13 @@ def logs(folder: Path, *lines: str) -> Path:
 def test_refusals_and_stops(tmp_path: Path) -> None:
     one = logs(tmp_path / "1", "noise", "zeromt: error: a: 1; allowed is 2", "noise")
     refused = Status(state="refused", error="b: 1; allowed is 2\nc: 1; allowed is 2")
+    by_7 = Status(state="refused", error="b: 1; allowed is 2", pid=7)
     stopped = Status(state="stopped", error=None)
     for ranks, status, code, lines in [
         ([ended(0, -15), ended(1, 2, logs=one)], None, 2, ["zeromt: error: a: 1; allowed is 2"]),
         ([ended(0, 2), ended(1, 2, logs=one)], None, 2, []),  # rank 0 said it on the terminal
         ([ended(0, 1)], refused, 2, ["zeromt: error: b: 1; allowed is 2", "zeromt: error: c: 1; allowed is 2"]),
+        ([Ended(rank=0, code=-15, seen=9.0, logs=None, pid=7), ended(1, 2, logs=one)], by_7, 2, []),
         ([ended(0, 75), ended(1, 75)], None, 75, []),
         ([ended(0, -15), ended(1, -15)], stopped, 75, []),  # a signal while they ended
         ([ended(0, 1), ended(1, 75)], None, 75, []),

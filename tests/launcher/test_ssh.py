@@ -97,14 +97,15 @@ def finish(child: "subprocess.Popen[str]") -> tuple[int, str, str]:
 
 
 def test_lines_by_host_and_nothing_in_a_shell(cluster: Cluster, workplace: Path) -> None:
-    """The run's folder has a name that a shell would do much with."""
+    """The run's folder has a name that a shell would do much with; the first attempt fails, the second ends well."""
     output = "runs/a b;touch canary;$(touch canary)`touch canary`'\"|&\\"
-    code, out, err = finish(cluster.launch("finish,finish", f"output={output}", "seed=3"))
+    code, out, err = finish(cluster.launch("once,finish", f"output={output}", "seed=3"))
     assert code == 0, err
+    assert err.count("restart 1 of 3 since step 0") == 2
     first, second = (f"[127.0.0.1:{machine.port}]" for machine in cluster.machines)
     hosts, lines = zip(*(line.split(" ", 1) for line in sorted(out.splitlines())), strict=True)
     assert set(hosts) == {first, second}
-    assert sorted(lines) == [f"rank {rank}: rank {rank} of 2 says hello" for rank in (0, 1)]
+    assert set(lines) == {f"rank {rank}: rank {rank} of 2 says hello" for rank in (0, 1)}
     assert re.match(rf"zeromt: 2 hosts: {first[1:-1]}, {second[1:-1]}; they meet at 127\.0\.0\.1:2\d{{4}}\n", err)
     assert "\x1b" not in out + err
     assert (workplace / output / "debug" / "status.json").exists()
@@ -112,7 +113,9 @@ def test_lines_by_host_and_nothing_in_a_shell(cluster: Cluster, workplace: Path)
     wait_until(lambda: cluster.left() == [], seconds=20)
 
 
-@pytest.mark.parametrize(("sent", "received"), [("SIGUSR1", "SIGUSR1"), ("SIGINT", "SIGTERM")])
+@pytest.mark.parametrize(
+    ("sent", "received"), [("SIGUSR1", "SIGUSR1"), pytest.param("SIGINT", "SIGTERM", marks=pytest.mark.slow)]
+)
 def test_signals_reach_all_ranks_once(cluster: Cluster, workplace: Path, sent: str, received: str) -> None:
     child = cluster.launch("wait,wait")
     folder = run_folder(workplace)
@@ -177,7 +180,7 @@ def test_failure_names_the_rank_first(cluster: Cluster) -> None:
     wait_until(lambda: cluster.left() == [], seconds=20)
 
 
-@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("lost", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_lost_host_ends_the_job(cluster: Cluster, workplace: Path, lost: int) -> None:
     child = cluster.launch("forever,forever", "--node-timeout", "6", "--join-timeout", "15")
     folder = run_folder(workplace)

@@ -35,7 +35,7 @@ for module in "${modules[@]}"; do
 done
 for file in "${sources[@]}"; do
     # shellcheck disable=SC1090
-    source "$file" || { say "source $file failed"; exit 1; }
+    source -- "$file" || { say "source $file failed"; exit 1; }
 done
 for pair in "${environment[@]}"; do
     declare -x "$pair"
