@@ -167,7 +167,7 @@ def measure(
     results = []
     for fields in searches:
         search = Search(**fields)
-        decoder.translate(lines[-warm_up:], search)
+        decoder.translate(lines[len(lines) - warm_up :], search)
         begin, cpu = time.perf_counter(), time.process_time()
         found = decoder.translate(lines, search)
         results.append(
