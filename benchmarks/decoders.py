@@ -135,6 +135,8 @@ class CTranslate2:
     def translate(self, lines: Sequence[str], search: Search) -> list[Decoded]:
         """The best translation of each line."""
         options: dict[str, Any] = {"length_penalty": search.length_penalty} if search.beam > 1 else {}
+        if search.is_same:
+            options["min_decoding_length"] = 0  # it is 1 unless given, and no translation is empty
         if search.beam > 1 and search.is_same and search.length_penalty:
             options["patience"] = PATIENCE  # without a penalty it stops as soon as nothing can win anyway
         results = self.translator.translate_batch(
@@ -165,7 +167,7 @@ def measure(
     results = []
     for fields in searches:
         search = Search(**fields)
-        decoder.translate(lines[-warm_up:], search)
+        decoder.translate(lines[len(lines) - warm_up :], search)
         begin, cpu = time.perf_counter(), time.process_time()
         found = decoder.translate(lines, search)
         results.append(
