@@ -142,7 +142,17 @@ class TestPacking:
             assert_same(one, [(h.ids, h.score) for h in other])
         assert [set(vars(module)) for module in model.modules()] == [set(names) for names in before]
 
+    @pytest.mark.skipif(
+        not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN does not multiply bf16 on this CPU"
+    )
+    def test_keeps_every_bit_in_bf16(self) -> None:
+        model, section = peaked_model(5, vocab=9).to(torch.bfloat16), section_of()
+        plain = search(model, pad(SOURCES), section, n_best=4)
+        with packed(Ensemble([model])):
+            assert any("forward" in vars(module) for module in model.modules())
+            assert search(model, pad(SOURCES), section, n_best=4) == plain
+
     def test_leaves_other_precisions_alone(self) -> None:
-        model = peaked_model(5).to(torch.bfloat16)
+        model = peaked_model(5).to(torch.float64)
         with packed(Ensemble([model])):
             assert not any("forward" in vars(module) for module in model.modules())
