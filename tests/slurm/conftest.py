@@ -20,6 +20,8 @@ NUM_UPDATES = 60
 TOLERANCE = 1e-5
 COMPARED = 20
 """Updates after a restart within which another run from the same checkpoint has the same losses, to the tolerance."""
+PATIENCE = 600.0
+"""Seconds: a machine that does something else beside takes minutes to start eight processes of torch."""
 ENDED = ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL")
 SETTINGS = (
     "stream.micro_batches=4",
@@ -65,7 +67,7 @@ class Job:
     settings: tuple[str, ...]
     number: str = ""
 
-    def zeromt(self, *arguments: str, timeout: float = 300) -> "subprocess.CompletedProcess[str]":
+    def zeromt(self, *arguments: str, timeout: float = PATIENCE) -> "subprocess.CompletedProcess[str]":
         """One of the project's commands, beside the cluster's login."""
         return subprocess.run(
             zeromt(*arguments),
@@ -85,14 +87,14 @@ class Job:
         self.number = done.stdout.split()[-1]
         return self.number
 
-    def wait(self, *states: str, seconds: float = 300) -> Mapping[str, str]:
+    def wait(self, *states: str, seconds: float = PATIENCE) -> Mapping[str, str]:
         """Wait for a state, by default of an end."""
         try:
             return self.cluster.wait_for_job(self.number, states or ENDED, seconds)
         except TimeoutError as error:
             pytest.fail(f"{error}\n{self.output()}")
 
-    def wait_for_step(self, step: int, *, seconds: float = 200) -> None:
+    def wait_for_step(self, step: int, *, seconds: float = PATIENCE) -> None:
         """Wait until the run has logged a step."""
         end = time.monotonic() + seconds
         while self.last_step() < step:
