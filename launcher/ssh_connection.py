@@ -20,7 +20,7 @@ from launcher.remote import ERR, OUT, READY
 UNREACHABLE = 255
 """ssh's own exit code; that of the remote command else."""
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
-_LAST_LINES = 20
+_LAST_LINES = 3
 _TERMINAL = threading.Lock()
 
 
@@ -50,7 +50,7 @@ def ssh_command(host: Host, settings: SshSettings) -> list[str]:
         "ControlMaster": "no",
         "ControlPath": "none",
         "ClearAllForwardings": "yes",
-        "LogLevel": "ERROR",
+        "LogLevel": "INFO",  # which server does not respond is said at this level
     }
     return [
         "ssh",

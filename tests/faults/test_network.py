@@ -107,7 +107,8 @@ def test_link_that_goes_down_for_twenty_seconds(network: Network, make_run: Make
         print(json.dumps({"node": number, "ended_after": round(seconds, 1), "said": cause}))
         assert re.search(rf"a node is lost: node {1 - number} \({HOST}\) gave no (sign of life|answer) for", cause)
     wait_until(lambda: run.processes() == [], seconds=30)
-    assert run.complete_steps() == [4, 8]
+    assert run.complete_steps()[0] == 4, "that of step 8 may have been on its way"
+    assert run.last_logged() < LAST
 
     for node in start_nodes(start, shim, network, run, "again"):
         done = node.finish(600)

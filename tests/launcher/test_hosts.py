@@ -91,7 +91,7 @@ def test_command_line_of_ssh() -> None:
     assert ssh_command(Host(name="h", user="u", port=22), settings) == [
         "ssh", "-T", "-F", "/c d", "-i", "/k", "-o", "BatchMode=yes", "-o", "ConnectTimeout=7",
         "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3", "-o", "ControlMaster=no",
-        "-o", "ControlPath=none", "-o", "ClearAllForwardings=yes", "-o", "LogLevel=ERROR",
+        "-o", "ControlPath=none", "-o", "ClearAllForwardings=yes", "-o", "LogLevel=INFO",
         "-p", "22", "-l", "u", "--", "h",
         "exec py -P -u -m launcher.remote",
     ]  # fmt: skip
