@@ -1,7 +1,7 @@
-"""What a batch job does next, decided from the run's files: `python -m launcher.slurm.decide begin|end RUN ...`.
+"""What a batch job does, decided from the run's files: `python -m launcher.slurm.decide begin|end RUN ...`.
 
-It prints `go`, `requeue` or `end` for the script, and the reason on stderr. Started by the batch script on a node of
-the job, where SLURM's environment says which job that is.
+It prints `go`, `refuse`, `requeue` or `end` for the script, and the reason on stderr. Started by the batch script on a
+node of the job, where SLURM's environment says which job that is.
 """
 
 import argparse
@@ -13,14 +13,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from configs import UserError
 from launcher.peers import LOST_NODE
 from launcher.run_folder import newest_step
+from trainer.supervision.run_lock import LAUNCH_LOCK, RunLock
 from trainer.supervision.signals import STOPPED_BY_FILE
 from trainer.supervision.status import STATUS_FILE, Status, read_status
 
 REQUEUES_FILE = "requeues.json"
 """In a run's folder."""
 FINISHED, REFUSED = 0, 2
+PATIENCE_SECONDS = 5.0
+"""For a job before that is about to end."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -44,6 +48,19 @@ def decide_begin(status: Status | None) -> tuple[str, str]:
     if status.state == "stopped" and status.stop_reason == STOPPED_BY_FILE:
         return "end", "the run was stopped by `zeromt stop`"
     return "go", f"the run's state is {status.state}"
+
+
+def read_refusal(run: Path) -> str | None:
+    """Why the run is not this job's to write; None where it is."""
+    lock = RunLock(run, LAUNCH_LOCK)
+    try:
+        if run.is_dir():
+            lock.acquire(PATIENCE_SECONDS)
+    except UserError as error:
+        return str(error)
+    finally:
+        lock.release()
+    return None
 
 
 def decide_end(status: Status | None, code: int, signal: str, requeues: Requeues, limit: int) -> tuple[str, str]:
@@ -96,13 +113,18 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m launcher.slurm.decide")
     parser.add_argument("when", choices=("begin", "end"))
     parser.add_argument("run", type=Path)
+    parser.add_argument("--link", type=int, default=1)
     parser.add_argument("--code", type=int, default=0)
     parser.add_argument("--signal", choices=("none", "USR1", "TERM"), default="none")
     parser.add_argument("--max-requeues", type=int, default=0)
     arguments = parser.parse_args(argv)
     status = read_status(arguments.run / STATUS_FILE)
     if arguments.when == "begin":
-        decision, reason = decide_begin(status)
+        refusal = read_refusal(arguments.run)
+        if refusal is not None:
+            decision, reason = "refuse", f"error: {refusal}"
+        else:
+            decision, reason = decide_begin(status) if arguments.link > 1 else ("go", "the run is free")
     else:
         job = os.environ.get("SLURM_JOB_ID", "")
         if status is not None and status.job_id != job:

@@ -143,7 +143,7 @@ def make_job(cluster: Cluster, corpus_en_fr: Corpus, tmp_path: Path) -> Iterator
             job.wait()
 
 
-def local_run(job: Job, name: str, *overrides: str, begin: tuple[Job, int] | None = None) -> Job:
+def local_run(job: Job, name: str, *overrides: str, begin: tuple[Job, int] | None = None, nproc: int = 2) -> Job:
     """A run on this machine alone with the settings of a job; from a checkpoint of another one, if that is given."""
     other = Job(cluster=job.cluster, folder=job.folder.parent / name, settings=(*job.settings, f"name={name}"))
     if begin is not None:
@@ -152,7 +152,7 @@ def local_run(job: Job, name: str, *overrides: str, begin: tuple[Job, int] | Non
         shutil.copytree(source, other.folder / "checkpoints" / source.name)
         lines = (first.folder / "metrics.jsonl").read_text().splitlines(keepends=True)
         (other.folder / "metrics.jsonl").write_text("".join(li for li in lines if json.loads(li)["step"] <= step))
-    done = other.zeromt("launch", "local", "debug", "--nproc", "2", *other.settings, *overrides)
+    done = other.zeromt("launch", "local", "debug", "--nproc", str(nproc), *other.settings, *overrides)
     assert done.returncode == 0, done.stderr
     return other
 

@@ -120,5 +120,6 @@ def test_time_limit_in_the_middle(make_job: MakeJob) -> None:
     assert job.wait()["Restarts"] == "1"
     last = f"training.max_updates={step + COMPARED}"
     compared = range(step + 1, step + COMPARED + 1)
-    assert_same_updates(job, local_run(job, "again", last, begin=(job, step)), compared)
-    assert_same_updates(job, local_run(job, "local", last), range(1, step + COMPARED + 1))
+    # As many ranks as the job had: at this width and rate the rounding of 2 against 4 ranks was seen to grow to 3e-5.
+    assert_same_updates(job, local_run(job, "again", last, begin=(job, step), nproc=4), compared)
+    assert_same_updates(job, local_run(job, "local", last, nproc=4), range(1, step + COMPARED + 1))

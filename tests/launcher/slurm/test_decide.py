@@ -10,6 +10,7 @@ import pytest
 from launcher.peers import LOST_NODE
 from launcher.slurm.decide import Requeues, decide_begin, decide_end, read_requeues
 from tests.launcher.conftest import environment
+from trainer.supervision.run_lock import LAUNCH_LOCK, RunLock
 from trainer.supervision.status import Status
 
 
@@ -103,4 +104,13 @@ def test_command(tmp_path: Path) -> None:
     (tmp_path / "status.json").write_text(json.dumps({**written, "job_id": "4"}))  # of another job
     assert decide(tmp_path, *options) == "end\n"
     assert decide(tmp_path, "begin", str(tmp_path)) == "go\n"
+    (tmp_path / "status.json").write_text(json.dumps({**written, "state": "finished"}))
+    assert decide(tmp_path, "begin", str(tmp_path)) == "go\n"  # a new submission may have more to do
+    assert decide(tmp_path, "begin", str(tmp_path), "--link", "2") == "end\n"
+    assert decide(tmp_path, "begin", str(tmp_path / "none")) == "go\n"
+    lock = RunLock(tmp_path, LAUNCH_LOCK)
+    lock.acquire()
+    assert decide(tmp_path, "begin", str(tmp_path)) == "refuse\n"
+    lock.release()
+    (tmp_path / LAUNCH_LOCK).unlink()
     assert [path.name for path in tmp_path.iterdir()] == ["status.json"]

@@ -110,13 +110,15 @@ printf '%s\\0' "$(basename "$0")" "$@" >>"$LOG"
 printf '\\n' >>"$LOG"
 case $(basename "$0") in
 scontrol) [[ $1 == requeue ]] || printf 'n1\\nn2\\n' ;;
-python) [[ $3 != launcher.slurm.decide ]] || echo "$DECISION" ;;
+python) if [[ $4 == begin ]]; then echo "$BEGIN"; else echo "$DECISION"; fi ;;
 srun) exit "$CODE" ;;
 esac
 """
 
 
-def run_script(script: str, folder: Path, *, code: int = 0, decision: str = "end") -> tuple[int, list[list[str]]]:
+def run_script(
+    script: str, folder: Path, *, code: int = 0, begin: str = "go", decision: str = "end"
+) -> tuple[int, list[list[str]]]:
     """Execute a script with stubs on PATH; its exit code, and what each of SLURM's commands got."""
     binaries = folder / "bin"
     if not binaries.exists():
@@ -130,6 +132,7 @@ def run_script(script: str, folder: Path, *, code: int = 0, decision: str = "end
         "PATH": f"{binaries}:/usr/bin:/bin",
         "LOG": str(log),
         "CODE": str(code),
+        "BEGIN": begin,
         "DECISION": decision,
         "SLURM_JOB_ID": "20017",
         "SLURM_JOB_NODELIST": "n[1-2]",
@@ -157,7 +160,8 @@ def stubbed(site: SiteSection, folder: Path) -> SiteSection:
 def test_what_the_nodes_are_told(tmp_path: Path) -> None:
     code, calls = run_script(training(stubbed(FULL, tmp_path)), tmp_path)
     assert code == 0
-    (step,) = [call for call in calls if call[0] == "srun"]
+    assert [call[0] for call in calls] == ["python", "scontrol", "srun", "python"]
+    step = calls[2]
     assert step == [
         "srun",
         *("--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1"),
@@ -172,15 +176,24 @@ def test_what_the_nodes_are_told(tmp_path: Path) -> None:
 def test_requeue_is_what_the_decision_says(tmp_path: Path, decision: str) -> None:
     code, calls = run_script(training(stubbed(BARE, tmp_path)), tmp_path, code=75, decision=decision)
     assert code == 75
-    (asked,) = [call for call in calls if "launcher.slurm.decide" in call]
+    (asked,) = [call for call in calls if "launcher.slurm.decide" in call and "end" in call]
     assert asked[4:] == ["end", "runs/my run", "--code", "75", "--signal", "none", "--max-requeues", "5"]
     assert (["scontrol", "requeue", "20017"] in calls) == (decision == "requeue")
 
 
 def test_later_link_of_a_chain_ends_when_there_is_nothing_to_do(tmp_path: Path) -> None:
     script = training(stubbed(BARE, tmp_path), link=2, num_links=2)
-    assert [call[0] for call in run_script(script, tmp_path, decision="end")[1]] == ["python"]
-    assert "srun" in [call[0] for call in run_script(script, tmp_path, decision="go")[1]]
+    code, calls = run_script(script, tmp_path, begin="end")
+    assert code == 0
+    assert [call[0] for call in calls] == ["python"]
+    assert calls[0][4:] == ["begin", "runs/my run", "--link", "2"]
+    assert "srun" in [call[0] for call in run_script(script, tmp_path, begin="go")[1]]
+
+
+def test_run_that_another_job_writes_is_refused(tmp_path: Path) -> None:
+    code, calls = run_script(training(stubbed(BARE, tmp_path)), tmp_path, begin="refuse")
+    assert code == 2
+    assert "srun" not in [call[0] for call in calls]
 
 
 HARM = ("; touch canary #", "$(touch canary)", "`touch canary`", "' ; touch canary ; '", '" ; touch canary ; "')

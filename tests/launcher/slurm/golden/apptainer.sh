@@ -69,7 +69,11 @@ for pair in "${environment[@]}"; do
 done
 if [[ $SLURM_CPUS_PER_TASK ]]; then srun_step=(--cpus-per-task="$SLURM_CPUS_PER_TASK"); fi
 
-if ((link > 1)) && [[ $(one launcher.slurm.decide begin "$run") == end ]]; then exit 0; fi
+# Asked before srun: it would end with the largest code of its tasks, and 2 is less than that of those that it kills.
+case $(one launcher.slurm.decide begin "$run" --link "$link") in
+refuse) exit 2 ;;
+end) exit 0 ;;
+esac
 
 hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST") || exit 1
 srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --kill-on-bad-exit=1 \
