@@ -23,8 +23,8 @@ from trainer.supervision.status import STATUS_FILE, Status, read_status
 REQUEUES_FILE = "requeues.json"
 """In a run's folder."""
 FINISHED, REFUSED = 0, 2
-PATIENCE_SECONDS = 5.0
-"""For a job before that is about to end."""
+PATIENCE_SECONDS, PATIENCE_AFTER_A_REQUEUE = 5.0, 150.0
+"""For a job before that is about to end; and for the lock of a node that is lost, which NFS keeps for a lease or so."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -55,7 +55,8 @@ def read_refusal(run: Path) -> str | None:
     lock = RunLock(run, LAUNCH_LOCK)
     try:
         if run.is_dir():
-            lock.acquire(PATIENCE_SECONDS)
+            is_again = int(os.environ.get("SLURM_RESTART_COUNT") or 0) > 0
+            lock.acquire(PATIENCE_AFTER_A_REQUEUE if is_again else PATIENCE_SECONDS)
     except UserError as error:
         return str(error)
     finally:
