@@ -79,6 +79,8 @@ class EngineSection:
     """Keep fp32 masters and moments in host memory (stages 1 to 3)."""
     zero_optimization: dict[str, Any] = field(default_factory=dict)
     """Further keys of DeepSpeed's `zero_optimization`, passed through as they are."""
+    compile: bool = False
+    """torch.compile of each layer while training (stages 0 to 2); a CPU needs a C++ compiler, and minutes at first."""
     fp16_initial_scale_power: Annotated[int, Field(ge=0, le=32)] = 16
     communication_timeout_minutes: PositiveFloat = 30.0
 
@@ -86,6 +88,8 @@ class EngineSection:
         """What is wrong between the fields, one line each."""
         if self.offload_optimizer and self.zero_stage == 0:
             yield "offload_optimizer: true at zero_stage=0; allowed at stages 1 to 3"
+        if self.compile and self.zero_stage == 3:
+            yield "compile: true at zero_stage=3, whose hooks cut every layer in pieces; allowed at stages 0 to 2"
         for key in self.zero_optimization:
             if key in OWN_ZERO_KEYS:
                 yield (

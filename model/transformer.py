@@ -231,6 +231,17 @@ class Transformer(nn.Module):
         """Hidden states (B, T, D) after the decoder; `output` turns them into logits."""
         return self.decode(target_BT, *self.encode(source_BS))
 
+    def compile_layers(self) -> None:
+        """Have torch.compile make kernels for each layer by itself, whatever the shapes.
+
+        Dropout draws what it draws without it.
+        """
+        from torch._inductor import config  # takes a second
+
+        config.fallback_random = True
+        for layer in (*self.encoder.layers, *self.decoder.layers):
+            layer.compile(dynamic=True)
+
     @torch.no_grad()
     def attention_weights(self, source_BS: Tensor, target_BT: Tensor) -> AttentionWeights:
         """The weights of every attention while `target_BT` is decoded, without dropout."""

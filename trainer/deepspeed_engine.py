@@ -70,6 +70,8 @@ class DeepSpeedEngine:
         self._forward_clock = ForwardClock(device)
         self._blueprint = trial.blueprint(objective, DTYPES[precision])
         self._is_fresh = True
+        if section.compile:
+            objective.model.compile_layers()
         objective.to(device)
         # At a rate of 0, because stage 0 in bf16 takes a dummy step while it initialises.
         adamw = torch.optim.AdamW(

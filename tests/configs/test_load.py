@@ -99,6 +99,10 @@ WRONG = [
         "schedule.kind=cosine schedule.warmup_updates=9 training.max_updates=9",
         "schedule.warmup_updates: 9 leaves nothing of training.max_updates=9 to decay in; allowed is less",
     ),
+    (
+        "engine.compile=true engine.zero_stage=3",
+        "engine.compile: true at zero_stage=3, whose hooks cut every layer in pieces; allowed at stages 0 to 2",
+    ),
 ]
 
 
