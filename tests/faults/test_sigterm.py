@@ -18,7 +18,7 @@ from tests.conftest import Command
 from tests.faults.conftest import Launch, MakeRun, Run, injected, launch_command, send
 from tests.faults.injected import write_plan
 
-NUM_TRIALS, QUICK = 50, (1,)
+NUM_TRIALS, QUICK = 50, (1, 5)
 SEED = 4
 LAST = 24
 BEGUN = 10

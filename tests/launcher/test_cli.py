@@ -1,6 +1,7 @@
 """The command line: how fast it answers, what it refuses in which words, with which exit code."""
 
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -21,7 +22,7 @@ def test_help_is_quick(zeromt: Zeromt) -> None:
         started = time.perf_counter()
         assert zeromt("--help").returncode == 0
         seconds.append(time.perf_counter() - started)
-    assert min(seconds) < 0.3, seconds  # the best of them: others may be at work here
+    assert statistics.median(seconds) < 0.3, seconds
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([*name.split(), "--help"] for name in COMMANDS)])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import statistics
 import subprocess
 import time
 from pathlib import Path
@@ -30,7 +31,7 @@ def test_it_answers_at_once_and_without_torch(tmp_path: Path, arguments: list[st
     (blocked / "torch.py").write_text("raise ImportError('torch is blocked')")
     env = environment(PYTHONPATH=os.pathsep.join([str(blocked), str(ROOT)]))
     seconds = []
-    for _ in range(5):
+    for _ in range(3):
         usage = os.times()
         done = subprocess.run(
             command_line(["plan", "wmt_big", *CLUSTER, *arguments]),
@@ -42,9 +43,9 @@ def test_it_answers_at_once_and_without_torch(tmp_path: Path, arguments: list[st
         after = os.times()
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
-        # the processor's time, and the best of them: others may be at work here
+        # the processor's time: others may be at work here
         seconds.append(after.children_user + after.children_system - usage.children_user - usage.children_system)
-    assert min(seconds) < 0.5, seconds
+    assert statistics.median(seconds) < 0.5, seconds
 
 
 def test_the_report_names_everything(zeromt: Zeromt) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import time
@@ -127,7 +128,7 @@ def test_dry_run_needs_neither_torch_nor_slurm_nor_data_and_half_a_second(tmp_pa
         seconds.append(min(wall, used))
         assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("#!/bin/bash\n#SBATCH --job-name=debug\n")
-    assert min(seconds) < 0.5, seconds
+    assert statistics.median(seconds) < 0.5, seconds
     assert not (tmp_path / "runs").exists()
 
 
