@@ -8,8 +8,10 @@ agents wait for one another and notice when one is lost: see `launcher.peers`.
 """
 
 import argparse
+import atexit
 import contextlib
 import ctypes
+import gc
 import importlib
 import logging
 import os
@@ -42,6 +44,7 @@ def main(argv: Sequence[str]) -> int:
         1 otherwise.
     """
     end_with_launcher()
+    atexit.register(gc.freeze)  # else the interpreter looks for garbage among all of torch while it ends
     os.environ[AGENT_PID] = str(os.getpid())  # by which the ranks know when they are orphans
     if "LOGLEVEL" not in os.environ:  # torchrun's own switch
         logging.disable(logging.ERROR)

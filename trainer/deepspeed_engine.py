@@ -1,5 +1,6 @@
 """ZeRO by DeepSpeed (0.19): the only file that knows it."""
 
+import contextlib
 import logging
 import math
 import os
@@ -31,6 +32,25 @@ from trainer.stability.trial import Shape
 from trainer.zero_config import deepspeed_config
 
 deepspeed_logger.setLevel(logging.ERROR)
+
+
+def _start_quickly() -> None:
+    """Take out of DeepSpeed's start what nobody here asks for, some 2.5 s of every rank.
+
+    It imports Muon's kernels whatever the optimizer is, and they compile themselves: TorchInductor is loaded for that.
+    BF16_Optimizer prints the machine's memory six times, and collects garbage before each.
+    """
+    compile_ = torch.compile
+    torch.compile = lambda *_, **__: lambda function: function  # type: ignore[assignment]
+    try:
+        with contextlib.suppress(ImportError):
+            import deepspeed.runtime.zero.muon.original_muon
+    finally:
+        torch.compile = compile_
+    deepspeed.runtime.bf16_optimizer.see_memory_usage = lambda *_, **__: None
+
+
+_start_quickly()
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

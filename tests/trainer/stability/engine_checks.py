@@ -71,6 +71,11 @@ def train(engine: DeepSpeedEngine, world: World, *, updates: int, micro_batches:
     return losses
 
 
+def full_weights(engine: DeepSpeedEngine) -> dict[str, torch.Tensor]:
+    """In fp64, without the moments that `parameter_states` fetches as well."""
+    return {name: engine._full_weight(p).double() for name, p in engine._model.named_parameters()}
+
+
 def everything(engine: DeepSpeedEngine) -> dict[str, list[Any]]:
     """All that an update changes: weights, masters, moments, averages, step counters."""
     found: dict[str, list[Any]] = {}
@@ -114,15 +119,14 @@ def skips(engine: DeepSpeedEngine, world: World) -> dict[str, Any]:
 
 def averages(engine: DeepSpeedEngine, world: World) -> dict[str, Any]:
     """How far the moving average is from one that is made here, in fp64, of the weights after each update."""
-    weights = {p.name: p.weight.double() for p in engine.parameter_states()}
+    weights = full_weights(engine)
     expected = dict(weights)
     has_none_at_first = all(p.ema is None for p in engine.parameter_states())
     for update in range(12):
         train(engine, world, updates=1)
         decay = min(EMA_DECAY, (1 + update) / (10 + update))
-        for p in engine.parameter_states():
-            weights[p.name] = p.weight.double()
-            expected[p.name] = decay * expected[p.name] + (1 - decay) * weights[p.name]
+        weights = full_weights(engine)
+        expected = {name: decay * expected[name] + (1 - decay) * weights[name] for name in weights}
     plain = small_model()
     engine.copy_weights_to(plain)
     judged = dict(plain.named_parameters())
