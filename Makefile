@@ -4,6 +4,7 @@
 #   make demo        prepare, train, evaluate and translate the bundled corpus
 #   make test        all tests but those marked slow, gpu or slurm (make test-slow, test-gpu, test-slurm)
 #   make check       lint, format, types, import contracts
+#   make bench       training, decoding, data and checkpoints beside other programs, on BENCH=folder/with/train.en.gz...; RUN=a run to decode
 #   make format      mend what lint and format can mend
 #   make clean       remove .venv and caches; runs and prepared data stay
 
@@ -16,8 +17,13 @@ STAMP := .venv/.install-stamp
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 CORPUS := data/tatoeba-en-fr
 DEMO := runs/tatoeba_demo
+BENCH := $(CORPUS)
+SOURCE := en
+TARGET := fr
+RUN := $(DEMO)
+RESULTS := runs/bench
 
-.PHONY: help install demo test test-slow test-gpu test-slurm check format clean
+.PHONY: help install demo bench test test-slow test-gpu test-slurm check format clean
 
 help:
 	@sed -n 's/^#   make/make/p' Makefile
@@ -74,6 +80,19 @@ demo: $(STAMP)
 	done < $(DEMO)/five.en 3< $(DEMO)/five.fr; \
 	echo "demo: curves, translations and settings: $(BIN)/tensorboard --logdir runs"; \
 	echo "demo: done in $$(( $$(date +%s) - start )) seconds"
+
+# Packages to compare with that are in .venv are used (pip install 'transformers[torch]' ctranslate2); Eole and JoeyNMT have pins
+# of their own: EOLE=PYTHON and JOEYNMT=PYTHON name the Pythons of their environments.
+bench: others = $(if $(JOEYNMT),--joeynmt-python $(JOEYNMT))
+bench: $(STAMP)
+	$(BIN)/python benchmarks/train.py --source $(BENCH)/train.$(SOURCE).gz --target $(BENCH)/train.$(TARGET).gz \
+		$(if $(EOLE),--eole-python $(EOLE)) $(others) --json $(RESULTS)/train.json
+	@if test -d $(RUN)/checkpoints; then set -x; \
+		$(BIN)/python benchmarks/decode.py $(RUN) --source $(BENCH)/test*.$(SOURCE).gz --reference $(BENCH)/test*.$(TARGET).gz \
+			--sentences 1000 $(others) --json $(RESULTS)/decode.json; \
+	else echo "bench: no run in $(RUN) (make demo trains one; RUN=FOLDER names another): decoding is left out"; fi
+	$(BIN)/python benchmarks/data_pipeline.py --rounds 1 --pairs 131072 --json $(RESULTS)/data.json
+	$(BIN)/python benchmarks/saving.py --rounds 3 --json $(RESULTS)/saving.json
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q

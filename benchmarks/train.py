@@ -1,0 +1,180 @@
+"""Target tokens a second of the same training: zeromt, a plain loop by hand, Transformers, Eole, JoeyNMT.
+
+    python benchmarks/train.py --source train.en --target train.de
+
+A program that is not installed is left out with a line. Eole and JoeyNMT run by their own Pythons: --eole-python PATH,
+--joeynmt-python PATH.
+"""
+
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+sys.path[0] = str(Path(__file__).resolve().parents[1])  # in place of this folder
+
+from benchmarks import trainers  # noqa: E402
+from benchmarks.measure import (  # noqa: E402
+    machine,
+    median,
+    parser,
+    print_machine,
+    print_table,
+    spread,
+    write_json,
+)
+from benchmarks.trainers import Work  # noqa: E402
+from configs import UserError  # noqa: E402
+
+SIZES = {
+    "d_model": 256,
+    "num_heads": 4,
+    "d_ff": 1024,
+    "encoder_layers": 3,
+    "decoder_layers": 3,
+    "dropout": 0.1,
+}
+REFERENCE = "plain loop"
+WANTED = {  # (of, at least)
+    "zeromt fp32": [(REFERENCE, 1.0), ("eole", 1.2), ("transformers", 1.25), ("joeynmt", 2.5)],
+    "zeromt bf16": [("zeromt fp32", 1.4)],
+    "plain loop": [("eole", 1.05)],
+    "2 ranks, ZeRO 0": [("zeromt fp32", 0.9)],
+    "2 ranks, ZeRO 1": [("zeromt fp32", 0.9)],
+    "2 ranks, ZeRO 2": [("zeromt fp32", 0.9)],
+    "2 ranks, ZeRO 3": [("zeromt fp32", 0.75)],
+}
+Program = Callable[[], dict[str, Any]]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0."""
+    options = parser(__doc__)
+    options.add_argument("--source", type=Path, required=True)
+    options.add_argument("--target", type=Path, required=True)
+    options.add_argument("--vocab", type=int, default=8000)
+    options.add_argument("--updates", type=int, default=60)
+    options.add_argument("--warm-up", type=int, default=20, metavar="N", help="updates before the clock")
+    options.add_argument("--budget", type=int, default=4096, help="padded tokens of an update, both sides together")
+    options.add_argument("--threads", type=int, default=2)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--only", nargs="+", metavar="PROGRAM")
+    options.add_argument("--eole-python", metavar="PATH")
+    options.add_argument("--joeynmt-python", metavar="PATH")
+    args = options.parse_args(arguments)
+    figures: dict[str, Any] = {"machine": machine()}
+    print_machine(figures["machine"])
+    with tempfile.TemporaryDirectory(dir=args.work) as folder:
+        work = Work(
+            folder=Path(folder),
+            source=args.source.resolve(),
+            target=args.target.resolve(),
+            threads=args.threads,
+            updates=args.updates,
+            warm_up=args.warm_up,
+            budget=args.budget,
+            sizes=dict(SIZES),
+        )
+        work.sizes.update(trainers.prepare(work, args.vocab))
+        programs = choose(args, work)
+        rounds: list[dict[str, dict[str, Any]]] = []
+        for number in range(args.rounds):
+            rounds.append({})
+            for name, program in programs.items():
+                rounds[-1][name] = program()
+                print(f"round {number + 1}: {name}: {rounds[-1][name]['tokens_per_second']:,.0f} tokens/s", flush=True)
+    figures["rounds"] = rounds
+    figures["sizes"] = work.sizes
+    report(rounds, args)
+    figures["ratios"] = judge(rounds)
+    write_json(args.json, figures)
+    return 0
+
+
+def choose(args: Any, work: Work) -> dict[str, Program]:
+    """The programs that are here and wanted."""
+    has_transformers = all(importlib.util.find_spec(name) for name in ("transformers", "accelerate"))
+    every: dict[str, Program | None] = {
+        "zeromt fp32": partial(trainers.ours, work, precision="fp32"),
+        REFERENCE: partial(trainers.plain, work, dtype="float32"),
+        "zeromt bf16": partial(trainers.ours, work, precision="bf16"),
+        "plain loop bf16": partial(trainers.plain, work, dtype="bfloat16"),
+        "transformers": partial(trainers.transformers, work) if has_transformers else None,
+        "eole": partial(trainers.eole, work, args.eole_python) if args.eole_python else None,
+        "joeynmt": partial(trainers.joeynmt, work, args.joeynmt_python) if args.joeynmt_python else None,
+    }
+    for stage in range(4):
+        every[f"2 ranks, ZeRO {stage}"] = partial(trainers.ours, work, precision="fp32", ranks=2, stage=stage)
+    chosen = {}
+    for name, program in every.items():
+        if args.only is not None and name not in args.only:
+            continue
+        if program is None:
+            print(f"{name}: not installed, or its Python was not given; left out")
+        else:
+            chosen[name] = program
+    return chosen
+
+
+def report(rounds: Sequence[dict[str, dict[str, Any]]], args: Any) -> None:
+    """A table: medians of the rounds."""
+    rows = []
+    for name in rounds[0]:
+        found = [r[name] for r in rounds]
+
+        def of(key: str, form: str, found: list[dict[str, Any]] = found, scale: float = 1.0) -> str:
+            return f"{median(f[key] for f in found) * scale:{form}}" if key in found[0] else ""
+
+        rows.append(
+            {
+                "program": name,
+                "tokens/s": of("tokens_per_second", ",.0f"),
+                "s an update": of("seconds_per_update", ".3f"),
+                "padding": of("padding", ".1%"),
+                "peak MiB": of("peak_memory", ",.0f", scale=2**-20),
+                "waiting for data": of("waiting_for_data", ".2%"),
+            }
+        )
+    updates = args.updates - args.warm_up
+    print_table(f"target tokens without padding, {args.threads} threads, {len(rounds)} x {updates} updates", rows)
+    print("versions: torch", version("torch"), *_versions(rounds[0]))
+
+
+def _versions(found: dict[str, dict[str, Any]]) -> list[str]:
+    return [f"{name} {figures['version']}" for name, figures in found.items() if "version" in figures]
+
+
+def judge(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Each ratio that is wanted, formed within the rounds."""
+    found: list[dict[str, Any]] = []
+    for name, wanted in WANTED.items():
+        for of, least in wanted:
+            if name in rounds[0] and of in rounds[0]:
+                ratios = [r[name]["tokens_per_second"] / r[of]["tokens_per_second"] for r in rounds]
+                found.append({"program": name, "of": of, "wanted": least, "ratios": ratios})
+    if found:
+        print_table(
+            "tokens/s of one over those of the other, within a round",
+            [
+                {
+                    "program": f["program"],
+                    "of": f["of"],
+                    "ratio": spread(f["ratios"]),
+                    "wanted": f"{f['wanted']:.2f}",
+                    "": "holds" if median(f["ratios"]) >= f["wanted"] else "does NOT hold",
+                }
+                for f in found
+            ],
+        )
+    return found
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(f"error: {error}")
