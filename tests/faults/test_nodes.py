@@ -35,7 +35,6 @@ def start_nodes(start: Start, shim: os.PathLike[str], run: Run, job_id: str, *op
     return [start(*injected(shim, run, *command)) for command in commands]  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
 def test_node_that_vanishes(undisturbed: Run, make_run: MakeRun, start: Start, shim: os.PathLike[str]) -> None:
     """Row 29: the other one ends soon and names it; the job, started again, goes on from the last checkpoint."""
     run = make_run(Fault(point="data", action="sleep", step=34, value=60), after=(undisturbed, 30))
@@ -58,7 +57,6 @@ def test_node_that_vanishes(undisturbed: Run, make_run: MakeRun, start: Start, s
     assert_same(run, undisturbed)
 
 
-@pytest.mark.slow
 def test_time_limit_that_is_near(undisturbed: Run, make_run: MakeRun, start: Start, shim: os.PathLike[str]) -> None:
     """Row 30: SLURM signals every node ahead of the limit; the job saves, tells why, and goes on when started again."""
     run = make_run(Fault(point="data", action="sleep", step=34, value=3), after=(undisturbed, 30))

@@ -103,19 +103,16 @@ def test_memory_that_runs_out_is_the_users_error_on_all_ranks(found: list[dict[s
     assert len({tuple(rank["memory"]["fit"]) for rank in found}) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stage", [1, 3])
 def test_a_closed_engine_holds_no_memory(found_alone: dict[str, Any], stage: int) -> None:
     assert found_alone["closes"][str(stage)] < 0.01
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stage", [0, 2])
 def test_bf16_gradients_add_up_in_fp32(found_alone: dict[str, Any], stage: int) -> None:
     assert found_alone["fp32_sums"][str(stage)] < 0.0055  # of 32 micro-batches; summed in bf16 it is 0.007
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stage", range(4))
 def test_fp16_is_the_same_at_every_stage(found_alone: dict[str, Any], stage: int) -> None:
     reference, ours = found_alone["fp16"]["1"], found_alone["fp16"][str(stage)]

@@ -146,7 +146,6 @@ def test_rank_whose_stderr_nobody_reads_is_ended(rank: Rank) -> None:
     assert process.wait(timeout=30) == -signal.SIGKILL
 
 
-@pytest.mark.slow  # quiet for longer than a limit
 def test_suspended_job_is_no_stuck_job(rank: Rank) -> None:
     """As `scontrol suspend` does it: every process is stopped, the monitor too."""
     process = rank(
