@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from configs import ModelSection
 from model.dropout import Dropout
+from model.linear import Linear
 from model.positions import NoRotation
 
 
@@ -136,10 +137,10 @@ class MultiHeadAttention(nn.Module):
         memory_width = section.actual_num_kv_heads * self.head_width
         self.queries_per_key = section.num_heads // section.actual_num_kv_heads
         self.scale = {"head_width": self.head_width, "model_width": width}[section.attention_scale] ** -0.5
-        self.query = nn.Linear(width, query_width, bias=section.attention_bias)
-        self.key = nn.Linear(width, memory_width, bias=section.attention_bias)
-        self.value = nn.Linear(width, memory_width, bias=section.attention_bias)
-        self.output = nn.Linear(query_width, width, bias=section.attention_output_bias)
+        self.query = Linear(width, query_width, bias=section.attention_bias)
+        self.key = Linear(width, memory_width, bias=section.attention_bias)
+        self.value = Linear(width, memory_width, bias=section.attention_bias)
+        self.output = Linear(query_width, width, bias=section.attention_output_bias)
         self.rotation = NoRotation() if rotation is None else rotation
         self.dropout = Dropout(section.attention_dropout)
 

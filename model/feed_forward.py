@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.dropout import Dropout
+from model.linear import Linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -21,8 +22,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, inner_width: int, activation: str, dropout: float, *, bias: bool = True) -> None:
         super().__init__()
-        self.inner = nn.Linear(width, inner_width, bias=bias)
-        self.outer = nn.Linear(inner_width, width, bias=bias)
+        self.inner = Linear(width, inner_width, bias=bias)
+        self.outer = Linear(inner_width, width, bias=bias)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
@@ -41,9 +42,9 @@ class GatedFeedForward(nn.Module):
 
     def __init__(self, width: int, inner_width: int, activation: str, dropout: float, *, bias: bool = True) -> None:
         super().__init__()
-        self.inner = nn.Linear(width, inner_width, bias=bias)
-        self.gate = nn.Linear(width, inner_width, bias=bias)
-        self.outer = nn.Linear(inner_width, width, bias=bias)
+        self.inner = Linear(width, inner_width, bias=bias)
+        self.gate = Linear(width, inner_width, bias=bias)
+        self.outer = Linear(inner_width, width, bias=bias)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from model.linear import multiply
+
 CHUNK_ELEMENTS = 1 << 22
 """Logits held at once on a CPU: 16 MB in fp32, so that they stay in the cache."""
 DEVICE_CHUNK_ELEMENTS = 1 << 26
@@ -82,7 +84,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         num_rows, vocab = hidden_ND.shape[0], weight_VD.shape[0]
         grad_hidden_ND = torch.empty_like(hidden_ND) if with_grad else None
-        grad_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32) if with_grad else None
+        grad_weight_DV = weight_VD.new_zeros(weight_VD.T.shape, dtype=torch.float32) if with_grad else None
         grad_bias_V = torch.zeros_like(bias_V, dtype=torch.float32) if with_grad and bias_V is not None else None
         loss_sum = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
         nll_sum = torch.zeros_like(loss_sum)
@@ -93,31 +95,31 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             is_padding = t == padding_id
             # with a hidden state of zero a padding row adds nothing to the weight's gradient
             h = hidden_ND[begin : begin + chunk].masked_fill(is_padding, 0.0)
-            log_p = F.log_softmax(F.linear(h, weight_VD, bias_V), dim=-1, dtype=torch.float32)
+            log_p = F.log_softmax(multiply(h, weight_VD, bias_V), dim=-1, dtype=torch.float32)
             nll = -log_p.gather(1, t).masked_fill(is_padding, 0.0)
             smooth = -log_p.mean(1, keepdim=True).masked_fill(is_padding, 0.0)
             nll_sum += nll.sum()
             loss_sum += ((1 - smoothing) * nll + smoothing * smooth).sum()
-            if grad_hidden_ND is not None and grad_weight_VD is not None:
+            if grad_hidden_ND is not None and grad_weight_DV is not None:
                 grad = log_p.exp_().sub_(smoothing / vocab)
                 grad.scatter_add_(1, t, torch.full_like(nll, smoothing - 1))
                 if grad_bias_V is not None:
                     grad_bias_V += grad.masked_fill(is_padding, 0.0).sum(0)
                 grad = grad.to(h.dtype)
-                grad_hidden_ND[begin : begin + chunk] = (grad @ weight_VD).masked_fill_(is_padding, 0.0)
-                grad_weight_VD += grad.T @ h
-        ctx.save_for_backward(grad_hidden_ND, grad_weight_VD, grad_bias_V)
+                grad_hidden_ND[begin : begin + chunk] = multiply(grad, weight_VD.T).masked_fill_(is_padding, 0.0)
+                grad_weight_DV += multiply(h.T, grad.T)
+        ctx.save_for_backward(grad_hidden_ND, grad_weight_DV, grad_bias_V)
         ctx.weight_dtype = weight_VD.dtype
         ctx.mark_non_differentiable(nll_sum)
         return loss_sum, nll_sum
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
+        grad_hidden, grad_weight_DV, grad_bias = ctx.saved_tensors
         scale = grads[0]
         return (
             grad_hidden * scale.to(grad_hidden.dtype),
-            (grad_weight * scale).to(ctx.weight_dtype),
+            (grad_weight_DV * scale).to(ctx.weight_dtype).T,
             None if grad_bias is None else (grad_bias * scale).to(ctx.weight_dtype),
             None,
             None,

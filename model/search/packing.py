@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
+from model.linear import has_onednn
 from model.loss import OutputLayer
 from model.search.ensemble import Ensemble
 
@@ -14,10 +15,8 @@ from model.search.ensemble import Ensemble
 def packed(ensemble: Ensemble) -> Iterator[None]:
     """Within it, the models' layers on a CPU multiply by packed copies of their weights, which must not change.
 
-    torch multiplies fp32 matrices by MKL, which keeps to AVX2 on processors that are not Intel's: oneDNN was seen to be
-    2.2 times faster there, and is not slower elsewhere. The products are fp32 as before, summed in another order. bf16
-    goes to oneDNN anyway, which lays the weights out anew for every product unless they are packed: a tenth to two
-    fifths of the time of a decoder's products, whose bits stay the same.
+    oneDNN lays the weights out anew for every product unless they are packed: a tenth to two fifths of the time of a
+    decoder's products, whose bits stay the same.
     """
     layers = [layer for model in ensemble.models for layer in _layers(model)]
     for layer in layers:
@@ -30,7 +29,7 @@ def packed(ensemble: Ensemble) -> Iterator[None]:
 
 
 def _layers(model: nn.Module) -> list[nn.Linear | OutputLayer]:
-    if not hasattr(torch.ops.mkldnn, "_linear_pointwise") or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+    if not has_onednn():
         return []
     dtypes = [torch.float32]
     if torch.ops.mkldnn._is_mkldnn_bf16_supported():

@@ -3,11 +3,11 @@
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from model import Objective
 from model import loss as loss_module
 from model.loss import OutputLayer, cross_entropy_sums
+from tests.flops import flop_counter
 from tests.model.reference import BOS, EOS, PAD, logits_of, pad, smoothed_losses, tiny_model, tiny_section
 
 WIDTH, VOCAB = 6, 17
@@ -99,7 +99,7 @@ def test_bf16_is_close() -> None:
 def test_without_gradients_none_are_formed(mode: type[torch.no_grad]) -> None:
     hidden, layer = make_inputs()
     expected = expected_sums(hidden, layer, 0.1, 1.0)
-    with mode(), FlopCounterMode(display=False) as counter:
+    with mode(), flop_counter() as counter:
         loss, nll = layer(hidden.detach(), TARGETS, 0.1)
     num_tokens = int((TARGETS != PAD).sum())
     assert counter.get_total_flops() == 2 * num_tokens * WIDTH * VOCAB, "logits alone take this many"

@@ -1,0 +1,85 @@
+"""Linear layers against the same in fp64."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from model.linear import Linear, has_onednn, multiply
+from tests.flops import flop_counter
+
+
+def expected(x: Tensor, layer: Linear, grad: Tensor) -> list[Tensor]:
+    """Output and gradients in fp64."""
+    leaves = [t.detach().double().requires_grad_() for t in (x, *layer.parameters())]
+    out = F.linear(*leaves)
+    return [out.detach(), *torch.autograd.grad(out, leaves, grad.double())]
+
+
+@pytest.mark.parametrize(("inner", "outer"), [(6, 17), (17, 6), (8, 8), (1, 1)])
+@pytest.mark.parametrize("shape", [(1,), (5,), (4, 7), (2, 3, 5)], ids=str)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("is_checkpointed", [True, False])
+def test_products_and_gradients(
+    inner: int, outer: int, shape: tuple[int, ...], bias: bool, is_checkpointed: bool
+) -> None:
+    torch.manual_seed(1)
+    layer = Linear(inner, outer, bias=bias)
+    x = torch.randn(*shape, inner).requires_grad_()
+    grad = torch.randn(*shape, outer)
+    out = checkpoint(layer, x, use_reentrant=False) if is_checkpointed else layer(x)
+    assert isinstance(out, Tensor)
+    out.backward(grad)  # type: ignore[no-untyped-call]
+    found = [out.detach(), x.grad, *(p.grad for p in layer.parameters())]
+    for got, wanted in zip(found, expected(x, layer, grad), strict=True):
+        assert got is not None
+        assert got.dtype == torch.float32
+        torch.testing.assert_close(got.double(), wanted, rtol=2e-6, atol=2e-6)
+
+
+def test_strided_operands() -> None:
+    torch.manual_seed(1)
+    layer = Linear(6, 4)
+    x = torch.randn(5, 6, 3).transpose(1, 2).requires_grad_()
+    grad = torch.randn(4, 3, 5).permute(2, 1, 0)
+    layer(x).backward(grad)
+    found = [x.grad, layer.weight.grad, layer.bias.grad]
+    for got, wanted in zip(found, expected(x, layer, grad)[1:], strict=True):
+        assert got is not None
+        torch.testing.assert_close(got.double(), wanted, rtol=2e-6, atol=2e-6)
+    torch.testing.assert_close(multiply(x[:, 0], layer.weight.T.contiguous().T), x[:, 0] @ layer.weight.T)
+
+
+@pytest.mark.parametrize("frozen", [{"x"}, {"weight"}, {"bias"}, {"weight", "bias"}], ids="-".join)
+def test_some_frozen(frozen: set[str]) -> None:
+    layer = Linear(6, 4)
+    x = torch.randn(5, 6, requires_grad=True)
+    leaves = {"x": x, **dict(layer.named_parameters())}
+    for name in frozen:
+        leaves[name].requires_grad_(False)
+    layer(x).sum().backward()
+    assert {name for name, leaf in leaves.items() if leaf.grad is None} == frozen
+
+
+def test_no_rows_and_other_precisions() -> None:
+    layer = Linear(6, 4)
+    layer(torch.empty(0, 6)).sum().backward()
+    assert layer.weight.grad is not None
+    assert not layer.weight.grad.any()
+    x = torch.randn(5, 6, dtype=torch.float64)
+    torch.testing.assert_close(layer.double()(x), F.linear(x, layer.weight, layer.bias), rtol=0, atol=0)
+    low = layer.bfloat16()
+    torch.testing.assert_close(low(x.bfloat16()), F.linear(x.bfloat16(), low.weight, low.bias), rtol=0, atol=0)
+    with torch.no_grad():
+        assert not low(x.bfloat16()).requires_grad
+
+
+@pytest.mark.skipif(not has_onednn(), reason="torch was built without oneDNN")
+def test_fp32_goes_to_onednn_in_all_three_products() -> None:
+    layer = Linear(6, 4)
+    x = torch.randn(5, 6, requires_grad=True)
+    with flop_counter() as counter:
+        layer(x).sum().backward()
+    [products] = [ops for name, ops in counter.get_flop_counts().items() if name == "Global"]
+    assert {str(op): n for op, n in products.items()} == {"mkldnn._linear_pointwise": 3 * 2 * 5 * 6 * 4}
