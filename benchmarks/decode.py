@@ -1,8 +1,9 @@
-"""Sentences a second, greedy and by beam search, on the same weights: zeromt, Transformers, CTranslate2, JoeyNMT.
+"""Sentences a second, greedy and by beam search, on the same weights: zeromt, Transformers, CTranslate2, JoeyNMT, Eole.
 
     python benchmarks/decode.py RUN --source test.en --reference test.de
 
-A program that is not installed is left out with a line. JoeyNMT runs by its own Python: --joeynmt-python PATH.
+A program that is not installed is left out with a line. JoeyNMT and Eole run by Pythons of their own: --joeynmt-python
+PATH, --eole-python PATH.
 """
 
 import importlib.util
@@ -37,7 +38,22 @@ from trainer.translation.translator import cut_batches
 OURS = "zeromt"
 LENGTH_PENALTY = 0.8
 """Of those that divide by length^this; see `decoders.Search`."""
-WANTED = {"transformers": 2.0, "joeynmt": 5.0, "ctranslate2": 0.5}
+WANTED = {"transformers": 2.5, "eole": 1.5, "ctranslate2": 0.75, "joeynmt": 5.0}
+VANILLA: dict[str, Any] = {
+    "norm_position": "pre",
+    "norm": "layer",
+    "has_final_norm": True,
+    "attention_scale": "head_width",
+    "output_bias": False,
+    "positions": "sinusoidal",
+    "position_layout": "interleaved",
+    "position_base": 10_000.0,
+    "position_offset": 0,
+    "tied_embeddings": "three-way",
+}
+"""A model section that the programs of other environments can hold."""
+FOREIGN = {"joeynmt": VANILLA, "eole": {**VANILLA, "scale_embeddings": True}}
+"""By their names; `with_NAME.py` runs in the program's own environment."""
 
 Program = Callable[[], dict[str, Any]]
 """Measures once, in a new process: results by search, of seconds, ids and perhaps texts."""
@@ -56,7 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--warm-up", type=int, default=100, metavar="N", help="sentences translated before the clock")
     options.add_argument("--batch", type=int, default=4096, help="padded source tokens of a batch, times the beam")
     options.add_argument("--only", nargs="+", metavar="PROGRAM")
-    options.add_argument("--joeynmt-python", metavar="PATH", help="the Python of an environment that has JoeyNMT")
+    for name in FOREIGN:
+        options.add_argument(f"--{name}-python", metavar="PATH", help=f"the Python of an environment that has {name}")
     args = options.parse_args(arguments)
     lines, references = (read_lines(path, args.sentences) for path in (args.source, args.reference))
     figures: dict[str, Any] = {"machine": machine(), "sentences": len(lines), "threads": args.threads}
@@ -93,14 +110,14 @@ def prepare(args: Any, trained: TrainedModel, lines: list[str], work: Path) -> d
         return lambda: call(decoders.measure, kind=kind, folder=str(folder), **common, **more)
 
     programs: dict[str, Program] = {}
-    wanted = args.only or [OURS, "zeromt bf16", "transformers", "ctranslate2", "ctranslate2 int8", "joeynmt"]
+    wanted = args.only or [OURS, "zeromt bf16", "transformers", "ctranslate2", "ctranslate2 int8", *FOREIGN]
     for name in wanted:
         package, _, variant = name.partition(" ")
         folder = work / name.replace(" ", "-")
         if package == OURS:
             programs[name] = child(OURS, run, dtype={"": "float32", "bf16": "bfloat16"}[variant])
-        elif package == "joeynmt":
-            programs |= joeynmt(args, trained, sources, longest, work)
+        elif package in FOREIGN:
+            programs |= foreign(package, args, trained, sources, longest, work)
         elif importlib.util.find_spec(package) is None:
             print(f"{name}: not installed, left out")
         else:
@@ -110,20 +127,16 @@ def prepare(args: Any, trained: TrainedModel, lines: list[str], work: Path) -> d
     return programs
 
 
-def joeynmt(args: Any, trained: TrainedModel, sources: list[list[int]], longest: int, work: Path) -> dict[str, Program]:
-    """JoeyNMT, where its Python is given and its model can hold our weights."""
+def foreign_job(args: Any, trained: TrainedModel, sources: list[list[int]], longest: int, work: Path) -> dict[str, Any]:
+    """What `with_NAME.py` is told, as plain JSON; our weights lie beside it under our names.
+
+    Of a search, `length_penalty` is GNMT's alpha, `longest` counts the end mark, `batches` are numbers of sources, and
+    `batch` is how many padded source tokens they have at most.
+    """
     section = trained.config.model
-    if args.joeynmt_python is None:
-        print("joeynmt: no --joeynmt-python, left out")
-        return {}
-    if (section.norm_position, section.norm, section.positions, section.tied_embeddings) != (
-        "pre", "layer", "sinusoidal", "three-way",
-    ):  # fmt: skip
-        print("joeynmt: holds pre-norm models with layer norm, sinusoids and tied embeddings alone, left out")
-        return {}
     np.savez(work / "weights.npz", **{n: t.detach().numpy() for n, t in trained.model.state_dict().items()})
     names = ("d_model", "d_ff", "num_heads", "encoder_layers", "decoder_layers", "activation", "scale_embeddings")
-    job = {
+    return {
         "threads": args.threads,
         "weights": str(work / "weights.npz"),
         "sizes": {
@@ -132,28 +145,49 @@ def joeynmt(args: Any, trained: TrainedModel, sources: list[list[int]], longest:
             "norm_eps": norm_eps(section),
         },
         "sources": sources,
-        "warm_up": 1,
+        "warm_up": args.warm_up,
         "searches": [
             {
                 "beam": beam,
                 "length_penalty": LENGTH_PENALTY / 0.8,
                 "longest": longest,
+                "batch": args.batch // beam,
                 "batches": cut_batches([len(s) for s in sources], args.batch // beam),
             }
             for beam in args.beams
         ],
     }
 
+
+def foreign(
+    name: str, args: Any, trained: TrainedModel, sources: list[list[int]], longest: int, work: Path
+) -> dict[str, Program]:
+    """A program of another environment, where its Python is given and its model can hold our weights.
+
+    Raises:
+        UserError: when it is called and fails; the message ends as what it wrote on stderr.
+    """
+    python = getattr(args, f"{name}_python")
+    if python is None:
+        print(f"{name}: no --{name}-python, left out")
+        return {}
+    section = trained.config.model
+    others = [field for field, value in FOREIGN[name].items() if getattr(section, field) != value]
+    if others:
+        print(f"{name}: has no {', '.join(f'{f}={getattr(section, f)}' for f in others)}, left out")
+        return {}
+    job = foreign_job(args, trained, sources, longest, work)
+
     def program() -> dict[str, Any]:
         rest = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
-        command = [args.joeynmt_python, str(ROOT / "benchmarks" / "with_joeynmt.py")]
+        command = [python, str(ROOT / "benchmarks" / f"with_{name}.py")]
         ended = subprocess.run(command, env=rest, input=json.dumps(job), capture_output=True, text=True, check=False)
         if ended.returncode:
-            raise UserError(f"joeynmt: exit code {ended.returncode}\n{ended.stderr[-2000:]}")
+            raise UserError(f"{name}: exit code {ended.returncode}\n{ended.stderr[-2000:]}")
         found: dict[str, Any] = json.loads(ended.stdout)
         return found
 
-    return {"joeynmt": program}
+    return {name: program}
 
 
 def versions(measured: dict[str, Any]) -> dict[str, str]:

@@ -3,7 +3,7 @@
     JOEYNMT_PYTHON benchmarks/with_joeynmt.py < JOB.json > RESULT.json
 
 Its pre-norm Transformer is ours with other names (its norms' eps is set to ours) and another order of the special ids,
-so the weights are copied and it computes the same. See `joeynmt` in `benchmarks.decode` for the job.
+so the weights are copied and it computes the same. See `foreign_job` in `benchmarks.decode` for the job.
 """
 
 import json
@@ -123,7 +123,7 @@ def main() -> None:
         model = build(job["sizes"], weights)
         results = []
         for part in job["searches"]:
-            translate(model, job["sources"], part["batches"][-job["warm_up"] :], part)
+            translate(model, job["sources"], part["batches"][-1:], part)
             begin, cpu = time.perf_counter(), time.process_time()
             ids = translate(model, job["sources"], part["batches"], part)
             results.append(
