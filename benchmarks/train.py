@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # in place of this folder
 
-from benchmarks import trainers  # noqa: E402
+from benchmarks import foreign_trainers, trainers  # noqa: E402
 from benchmarks.measure import (  # noqa: E402
     machine,
     median,
@@ -104,8 +104,8 @@ def choose(args: Any, work: Work) -> dict[str, Program]:
         "zeromt bf16": partial(trainers.ours, work, precision="bf16"),
         "plain loop bf16": partial(trainers.plain, work, dtype="bfloat16"),
         "transformers": partial(trainers.transformers, work) if has_transformers else None,
-        "eole": partial(trainers.eole, work, args.eole_python) if args.eole_python else None,
-        "joeynmt": partial(trainers.joeynmt, work, args.joeynmt_python) if args.joeynmt_python else None,
+        "eole": partial(foreign_trainers.eole, work, args.eole_python) if args.eole_python else None,
+        "joeynmt": partial(foreign_trainers.joeynmt, work, args.joeynmt_python) if args.joeynmt_python else None,
     }
     for stage in range(4):
         every[f"2 ranks, ZeRO {stage}"] = partial(trainers.ours, work, precision="fp32", ranks=2, stage=stage)
@@ -137,6 +137,7 @@ def report(rounds: Sequence[dict[str, dict[str, Any]]], args: Any) -> None:
                 "padding": of("padding", ".1%"),
                 "peak MiB": of("peak_memory", ",.0f", scale=2**-20),
                 "waiting for data": of("waiting_for_data", ".2%"),
+                "logging": of("logging", ".2%"),
             }
         )
     updates = args.updates - args.warm_up

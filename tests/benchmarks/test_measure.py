@@ -19,19 +19,20 @@ child.wait()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_the_whole_tree_is_watched() -> None:
+@pytest.mark.parametrize("counts_shares", [True, False])
+def test_the_whole_tree_is_watched(counts_shares: bool) -> None:
     process = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdout.readline()
-    watch = measure.TreeMemory(process.pid, seconds=0.01)
+    watch = measure.TreeMemory(process.pid, seconds=0.01, counts_shares=counts_shares)
     while watch.peak.num_samples < 3:
         time.sleep(0.01)
     process.communicate(b"\n")
     peak = watch.finish()
     assert process.returncode == 0
     assert peak.num_processes == 2
-    for total in (peak.anonymous, peak.proportional, peak.resident):
+    for total in (peak.anonymous, peak.proportional, peak.resident, peak.high_water):
         assert 160 * MIB < total < 220 * MIB
     assert 96 * MIB < peak.largest < 130 * MIB
 
