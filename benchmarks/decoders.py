@@ -35,7 +35,7 @@ class Search:
     """Tokens of a translation at most, the end mark counted."""
     is_same: bool
     """Whether the searches are to be the same: until no open hypothesis can win. Each with its own habits where false:
-    the others end at some number of finished hypotheses, we by a limit relative to the source (and divide by GNMT's
+    all end at some number of finished hypotheses, we by a limit relative to the source too (and divide by GNMT's
     penalty with alpha = length_penalty / 0.8, which prefers lengths around 20 tokens alike)."""
     batch: int
     """Padded source tokens times beam; CTranslate2 counts sentences, and takes a 64th."""
@@ -72,6 +72,7 @@ class Ours:
         if search.is_same:
             section = SearchSection(
                 beam=search.beam,
+                patience=0,
                 length_penalty=search.length_penalty,
                 length_penalty_kind="mean",
                 max_length_ratio=1e-6,

@@ -168,6 +168,8 @@ class SearchSection:
     __pydantic_config__ = STRICT
 
     beam: Annotated[int, Field(ge=1, le=256)] = 1
+    patience: NonNegativeFloat = 1.0
+    """A beam search ends when this times the beam have ended (Kasai et al., 2022); 0: when no open one can win."""
     length_penalty: NonNegativeFloat = 1.0
     """alpha; 0 compares bare sums of log-probabilities."""
     length_penalty_kind: Literal["gnmt", "mean"] = "gnmt"

@@ -67,6 +67,7 @@ def run(
         "chrf_signature": scores.chrf_signature,
         "pairs": len(sources),
         "beam": section.beam,
+        "patience": section.patience,
         "length_penalty": section.length_penalty,
         "ensemble": [str(checkpoint.folder) for checkpoint in checkpoints[1:]],
         "checkpoint": str(trained.checkpoint.folder),

@@ -95,6 +95,7 @@ def _add_search(parser: Parser) -> None:
     """What replaces fields of the run's `evaluation.search`; it arrives as one mapping, `search`."""
     parser.set_defaults(search={})
     _add_setting(parser, "--beam", "N", whole(1, 256), "hypotheses kept; 1 is greedy")
+    _add_setting(parser, "--patience", "P", number(0), "end when P times the beam have ended; 0: when none can win")
     _add_setting(parser, "--length-penalty", "A", number(0), "alpha of the length penalty")
     _add_setting(parser, "--length-penalty-kind", "KIND", one_of("gnmt", "mean"), "gnmt (Wu et al., 2016) or mean")
     _add_setting(parser, "--min-length-ratio", "R", number(0), "shortest: R times the pieces of the source ...")

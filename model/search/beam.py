@@ -1,4 +1,4 @@
-"""Beam search, batched; sentences leave the batch when no open hypothesis can still win."""
+"""Beam search, batched; sentences leave the batch when enough has ended, or no open hypothesis can still win."""
 
 import math
 from collections.abc import Iterator
@@ -22,6 +22,7 @@ class _Finished:
         self._capacity = capacity
         self._section = section
         self._largest_divisor = self._divisor(limit)
+        self._left = max(capacity, section.patience * section.beam) if section.patience else math.inf
         self.best: list[Hypothesis] = []
 
     def add(self, ids: list[int], total: float) -> None:
@@ -30,11 +31,15 @@ class _Finished:
         self.best.append(Hypothesis(ids=ids, log_prob=total, score=score))
         self.best.sort(key=lambda h: -h.score)
         del self.best[self._capacity :]
+        self._left -= 1
 
-    def cannot_improve(self, best_open_sum: float) -> bool:
-        """Whether no open hypothesis can still enter: sums only fall, and the largest divisor is that of the limit."""
+    def is_done(self, best_open_sum: float) -> bool:
+        """Whether as many have ended as the patience wants, or no open hypothesis can still enter.
+
+        It cannot where its sum over the largest divisor, that of the limit, is too low: sums only fall.
+        """
         is_full = len(self.best) == self._capacity
-        return is_full and best_open_sum / self._largest_divisor <= self.best[-1].score
+        return self._left <= 0 or (is_full and best_open_sum / self._largest_divisor <= self.best[-1].score)
 
     def _divisor(self, length: int) -> float:
         return length_penalty(length, self._section.length_penalty, self._section.length_penalty_kind)
@@ -43,7 +48,7 @@ class _Finished:
 def beam_search(
     model: Ensemble, source_BS: Tensor, constraints: Constraints, section: SearchSection, n_best: int
 ) -> list[list[Hypothesis]]:
-    """Each step keeps the `beam` best open hypotheses of a sentence, until none can enter its `n_best`.
+    """Each step keeps the `beam` best open hypotheses of a sentence, until it is done (see `_Finished`).
 
     Shapes: k open hypotheses of a sentence, one at first and up to `beam` then; c candidates to follow them.
     """
@@ -70,9 +75,7 @@ def beam_search(
         for row, ids, total in _ended(ends_by_slot, history_BkT, origin_Bc):
             finished[sentences[row]].add(ids, total)
         staying = [
-            row
-            for row, s in enumerate(sentences)
-            if step < limits[s] and not finished[s].cannot_improve(best_open[row])
+            row for row, s in enumerate(sentences) if step < limits[s] and not finished[s].is_done(best_open[row])
         ]
         if not staying:
             break

@@ -144,9 +144,13 @@ def generation(section: ModelSection, search: SearchSection) -> dict[str, Any]:
     ((5 + length) / 6)^alpha: a = 0.8 alpha prefers one length over another as that does at 20 tokens.
     """
     factor = 0.8 if search.length_penalty_kind == "gnmt" else 1.0
+    beams = {
+        "length_penalty": factor * search.length_penalty,
+        "early_stopping": True if search.patience else "never",  # a patience of 1, or none
+    }
     return {
         "num_beams": search.beam,
-        **({"length_penalty": factor * search.length_penalty} if search.beam > 1 else {}),
+        **(beams if search.beam > 1 else {}),
         "max_length": section.max_positions,
         "suppress_tokens": [PAD_ID, BOS_ID],
         "pad_token_id": PAD_ID,

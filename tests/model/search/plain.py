@@ -42,7 +42,8 @@ def wants_to_end(model: Transformer, strength: float) -> Transformer:
 
 
 def section_of(**changes: Any) -> SearchSection:
-    return SearchSection(**{"beam": 4, "max_length_ratio": 1.0, "max_length_extra": 3, **changes})
+    """Goes on until no open hypothesis can win, unless told otherwise."""
+    return SearchSection(**{"beam": 4, "patience": 0.0, "max_length_ratio": 1.0, "max_length_extra": 3, **changes})
 
 
 def next_log_probs(models: Transformer | Sequence[Transformer], source: list[int], prefixes: list[list[int]]) -> Tensor:
@@ -98,12 +99,13 @@ def plain_beam(
     alpha: float,
     kind: str = "gnmt",
     n_best: int = 1,
+    patience: float = math.inf,
 ) -> list[Found]:
-    """Beam search as a list of sentences: no cache, no batch, no early end."""
+    """Beam search as a list of sentences: no cache, no batch, no end before `patience` times the beam have ended."""
     open_: list[Found] = [([], 0.0)]
     finished: list[Found] = []
     for step in range(1, rules.limit + 1):
-        if not open_:
+        if not open_ or len(finished) >= max(n_best, patience * beam):
             break
         log_p = next_log_probs(models, source, [ids for ids, _ in open_]).tolist()
         candidates = [

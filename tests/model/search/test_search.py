@@ -99,20 +99,37 @@ class TestAgainstPlainSearch:
         penalty=LENGTH_PENALTIES,
         vocab=st.integers(4, 9),
         num_models=st.integers(1, 3),
+        patience=st.sampled_from([0.0, 0.5, 1.0, 2.0]),
         data=st.data(),
     )
     def test_any_beam_finds_what_the_plain_one_finds(
-        self, seed: int, beam: int, penalty: tuple[str, float], vocab: int, num_models: int, data: st.DataObject
+        self,
+        seed: int,
+        beam: int,
+        penalty: tuple[str, float],
+        vocab: int,
+        num_models: int,
+        patience: float,
+        data: st.DataObject,
     ) -> None:
         n_best = data.draw(st.integers(1, beam))
         fields, prefixes = data.draw(constraints(vocab))
         kind, alpha = penalty
         models = [peaked_model(seed + i, vocab=vocab) for i in range(num_models)]
-        section = section_of(beam=beam, length_penalty=alpha, length_penalty_kind=kind, **fields)
+        section = section_of(beam=beam, patience=patience, length_penalty=alpha, length_penalty_kind=kind, **fields)
         found = search(Ensemble(models), pad(SOURCES), section, n_best=n_best, prefixes=prefixes)
         for i, (hypotheses, source) in enumerate(zip(found, SOURCES, strict=True)):
             rules = rules_of(source, vocab, fields, prefixes[i] if prefixes else [], limit=len(source) + 3)
-            expected = plain_beam(models, source, rules, beam=beam, alpha=alpha, kind=kind, n_best=n_best)
+            expected = plain_beam(
+                models,
+                source,
+                rules,
+                beam=beam,
+                alpha=alpha,
+                kind=kind,
+                n_best=n_best,
+                patience=patience or math.inf,
+            )
             assert_same(hypotheses, expected)
 
     @settings(max_examples=40, deadline=None)
