@@ -1,5 +1,6 @@
-"""Marian of Transformers, trained by its Seq2SeqTrainer on ids: what `train.py` compares with."""
+"""Marian of Transformers, trained by its Seq2SeqTrainer on ids: what `train.py` and `gpu_training.py` compare with."""
 
+import random
 import resource
 import tempfile
 import time
@@ -9,7 +10,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.plain_loop import BOS, EOS, PAD, pad, read_pairs
+from benchmarks.gpu_plain_loop import peaks, wait
+from benchmarks.plain_loop import BOS, EOS, PAD, Pair, batches, pad, read_pairs
 
 IGNORED = -100
 """The label that its losses leave out."""
@@ -19,26 +21,49 @@ def train(
     *,
     pieces: str,
     sizes: dict[str, Any],
-    threads: int,
     updates: int,
     warm_up: int,
     budget: int,
     peak: float,
     warmup_updates: int,
+    threads: int | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    is_exact: bool = False,
 ) -> dict[str, Any]:
-    """Train, and measure from the update `warm_up` on; batches have the budget on average."""
+    """Train, and measure from the update `warm_up` on.
+
+    Args:
+        pieces: a .npz of ids: source, target, and where each sentence of either ends.
+        sizes: of the model; its `activation_dropout` is `dropout` unless given.
+        updates: in all.
+        warm_up: updates before the clock.
+        budget: padded tokens of an update, both sides together.
+        peak: learning rate.
+        warmup_updates: of the rate.
+        threads: of torch; those that it takes by itself unless given.
+        device: cuda, where this process must see one GPU alone (more would be shared out by DataParallel), or cpu.
+        dtype: float32, or bfloat16 by autocast around weights in fp32.
+        is_exact: no batch is over the budget, being one of `plain_loop`'s; else batches are grouped by length and have
+            the budget on average, which is the trainer's own way, and whose largest may not fit a GPU.
+    """
     import transformers
     from transformers import MarianConfig, MarianMTModel, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 
-    torch.set_num_threads(threads)
+    if threads is not None:
+        torch.set_num_threads(threads)
     transformers.utils.logging.set_verbosity_error()
     pairs = read_pairs(Path(pieces))
-    rows = [{"input_ids": [*s, EOS], "labels": [*t, EOS]} for s, t in pairs]
+    rows = [_row(pair) for pair in pairs]
     mean = sum(len(s) + len(t) + 2 for s, t in pairs) / len(pairs)
+    dataset: list[Any] = rows
+    if is_exact:
+        dataset = [[_row(pair) for pair in batch] for batch in batches(pairs, budget, random.Random(1))]
     counted = {"tokens": 0, "filled": 0, "padded": 0}
     clock = {"start": 0.0, "first": 0.0, "end": 0.0}
 
-    def collate(batch: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    def collate(items: Sequence[Any]) -> dict[str, torch.Tensor]:
+        batch = items[0] if is_exact else items
         source, labels = pad([r["input_ids"] for r in batch]), pad([r["labels"] for r in batch])
         counted["tokens"] += int((labels != PAD).sum())
         counted["filled"] += int((labels != PAD).sum() + (source != PAD).sum())
@@ -50,8 +75,10 @@ def train(
             "labels": labels.masked_fill(labels == PAD, IGNORED),
         }
 
-    class Clock(TrainerCallback):
+    class Clock(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step in (warm_up, updates):
+                wait(device)
             clock["end"] = time.perf_counter()
             if state.global_step == 1:
                 clock["first"] = time.time()
@@ -70,7 +97,7 @@ def train(
         decoder_ffn_dim=sizes["d_ff"],
         dropout=sizes["dropout"],
         attention_dropout=0.0,
-        activation_dropout=sizes["dropout"],
+        activation_dropout=sizes.get("activation_dropout", sizes["dropout"]),
         activation_function="relu",
         scale_embedding=True,
         pad_token_id=PAD,
@@ -84,9 +111,11 @@ def train(
             model=MarianMTModel(config),
             args=Seq2SeqTrainingArguments(
                 output_dir=folder,
-                use_cpu=True,
-                per_device_train_batch_size=round(budget / mean),
-                train_sampling_strategy="group_by_length",
+                use_cpu=device == "cpu",
+                bf16=dtype == "bfloat16",
+                logging_nan_inf_filter=False,  # looking would make the host wait for a GPU at every step
+                per_device_train_batch_size=1 if is_exact else round(budget / mean),
+                train_sampling_strategy="random" if is_exact else "group_by_length",
                 max_steps=updates,
                 learning_rate=peak,
                 warmup_steps=warmup_updates,
@@ -99,7 +128,7 @@ def train(
                 disable_tqdm=True,
                 dataloader_num_workers=0,
             ),
-            train_dataset=rows,
+            train_dataset=dataset,
             data_collator=collate,
             callbacks=[Clock()],
         )
@@ -109,7 +138,13 @@ def train(
         "tokens_per_second": counted["tokens"] / took,
         "seconds_per_update": took / (updates - warm_up),
         "padding": 1 - counted["filled"] / counted["padded"],
+        **peaks(device),
         "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "first_update_at": clock["first"],
         "version": transformers.__version__,
     }
+
+
+def _row(pair: Pair) -> dict[str, list[int]]:
+    source, target = pair
+    return {"input_ids": [*source, EOS], "labels": [*target, EOS]}
