@@ -4,7 +4,7 @@
 #   make demo        prepare, train, evaluate and translate the bundled corpus
 #   make test        all tests but those marked slow, gpu or slurm (make test-slow, test-gpu, test-slurm)
 #   make check       lint, format, types, import contracts
-#   make bench       training, decoding, data and checkpoints beside other programs, on BENCH=folder/with/train.en.gz...; RUN=a run to decode
+#   make bench       training, start-up, decoding, data and checkpoints beside other programs, on BENCH=folder/with/train.en.gz...; RUN=a run to decode
 #   make format      mend what lint and format can mend
 #   make clean       remove .venv and caches; runs and prepared data stay
 
@@ -83,10 +83,13 @@ demo: $(STAMP)
 
 # Packages to compare with that are in .venv are used (pip install 'transformers[torch]' ctranslate2); Eole and JoeyNMT have pins
 # of their own: EOLE=PYTHON and JOEYNMT=PYTHON name the Pythons of their environments.
-bench: others = $(if $(JOEYNMT),--joeynmt-python $(JOEYNMT))
+bench: eole = $(if $(EOLE),--eole-python $(EOLE))
+bench: others = $(eole) $(if $(JOEYNMT),--joeynmt-python $(JOEYNMT))
+bench: corpus = --source $(BENCH)/train.$(SOURCE).gz --target $(BENCH)/train.$(TARGET).gz
 bench: $(STAMP)
-	$(BIN)/python benchmarks/train.py --source $(BENCH)/train.$(SOURCE).gz --target $(BENCH)/train.$(TARGET).gz \
-		$(if $(EOLE),--eole-python $(EOLE)) $(others) --json $(RESULTS)/train.json
+	$(BIN)/python benchmarks/train.py $(corpus) $(others) --json $(RESULTS)/train.json
+	$(BIN)/python benchmarks/start_up.py $(corpus) $(eole) --json $(RESULTS)/start_up.json
+	$(BIN)/python benchmarks/loss_memory.py --json $(RESULTS)/loss_memory.json
 	@if test -d $(RUN)/checkpoints; then set -x; \
 		$(BIN)/python benchmarks/decode.py $(RUN) --source $(BENCH)/test*.$(SOURCE).gz --reference $(BENCH)/test*.$(TARGET).gz \
 			--sentences 1000 $(others) --json $(RESULTS)/decode.json; \

@@ -206,7 +206,7 @@ def measure_corpus(bench: Bench, part: str) -> Figures:
     base = figures[BASE.corpus]
     rows = []
     for found in figures.values():
-        found["holds"] = _is_flat(found, base)
+        found["holds"] = is_flat(found, base)
         rows.append(
             {
                 "pairs": f"{found['pairs']:,.0f}",
@@ -229,7 +229,8 @@ def _medians(found: Sequence[Figures]) -> Figures:
     return medians | {key: median(f["new"][key] for f in found) for key in keys}
 
 
-def _is_flat(found: Figures, base: Figures) -> bool:
+def is_flat(found: Figures, base: Figures) -> bool:
+    """Whether starts and speed at one size of the corpus are as at another."""
     starts = (found[way] - base[way] <= max(ALLOWED_SHARE * base[way], ALLOWED_SECONDS) for way in ("new", "resumed"))
     return all(starts) and found["tokens_per_second"] >= (1 - ALLOWED_SHARE) * base["tokens_per_second"]
 

@@ -1,0 +1,74 @@
+"""What the training benchmarks rest on: the plain loop's products, and its weights in our model."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from benchmarks import plain_loop
+from benchmarks.growth import is_flat
+from benchmarks.time_to_bleu import Point, load_plain, reached
+from benchmarks.trainers import Work
+from configs import ModelSection
+from model import SpecialIds, Transformer, build_transformer
+
+SIZES: dict[str, Any] = {
+    "d_model": 16,
+    "num_heads": 2,
+    "d_ff": 24,
+    "encoder_layers": 2,
+    "decoder_layers": 1,
+    "dropout": 0.1,
+    "vocab": 31,
+}
+
+
+@pytest.mark.parametrize(("inner", "outer"), [(6, 17), (17, 6)])
+def test_the_plain_loops_products(inner: int, outer: int) -> None:
+    torch.manual_seed(1)
+    x, layer = torch.randn(3, 5, inner, requires_grad=True), plain_loop.Linear(inner, outer)
+    grad = torch.randn(3, 5, outer)
+    found = torch.autograd.grad(layer(x), (x, *layer.parameters()), grad)
+    expected = torch.autograd.grad(F.linear(x, layer.weight, layer.bias), (x, *layer.parameters()), grad)
+    for got, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(got, wanted)
+
+
+def our_model() -> Transformer:
+    section = ModelSection(**{key: value for key, value in SIZES.items() if key != "vocab"})
+    special = SpecialIds(pad=plain_loop.PAD, bos=plain_loop.BOS, eos=plain_loop.EOS)
+    vocab = SIZES["vocab"]
+    return build_transformer(section, source_vocab_size=vocab, target_vocab_size=vocab, special=special, seed=1).eval()
+
+
+def test_the_plain_loops_weights_compute_the_same_in_our_model(tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    model = plain_loop.Model(SIZES)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.1 * torch.randn_like(p))
+    file = tmp_path / "1.pt"
+    torch.save(dict(model.named_parameters()), file)
+    unused: dict[str, Any] = dict.fromkeys(("updates", "warm_up", "budget", "threads"), 1)
+    work = Work(folder=tmp_path, source=tmp_path, target=tmp_path, sizes=SIZES, **unused)
+    ours = our_model()
+    load_plain(file, ours, work)  # raises where logits differ
+    assert torch.equal(ours.output.weight, model.embedding.weight)
+
+
+def test_when_a_score_is_reached() -> None:
+    curve = [Point(update=u, seconds=10.0 * u, bleu=b) for u, b in ((1, 2.0), (2, 6.0), (3, 5.0), (4, 9.0))]
+    assert reached(curve, 1.0) == 10.0
+    assert reached(curve, 5.0) == pytest.approx(17.5)
+    assert reached(curve, 8.0) == pytest.approx(37.5)
+    assert reached(curve, 9.5) is None
+
+
+def test_what_is_flat() -> None:
+    base = {"new": 4.0, "resumed": 10.0, "tokens_per_second": 100.0}
+    assert is_flat({**base, "new": 5.0, "resumed": 12.0, "tokens_per_second": 81.0}, base)
+    assert not is_flat({**base, "new": 5.1}, base)
+    assert not is_flat({**base, "resumed": 12.1}, base)
+    assert not is_flat({**base, "tokens_per_second": 79.0}, base)
