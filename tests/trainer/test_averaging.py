@@ -13,6 +13,7 @@ from launcher.cli import main
 from tests.conftest import Start, ranks, read_metrics, zeromt
 from tests.trainer.conftest import TrainedRun
 from tests.trainer.export.made import make_run, make_tokenizer
+from trainer import averaging
 from trainer.averaging import average, check_alike, choose
 from trainer.checkpoint.format import StoredTensors, read_checkpoint
 from trainer.checkpoint.weights_only import check_reset
@@ -93,9 +94,14 @@ def test_checkpoints_of_two_models_are_refused(joint: Tokenizer, run: Path, tmp_
 def test_the_best_are_those_of_the_best_scores(trained: TrainedRun, tmp_path: Path) -> None:
     found = choose(trained.folder, last=None, best=1)
     scores = {line["step"]: line["bleu"] for line in read_metrics(trained.folder, "evaluation")}
-    assert found[0].manifest["step"] == max(scores, key=lambda s: scores[s])
+    assert found[0].manifest["step"] == max(scores, key=lambda s: (scores[s], s))  # of equals the newer
     with pytest.raises(UserError, match="--best: 3, and 2 checkpoints"):
         choose(trained.folder, last=None, best=3)
+
+
+def test_the_best_need_not_be_the_newest(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(averaging, "_scores", lambda _: {1: 3.0, 2: 9.0, 4: 5.0})
+    assert [c.manifest["step"] for c in choose(run, last=None, best=2)] == [2, 4]
 
 
 @pytest.mark.parametrize("reset", [set(), {"data"}, {"optimizer"}])
