@@ -3,13 +3,19 @@
 torch multiplies fp32 matrices by MKL there, which keeps to AVX2 on processors that are not Intel's: oneDNN was seen to
 be twice as fast, and is not slower elsewhere. The products are fp32 as before, summed in another order. bf16 goes to
 oneDNN anyway. The operator is the one that torch's own compiler uses; where it is missing all is as in `nn.Linear`.
+oneDNN makes a kernel for every shape that it has not seen lately, so small products stay where they are.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+LEAST_MULTIPLICATIONS = 1 << 24
+"""Of numbers, in a product that goes to oneDNN: below, a new kernel takes longer than some products by it save."""
 
 
 class Linear(nn.Linear):
@@ -17,7 +23,7 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., I) to (..., O)."""
-        if not _goes_to_onednn(x):
+        if not _goes_to_onednn(x, self.weight):
             return F.linear(x, self.weight, self.bias)
         out: Tensor = _Linear.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
         return out
@@ -26,7 +32,7 @@ class Linear(nn.Linear):
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x weight^T + bias, in (..., O), of x (..., I) and weight (O, I) in any strides. Gradients are not recorded."""
     with torch.no_grad():
-        if not _goes_to_onednn(x):
+        if not _goes_to_onednn(x, weight):
             return F.linear(x, weight, bias)
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return out
@@ -37,12 +43,27 @@ def has_onednn() -> bool:
     return hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
-_HAS_ONEDNN = has_onednn()
+_is_wanted = has_onednn()
 
 
-def _goes_to_onednn(x: Tensor) -> bool:
-    is_fp32 = x.device.type == "cpu" and x.dtype == torch.float32
-    return _HAS_ONEDNN and is_fp32 and x.numel() > 0 and not torch.compiler.is_compiling()
+@contextlib.contextmanager
+def without_onednn() -> Iterator[None]:
+    """Within it, multiply as torch does.
+
+    For where memory may run out: oneDNN then fails at the same product for good, or ends the process.
+    """
+    global _is_wanted
+    before, _is_wanted = _is_wanted, False
+    try:
+        yield
+    finally:
+        _is_wanted = before
+
+
+def _goes_to_onednn(x: Tensor, weight: Tensor) -> bool:
+    if not _is_wanted or x.device.type != "cpu" or x.dtype != torch.float32 or torch.compiler.is_compiling():
+        return False
+    return x.numel() * weight.shape[0] >= LEAST_MULTIPLICATIONS
 
 
 class _Linear(torch.autograd.Function):

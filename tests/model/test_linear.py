@@ -6,8 +6,15 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from model.linear import Linear, has_onednn, multiply
+from model import linear as linear_module
+from model.linear import Linear, has_onednn, multiply, without_onednn
 from tests.flops import flop_counter
+
+
+@pytest.fixture(autouse=True)
+def _products_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go to oneDNN."""
+    monkeypatch.setattr(linear_module, "LEAST_MULTIPLICATIONS", 1)
 
 
 def expected(x: Tensor, layer: Linear, grad: Tensor) -> list[Tensor]:
@@ -75,11 +82,19 @@ def test_no_rows_and_other_precisions() -> None:
         assert not low(x.bfloat16()).requires_grad
 
 
-@pytest.mark.skipif(not has_onednn(), reason="torch was built without oneDNN")
-def test_fp32_goes_to_onednn_in_all_three_products() -> None:
-    layer = Linear(6, 4)
-    x = torch.randn(5, 6, requires_grad=True)
+def operators(x: Tensor, layer: Linear) -> dict[str, int]:
+    """FLOPs of forward and backward by operator."""
     with flop_counter() as counter:
         layer(x).sum().backward()
-    [products] = [ops for name, ops in counter.get_flop_counts().items() if name == "Global"]
-    assert {str(op): n for op, n in products.items()} == {"mkldnn._linear_pointwise": 3 * 2 * 5 * 6 * 4}
+    return {str(op): n for op, n in counter.get_flop_counts()["Global"].items()}
+
+
+@pytest.mark.skipif(not has_onednn(), reason="torch was built without oneDNN")
+def test_large_products_in_fp32_go_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_module, "LEAST_MULTIPLICATIONS", 5 * 6 * 4)
+    layer = Linear(6, 4)
+    assert operators(torch.randn(5, 6, requires_grad=True), layer) == {"mkldnn._linear_pointwise": 3 * 2 * 5 * 6 * 4}
+    assert "mkldnn._linear_pointwise" not in operators(torch.randn(4, 6, requires_grad=True), layer)
+    with without_onednn():
+        assert "mkldnn._linear_pointwise" not in operators(torch.randn(5, 6, requires_grad=True), layer)
+    assert "mkldnn._linear_pointwise" in operators(torch.randn(5, 6, requires_grad=True), layer)

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from model.linear import without_onednn
 from trainer.checkpoint.host_memory import available
 
 Shape = tuple[int, int, int]
@@ -23,13 +24,17 @@ PHRASES = (
     "ALLOC_FAILED",
     "Cannot allocate memory",
 )
+ONEDNN_MESSAGES = ("could not create a primitive", "could not execute a primitive", "could not create a memory object")
+"""All that oneDNN says where it gets no memory. One that it has no kernel for it calls a primitive descriptor."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that a device or the host has no memory left; torch has several ways of saying it."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
-    return isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in PHRASES)
+    if not isinstance(error, RuntimeError):
+        return False
+    return str(error) in ONEDNN_MESSAGES or any(phrase in str(error) for phrase in PHRASES)
 
 
 def blueprint(module: nn.Module, dtype: torch.dtype) -> nn.Module:
@@ -91,7 +96,8 @@ def bounded_memory(device: torch.device) -> Iterator[None]:
         limit = limit if bound == resource.RLIM_INFINITY else min(limit, bound)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, before[1]))
     try:
-        yield
+        with without_onednn():
+            yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, before)
 

@@ -73,6 +73,7 @@ def test_the_largest_budget_that_fits(most: int, granularity: int) -> None:
         RuntimeError("CUDA error: out of memory"),
         RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you"),
         RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("could not create a primitive"),
     ],
 )
 def test_knows_that_memory_ran_out(error: Exception) -> None:
@@ -81,6 +82,7 @@ def test_knows_that_memory_ran_out(error: Exception) -> None:
 
 def test_does_not_take_other_errors_for_it() -> None:
     assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert not is_out_of_memory(RuntimeError("could not create a primitive descriptor for the matmul primitive"))
     assert not is_out_of_memory(OSError("No space left on device"))
 
 
