@@ -141,7 +141,7 @@ def _joeynmt_config(work: Work, vocabulary: Path) -> dict[str, Any]:
             "label_smoothing": 0.1,
             "epochs": 1000,
             "updates": work.warm_up + 2 * every,
-            "validation_freq": 10**6,
+            "validation_freq": 10**6 * every,  # never; it has to be a multiple of the next
             "logging_freq": every,
             "early_stopping_metric": "loss",
             "overwrite": True,

@@ -52,7 +52,7 @@ Program = Callable[[], dict[str, Any]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0."""
+    """Exit code 0, or 1 where a program failed, which is left out then."""
     options = parser(__doc__)
     options.add_argument("--source", type=Path, required=True)
     options.add_argument("--target", type=Path, required=True)
@@ -81,18 +81,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         work.sizes.update(trainers.prepare(work, args.vocab))
         programs = choose(args, work)
-        rounds: list[dict[str, dict[str, Any]]] = []
-        for number in range(args.rounds):
-            rounds.append({})
-            for name, program in programs.items():
-                rounds[-1][name] = program()
-                print(f"round {number + 1}: {name}: {rounds[-1][name]['tokens_per_second']:,.0f} tokens/s", flush=True)
+        rounds, failed = take_turns(programs, args.rounds)
     figures["rounds"] = rounds
     figures["sizes"] = work.sizes
     report(rounds, args)
     figures["ratios"] = judge(rounds)
     write_json(args.json, figures)
-    return 0
+    return 1 if failed else 0
 
 
 def choose(args: Any, work: Work) -> dict[str, Program]:
@@ -118,6 +113,29 @@ def choose(args: Any, work: Work) -> dict[str, Program]:
         else:
             chosen[name] = program
     return chosen
+
+
+def take_turns(programs: dict[str, Program], num_rounds: int) -> tuple[list[dict[str, dict[str, Any]]], list[str]]:
+    """The figures of each round by program, and who failed: it is left out, and the others' figures stay.
+
+    Raises:
+        UserError: all of them failed.
+    """
+    rounds: list[dict[str, dict[str, Any]]] = []
+    failed: list[str] = []
+    for number in range(num_rounds):
+        rounds.append({})
+        for name in [name for name in programs if name not in failed]:
+            try:
+                rounds[-1][name] = programs[name]()
+            except UserError as error:
+                print(f"error: {name} is left out: {error}", file=sys.stderr, flush=True)
+                failed.append(name)
+                continue
+            print(f"round {number + 1}: {name}: {rounds[-1][name]['tokens_per_second']:,.0f} tokens/s", flush=True)
+    if len(failed) == len(programs):
+        raise UserError("no program ran to its end")
+    return [{name: found for name, found in r.items() if name not in failed} for r in rounds], failed
 
 
 def report(rounds: Sequence[dict[str, dict[str, Any]]], args: Any) -> None:

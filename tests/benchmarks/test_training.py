@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from benchmarks import plain_loop
+from benchmarks import plain_loop, train
 from benchmarks.growth import is_flat
 from benchmarks.time_to_bleu import Point, load_plain, reached
 from benchmarks.trainers import Work
-from configs import ModelSection
+from configs import ModelSection, UserError
 from model import SpecialIds, Transformer, build_transformer
 
 SIZES: dict[str, Any] = {
@@ -72,3 +72,23 @@ def test_what_is_flat() -> None:
     assert not is_flat({**base, "new": 5.1}, base)
     assert not is_flat({**base, "resumed": 12.1}, base)
     assert not is_flat({**base, "tokens_per_second": 79.0}, base)
+
+
+def test_a_program_that_fails_is_left_out() -> None:
+    calls: list[str] = []
+
+    def program(name: str, fails_at: int | None = None) -> train.Program:
+        def run() -> dict[str, Any]:
+            calls.append(name)
+            if calls.count(name) == fails_at:
+                raise UserError("out of breath")
+            return {"tokens_per_second": float(len(calls))}
+
+        return run
+
+    rounds, failed = train.take_turns({"one": program("one"), "two": program("two", 2), "three": program("three")}, 3)
+    assert failed == ["two"]
+    assert [list(r) for r in rounds] == [["one", "three"]] * 3
+    assert calls == ["one", "two", "three", "one", "two", "three", "one", "three"]
+    with pytest.raises(UserError, match="no program ran to its end"):
+        train.take_turns({"two": program("two", 3)}, 1)
