@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from configs import EngineSection, OptimizerSection
 from model import Objective, ObjectiveOutput, Transformer
+from trainer.adamw import AdamW
 from trainer.ema import EMA, WeightAverage
 from trainer.engine import MOMENTS, DeviceBatch, ParameterState, StepResult
 from trainer.precision import DTYPES, Precision
@@ -94,7 +95,7 @@ class DeepSpeedEngine:
             objective.model.compile_layers()
         objective.to(device)
         # At a rate of 0, because stage 0 in bf16 takes a dummy step while it initialises.
-        adamw = torch.optim.AdamW(
+        adamw = AdamW(
             decay_groups(objective, optimizer.weight_decay),
             lr=0.0,
             betas=(optimizer.beta1, optimizer.beta2),

@@ -21,7 +21,7 @@ from trainer.precision import Precision
 from trainer.process import tune_process
 from trainer.stability import drift, memory, trial
 
-CASES: list[tuple[int, Precision]] = [(stage, precision) for precision in ("fp32", "bf16") for stage in range(4)]
+CASES: list[tuple[int, Precision]] = [(stage, precision) for stage in range(4) for precision in ("fp32", "bf16")]
 VOCABULARY = 100
 TOKENS = 8 * 12
 EMA_DECAY = 0.5
@@ -272,7 +272,7 @@ def main() -> None:
 
 def cases(world: World) -> dict[str, Any]:
     """What is looked at on any number of ranks."""
-    found: dict[str, Any] = {"skips": {}, "tries": {}, "digests": {}, "averages": {}}
+    found: dict[str, Any] = {"skips": {}, "tries": {}, "digests": {}, "averages": {}, "has_compiler": {}}
     found["memory"] = memory_runs_out(world)  # first: memory that was freed would be used again
     for stage, precision in CASES:
         case = f"{stage} {precision}"
@@ -282,6 +282,7 @@ def cases(world: World) -> dict[str, Any]:
         engine.close()
         found["tries"][case] = tries(stage, precision, world)
         found["averages"][case] = averages(make_engine(stage, precision, world), world)
+        found["has_compiler"][case] = "torch._dynamo" in sys.modules
     engine = make_engine(2, "fp32", world, offload=True)
     found["skips"]["2 fp32 offload"] = skips(engine, world)
     found["averages"]["3 fp32 offload"] = averages(make_engine(3, "fp32", world, offload=True), world)

@@ -103,6 +103,12 @@ def test_memory_that_runs_out_is_the_users_error_on_all_ranks(found: list[dict[s
     assert len({tuple(rank["memory"]["fit"]) for rank in found}) == 1
 
 
+def test_no_rank_waits_for_the_start_of_torchs_compiler(found: list[dict[str, Any]]) -> None:
+    """But at stage 3, whose hooks DeepSpeed wraps for it; the cases are in the order of their stages."""
+    for rank in found:
+        assert [case for case, has in rank["has_compiler"].items() if has] == ["3 fp32", "3 bf16"]
+
+
 @pytest.mark.parametrize("stage", [1, 3])
 def test_a_closed_engine_holds_no_memory(found_alone: dict[str, Any], stage: int) -> None:
     assert found_alone["closes"][str(stage)] < 0.01
