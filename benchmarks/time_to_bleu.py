@@ -152,7 +152,7 @@ def measure(work: Work, test: "TestSet", args: Any, *, seed: int) -> dict[str, l
 
 def train_ours(work: Work, folder: Path, *, precision: str, every: int, seed: int) -> list[Kept]:
     """`zeromt train` in one process, which stands still while it saves."""
-    side = work.budget // 2
+    side = trainers.side_of(work)
     settings = {
         "name": folder.name,
         "output": folder.parent,

@@ -93,17 +93,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def choose(args: Any, work: Work) -> dict[str, Program]:
     """The programs that are here and wanted."""
     has_transformers = all(importlib.util.find_spec(name) for name in ("transformers", "accelerate"))
+    sides = {ranks: trainers.side_of(work, ranks) for ranks in (1, 2)}
     every: dict[str, Program | None] = {
-        "zeromt fp32": partial(trainers.ours, work, precision="fp32"),
+        "zeromt fp32": partial(trainers.ours, work, precision="fp32", side=sides[1]),
         REFERENCE: partial(trainers.plain, work, dtype="float32"),
-        "zeromt bf16": partial(trainers.ours, work, precision="bf16"),
+        "zeromt bf16": partial(trainers.ours, work, precision="bf16", side=sides[1]),
         "plain loop bf16": partial(trainers.plain, work, dtype="bfloat16"),
         "transformers": partial(trainers.transformers, work) if has_transformers else None,
         "eole": partial(foreign_trainers.eole, work, args.eole_python) if args.eole_python else None,
         "joeynmt": partial(foreign_trainers.joeynmt, work, args.joeynmt_python) if args.joeynmt_python else None,
     }
     for stage in range(4):
-        every[f"2 ranks, ZeRO {stage}"] = partial(trainers.ours, work, precision="fp32", ranks=2, stage=stage)
+        every[f"2 ranks, ZeRO {stage}"] = partial(
+            trainers.ours, work, precision="fp32", ranks=2, stage=stage, side=sides[2]
+        )
     chosen = {}
     for name, program in every.items():
         if args.only is not None and name not in args.only:
@@ -152,6 +155,7 @@ def report(rounds: Sequence[dict[str, dict[str, Any]]], args: Any) -> None:
                 "program": name,
                 "tokens/s": of("tokens_per_second", ",.0f"),
                 "s an update": of("seconds_per_update", ".3f"),
+                "padded": of("padded_per_update", ",.0f"),
                 "padding": of("padding", ".1%"),
                 "peak MiB": of("peak_memory", ",.0f", scale=2**-20),
                 "waiting for data": of("waiting_for_data", ".2%"),

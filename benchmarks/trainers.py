@@ -19,6 +19,7 @@ import yaml
 from benchmarks import plain_loop, with_transformers
 from benchmarks.child import ROOT, call, environment
 from benchmarks.measure import TreeMemory
+from benchmarks.reading import read_epochs
 from benchmarks.text import read_lines
 from configs import UserError
 from data_pipeline.tokenizer import Tokenizer
@@ -97,7 +98,20 @@ def prepare_dataset(work: Work, tokenizer: Mapping[str, Any]) -> None:
     _run([sys.executable, "-m", "launcher", "prepare", str(config)], environment(), work.folder)
 
 
-def ours(work: Work, *, precision: str, ranks: int = 1, stage: int = 0, run: str | None = None) -> dict[str, Any]:
+def side_of(work: Work, ranks: int = 1) -> int:
+    """Tokens of either side with which an update of so many ranks has the work's budget on average.
+
+    zeromt bounds each side by itself, and the shorter one seldom reaches its bound; the others count both together.
+    """
+    side = work.budget // 2 // ranks
+    stream = {"micro_batches": ranks, "source_tokens": side, "target_tokens": side}
+    read = call(read_epochs, dataset=str(work.dataset), stream=stream)
+    return round(side * work.budget / ranks * read["micro_batches"] / read["padded"])
+
+
+def ours(
+    work: Work, *, precision: str, ranks: int = 1, stage: int = 0, side: int | None = None, run: str | None = None
+) -> dict[str, Any]:
     """`zeromt train`, or `zeromt launch local` on several ranks, through the DeepSpeed engine.
 
     Args:
@@ -105,10 +119,11 @@ def ours(work: Work, *, precision: str, ranks: int = 1, stage: int = 0, run: str
         precision: `engine.precision`.
         ranks: that share an update's budget and the threads.
         stage: of ZeRO.
+        side: tokens of either side of a rank's micro-batch; half its share of the budget unless given.
         run: an earlier run, which goes on from its last checkpoint to `work.updates`; a new one unless given.
     """
     name = run or f"ours-{precision}-{ranks}-{stage}-{time.time_ns()}"
-    side = work.budget // 2 // ranks
+    side = side or work.budget // 2 // ranks
     overrides = {
         "name": name,
         "output": work.folder,
@@ -139,11 +154,12 @@ def ours(work: Work, *, precision: str, ranks: int = 1, stage: int = 0, run: str
     timed = lines[work.warm_up :]
     seconds = lines[-1]["total_seconds"] - lines[work.warm_up - 1]["total_seconds"]
     tokens = sum(line["target_tokens"] for line in timed)
-    filled = tokens + sum(line["source_tokens"] for line in timed)
+    padded = sum((t["target_tokens"] + t["source_tokens"]) / (1 - t["padding"]) for t in timed)
     return {
         "tokens_per_second": tokens / seconds,
         "seconds_per_update": seconds / len(timed),
-        "padding": 1 - filled / sum((t["target_tokens"] + t["source_tokens"]) / (1 - t["padding"]) for t in timed),
+        "padding": 1 - sum(line["target_tokens"] + line["source_tokens"] for line in timed) / padded,
+        "padded_per_update": padded / len(timed),
         "waiting_for_data": sum(t["waiting_for_data"] * t["seconds_per_update"] for t in timed) / seconds,
         "logging": 1 - sum(t["seconds_per_update"] for t in timed) / seconds,  # after every update
         "peak_memory": memory,

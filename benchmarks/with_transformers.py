@@ -138,6 +138,7 @@ def train(
         "tokens_per_second": counted["tokens"] / took,
         "seconds_per_update": took / (updates - warm_up),
         "padding": 1 - counted["filled"] / counted["padded"],
+        "padded_per_update": counted["padded"] / (updates - warm_up),
         **peaks(device),
         "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "first_update_at": clock["first"],

@@ -1,13 +1,16 @@
-"""Linear layers, whose fp32 products go to oneDNN on a CPU.
+"""Linear layers, whose fp32 products go to oneDNN on a CPU that is not Intel's.
 
-torch multiplies fp32 matrices by MKL there, which keeps to AVX2 on processors that are not Intel's: oneDNN was seen to
-be twice as fast, and is not slower elsewhere. The products are fp32 as before, summed in another order. bf16 goes to
-oneDNN anyway. The operator is the one that torch's own compiler uses; where it is missing all is as in `nn.Linear`.
-oneDNN makes a kernel for every shape that it has not seen lately, so small products stay where they are.
+torch multiplies fp32 matrices by MKL on CPUs, which keeps to AVX2 on processors that are not Intel's: there oneDNN was
+seen to be twice as fast. On Intel's own MKL is the faster one, and stays. The products are fp32 as before, summed in
+another order. bf16 goes to oneDNN anyway. The operator is the one that torch's own compiler uses; where it is missing
+all is as in `nn.Linear`. oneDNN makes a kernel for every shape that it has not seen lately, so small products stay
+where they are.
 """
 
 import contextlib
+import platform
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,7 +46,15 @@ def has_onednn() -> bool:
     return hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
-_is_wanted = has_onednn()
+def _is_intel() -> bool:
+    """Whether the processor is Intel's."""
+    try:
+        return "GenuineIntel" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return "Intel" in platform.processor()
+
+
+_onednn_is_wanted = has_onednn() and torch.backends.mkl.is_available() and not _is_intel()  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager
@@ -52,16 +63,16 @@ def without_onednn() -> Iterator[None]:
 
     For where memory may run out: oneDNN then fails at the same product for good, or ends the process.
     """
-    global _is_wanted
-    before, _is_wanted = _is_wanted, False
+    global _onednn_is_wanted
+    before, _onednn_is_wanted = _onednn_is_wanted, False
     try:
         yield
     finally:
-        _is_wanted = before
+        _onednn_is_wanted = before
 
 
 def _goes_to_onednn(x: Tensor, weight: Tensor) -> bool:
-    if not _is_wanted or x.device.type != "cpu" or x.dtype != torch.float32 or torch.compiler.is_compiling():
+    if not _onednn_is_wanted or x.device.type != "cpu" or x.dtype != torch.float32 or torch.compiler.is_compiling():
         return False
     return x.numel() * weight.shape[0] >= LEAST_MULTIPLICATIONS
 

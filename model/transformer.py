@@ -231,6 +231,11 @@ class Transformer(nn.Module):
         """Hidden states (B, T, D) after the decoder; `output` turns them into logits."""
         return self.decode(target_BT, *self.encode(source_BS))
 
+    @property
+    def layers(self) -> list[nn.Module]:
+        """The encoder's, then the decoder's."""
+        return [*self.encoder.layers, *self.decoder.layers]
+
     def compile_layers(self) -> None:
         """Have torch.compile make kernels for each layer by itself, whatever the shapes.
 
@@ -239,7 +244,7 @@ class Transformer(nn.Module):
         from torch._inductor import config  # takes a second
 
         config.fallback_random = True
-        for layer in (*self.encoder.layers, *self.decoder.layers):
+        for layer in self.layers:
             layer.compile(dynamic=True)
 
     @torch.no_grad()

@@ -1,10 +1,11 @@
-"""torch's AdamW without the start of torch's compiler."""
+"""torch's AdamW without the start of torch's compiler, and what it decays."""
 
 import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 
 _TORCHS = torch.optim.AdamW
 
@@ -22,3 +23,12 @@ class AdamW(_TORCHS):
     state_dict: Callable[..., dict[str, Any]] = inspect.unwrap(_TORCHS.state_dict)
     load_state_dict: Callable[..., None] = inspect.unwrap(_TORCHS.load_state_dict)
     step: Callable[..., Any] = torch.no_grad()(inspect.unwrap(_TORCHS.step))
+
+
+def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Its parameter groups: matrices decay, norms and biases do not."""
+    parameters = list(model.parameters())
+    return [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]

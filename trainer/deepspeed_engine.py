@@ -10,6 +10,7 @@ from typing import Any
 import deepspeed
 import torch
 import torch.distributed as dist
+from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.utils import logger as deepspeed_logger
 from deepspeed.utils import (
     safe_get_full_fp32_param,
@@ -18,12 +19,13 @@ from deepspeed.utils import (
     safe_set_full_optimizer_state,
     safe_set_local_fp32_param,
     safe_set_local_optimizer_state,
+    set_z3_leaf_module,
 )
 from torch import Tensor, nn
 
 from configs import EngineSection, OptimizerSection
 from model import Objective, ObjectiveOutput, Transformer
-from trainer.adamw import AdamW
+from trainer.adamw import AdamW, decay_groups
 from trainer.ema import EMA, WeightAverage
 from trainer.engine import MOMENTS, DeviceBatch, ParameterState, StepResult
 from trainer.precision import DTYPES, Precision
@@ -31,6 +33,7 @@ from trainer.stability import drift, trial
 from trainer.stability.forward_clock import ForwardClock
 from trainer.stability.trial import Shape
 from trainer.zero_config import deepspeed_config
+from trainer.zero_patches import gather_together, show_to_compiler, without_compiler
 
 deepspeed_logger.setLevel(logging.ERROR)
 
@@ -39,28 +42,16 @@ def _start_quickly() -> None:
     """Take out of DeepSpeed's start what nobody here asks for, some 2.5 s of every rank.
 
     It imports Muon's kernels whatever the optimizer is, and they compile themselves: TorchInductor is loaded for that.
+    It hides what stage 3 does around a module from the compiler, which is never used there.
     BF16_Optimizer prints the machine's memory six times, and collects garbage before each.
     """
-    compile_ = torch.compile
-    torch.compile = lambda *_, **__: lambda function: function  # type: ignore[assignment]
-    try:
-        with contextlib.suppress(ImportError):
-            import deepspeed.runtime.zero.muon.original_muon
-    finally:
-        torch.compile = compile_
+    with without_compiler(), contextlib.suppress(ImportError):
+        import deepspeed.runtime.zero.muon.original_muon
+    show_to_compiler(PartitionedParameterCoordinator)
     deepspeed.runtime.bf16_optimizer.see_memory_usage = lambda *_, **__: None
 
 
 _start_quickly()
-
-
-def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameter groups for AdamW: matrices decay, norms and biases do not."""
-    parameters = list(model.parameters())
-    return [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-    ]
 
 
 class DeepSpeedEngine:
@@ -103,10 +94,16 @@ class DeepSpeedEngine:
             fused=True,
         )
         self._average = WeightAverage(adamw, ema_decay)
+        if self._stage == 3:
+            for layer in objective.model.layers:  # gathered as a whole, by one hook in place of some 25
+                set_z3_leaf_module(layer, flag=True)
         config = deepspeed_config(section, precision=precision, clip_norm=optimizer.clip_norm, world_size=world_size)
-        self._engine, *_ = deepspeed.initialize(
-            model=objective, optimizer=adamw, config=config, dist_init_required=False
-        )
+        with without_compiler() if self._stage == 3 else contextlib.nullcontext():
+            self._engine, *_ = deepspeed.initialize(
+                model=objective, optimizer=adamw, config=config, dist_init_required=False
+            )
+        if self._stage == 3:
+            gather_together(self._engine.optimizer.persistent_parameters)
         if self._stage == 0 and precision != "fp32":
             for parameter in objective.parameters():  # else they would add up in half precision there
                 parameter.grad_dtype = torch.float32

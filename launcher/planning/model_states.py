@@ -105,7 +105,7 @@ class Layout:
         sizes = [p.size for p in found]
         self.all = sum(sizes)
         self.largest = max(sizes)
-        # as `trainer.deepspeed_engine.decay_groups` splits them
+        # as `trainer.adamw.decay_groups` splits them
         groups = [[p.size for p in found if len(p.shape) >= 2], [p.size for p in found if len(p.shape) < 2]]
         self._groups = [group for group in groups if group]
         self.flat = sum(_round_up(sum(group), 2 * world_size) for group in self._groups)

@@ -104,9 +104,7 @@ def test_memory_that_runs_out_is_the_users_error_on_all_ranks(found: list[dict[s
 
 
 def test_no_rank_waits_for_the_start_of_torchs_compiler(found: list[dict[str, Any]]) -> None:
-    """But at stage 3, whose hooks DeepSpeed wraps for it; the cases are in the order of their stages."""
-    for rank in found:
-        assert [case for case, has in rank["has_compiler"].items() if has] == ["3 fp32", "3 bf16"]
+    assert not any(any(rank["has_compiler"].values()) for rank in found)
 
 
 @pytest.mark.parametrize("stage", [1, 3])

@@ -1,0 +1,46 @@
+"""What is replaced in DeepSpeed (0.19.8), whose objects are given here, because it takes time that nobody asks for."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch._compile import _disable_dynamo
+
+
+@contextlib.contextmanager
+def without_compiler() -> Iterator[None]:
+    """Nobody starts torch's compiler in here, which takes a second or two: functions stay as they are."""
+    compile_, disable = torch.compile, torch.compiler.disable
+    torch.compile = lambda *_, **__: lambda function: function  # type: ignore[assignment]
+    torch.compiler.disable = lambda function, *_, **__: function
+    try:
+        yield
+    finally:
+        torch.compile, torch.compiler.disable = compile_, disable
+
+
+def show_to_compiler(kind: type) -> None:
+    """Undo that methods of a class are hidden from torch's compiler: the first call of one would start it."""
+    hidden = _disable_dynamo(lambda: None).__code__
+    for name, method in list(vars(kind).items()):
+        if getattr(method, "__code__", None) is hidden:
+            setattr(kind, name, method.__wrapped__)
+
+
+def gather_together(parameters: Sequence[Any]) -> None:
+    """Have stage 3 gather in one collective the small parameters that it keeps whole between steps.
+
+    After each step it asks the first one to gather them all, which takes a collective for each.
+
+    Args:
+        parameters: `persistent_parameters` of the engine's optimizer.
+    """
+
+    def all_gather(param_list: Sequence[Any] | None = None, **_: Any) -> None:
+        missing = [p for p in param_list or parameters[:1] if p.ds_status.name == "NOT_AVAILABLE"]
+        if missing:
+            missing[0].all_gather_coalesced(missing).wait()
+
+    if parameters:
+        parameters[0].all_gather = all_gather
