@@ -62,7 +62,7 @@ class Command:
             start_new_session=True,
         )
 
-    def finish(self, timeout: float = 120) -> Finished:
+    def finish(self, timeout: float = 300) -> Finished:
         """Wait for it; when the time is up, end everything and fail."""
         try:
             out, err = self.process.communicate(self._stdin, timeout=timeout)

@@ -1,7 +1,6 @@
 """The command line: how fast it answers, what it refuses in which words, with which exit code."""
 
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ def test_help_is_quick(zeromt: Zeromt) -> None:
         started = time.perf_counter()
         assert zeromt("--help").returncode == 0
         seconds.append(time.perf_counter() - started)
-    assert statistics.median(seconds) < 0.3, seconds
+    assert min(seconds) < 0.3, seconds  # noise only adds
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([*name.split(), "--help"] for name in COMMANDS)])
