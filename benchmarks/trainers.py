@@ -105,7 +105,7 @@ def side_of(work: Work, ranks: int = 1) -> int:
     """
     side = work.budget // 2 // ranks
     stream = {"micro_batches": ranks, "source_tokens": side, "target_tokens": side}
-    read = call(read_epochs, dataset=str(work.dataset), stream=stream)
+    read: dict[str, int] = call(read_epochs, dataset=str(work.dataset), stream=stream)
     return round(side * work.budget / ranks * read["micro_batches"] / read["padded"])
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+YARDSTICK = [sys.executable, "-c", "import omegaconf, pydantic"]
+"""The libraries that a quick command cannot do without."""
 
 FAKE_TRAINER = '''
 """A rank that does what FAKE says, by rank, and notes the signals that it gets."""
@@ -108,6 +110,27 @@ def environment(**extra: str) -> dict[str, str]:
 
 
 Zeromt = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def assert_half_a_second(run: Callable[[], object]) -> None:
+    """Fail if the processor's time that `run`'s process takes is more than half a second.
+
+    On a machine that needs more than a seventh of a second for the libraries alone it is 3.5 times what they take. Of
+    both, the least of five times counts: whatever else runs only adds.
+    """
+
+    def used(function: Callable[[], object]) -> float:
+        before = os.times()
+        function()
+        after = os.times()
+        return after.children_user + after.children_system - before.children_user - before.children_system
+
+    def libraries() -> object:
+        return subprocess.run(YARDSTICK, check=True)
+
+    pairs = [(used(run), used(libraries)) for _ in range(5)]
+    ours, theirs = (min(side) for side in zip(*pairs, strict=True))
+    assert ours < max(0.5, 3.5 * theirs), pairs
 
 
 @pytest.fixture
