@@ -77,8 +77,7 @@ def load_run(name: str, overrides: Sequence[str] = ()) -> RunConfig:
             raise UserError(f"CONFIG: {name}: holds no section; allowed is a mapping such as `seed: 1`")
         if "name" not in given:
             given["name"] = path.stem
-        for item in overrides:
-            given = _merge(given, _override(item))
+        given = _merge(given, *(_override(item) for item in overrides))
         preset = given.pop("preset", None)
         if preset is not None:
             given = _merge(OmegaConf.load(find_preset(preset)), given)
@@ -107,8 +106,8 @@ def preset_model(preset: str, changes: Mapping[str, Any]) -> ModelSection:
     return section
 
 
-def _merge(below: Any, above: Any) -> DictConfig:
-    return typing.cast(DictConfig, OmegaConf.merge(below, above))
+def _merge(*lowest_first: Any) -> DictConfig:
+    return typing.cast(DictConfig, OmegaConf.merge(*lowest_first))
 
 
 def _override(item: str) -> DictConfig:

@@ -24,6 +24,7 @@ from typing import Any
 
 from launcher.peers import LostError, Peers, join, note_loss
 from launcher.root_cause import REFUSED, STOPPED, Ended, exit_code, note_ends, report, wait_for_others
+from trainer.imports import quick_imports
 from trainer.supervision.failure import Failure, find_cause
 from trainer.supervision.signals import AGENT_PID
 from trainer.supervision.status import STATUS_FILE, read_status, write_status
@@ -48,7 +49,8 @@ def main(argv: Sequence[str]) -> int:
     os.environ[AGENT_PID] = str(os.getpid())  # by which the ranks know when they are orphans
     if "LOGLEVEL" not in os.environ:  # torchrun's own switch
         logging.disable(logging.ERROR)
-    torchrun = importlib.import_module("torch.distributed.run")
+    with quick_imports():
+        torchrun = importlib.import_module("torch.distributed.run")
     arguments = torchrun.parse_args(list(argv))
     if arguments.nnodes == "1":
         return _run(torchrun, arguments, None)

@@ -7,9 +7,12 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from trainer.imports import quick_imports
+
 
 def resolve(target: str) -> Callable[..., Any]:
     """The function that `module:function` names; imports its module."""
     module, _, function = target.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    with quick_imports():
+        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return found

@@ -119,12 +119,19 @@ def zeromt(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "launcher", *arguments]
 
 
-def ranks(number: int, *arguments: str) -> list[str]:
+def torchrun(number: int, *arguments: str) -> list[str]:
     """`arguments` as `number` ranks of torchrun, or as one plain process."""
     if number == 1:
         return [sys.executable, *arguments]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={number}"]
-    return [*torchrun, "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", *arguments]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={number}"]
+    return [*command, "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", *arguments]
+
+
+def ranks(number: int, *arguments: str) -> list[str]:
+    """`arguments` as `number` ranks without torchrun, or as one plain process."""
+    if number == 1:
+        return [sys.executable, *arguments]
+    return [sys.executable, "-m", "tests.start_ranks", str(number), *arguments]
 
 
 def read_metrics(run: Path, kind: str = "train") -> list[dict[str, Any]]:

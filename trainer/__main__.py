@@ -2,13 +2,15 @@
 
 import sys
 
+from trainer.imports import quick_imports
 from trainer.supervision.signals import stop_request
 from trainer.supervision.watchdog import process_watchdog
 
 stop_request()
 process_watchdog().start()
 
-from trainer.main import main  # noqa: E402 (after the handlers and the monitor)
+with quick_imports():  # after the handlers and the monitor
+    from trainer.main import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

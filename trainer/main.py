@@ -17,6 +17,7 @@ import torch
 
 from configs import RunConfig, UserError, load_run
 from trainer.distributed import World, read_environment
+from trainer.imports import quick_imports
 from trainer.process import tune_process
 from trainer.supervision.failure import note_failure
 from trainer.supervision.ledger import LEDGER_FILE, Ledger
@@ -135,8 +136,9 @@ def _fit(
 ) -> tuple[Literal["finished", "stopped"], int | None]:
     """Build the run and train; after a rewind, build it again from the newest checkpoint. Outcome and last step."""
     # DeepSpeed takes seconds to import: errors of the configuration need not wait for it.
-    from trainer.build import build
-    from trainer.stability.rewind import Rewind
+    with quick_imports():
+        from trainer.build import build
+        from trainer.stability.rewind import Rewind
 
     rewind: Rewind | None = None
     while True:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import BUNDLED, Command, ranks, read_metrics, read_pairs, zeromt
+from tests.conftest import BUNDLED, Command, ranks, read_metrics, read_pairs, torchrun, zeromt
 from tests.trainer.test_evaluation import sacrebleu
 
 PARTS = {"first": slice(0, 120), "second": slice(120, 320), "third": slice(320, 360)}
@@ -34,7 +34,7 @@ checkpoint: {{every_updates: 20}}
 def _run(root: Path, num_ranks: int, name: str, *overrides: str) -> str:
     config = root / f"{name}.yaml"
     config.write_text(TRAINING.format(name=name, root=root))
-    done = Command(ranks(num_ranks, "-m", "trainer", str(config), *overrides), cwd=root).finish()
+    done = Command(torchrun(num_ranks, "-m", "trainer", str(config), *overrides), cwd=root).finish()
     assert done.code == 0, done.err
     return done.out
 
