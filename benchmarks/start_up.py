@@ -36,7 +36,6 @@ DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 BEGINNING = "interpreter, reading the command and the configuration's libraries"
 IMPORTS = (
     "deepspeed",
-    "torch._dynamo",  # the first optimizer of a process imports it, in the plain loop too
     "torch.utils.tensorboard",
     "webdataset",
     "sentencepiece",
