@@ -7,11 +7,11 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from trainer.imports import quick_imports
-
 
 def resolve(target: str) -> Callable[..., Any]:
     """The function that `module:function` names; imports its module."""
+    from trainer.imports import quick_imports
+
     module, _, function = target.partition(":")
     with quick_imports():
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)

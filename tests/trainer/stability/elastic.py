@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,13 +134,18 @@ def deviation(a: dict[int, tuple[float, int]], b: dict[int, tuple[float, int]], 
 
 
 def run_jobs(jobs: Mapping[int, list[list[str]]], folder: Path, *, timeout: float) -> None:
-    """Runs one after the other within one job for each number of ranks."""
-    for size, runs in sorted(jobs.items()):
+    """Runs one after the other within one job for each number of ranks; two jobs at a time."""
+
+    def run(size: int) -> None:
         begin = time.monotonic()
-        done = Command(ranks(size, "-m", "tests.trainer.many_runs", json.dumps(runs)), cwd=folder).finish(timeout)
+        command = ranks(size, "-m", "tests.trainer.many_runs", json.dumps(jobs[size]))
+        done = Command(command, cwd=folder).finish(timeout)
         if done.code != 0:
             raise RuntimeError(f"{size} ranks: exit code {done.code}\n{done.err[-3000:]}")
-        print(f"  {len(runs)} runs on {size} ranks: {time.monotonic() - begin:.0f} s", flush=True)
+        print(f"  {len(jobs[size])} runs on {size} ranks: {time.monotonic() - begin:.0f} s", flush=True)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(run, sorted(jobs, reverse=True)))
 
 
 def measure(pairs: Mapping[str, Sequence[Pair]], folder: Path, *, timeout: float) -> dict[str, Any]:
