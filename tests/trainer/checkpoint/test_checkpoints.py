@@ -3,11 +3,12 @@
 import json
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Start, ranks, zeromt
+from tests.conftest import Command, Finished, Start, ranks, zeromt
 from tests.trainer.conftest import TrainedRun
 from trainer.checkpoint.format import CheckpointError, read_checkpoint, share_out, verify
 
@@ -73,13 +74,17 @@ def test_shares_are_balanced_whole_and_stable() -> None:
     assert len(share_out({"only": 3}, 4)) == 4
 
 
+def copy_of(trained: TrainedRun, folder: Path) -> tuple[Path, Path]:
+    """A copy of the trained run, and its configuration."""
+    shutil.copytree(trained.folder, folder / "runs" / "heart")
+    config = folder / "heart.yaml"
+    config.write_text(trained.config.read_text().replace(str(trained.folder.parent), str(folder / "runs")))
+    return folder / "runs" / "heart", config
+
+
 @pytest.fixture
 def copied_run(trained: TrainedRun, tmp_path: Path) -> tuple[Path, Path]:
-    """A copy of the trained run, and its configuration."""
-    shutil.copytree(trained.folder, tmp_path / "runs" / "heart")
-    config = tmp_path / "heart.yaml"
-    config.write_text(trained.config.read_text().replace(str(trained.folder.parent), str(tmp_path / "runs")))
-    return tmp_path / "runs" / "heart", config
+    return copy_of(trained, tmp_path)
 
 
 def test_falls_back_to_the_one_before_and_says_so(copied_run: tuple[Path, Path], start: Start) -> None:
@@ -96,26 +101,36 @@ def test_falls_back_to_the_one_before_and_says_so(copied_run: tuple[Path, Path],
     assert (run / "checkpoints" / "latest").read_text() == "step-00000151\n"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        (["model.d_ff=256", "model.activation=gelu"], ["model.d_ff: 256, the checkpoint has 128", "activation"]),
-        (["seed=9"], ["seed: 9"]),
-        (["engine.precision=fp16"], ["engine.precision: fp16 cannot run on a CPU"]),
-        (["prepare.output=missing"], ["missing"]),
-        (["stream.datasets=[{path: 'pipe:cat'}]"], ["pipe"]),
-    ],
+MISFITS = (
+    (["model.d_ff=256", "model.activation=gelu"], ["model.d_ff: 256, the checkpoint has 128", "activation"]),
+    (["seed=9"], ["seed: 9"]),
+    (["engine.precision=fp16"], ["engine.precision: fp16 cannot run on a CPU"]),
+    (["prepare.output=missing"], ["missing"]),
+    (["stream.datasets=[{path: 'pipe:cat'}]"], ["pipe"]),
 )
-def test_a_run_that_does_not_fit_is_refused_in_one_line(
-    overrides: list[str], said: list[str], copied_run: tuple[Path, Path], start: Start
-) -> None:
-    _, config = copied_run
-    done = start(*zeromt("train", str(config), "training.max_updates=400", *overrides)).finish()
+
+
+@pytest.fixture(scope="module")
+def misfits(trained: TrainedRun, tmp_path_factory: pytest.TempPathFactory) -> list[Finished]:
+    """What became of each run that does not fit; two at a time."""
+
+    def train(number: int) -> Finished:
+        folder = tmp_path_factory.mktemp("misfit")
+        command = zeromt("train", str(copy_of(trained, folder)[1]), "training.max_updates=400", *MISFITS[number][0])
+        return Command(command, cwd=folder).finish()
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(train, range(len(MISFITS))))
+
+
+@pytest.mark.parametrize("number", range(len(MISFITS)), ids=[" ".join(overrides) for overrides, _ in MISFITS])
+def test_a_run_that_does_not_fit_is_refused_in_one_line(number: int, misfits: list[Finished]) -> None:
+    done = misfits[number]
     assert done.code == 2, done.err
     errors = [line for line in done.err.splitlines() if line.strip()]
     assert len(errors) == 1, done.err
     assert errors[0].startswith("zeromt: error: ")
-    for words in said:
+    for words in MISFITS[number][1]:
         assert words in errors[0]
 
 
@@ -131,12 +146,14 @@ def test_no_whole_checkpoint_is_no_start_from_scratch(copied_run: tuple[Path, Pa
 
 def test_inspect_tells_whole_from_broken(copied_run: tuple[Path, Path], start: Start, trained: TrainedRun) -> None:
     run, _ = copied_run
-    whole = start(*zeromt("inspect", str(run))).finish()
+    paths = (str(run), str(trained.folder.parents[1] / "prepared"))
+    whole, prepared = [command.finish() for command in [start(*zeromt("inspect", path)) for path in paths]]
     assert whole.code == 0, whole.err
     assert "step-00000300: whole" in whole.out
+    assert prepared.code == 0, prepared.err
     (run / "checkpoints" / "step-00000300" / "state.json").write_text("{}")
-    broken = start(*zeromt("inspect", str(run / "checkpoints" / "step-00000300"))).finish()
+    paths = (str(run / "checkpoints" / "step-00000300"), "/proc")
+    broken, other = [command.finish() for command in [start(*zeromt("inspect", path)) for path in paths]]
     assert broken.code == 1
     assert "state.json" in broken.out
-    assert start(*zeromt("inspect", str(trained.folder.parents[1] / "prepared"))).finish().code == 0
-    assert start(*zeromt("inspect", "/proc")).finish().code == 2
+    assert other.code == 2
