@@ -1,5 +1,6 @@
 """The watchdog, with a real process for every way in which a rank can be stuck."""
 
+import contextlib
 import os
 import re
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,13 +39,19 @@ Rank = Callable[..., "subprocess.Popen[str]"]
 @pytest.fixture
 def rank(tmp_path: Path) -> Iterator[Rank]:
     """Start a process with a watchdog that does what its code says."""
+    with starting(tmp_path) as start:
+        yield start
+
+
+@contextlib.contextmanager
+def starting(folder: Path) -> Iterator[Rank]:
     running: list[subprocess.Popen[str]] = []
 
     def start(code: str, **extra: str) -> "subprocess.Popen[str]":
         running.append(
             subprocess.Popen(
                 [sys.executable, "-c", RANK + code],
-                cwd=tmp_path,
+                cwd=folder,
                 env=environment() | extra,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -112,8 +120,7 @@ def test_stopped_rank_is_ended(rank: Rank) -> None:
     assert err.endswith("the process is stopped (SIGSTOP)\n")
 
 
-@pytest.mark.parametrize("hang", [pytest.param(DEADLOCK, marks=pytest.mark.slow), f"with watchdog.waiting(): {ASLEEP}"])
-def test_who_waits_for_others_is_ended_later(rank: Rank, hang: str) -> None:
+def who_waits_for_others_is_ended_later(rank: Rank, hang: str) -> None:
     waits = rank(f"watchdog.enter('step', 0.5, 1)\n{hang}")
     causes = rank(f"watchdog.enter('step', 0.5, 1)\n{ASLEEP}")
     causes.communicate(timeout=30)
@@ -122,7 +129,12 @@ def test_who_waits_for_others_is_ended_later(rank: Rank, hang: str) -> None:
     assert waits.returncode == -signal.SIGKILL
 
 
-def test_sections_within_their_limits_are_left_alone(rank: Rank) -> None:
+@pytest.mark.slow
+def test_deadlock_is_ended_later(rank: Rank) -> None:
+    who_waits_for_others_is_ended_later(rank, DEADLOCK)
+
+
+def sections_within_their_limits_are_left_alone(rank: Rank) -> None:
     process = rank(
         "for step in range(20):\n"
         "    watchdog.enter('step', 0.7, step)\n    time.sleep(0.1)\n"
@@ -146,7 +158,7 @@ def test_rank_whose_stderr_nobody_reads_is_ended(rank: Rank) -> None:
     assert process.wait(timeout=30) == -signal.SIGKILL
 
 
-def test_suspended_job_is_no_stuck_job(rank: Rank) -> None:
+def suspended_job_is_no_stuck_job(rank: Rank) -> None:
     """As `scontrol suspend` does it: every process is stopped, the monitor too."""
     process = rank(
         "end = time.monotonic() + 7.5\nwatchdog.enter('step', 3, 1)\nprint('in', flush=True)\n"
@@ -162,6 +174,33 @@ def test_suspended_job_is_no_stuck_job(rank: Rank) -> None:
         os.kill(pid, signal.SIGCONT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (0, "done\n", "")
+
+
+LONG: dict[str, Callable[[Rank], None]] = {
+    "who waits for others is ended later": lambda rank: who_waits_for_others_is_ended_later(
+        rank, f"with watchdog.waiting(): {ASLEEP}"
+    ),
+    "sections within their limits are left alone": sections_within_their_limits_are_left_alone,
+    "a suspended job is no stuck job": suspended_job_is_no_stuck_job,
+}
+"""They wait for seconds, and do so at the same time."""
+
+
+@pytest.fixture(scope="module")
+def long_ones(tmp_path_factory: pytest.TempPathFactory) -> dict[str, "Future[None]"]:
+    """What became of each."""
+
+    def look(name: str) -> None:
+        with starting(tmp_path_factory.mktemp("long")) as start:
+            LONG[name](start)
+
+    with ThreadPoolExecutor(len(LONG)) as pool:
+        return {name: pool.submit(look, name) for name in LONG}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_what_takes_long(name: str, long_ones: "dict[str, Future[None]]") -> None:
+    long_ones[name].result()
 
 
 @pytest.mark.parametrize("ending", ["sys.exit(4)", "os._exit(4)", "os.kill(os.getpid(), 9)", "raise SystemExit(4)"])
