@@ -17,7 +17,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,7 +26,7 @@ from launcher.peers import LostError, Peers, join, note_loss
 from launcher.root_cause import REFUSED, STOPPED, Ended, exit_code, note_ends, report, wait_for_others
 from trainer.imports import quick_imports
 from trainer.supervision.failure import Failure, find_cause
-from trainer.supervision.signals import AGENT_PID
+from trainer.supervision.signals import AGENT_PID, STOP_SIGNALS
 from trainer.supervision.status import STATUS_FILE, read_status, write_status
 
 __all__ = ["ALONE", "LAUNCHER_PID", "REFUSED", "STOPPED", "main"]
@@ -74,6 +74,8 @@ def _run(torchrun: ModuleType, arguments: argparse.Namespace, peers: Peers | Non
     multiprocessing = importlib.import_module("torch.distributed.elastic.multiprocessing")
     errors = importlib.import_module("torch.distributed.elastic.multiprocessing.errors")
     rendezvous = importlib.import_module("torch.distributed.elastic.rendezvous")
+    context = importlib.import_module("torch.distributed.elastic.multiprocessing.api").SubprocessContext
+    context._start = holding_stops(context._start)
     try:
         torchrun.run(arguments)
     except errors.ChildFailedError as error:
@@ -84,6 +86,31 @@ def _run(torchrun: ModuleType, arguments: argparse.Namespace, peers: Peers | Non
         print(f"zeromt: the nodes lost one another: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
         return 1
     return 0
+
+
+def holding_stops(start_ranks: Callable[[Any], None]) -> Callable[[Any], None]:
+    """`start_ranks`, with requests to stop held back until all ranks are started, and in each until it can hear one.
+
+    A rank that SIGTERM finds in the first tenths of a second, before `StopRequest` has set its handlers, would die, and
+    the others would wait for it for as long as a save may take. So ranks are born with these signals blocked, which
+    keeps one waiting, and `StopRequest` lets it in. The agent's own handler raises: in the middle of the start it would
+    leave ranks behind that nobody knows of.
+    """
+
+    def start(context: Any) -> None:
+        held: list[int] = []
+        handlers = {n: signal.signal(n, lambda number, _: held.append(number)) for n in STOP_SIGNALS}
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        try:
+            start_ranks(context)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        if held:  # another thread has taken it
+            signal.raise_signal(held[0])
+
+    return start
 
 
 def _explain(failures: Mapping[int, Any], arguments: argparse.Namespace, peers: Peers | None) -> int:

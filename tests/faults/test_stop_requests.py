@@ -3,12 +3,13 @@
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Start, read_metrics, read_pairs, wait_until
-from tests.faults.conftest import Launch, MakeRun, Run, injected
+from tests.conftest import REPO, Start, read_metrics, read_pairs, wait_until
+from tests.faults.conftest import Launch, MakeRun, Run, injected, launch_command
 from tests.faults.injected import Fault, has_happened
 
 GRACE = 4
@@ -55,6 +56,26 @@ def test_asked_in_evaluation_and_twice_in_a_save(
         assert read_pairs(run.folder) == read_pairs(undisturbed.folder)
         assert run.weights(40) == undisturbed.weights(40)
         assert run.processes() == []
+
+
+def test_asked_before_a_rank_can_hear_it(make_run: MakeRun, start: Start, shim: Path, tmp_path: Path) -> None:
+    """Row 4: while Python itself starts, a signal would end the rank, and the others would wait for it."""
+    begun = tmp_path / "begun"
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, pathlib, time\n"
+        "if os.environ.get('RANK') == '1':\n"
+        f"    pathlib.Path({str(begun)!r}).touch()\n"
+        "    time.sleep(6)\n"
+    )
+    run = make_run()
+    command = start(*injected(shim, run, "env", f"PYTHONPATH={tmp_path}:{shim}:{REPO}", *launch_command(run)))
+    wait_until(begun.exists)
+    time.sleep(3)  # rank 0 can hear it by then
+    os.kill(command.process.pid, signal.SIGTERM)
+    done = command.finish(60)
+    assert done.code == 75, done.err[-4000:]
+    assert run.complete_steps() == []
+    wait_until(lambda: run.processes() == [], seconds=10)
 
 
 @pytest.mark.slow

@@ -4,10 +4,13 @@ import json
 import sys
 from pathlib import Path
 
-from configs import load_run
-from trainer.build import build
-from trainer.distributed import World
-from trainer.process import tune_process
+from trainer.imports import quick_imports
+
+with quick_imports():
+    from configs import load_run
+    from trainer.build import build
+    from trainer.distributed import World
+    from trainer.process import tune_process
 
 
 def main() -> None:

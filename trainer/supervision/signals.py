@@ -36,6 +36,7 @@ class StopRequest:
         self._next_look = 0.0
         for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # the agent starts its ranks with these blocked
 
     def __call__(self) -> bool:
         """Whether this rank was asked. Cheap: a watched file is looked for once a second."""

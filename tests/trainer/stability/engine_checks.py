@@ -123,7 +123,7 @@ def averages(engine: DeepSpeedEngine, world: World) -> dict[str, Any]:
     expected = dict(weights)
     has_none_at_first = all(p.ema is None for p in engine.parameter_states())
     for update in range(12):
-        train(engine, world, updates=1)
+        train(engine, world, updates=1, micro_batches=1)
         decay = min(EMA_DECAY, (1 + update) / (10 + update))
         weights = full_weights(engine)
         expected = {name: decay * expected[name] + (1 - decay) * weights[name] for name in weights}
