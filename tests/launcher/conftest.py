@@ -17,7 +17,7 @@ FAKE_TRAINER = '''
 import json, os, signal, sys, time
 from pathlib import Path
 from configs import load_run
-from trainer.supervision.signals import end_with_parent
+from trainer.supervision.signals import STOP_SIGNALS, end_with_parent
 from trainer.supervision.watchdog import process_watchdog
 
 rank = int(os.environ["RANK"])
@@ -34,6 +34,7 @@ def on_signal(number, frame):
 
 for name in ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP", "SIGQUIT"):
     signal.signal(getattr(signal, name), on_signal)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # as StopRequest does
 
 def status(state, code, error=None):
     if rank == 0:
