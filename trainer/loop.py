@@ -191,7 +191,7 @@ class Trainer:
     def _seed(self, seed: int) -> None:
         """Seed what dropout draws from."""
         if self._world.device.type == "cpu":
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed takes 1.5 ms to think of other devices
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed formats a stack for each other kind of device
         else:
             torch.manual_seed(seed)
 

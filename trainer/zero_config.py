@@ -19,12 +19,12 @@ def deepspeed_config(
     """
     zero: dict[str, Any] = {"stage": section.zero_stage}
     if section.zero_stage > 0:
-        # What DeepSpeed 0.19.8 calls a reduce-scatter is an all-reduce of a copy of the bucket, copied back afterwards.
-        zero |= {"reduce_bucket_size": BUCKET_ELEMENTS, "allgather_bucket_size": BUCKET_ELEMENTS}
-        zero["reduce_scatter"] = section.zero_stage == 3
+        zero["reduce_bucket_size"] = BUCKET_ELEMENTS
+    if section.zero_stage in (1, 2):
+        # What DeepSpeed 0.19.8 calls a reduce-scatter there is an all-reduce of a copy of the bucket, copied back.
+        zero |= {"allgather_bucket_size": BUCKET_ELEMENTS, "reduce_scatter": False}
     if section.zero_stage == 3:
-        zero |= {"stage3_prefetch_bucket_size": BUCKET_ELEMENTS}
-        del zero["allgather_bucket_size"]
+        zero["stage3_prefetch_bucket_size"] = BUCKET_ELEMENTS
     if section.offload_optimizer:
         zero["offload_optimizer"] = {"device": "cpu"}
     config: dict[str, Any] = {
