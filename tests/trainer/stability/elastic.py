@@ -133,8 +133,8 @@ def deviation(a: dict[int, tuple[float, int]], b: dict[int, tuple[float, int]], 
     return max(abs(a[step][0] / b[step][0] - 1) for step in steps)
 
 
-def run_jobs(jobs: Mapping[int, list[list[str]]], folder: Path, *, timeout: float) -> None:
-    """Runs one after the other within one job for each number of ranks; two jobs at a time."""
+def run_jobs(jobs: Mapping[int, list[list[str]]], folder: Path, *, at_once: int, timeout: float) -> None:
+    """Runs one after the other within one job for each number of ranks; so many jobs at a time."""
 
     def run(size: int) -> None:
         begin = time.monotonic()
@@ -144,16 +144,17 @@ def run_jobs(jobs: Mapping[int, list[list[str]]], folder: Path, *, timeout: floa
             raise RuntimeError(f"{size} ranks: exit code {done.code}\n{done.err[-3000:]}")
         print(f"  {len(jobs[size])} runs on {size} ranks: {time.monotonic() - begin:.0f} s", flush=True)
 
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         list(pool.map(run, sorted(jobs, reverse=True)))
 
 
-def measure(pairs: Mapping[str, Sequence[Pair]], folder: Path, *, timeout: float) -> dict[str, Any]:
+def measure(pairs: Mapping[str, Sequence[Pair]], folder: Path, *, at_once: int = 1, timeout: float) -> dict[str, Any]:
     """Train what the pairs need; deviations by precision and pair, and what they may be.
 
     Args:
         pairs: by precision.
         folder: to work in.
+        at_once: number of jobs that run at a time: two hide each other's start, and slow down what trains for long.
         timeout: of one job, in seconds.
     """
     overrides = (f"prepare.output={folder / 'prepared'}", f"prepare.root={BUNDLED}", "prepare.pairs_per_block=32")
@@ -170,11 +171,11 @@ def measure(pairs: Mapping[str, Sequence[Pair]], folder: Path, *, timeout: float
     for precision, matrix in matrices.items():
         for place in sorted(sources[precision]):
             before[place.size].append(matrix.before(place))
-    run_jobs(before, folder, timeout=timeout)
+    run_jobs(before, folder, at_once=at_once, timeout=timeout)
     for precision, matrix in matrices.items():
         for source, target in pairs[precision]:
             after[target.size].append(matrix.after(source, target))
-    run_jobs(after, folder, timeout=timeout)
+    run_jobs(after, folder, at_once=at_once, timeout=timeout)
     return {
         precision: {
             "allowed": FP32_TOLERANCE if precision == "fp32" else matrix.spread(sources[precision]),
