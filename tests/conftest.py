@@ -127,11 +127,10 @@ def torchrun(number: int, *arguments: str) -> list[str]:
     return [*command, "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", *arguments]
 
 
-def ranks(number: int, *arguments: str) -> list[str]:
-    """`arguments` as `number` ranks without torchrun, or as one plain process."""
-    if number == 1:
-        return [sys.executable, *arguments]
-    return [sys.executable, "-m", "tests.start_ranks", str(number), *arguments]
+def ranks(number: int, module: str, *arguments: str) -> list[str]:
+    """A module as `number` ranks without torchrun, or as one plain process."""
+    start = [] if number == 1 else ["tests.start_ranks", str(number)]
+    return [sys.executable, "-m", *start, module, *arguments]
 
 
 def read_metrics(run: Path, kind: str = "train") -> list[dict[str, Any]]:

@@ -80,8 +80,7 @@ def write_shim(folder: Path, real: Path) -> None:
 class Injector:
     """The faults of one process."""
 
-    def __init__(self, plan: Path, rank: int) -> None:
-        self._rank = rank
+    def __init__(self, plan: Path) -> None:
         self.step = -1
         """Updates done; -1 before the run is built, when only what happens before can be met."""
         self.update = -1
@@ -89,7 +88,8 @@ class Injector:
         self.load(plan)
 
     def load(self, plan: Path) -> None:
-        """Take another plan."""
+        """Take another plan; or the same, in a rank that was forked from this process."""
+        self._rank = int(os.environ.get("RANK", "0"))
         self._plan = plan
         self._faults = [Fault(**entry) for entry in json.loads(plan.read_text())]
         self.audited = {f.point.removeprefix("audit:") for f in self._faults if f.point.startswith("audit:")}
@@ -190,8 +190,7 @@ def install() -> None:
     """Have the plan's faults strike this process."""
     if PLAN not in os.environ or any(isinstance(finder, _AfterImport) for finder in sys.meta_path):
         return
-    rank = os.environ.get("RANK", "0")
-    injector = Injector(Path(os.environ[PLAN]), int(rank))
+    injector = Injector(Path(os.environ[PLAN]))
     patches: dict[str, Callable[[Any], None]] = {
         "trainer.build": functools.partial(_patch_build, injector),
         "trainer.loop": functools.partial(_patch_loop, injector),

@@ -109,7 +109,7 @@ def broken_shards(
         write_plan(runs[name].plan, [Fault(point="accumulate", action="damage", step=5, value=damage)])
     plan = folder / "runs.json"
     plan.write_text(json.dumps([{"settings": r.settings, "plan": str(r.plan)} for r in runs.values()]))
-    command = ranks(1, "-m", "tests.faults.injected_runs", str(plan))
+    command = ranks(1, "tests.faults.injected_runs", str(plan))
     done = Command(injected(shim, runs["cut"], *command), cwd=folder).finish(120)
     assert done.code == 0, done.err[-4000:]
     return {

@@ -58,7 +58,7 @@ class Runs:
     def start(self, shim: Path, num_ranks: int) -> dict[str, Ended]:
         plan = self._folder / "runs.json"
         plan.write_text(json.dumps([{"settings": r.settings, "plan": str(r.plan)} for r in self._runs.values()]))
-        command = ranks(num_ranks, "-m", "tests.faults.injected_runs", str(plan))
+        command = ranks(num_ranks, "tests.faults.injected_runs", str(plan))
         first = next(iter(self._runs.values()))
         done = Command(injected(shim, first, *command), cwd=self._folder).finish(240)
         assert done.code == 0, done.err[-4000:]

@@ -51,7 +51,7 @@ evaluation: {{every_updates: 150}}
 checkpoint: {{every_updates: 150}}
 """
     )
-    for command in (zeromt("prepare", str(config)), ranks(2, "-m", "trainer", str(config))):
+    for command in (zeromt("prepare", str(config)), ranks(2, "trainer", str(config))):
         done = Command(command, cwd=root).finish()
         assert done.code == 0, done.err
     return TrainedRun(

@@ -127,7 +127,7 @@ def test_an_average_is_inspected_translated_with_and_trained_on(
     assert "--reset: nothing, and" in refused.err
     assert len(refused.err.splitlines()) == 1
     before = weights_of(out / "checkpoints" / "step-00000300")
-    done = start(*ranks(1, "-m", "trainer", config, "--reset", "data,optimizer", *settings)).finish()
+    done = start(*ranks(1, "trainer", config, "--reset", "data,optimizer", *settings)).finish()
     assert done.code == 0, done.err
     after = weights_of(out / "checkpoints" / "step-00000301")
     assert all(after[name].equal(tensor) for name, tensor in before.items()), "to the last bit"

@@ -73,7 +73,7 @@ def expected(settings: tuple[Path, list[str]]) -> PlainRun:
 
 
 def train(folder: Path, num_ranks: int, *overrides: list[str]) -> None:
-    done = Command(ranks(num_ranks, "-m", "tests.trainer.many_runs", json.dumps(overrides)), cwd=folder).finish(280)
+    done = Command(ranks(num_ranks, "tests.trainer.many_runs", json.dumps(overrides)), cwd=folder).finish(280)
     assert done.code == 0, done.err[-3000:]
 
 
@@ -141,12 +141,12 @@ def test_evaluation_while_training_judges_it(runs: Runs, settings: tuple[Path, l
 def test_turned_on_and_off_it_says_so(runs: Runs, settings: tuple[Path, list[str]], tmp_path: Path) -> None:
     run = Path(shutil.copytree(runs(1, 1), tmp_path / "turned"))
     command = ["debug", *settings[1], f"output={tmp_path}", "name=turned"]
-    off = ranks(1, "-m", "trainer", *command, "training.max_updates=11", "training.ema_decay=0")
+    off = ranks(1, "trainer", *command, "training.max_updates=11", "training.ema_decay=0")
     done = Command(off, cwd=tmp_path).finish()
     assert done.code == 0, done.err
     assert "training.ema_decay is 0: the moving average in" in done.out
     assert stored(run, "ema", step=11) == {}
-    on = Command(ranks(1, "-m", "trainer", *command, "training.max_updates=12"), cwd=tmp_path).finish()
+    on = Command(ranks(1, "trainer", *command, "training.max_updates=12"), cwd=tmp_path).finish()
     assert on.code == 0, on.err
     assert "training.ema_decay: the moving average begins from the weights: " in on.out
     before, after, average = (stored(run, k, step=s) for k, s in (("model", 11), ("model", 12), ("ema", 12)))

@@ -32,7 +32,7 @@ def everywhere(trained: TrainedRun, tmp_path_factory: pytest.TempPathFactory) ->
         config = root / f"{num_ranks}.yaml"
         config.write_text(trained.config.read_text().replace(f"{trained.folder.parent}", f"{root}/{num_ranks}"))
         output = root / f"{num_ranks}.json"
-        arguments = ["-m", "tests.trainer.score_everywhere", str(config), str(output)]
+        arguments = ["tests.trainer.score_everywhere", str(config), str(output)]
         done = Command(ranks(num_ranks, *arguments), cwd=root).finish()
         assert done.code == 0, done.err[-3000:]
         scores[num_ranks] = json.loads(output.read_text())

@@ -190,11 +190,11 @@ def test_fine_tuned_with_its_tags(
     assert main(["prepare", *settings, f"prepare.output={tmp_path / 'other'}", "prepare.target_language=xx"]) == 2
     assert "prepare.target_language: >>xx<<: the tokenizer's tags are >>af<<, " in capsys.readouterr().err
     reset = ["--reset", "data,optimizer", "training.tensorboard=false"]
-    refused = start(*ranks(1, "-m", "trainer", *settings, *reset, "prepare.tag_both_sides=false")).finish()
+    refused = start(*ranks(1, "trainer", *settings, *reset, "prepare.tag_both_sides=false")).finish()
     assert refused.code == 2
     assert "prepare.tag_both_sides: false, and " in refused.err
     more = ["optimizer.lr=1e-2", "schedule.warmup_updates=2", "training.max_updates=40", "evaluation.every_updates=20"]
-    done = start(*ranks(1, "-m", "trainer", *settings, *reset, *more)).finish()
+    done = start(*ranks(1, "trainer", *settings, *reset, *more)).finish()
     assert done.code == 0, done.err
     first, last = read_metrics(run, "evaluation")
     assert last["loss"] < first["loss"]

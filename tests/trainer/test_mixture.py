@@ -101,6 +101,6 @@ def test_no_validation_set_at_all(root: Path) -> None:
     config = root / "none.yaml"
     config.write_text(TRAINING.format(name="none", root=root))
     only = f"stream.datasets=[{{path: {root}/third}}]"
-    done = Command(ranks(1, "-m", "trainer", str(config), only), cwd=root).finish()
+    done = Command(ranks(1, "trainer", str(config), only), cwd=root).finish()
     assert done.code == 2
     assert re.search(r"dataset: .*/third has no valid set", done.err)

@@ -60,7 +60,7 @@ def test_agrees_with_plain_pytorch_at_every_stage(
         ]
         for stage, dropout in cases
     ]
-    done = start(*ranks(num_ranks, "-m", "tests.trainer.many_runs", json.dumps(runs))).finish(240)
+    done = start(*ranks(num_ranks, "tests.trainer.many_runs", json.dumps(runs))).finish(240)
     assert done.code == 0, done.err[-3000:]
     for stage, dropout in cases:
         losses, norms = expected[dropout].losses, expected[dropout].norms

@@ -92,7 +92,7 @@ def test_falls_back_to_the_one_before_and_says_so(copied_run: tuple[Path, Path],
     broken = run / "checkpoints" / "step-00000300" / "optimizer-00000-of-00002.safetensors"
     broken.write_bytes(broken.read_bytes()[:-10])
     (run / "checkpoints" / "latest").write_text("garbage")
-    done = start(*ranks(1, "-m", "trainer", str(config), "training.max_updates=151")).finish()
+    done = start(*ranks(1, "trainer", str(config), "training.max_updates=151")).finish()
     assert done.code == 0, done.err
     said = done.out + done.err
     assert "optimizer-00000-of-00002.safetensors" in said

@@ -89,7 +89,7 @@ def test_resumed_at_another_world_size_and_stage(
         shutil.rmtree(run / "checkpoints" / f"step-{step:08d}")  # `latest` names one of them: it is repaired
     for path in (run / "pairs").iterdir():
         path.unlink()
-    arguments = ["-m", "trainer", "debug", *settings, f"name={run.name}", f"engine.zero_stage={stage}"]
+    arguments = ["trainer", "debug", *settings, f"name={run.name}", f"engine.zero_stage={stage}"]
     done = start(*ranks(num_ranks, *arguments, "training.max_updates=40")).finish()
     assert done.code == 0, done.err
     expected, found = losses(undisturbed), losses(run)

@@ -24,7 +24,7 @@ def check(tmp_path_factory: pytest.TempPathFactory) -> Check:
     def run(number: int, part: str) -> list[dict[str, Any]]:
         folder = tmp_path_factory.mktemp("engine")
         module = "tests.trainer.stability.engine_checks"
-        done = Command(ranks(number, "-m", module, str(folder / "of"), part), cwd=folder).finish(200)
+        done = Command(ranks(number, module, str(folder / "of"), part), cwd=folder).finish(200)
         assert done.code == 0, done.err[-3000:]
         return [json.loads((folder / f"of.{rank}").read_text()) for rank in range(number)]
 
