@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.conftest import HOST, Command, Start, read_pairs, wait_until, zeromt
+from tests.conftest import HOST, Command, Start, wait_until, zeromt
 from tests.faults.conftest import MakeRun, Run, injected
 from tests.faults.injected import Fault, has_happened
 from tests.faults.test_kills import assert_same
@@ -35,11 +35,21 @@ def start_nodes(start: Start, shim: os.PathLike[str], run: Run, job_id: str, *op
     return [start(*injected(shim, run, *command)) for command in commands]  # type: ignore[arg-type]
 
 
-def test_node_that_vanishes(undisturbed: Run, make_run: MakeRun, start: Start, shim: os.PathLike[str]) -> None:
-    """Row 29: the other one ends soon and names it; the job, started again, goes on from the last checkpoint."""
-    run = make_run(Fault(point="data", action="sleep", step=34, value=60), after=(undisturbed, 30))
+def test_node_that_vanishes_and_a_time_limit_that_is_near(
+    undisturbed: Run, make_run: MakeRun, start: Start, shim: os.PathLike[str]
+) -> None:
+    """Rows 29 and 30 in one run.
+
+    A node vanishes: the other one ends soon and names it; the job, started again, goes on from the last checkpoint.
+    SLURM signals every node ahead of the limit: the job saves, tells why, and goes on when started again.
+    """
+    run = make_run(
+        Fault(point="data", action="sleep", step=33, value=60),
+        Fault(point="data", action="sleep", step=34, value=3),
+        after=(undisturbed, 30),
+    )
     nodes = start_nodes(start, shim, run, "first", "--max-restarts", "0")
-    wait_until(lambda: run.last_logged() >= 33)
+    wait_until(lambda: run.last_logged() >= 32)
     begin = time.monotonic()
     nodes[1].kill()
     nodes[1].finish(30)
@@ -50,18 +60,8 @@ def test_node_that_vanishes(undisturbed: Run, make_run: MakeRun, start: Start, s
     assert f"node 1 ({HOST})" in first, "the loss is named first"
     wait_until(lambda: run.processes() == [], seconds=20)
 
-    run = make_run(after=None)
-    for node in start_nodes(start, shim, run, "again"):
-        done = node.finish(240)
-        assert done.code == 0, done.err[-4000:]
-    assert_same(run, undisturbed)
-
-
-def test_time_limit_that_is_near(undisturbed: Run, make_run: MakeRun, start: Start, shim: os.PathLike[str]) -> None:
-    """Row 30: SLURM signals every node ahead of the limit; the job saves, tells why, and goes on when started again."""
-    run = make_run(Fault(point="data", action="sleep", step=34, value=3), after=(undisturbed, 30))
-    nodes = start_nodes(start, shim, run, "first")
-    wait_until(lambda: has_happened(run.plan, 0, 0) and has_happened(run.plan, 0, 1))
+    nodes = start_nodes(start, shim, run, "second")
+    wait_until(lambda: all(has_happened(run.plan, 1, rank) for rank in range(NUM_NODES)))
     for node in nodes:
         os.kill(node.process.pid, signal.SIGUSR1)
     for node in nodes:
@@ -70,11 +70,11 @@ def test_time_limit_that_is_near(undisturbed: Run, make_run: MakeRun, start: Sta
     assert (run.status()["state"], run.status()["stop_reason"]) == ("stopped", "SIGUSR1")
     last = run.last_logged()
     assert run.complete_steps()[-1] == last < 40
-    for node in start_nodes(start, shim, run, "again"):
+
+    for node in start_nodes(start, shim, run, "third"):
         done = node.finish(240)
         assert done.code == 0, done.err[-4000:]
     assert_same(run, undisturbed)
-    assert read_pairs(run.folder) == read_pairs(undisturbed.folder)
     assert run.processes() == []
 
 
