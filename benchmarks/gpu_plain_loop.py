@@ -16,14 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks import plain_loop
-from benchmarks.plain_loop import CLIP_NORM, PAD, Batch, Masters, Tally
+from benchmarks import plain_loop, plain_model
+from benchmarks.plain_loop import CLIP_NORM, Batch, Masters, Tally
+from benchmarks.plain_model import PAD
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
 """Source (B, S), target input (B, T), the labels that are no padding (N,) and their places in B * T (N,)."""
 
 
-class FusedAttention(plain_loop.Attention):
+class FusedAttention(plain_model.Attention):
     """`F.scaled_dot_product_attention` over the same projections."""
 
     def forward(self, x: Tensor, memory: Tensor | None, mask: Tensor | None) -> Tensor:
@@ -79,9 +80,9 @@ class Model(nn.Module):
         self.encoder = nn.ModuleList([Layer(sizes, is_decoder=False) for _ in range(sizes["encoder_layers"])])
         self.decoder = nn.ModuleList([Layer(sizes, is_decoder=True) for _ in range(sizes["decoder_layers"])])
         self.dropout = nn.Dropout(sizes["dropout"])
-        self.register_buffer("positions", plain_loop.sinusoids(1024, width))
+        self.register_buffer("positions", plain_model.sinusoids(1024, width))
         nn.init.normal_(self.embedding.weight, std=width**-0.5)
-        self.apply(plain_loop.initialise)
+        self.apply(plain_model.initialise)
 
     def embed(self, ids: Tensor) -> Tensor:
         """(B, L) ids to (B, L, D)."""

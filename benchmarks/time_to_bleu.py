@@ -25,7 +25,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from benchmarks import plain_loop, trainers  # noqa: E402
+from benchmarks import plain_loop, plain_model, trainers  # noqa: E402
 from benchmarks.child import ROOT, environment  # noqa: E402
 from benchmarks.measure import machine, parser, print_machine, print_table, spread, write_json  # noqa: E402
 from benchmarks.start_up import first_match, stamped  # noqa: E402
@@ -232,11 +232,11 @@ def load_plain(path: Path, model: Transformer, work: Work) -> None:
     """
     weights = torch.load(path)
     model.load_state_dict(our_weights(weights))
-    theirs = plain_loop.Model(work.sizes).eval()
+    theirs = plain_model.Model(work.sizes).eval()
     theirs.load_state_dict(weights, strict=False)  # sinusoids are no weights
     dice = torch.Generator().manual_seed(1)
     source, target = (torch.randint(4, work.sizes["vocab"], (7, length), generator=dice) for length in (23, 29))
-    source[:3, 17:] = plain_loop.PAD
+    source[:3, 17:] = plain_model.PAD
     hidden = theirs.decode(target, *theirs.encode(source))
     difference = (model.output(model(source, target)) - F.linear(hidden, theirs.embedding.weight)).abs().max()
     if not difference < TOLERANCE:

@@ -5,13 +5,15 @@ import resource
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.gpu_plain_loop import peaks, wait
-from benchmarks.plain_loop import BOS, EOS, PAD, Pair, batches, pad, read_pairs
+from benchmarks.plain_loop import Pair, batches, pad, read_pairs
+from benchmarks.plain_model import BOS, EOS, PAD
 
 IGNORED = -100
 """The label that its losses leave out."""
@@ -48,45 +50,107 @@ def train(
             the budget on average, which is the trainer's own way, and whose largest may not fit a GPU.
     """
     import transformers
-    from transformers import MarianConfig, MarianMTModel, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 
     if threads is not None:
         torch.set_num_threads(threads)
     transformers.utils.logging.set_verbosity_error()
     pairs = read_pairs(Path(pieces))
-    rows = [_row(pair) for pair in pairs]
-    mean = sum(len(s) + len(t) + 2 for s, t in pairs) / len(pairs)
-    dataset: list[Any] = rows
+    dataset: list[Any] = [_row(pair) for pair in pairs]
+    per_batch = round(budget / (sum(len(s) + len(t) + 2 for s, t in pairs) / len(pairs)))
     if is_exact:
-        dataset = [[_row(pair) for pair in batch] for batch in batches(pairs, budget, random.Random(1))]
-    counted = {"tokens": 0, "filled": 0, "padded": 0}
-    clock = {"start": 0.0, "first": 0.0, "end": 0.0}
+        dataset, per_batch = [[_row(pair) for pair in b] for b in batches(pairs, budget, random.Random(1))], 1
+    clock = _Clock(device=device, warm_up=warm_up, updates=updates)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = transformers.Seq2SeqTrainer(
+            model=transformers.MarianMTModel(_config(sizes)),
+            args=transformers.Seq2SeqTrainingArguments(
+                output_dir=folder,
+                use_cpu=device == "cpu",
+                bf16=dtype == "bfloat16",
+                logging_nan_inf_filter=False,  # looking would make the host wait for a GPU at every step
+                per_device_train_batch_size=per_batch,
+                train_sampling_strategy="random" if is_exact else "group_by_length",
+                max_steps=updates,
+                learning_rate=peak,
+                warmup_steps=warmup_updates,
+                label_smoothing_factor=0.1,
+                adam_beta2=0.98,
+                max_grad_norm=1.0,
+                save_strategy="no",
+                logging_strategy="no",
+                report_to=[],
+                disable_tqdm=True,
+                dataloader_num_workers=0,
+            ),
+            train_dataset=dataset,
+            data_collator=lambda items: clock.count(_collate(items[0] if is_exact else items)),
+            callbacks=[clock.callback()],
+        )
+        trainer.train()
+    return {
+        **clock.figures(),
+        **peaks(device),
+        "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "version": transformers.__version__,
+    }
 
-    def collate(items: Sequence[Any]) -> dict[str, torch.Tensor]:
-        batch = items[0] if is_exact else items
-        source, labels = pad([r["input_ids"] for r in batch]), pad([r["labels"] for r in batch])
-        counted["tokens"] += int((labels != PAD).sum())
-        counted["filled"] += int((labels != PAD).sum() + (source != PAD).sum())
-        counted["padded"] += source.numel() + labels.numel()
+
+@dataclass(kw_only=True, slots=True)
+class _Clock:
+    """When updates ended, and what the batches behind the warm-up held."""
+
+    device: str
+    warm_up: int
+    updates: int
+    num_tokens: int = 0
+    num_filled: int = 0
+    num_padded: int = 0
+    start: float = 0.0
+    first: float = 0.0
+    end: float = 0.0
+
+    def count(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        real = int((batch["labels"] != IGNORED).sum())
+        self.num_tokens += real
+        self.num_filled += real + int(batch["attention_mask"].sum())
+        self.num_padded += batch["input_ids"].numel() + batch["labels"].numel()
+        return batch
+
+    def end_step(self, step: int) -> None:
+        if step in (self.warm_up, self.updates):
+            wait(self.device)
+        self.end = time.perf_counter()
+        if step == 1:
+            self.first = time.time()
+        if step == self.warm_up:
+            self.start = self.end
+            self.num_tokens = self.num_filled = self.num_padded = 0
+
+    def callback(self) -> Any:
+        from transformers import TrainerCallback
+
+        class AtEnd(TrainerCallback):  # type: ignore[misc]
+            def on_step_end(_, args: Any, state: Any, control: Any, **__: Any) -> None:  # noqa: N805
+                self.end_step(state.global_step)
+
+        return AtEnd()
+
+    def figures(self) -> dict[str, float]:
+        took, updates = self.end - self.start, self.updates - self.warm_up
         return {
-            "input_ids": source,
-            "attention_mask": (source != PAD).long(),
-            "decoder_input_ids": torch.cat([torch.full_like(labels[:, :1], BOS), labels[:, :-1]], 1),
-            "labels": labels.masked_fill(labels == PAD, IGNORED),
+            "tokens_per_second": self.num_tokens / took,
+            "seconds_per_update": took / updates,
+            "padding": 1 - self.num_filled / self.num_padded,
+            "padded_per_update": self.num_padded / updates,
+            "first_update_at": self.first,
         }
 
-    class Clock(TrainerCallback):  # type: ignore[misc]
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if state.global_step in (warm_up, updates):
-                wait(device)
-            clock["end"] = time.perf_counter()
-            if state.global_step == 1:
-                clock["first"] = time.time()
-            if state.global_step == warm_up:
-                clock["start"] = clock["end"]
-                counted.update(dict.fromkeys(counted, 0))
 
-    config = MarianConfig(
+def _config(sizes: dict[str, Any]) -> Any:
+    """Marian's, of the sizes that all programs train."""
+    from transformers import MarianConfig
+
+    return MarianConfig(
         vocab_size=sizes["vocab"],
         d_model=sizes["d_model"],
         encoder_layers=sizes["encoder_layers"],
@@ -106,43 +170,16 @@ def train(
         decoder_start_token_id=BOS,
         max_position_embeddings=256,
     )
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = Seq2SeqTrainer(
-            model=MarianMTModel(config),
-            args=Seq2SeqTrainingArguments(
-                output_dir=folder,
-                use_cpu=device == "cpu",
-                bf16=dtype == "bfloat16",
-                logging_nan_inf_filter=False,  # looking would make the host wait for a GPU at every step
-                per_device_train_batch_size=1 if is_exact else round(budget / mean),
-                train_sampling_strategy="random" if is_exact else "group_by_length",
-                max_steps=updates,
-                learning_rate=peak,
-                warmup_steps=warmup_updates,
-                label_smoothing_factor=0.1,
-                adam_beta2=0.98,
-                max_grad_norm=1.0,
-                save_strategy="no",
-                logging_strategy="no",
-                report_to=[],
-                disable_tqdm=True,
-                dataloader_num_workers=0,
-            ),
-            train_dataset=dataset,
-            data_collator=collate,
-            callbacks=[Clock()],
-        )
-        trainer.train()
-    took = clock["end"] - clock["start"]
+
+
+def _collate(rows: Sequence[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
+    """Pad; (B, S) and (B, T)."""
+    source, labels = pad([r["input_ids"] for r in rows]), pad([r["labels"] for r in rows])
     return {
-        "tokens_per_second": counted["tokens"] / took,
-        "seconds_per_update": took / (updates - warm_up),
-        "padding": 1 - counted["filled"] / counted["padded"],
-        "padded_per_update": counted["padded"] / (updates - warm_up),
-        **peaks(device),
-        "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "first_update_at": clock["first"],
-        "version": transformers.__version__,
+        "input_ids": source,
+        "attention_mask": (source != PAD).long(),
+        "decoder_input_ids": torch.cat([torch.full_like(labels[:, :1], BOS), labels[:, :-1]], 1),
+        "labels": labels.masked_fill(labels == PAD, IGNORED),
     }
 
 

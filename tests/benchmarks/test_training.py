@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from benchmarks import plain_loop, train
+from benchmarks import plain_model, train
 from benchmarks.growth import is_flat
 from benchmarks.time_to_bleu import Point, load_plain, reached
 from benchmarks.trainers import Work
@@ -28,7 +28,7 @@ SIZES: dict[str, Any] = {
 @pytest.mark.parametrize(("inner", "outer"), [(6, 17), (17, 6)])
 def test_the_plain_loops_products(inner: int, outer: int) -> None:
     torch.manual_seed(1)
-    x, layer = torch.randn(3, 5, inner, requires_grad=True), plain_loop.Linear(inner, outer)
+    x, layer = torch.randn(3, 5, inner, requires_grad=True), plain_model.Linear(inner, outer)
     grad = torch.randn(3, 5, outer)
     found = torch.autograd.grad(layer(x), (x, *layer.parameters()), grad)
     expected = torch.autograd.grad(F.linear(x, layer.weight, layer.bias), (x, *layer.parameters()), grad)
@@ -38,14 +38,14 @@ def test_the_plain_loops_products(inner: int, outer: int) -> None:
 
 def our_model() -> Transformer:
     section = ModelSection(**{key: value for key, value in SIZES.items() if key != "vocab"})
-    special = SpecialIds(pad=plain_loop.PAD, bos=plain_loop.BOS, eos=plain_loop.EOS)
+    special = SpecialIds(pad=plain_model.PAD, bos=plain_model.BOS, eos=plain_model.EOS)
     vocab = SIZES["vocab"]
     return build_transformer(section, source_vocab_size=vocab, target_vocab_size=vocab, special=special, seed=1).eval()
 
 
 def test_the_plain_loops_weights_compute_the_same_in_our_model(tmp_path: Path) -> None:
     torch.manual_seed(2)
-    model = plain_loop.Model(SIZES)
+    model = plain_model.Model(SIZES)
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.1 * torch.randn_like(p))
