@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Command
+from tests.conftest import Command, wait_until
 from tests.faults.conftest import Launch, MakeRun, Run, injected, launch_command, send
 from tests.faults.injected import write_plan
 
@@ -62,16 +62,27 @@ def timeline(undisturbed: Run, shim: Path, tmp_path_factory: pytest.TempPathFact
     return Timeline(first_update=seen[min(seen.keys() - {0})], last_update=seen[LAST], end=time.monotonic() - begin)
 
 
-def moment(trial: int, timeline: Timeline) -> float:
-    """Seconds from the start to the signal: in turns before update 1, while it trains and saves, and about its end."""
+@dataclass(frozen=True)
+class Moment:
+    """Of a signal: so many seconds after a step was logged; step 0 is the start of the command."""
+
+    step: int
+    seconds: float
+
+
+def moment(trial: int, begun: int, timeline: Timeline) -> Moment:
+    """In turns before update 1, while it trains, saves and evaluates, and about its end.
+
+    It follows the run, so that it lies where it is meant to, however fast the machine is at the time.
+    """
     draw = random.Random(f"{SEED} {trial}")
-    parts = (
-        (0.0, timeline.first_update),
-        (timeline.first_update, timeline.last_update),
-        (timeline.last_update, timeline.end + 0.2),
-    )
-    part = parts[(0, 1, 1, 0, 1, 2)[trial % 6]]
-    return draw.uniform(*part)
+    part = ("before", "training", "training", "before", "training", "end")[trial % 6]
+    if part == "before":
+        return Moment(0, draw.uniform(0, timeline.first_update))
+    if part == "end":
+        return Moment(LAST, draw.uniform(0, timeline.end - timeline.last_update + 0.2))
+    an_update = (timeline.last_update - timeline.first_update) / LAST
+    return Moment(draw.randrange(begun + 1, LAST), draw.uniform(0, 2 * an_update))
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -94,17 +105,26 @@ def test_sigterm(
     begun = BEGUN if trial % 2 else 0
     run = make_run(overrides=SETTINGS, after=(undisturbed, begun) if begun else None)
     before = digests(run.folder)
-    seconds = moment(trial, timeline)
+    when = moment(trial, begun, timeline)
     begin = time.monotonic()
     command = launch(run)
-    time.sleep(max(0.0, begin + seconds - time.monotonic()))
-    at_signal = run.last_logged()
+    if when.step:
+        wait_until(lambda: run.last_logged() >= when.step, seconds=120)
+    time.sleep(when.seconds)
+    at_signal, was_running = run.last_logged(), command.process.poll() is None
+    asked = time.monotonic()
     send(command.process.pid, signal.SIGTERM)
     done = command.finish(180)
-    took = time.monotonic() - begin - seconds
-    steps = run.complete_steps()
-    for name, value in (("moment", seconds), ("at", at_signal), ("code", done.code), ("steps", steps), ("took", took)):
+    for name, value in (
+        ("moment", when),
+        ("seconds", asked - begin),
+        ("at", at_signal),
+        ("running", was_running),
+        ("code", done.code),
+        ("took", time.monotonic() - asked),
+    ):
         record_property(name, value)
+    steps = run.complete_steps()
 
     assert run.processes() == []
     assert run.leftovers() == []
@@ -112,14 +132,14 @@ def test_sigterm(
     for name in before.keys() - {"checkpoints/latest"}:
         assert after.get(name) == before[name], f"{name} was touched"
     if done.code == -signal.SIGTERM:  # 143 for a shell
-        assert seconds < FIRST_SECOND
+        assert asked - begin < FIRST_SECOND
         assert after == before
         return
     if done.code == 0:
         assert run.status()["state"] == "finished"
         assert steps[-1] == run.last_logged() == LAST
         return
-    assert done.code == 75, f"{seconds:.2f} s\n{done.out[-2000:]}\n{done.err[-4000:]}"
+    assert done.code == 75, f"{when}\n{done.out[-2000:]}\n{done.err[-4000:]}"
     newest = max(steps, default=0)
     assert newest >= at_signal, "the checkpoint is older than the signal"
     if newest == begun:
