@@ -10,9 +10,9 @@ import runpy
 import signal
 import socket
 import sys
-import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 from trainer.imports import quick_imports
 
@@ -34,7 +34,8 @@ def main(size: int, module: str) -> int:
         "WORLD_SIZE": str(size),
         "LOCAL_WORLD_SIZE": str(size),
     }
-    assert threading.active_count() == 1, "what is imported has started threads, which a fork would lose"
+    num_threads = len(list(Path("/proc/self/task").iterdir()))  # those of libraries too
+    assert num_threads == 1, "what is imported has started threads, which a fork would lose"
     gc.freeze()
     left = set()
     for rank in range(size):

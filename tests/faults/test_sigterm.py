@@ -73,7 +73,8 @@ class Moment:
 def moment(trial: int, begun: int, timeline: Timeline) -> Moment:
     """In turns before update 1, while it trains, saves and evaluates, and about its end.
 
-    It follows the run, so that it lies where it is meant to, however fast the machine is at the time.
+    The later two follow the run, so that they lie where they are meant to, however fast the machine is at the time.
+    What comes before update 1 has no step to follow and goes by the clock.
     """
     draw = random.Random(f"{SEED} {trial}")
     part = ("before", "training", "training", "before", "training", "end")[trial % 6]
