@@ -97,28 +97,32 @@ class Tally:
     """What updates held, and when the first of them began."""
 
     start: float = field(default_factory=time.perf_counter)
-    updates: int = 0
-    tokens: int = 0
+    ends: list[float] = field(default_factory=lambda: [time.time()])
+    """Of the warm-up and of every update, seconds since the epoch."""
+    counts: list[int] = field(default_factory=list)
+    """Target tokens of every update."""
     filled: int = 0
     padded: int = 0
 
     def add(self, batch: Batch) -> None:
-        """Of one update."""
+        """Of one update that is done."""
         source, _, labels = batch
         count = int((labels != PAD).sum())
-        self.updates += 1
-        self.tokens += count
+        self.counts.append(count)
+        self.ends.append(time.time())
         self.filled += count + int((source != PAD).sum())
         self.padded += source.numel() + labels.numel()
 
-    def figures(self) -> dict[str, float]:
-        """Rates from the start until now."""
-        seconds = time.perf_counter() - self.start
+    def figures(self) -> dict[str, Any]:
+        """Rates from the start until now, and the updates that they are of."""
+        seconds, updates = time.perf_counter() - self.start, len(self.counts)
         return {
-            "tokens_per_second": self.tokens / seconds,
-            "seconds_per_update": seconds / self.updates,
+            "tokens_per_second": sum(self.counts) / seconds,
+            "seconds_per_update": seconds / updates,
             "padding": 1 - self.filled / self.padded,
-            "padded_per_update": self.padded / self.updates,
+            "padded_per_update": self.padded / updates,
+            "ends": self.ends,
+            "counts": self.counts,
         }
 
 

@@ -1,8 +1,10 @@
-"""Seconds of training until a corpus BLEU on a test set: zeromt beside the plain loop by hand, one after the other.
+"""Seconds of training until a corpus BLEU on a test set: zeromt beside the plain loop by hand.
 
     python benchmarks/time_to_bleu.py --source train.en --target train.de --test-source test.en --test-target test.de
 
-Both train the same model on the same pairs with the same settings, and keep their weights every `--every` updates.
+Both train the same model on the same pairs with the same settings, and keep their weights every `--every` updates: one
+after the other with all threads, or with --at-once at the same time with half of them each, so that what disturbs the
+machine disturbs both.
 Seconds run from the program's start, its start-up included; keeping the weights does not count, nor does the data's
 preparation. Afterwards each set of weights is decoded greedily in fp32 by zeromt, those of the plain loop in zeromt's
 own model. Between two sets BLEU is taken to grow linearly.
@@ -15,7 +17,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -126,27 +129,32 @@ def options() -> Any:
     found.add_argument("--dropout", type=float, default=0.2)
     found.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     found.add_argument("--rounds", type=int, default=1, help="each with a seed of its own")
+    found.add_argument("--at-once", action="store_true", help="both at the same time, each with half of the threads")
     return found
 
 
 def measure(work: Work, test: "TestSet", args: Any, *, seed: int) -> dict[str, list[Point]]:
     """One training by each program, and the learning curves."""
-    programs: dict[str, tuple[Callable[..., list[Kept]], Callable[..., None]]] = {
-        OURS: (train_ours, load_ours),
-        REFERENCE: (train_plain, load_plain),
-    }
+    trains: dict[str, Callable[..., list[Kept]]] = {OURS: train_ours, REFERENCE: train_plain}
+    loads: dict[str, Callable[..., None]] = {OURS: load_ours, REFERENCE: load_plain}
+    at_once = len(trains) if args.at_once else 1
+    work = replace(work, threads=max(1, work.threads // at_once))
+    folders = {name: work.folder / f"{name}-{seed}".replace(" ", "-") for name in trains}
+    with ThreadPoolExecutor(at_once) as pool:
+        kept = {
+            name: pool.submit(train, work, folders[name], precision=args.precision, every=args.every, seed=seed)
+            for name, train in trains.items()
+        }
     curves: dict[str, list[Point]] = {}
-    for name, (train, load) in programs.items():
-        folder = work.folder / f"{name}-{seed}".replace(" ", "-")
-        kept = train(work, folder, precision=args.precision, every=args.every, seed=seed)
+    for name, load in loads.items():
         curves[name] = []
-        for weights in kept:
+        for weights in kept[name].result():
             load(weights.path, test.model, work)
             point = Point(update=weights.update, seconds=weights.seconds, bleu=test.bleu())
             curves[name].append(point)
             at = f"update {point.update}, {point.seconds:.1f} s"
             print(f"{name}, seed {seed}: {at}: BLEU {point.bleu:.2f}", flush=True)
-        shutil.rmtree(folder)
+        shutil.rmtree(folders[name])
     return curves
 
 

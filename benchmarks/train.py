@@ -27,6 +27,7 @@ from benchmarks.measure import (  # noqa: E402
     spread,
     write_json,
 )
+from benchmarks.stolen import DISTURBED, StolenTime, undisturbed  # noqa: E402
 from benchmarks.trainers import Work  # noqa: E402
 from configs import UserError  # noqa: E402
 
@@ -48,6 +49,7 @@ WANTED = {  # (of, at least)
     "2 ranks, ZeRO 2": [("zeromt fp32", 0.9)],
     "2 ranks, ZeRO 3": [("zeromt fp32", 0.75)],
 }
+QUIET = "undisturbed_tokens_per_second"
 Program = Callable[[], dict[str, Any]]
 
 
@@ -130,7 +132,9 @@ def take_turns(programs: dict[str, Program], num_rounds: int) -> tuple[list[dict
         rounds.append({})
         for name in [name for name in programs if name not in failed]:
             try:
-                rounds[-1][name] = programs[name]()
+                with StolenTime() as stolen:
+                    rounds[-1][name] = programs[name]()
+                rounds[-1][name] |= undisturbed(rounds[-1][name], stolen)
             except UserError as error:
                 print(f"error: {name} is left out: {error}", file=sys.stderr, flush=True)
                 failed.append(name)
@@ -148,12 +152,16 @@ def report(rounds: Sequence[dict[str, dict[str, Any]]], args: Any) -> None:
         found = [r[name] for r in rounds]
 
         def of(key: str, form: str, found: list[dict[str, Any]] = found, scale: float = 1.0) -> str:
-            return f"{median(f[key] for f in found) * scale:{form}}" if key in found[0] else ""
+            values = [f[key] for f in found if key in f]
+            return f"{median(values) * scale:{form}}" if values else ""
 
         rows.append(
             {
                 "program": name,
                 "tokens/s": of("tokens_per_second", ",.0f"),
+                "stolen": of("stolen", ".1%"),
+                "undisturbed updates": of("undisturbed_updates", ",.0f"),
+                "their tokens/s": of(QUIET, ",.0f"),
                 "s an update": of("seconds_per_update", ".3f"),
                 "padded": of("padded_per_update", ",.0f"),
                 "padding": of("padding", ".1%"),
@@ -164,6 +172,7 @@ def report(rounds: Sequence[dict[str, dict[str, Any]]], args: Any) -> None:
         )
     updates = args.updates - args.warm_up
     print_table(f"target tokens without padding, {args.threads} threads, {len(rounds)} x {updates} updates", rows)
+    print(f"undisturbed: the host took at most {DISTURBED:.0%} of the cores meanwhile; JoeyNMT and Eole do not tell")
     print("versions: torch", version("torch"), *_versions(rounds[0]))
 
 
@@ -177,11 +186,11 @@ def judge(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[dict[str, Any]]:
     for name, wanted in WANTED.items():
         for of, least in wanted:
             if name in rounds[0] and of in rounds[0]:
-                ratios = [r[name]["tokens_per_second"] / r[of]["tokens_per_second"] for r in rounds]
+                ratios = [ratio(r[name], r[of]) for r in rounds]
                 found.append({"program": name, "of": of, "wanted": least, "ratios": ratios})
     if found:
         print_table(
-            "tokens/s of one over those of the other, within a round",
+            "tokens/s of one over those of the other, within a round; of undisturbed updates where both tell of them",
             [
                 {
                     "program": f["program"],
@@ -193,6 +202,13 @@ def judge(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[dict[str, Any]]:
                 for f in found
             ],
         )
+    return found
+
+
+def ratio(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Of two rates of a round: of their undisturbed updates where both tell of enough of them, else of all."""
+    key = QUIET if QUIET in one and QUIET in other else "tokens_per_second"
+    found: float = one[key] / other[key]
     return found
 
 

@@ -147,6 +147,7 @@ def ours(
     threads = {"OMP_NUM_THREADS": str(work.threads // ranks)}
     metrics = work.folder / name / "metrics.jsonl"
     known = len(_updates(metrics))
+    begun = time.time()
     memory, first = _run(
         command, environment() | threads, work.folder, has_begun=lambda: len(_updates(metrics)) > known
     )
@@ -154,6 +155,7 @@ def ours(
     timed = lines[work.warm_up :]
     seconds = lines[-1]["total_seconds"] - lines[work.warm_up - 1]["total_seconds"]
     tokens = sum(line["target_tokens"] for line in timed)
+    zero = begun + first - lines[0]["total_seconds"]  # of the log's clock
     padded = sum((t["target_tokens"] + t["source_tokens"]) / (1 - t["padding"]) for t in timed)
     return {
         "tokens_per_second": tokens / seconds,
@@ -165,6 +167,8 @@ def ours(
         "peak_memory": memory,
         "first_update_seconds": first,
         "losses": [lines[0]["loss"], lines[-1]["loss"]],
+        "ends": [zero + line["total_seconds"] for line in lines[work.warm_up - 1 :]],
+        "counts": [line["target_tokens"] for line in timed],
         "per_update": {key: sum(line[key] for line in timed) / len(timed) for key in COUNTS},
         "run": name,
     }

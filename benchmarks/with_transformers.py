@@ -5,7 +5,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -102,29 +102,21 @@ class _Clock:
     device: str
     warm_up: int
     updates: int
-    num_tokens: int = 0
-    num_filled: int = 0
-    num_padded: int = 0
-    start: float = 0.0
-    first: float = 0.0
-    end: float = 0.0
+    batches: list[tuple[int, int, int]] = field(default_factory=list)
+    """Target tokens, tokens and places of each, in the order of the updates; the loader is one ahead of them."""
+    ends: list[float] = field(default_factory=list)
+    """Of every update, seconds since the epoch."""
 
     def count(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         real = int((batch["labels"] != IGNORED).sum())
-        self.num_tokens += real
-        self.num_filled += real + int(batch["attention_mask"].sum())
-        self.num_padded += batch["input_ids"].numel() + batch["labels"].numel()
+        filled = real + int(batch["attention_mask"].sum())
+        self.batches.append((real, filled, batch["input_ids"].numel() + batch["labels"].numel()))
         return batch
 
     def end_step(self, step: int) -> None:
         if step in (self.warm_up, self.updates):
             wait(self.device)
-        self.end = time.perf_counter()
-        if step == 1:
-            self.first = time.time()
-        if step == self.warm_up:
-            self.start = self.end
-            self.num_tokens = self.num_filled = self.num_padded = 0
+        self.ends.append(time.time())
 
     def callback(self) -> Any:
         from transformers import TrainerCallback
@@ -135,14 +127,19 @@ class _Clock:
 
         return AtEnd()
 
-    def figures(self) -> dict[str, float]:
-        took, updates = self.end - self.start, self.updates - self.warm_up
+    def figures(self) -> dict[str, Any]:
+        timed = self.batches[self.warm_up : self.updates]
+        ends = self.ends[self.warm_up - 1 :]
+        took = ends[-1] - ends[0]
+        tokens, filled, padded = (sum(column) for column in zip(*timed, strict=True))
         return {
-            "tokens_per_second": self.num_tokens / took,
-            "seconds_per_update": took / updates,
-            "padding": 1 - self.num_filled / self.num_padded,
-            "padded_per_update": self.num_padded / updates,
-            "first_update_at": self.first,
+            "tokens_per_second": tokens / took,
+            "seconds_per_update": took / len(timed),
+            "padding": 1 - filled / padded,
+            "padded_per_update": padded / len(timed),
+            "first_update_at": self.ends[0],
+            "ends": ends,
+            "counts": [count for count, _, _ in timed],
         }
 
 
