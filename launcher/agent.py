@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from launcher.forked_ranks import WaitingRank, can_fork, dismiss, fork_ranks, import_for_ranks, starting
 from launcher.peers import LostError, Peers, join, note_loss
 from launcher.root_cause import REFUSED, STOPPED, Ended, exit_code, note_ends, report, wait_for_others
 from trainer.imports import quick_imports
@@ -51,9 +52,20 @@ def main(argv: Sequence[str]) -> int:
         logging.disable(logging.ERROR)
     with quick_imports():
         torchrun = importlib.import_module("torch.distributed.run")
+        forks = can_fork(os.environ) and import_for_ranks()
     arguments = torchrun.parse_args(list(argv))
+    number = arguments.nproc_per_node
+    ranks = fork_ranks(int(number)) if forks and number.isdecimal() else []
+    try:
+        return _run_among_others(torchrun, arguments, ranks)
+    finally:
+        dismiss(ranks)
+
+
+def _run_among_others(torchrun: ModuleType, arguments: argparse.Namespace, ranks: list[WaitingRank]) -> int:
+    """Run torchrun, after the other nodes have come where there are any."""
     if arguments.nnodes == "1":
-        return _run(torchrun, arguments, None)
+        return _run(torchrun, arguments, None, ranks)
     try:
         launcher = os.environ.get(LAUNCHER_PID)
         peers = join(arguments, run_folder(Path(arguments.log_dir)), int(launcher) if launcher else None)
@@ -63,19 +75,21 @@ def main(argv: Sequence[str]) -> int:
         return ALONE
     code = 1
     try:
-        code = _run(torchrun, arguments, peers)
+        code = _run(torchrun, arguments, peers, ranks)
     finally:
         peers.leave(code)
     return code
 
 
-def _run(torchrun: ModuleType, arguments: argparse.Namespace, peers: Peers | None) -> int:
+def _run(torchrun: ModuleType, arguments: argparse.Namespace, peers: Peers | None, waiting: list[WaitingRank]) -> int:
     """Run torchrun and say what became of its ranks."""
     multiprocessing = importlib.import_module("torch.distributed.elastic.multiprocessing")
     errors = importlib.import_module("torch.distributed.elastic.multiprocessing.errors")
     rendezvous = importlib.import_module("torch.distributed.elastic.rendezvous")
     context = importlib.import_module("torch.distributed.elastic.multiprocessing.api").SubprocessContext
     context._start = holding_stops(context._start)
+    handler = importlib.import_module("torch.distributed.elastic.multiprocessing.subprocess_handler").SubprocessHandler
+    handler._popen = starting(handler._popen, waiting)
     try:
         torchrun.run(arguments)
     except errors.ChildFailedError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from configs import RunConfig, UserError
 from launcher.agent import LAUNCHER_PID, REFUSED, STOPPED
+from launcher.process_title import ROOM, ROOM_LENGTH
 from trainer.supervision.signals import GRACE_SECONDS
 from trainer.supervision.status import LAUNCH_ID, Status
 
@@ -203,6 +204,7 @@ def child_environment(
         LAUNCH_ID: launch_id,
         LAUNCHER_PID: str(launcher_pid),
         GRACE_SECONDS: str(job.shutdown_seconds),
+        ROOM: "." * ROOM_LENGTH,
     }
     if job.node is not None:
         child["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"] = "rank ${rank}: "

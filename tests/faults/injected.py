@@ -41,7 +41,7 @@ class Fault:
     """What happens where and when, once in every rank that it concerns unless `times` says more."""
 
     point: str
-    """import, setup, forward_early (of several pairs, before the run is built), fit, data, accumulate, forward, step,
+    """setup, forward_early (of several pairs, before the run is built), fit, data, accumulate, forward, step,
     stepped, evaluate, evaluated, save, saved, commit; or `audit:EVENT` of sys.audit, such as audit:os.rename."""
     action: str
     """A method of `Injector` without its underscore, or nan or spike at accumulate."""
@@ -89,10 +89,14 @@ class Injector:
 
     def load(self, plan: Path) -> None:
         """Take another plan; or the same, in a rank that was forked from this process."""
-        self._rank = int(os.environ.get("RANK", "0"))
         self._plan = plan
         self._faults = [Fault(**entry) for entry in json.loads(plan.read_text())]
         self.audited = {f.point.removeprefix("audit:") for f in self._faults if f.point.startswith("audit:")}
+
+    @property
+    def _rank(self) -> int:
+        """Not known in the process that a rank is forked from."""
+        return int(os.environ.get("RANK", "0"))
 
     def meet(self, point: str, *, step: int | None = None, path: str = "") -> list[str]:
         """Let happen what is due here; the names of actions that the caller is to do itself."""
@@ -201,7 +205,6 @@ def install() -> None:
     }
     sys.meta_path.insert(0, _AfterImport(injector, patches))
     sys.addaudithook(functools.partial(_on_audit, injector))
-    injector.meet("import")
 
 
 def current() -> Injector:

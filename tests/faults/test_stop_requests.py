@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.forked_ranks import SWITCH
 from tests.conftest import REPO, Start, read_metrics, read_pairs, wait_until
 from tests.faults.conftest import Launch, MakeRun, Run, injected, launch_command
 from tests.faults.injected import Fault, has_happened
@@ -59,7 +60,10 @@ def test_asked_in_evaluation_and_twice_in_a_save(
 
 
 def test_asked_before_a_rank_can_hear_it(make_run: MakeRun, start: Start, shim: Path, tmp_path: Path) -> None:
-    """Row 4: while Python itself starts, a signal would end the rank, and the others would wait for it."""
+    """Row 4: while Python itself starts, a signal would end the rank, and the others would wait for it.
+
+    Forked ranks have no such moment: `test_asked_before_a_forked_rank_can_hear_it`.
+    """
     begun = tmp_path / "begun"
     (tmp_path / "sitecustomize.py").write_text(
         "import os, pathlib, time\n"
@@ -68,9 +72,24 @@ def test_asked_before_a_rank_can_hear_it(make_run: MakeRun, start: Start, shim: 
         "    time.sleep(6)\n"
     )
     run = make_run()
-    command = start(*injected(shim, run, "env", f"PYTHONPATH={tmp_path}:{shim}:{REPO}", *launch_command(run)))
+    env = ["env", f"PYTHONPATH={tmp_path}:{shim}:{REPO}", f"{SWITCH}=0"]
+    command = start(*injected(shim, run, *env, *launch_command(run)))
     wait_until(begun.exists)
     time.sleep(3)  # rank 0 can hear it by then
+    os.kill(command.process.pid, signal.SIGTERM)
+    done = command.finish(60)
+    assert done.code == 75, done.err[-4000:]
+    assert run.complete_steps() == []
+    wait_until(lambda: run.processes() == [], seconds=10)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.2])
+def test_asked_before_a_forked_rank_can_hear_it(seconds: float, make_run: MakeRun, start: Start, shim: Path) -> None:
+    """Row 4: while torchrun has not yet started the ranks that wait, or just has: the agent dies, or asks them."""
+    run = make_run()
+    command = start(*injected(shim, run, *launch_command(run)))
+    wait_until(lambda: len(run.processes()) >= 4)  # the launcher, the agent and two ranks
+    time.sleep(seconds)
     os.kill(command.process.pid, signal.SIGTERM)
     done = command.finish(60)
     assert done.code == 75, done.err[-4000:]

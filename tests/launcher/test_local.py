@@ -19,6 +19,7 @@ from launcher.job import (
     outcome,
     torchrun_command,
 )
+from launcher.process_title import ROOM, ROOM_LENGTH
 from launcher.restarts import Restarts
 from tests.launcher.conftest import ROOT
 from trainer.supervision.status import Status, read_status
@@ -99,6 +100,7 @@ def test_environment() -> None:
         "ZEROMT_GRACE_SECONDS": "1800",
         "ZEROMT_LAUNCHER_PID": "7",
         "ZEROMT_LAUNCH_ID": "L",
+        ROOM: "." * ROOM_LENGTH,
     }
     assert environment_of({"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
     assert environment_of({}, num_processes=16)["OMP_NUM_THREADS"] == "1"

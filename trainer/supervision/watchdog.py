@@ -1,8 +1,8 @@
 """A second process beside every rank, which ends the rank when a section of its work is over its time limit.
 
 A thread could not: a hang inside a C extension may hold the GIL, and a stopped process runs no thread at all. The
-monitor is forked before torch is imported, shares one page of memory with the rank, and needs nothing else of it. So
-it must be started while the process has one thread and little memory: first thing in `trainer/__main__.py`.
+monitor is forked before the rank does anything else, shares one page of memory with it, and needs nothing more of it.
+It must be started while the process has one thread and little memory of its own: first thing in `trainer/__main__.py`.
 
 Kernel facts that it leans on: SIGKILL ends stopped processes too; faulthandler's handler is C code that runs without
 the GIL; `wchan` names what a sleeping process waits for. Linux only.
