@@ -33,7 +33,7 @@ from trainer.stability import drift, trial
 from trainer.stability.forward_clock import ForwardClock
 from trainer.stability.trial import Shape
 from trainer.zero_config import deepspeed_config
-from trainer.zero_patches import gather_together, show_to_compiler, without_compiler
+from trainer.zero_patches import gather_by_broadcasts, gather_together, show_to_compiler, without_compiler
 
 deepspeed_logger.setLevel(logging.ERROR)
 
@@ -102,6 +102,8 @@ class DeepSpeedEngine:
             self._engine, *_ = deepspeed.initialize(
                 model=objective, optimizer=adamw, config=config, dist_init_required=False
             )
+        if device.type == "cpu" and world_size > 1:
+            deepspeed.comm.comm.cdb.all_gather_function = gather_by_broadcasts
         if self._stage == 3:
             gather_together(self._engine.optimizer.persistent_parameters)
         if self._stage == 0 and precision != "fp32":

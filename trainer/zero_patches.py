@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor, distributed
 from torch._compile import _disable_dynamo
 
 
@@ -44,3 +45,50 @@ def gather_together(parameters: Sequence[Any]) -> None:
 
     if parameters:
         parameters[0].all_gather = all_gather
+
+
+class Works:
+    """Several collectives as one."""
+
+    def __init__(self, works: Sequence[Any]) -> None:
+        self._works = works
+
+    def wait(self) -> None:
+        """Until all are done."""
+        for work in self._works:
+            work.wait()
+
+    def is_completed(self) -> bool:
+        """Whether all are."""
+        return all(work.is_completed() for work in self._works)
+
+
+def gather_by_broadcasts(
+    output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
+) -> Works | None:
+    """`torch.distributed.all_gather_into_tensor` for gloo: every rank's part is broadcast into its place, all at once.
+
+    gloo's own copies what it sends and what it receives: 15 MB of each of two ranks take it 33 to 45 ms, broadcasts 12.
+
+    Args:
+        output_tensor: of as many elements as all ranks' inputs, contiguous.
+        input_tensor: this rank's; may lie in its place already.
+        group: of ranks; None for all.
+        async_op: return at once, with what is to be waited for.
+    """
+    group = group or distributed.group.WORLD
+    parts = output_tensor.view(-1).chunk(distributed.get_world_size(group))
+    own = parts[distributed.get_rank(group)]
+    if own.data_ptr() != input_tensor.data_ptr():
+        own.copy_(input_tensor.reshape(-1))
+    ranks = distributed.get_process_group_ranks(group)
+    works = Works(
+        [
+            distributed.broadcast(part, src=rank, group=group, async_op=True)
+            for rank, part in zip(ranks, parts, strict=True)
+        ]
+    )
+    if async_op:
+        return works
+    works.wait()
+    return None
