@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.linear import multiply
+from model.linear import makes_kernels, multiply, rounded_rows
 
 CHUNK_ELEMENTS = 1 << 22
 """Logits held at once on a CPU: 16 MB in fp32, so that they stay in the cache."""
@@ -36,7 +36,11 @@ class OutputLayer(nn.Module):
         hidden_ND, targets_N = hidden.flatten(0, -2), targets.flatten()
         if hidden.device.type == "cpu":  # elsewhere a selection would make the host wait for the device
             rows = (targets_N != self.padding_id).nonzero()[:, 0]
-            hidden_ND, targets_N = hidden_ND.index_select(0, rows), targets_N.index_select(0, rows)
+            targets_N = targets_N.index_select(0, rows)
+            if makes_kernels(hidden_ND, self.weight):  # the first row again and again, as padding
+                more = -len(rows) % _chunk_rows(len(rows), self.weight)
+                rows, targets_N = F.pad(rows, (0, more)), F.pad(targets_N, (0, more), value=self.padding_id)
+            hidden_ND = hidden_ND.index_select(0, rows)
         return cross_entropy_sums(
             hidden_ND, self.weight, targets_N, self.bias, label_smoothing=label_smoothing, padding_id=self.padding_id
         )
@@ -68,6 +72,14 @@ def cross_entropy_sums(
     return apply(hidden_ND, weight_VD, bias_V, targets_N, label_smoothing, padding_id, with_grad)
 
 
+def _chunk_rows(num_rows: int, weight_VD: Tensor) -> int:
+    """Rows whose logits are held at once: chunks of one size, of few sizes over all batches (see `model.linear`)."""
+    elements = CHUNK_ELEMENTS if weight_VD.device.type == "cpu" else DEVICE_CHUNK_ELEMENTS
+    most = rounded_rows(max(1, elements // weight_VD.shape[0]), up=False)
+    num_chunks = max(1, -(-num_rows // most))
+    return max(1, rounded_rows(-(-num_rows // num_chunks)))
+
+
 class _ChunkedCrossEntropy(torch.autograd.Function):
     """See `cross_entropy_sums`: some rows at a time, and the gradients are formed in the forward pass."""
 
@@ -88,8 +100,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         grad_bias_V = torch.zeros_like(bias_V, dtype=torch.float32) if with_grad and bias_V is not None else None
         loss_sum = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
         nll_sum = torch.zeros_like(loss_sum)
-        elements = CHUNK_ELEMENTS if hidden_ND.device.type == "cpu" else DEVICE_CHUNK_ELEMENTS
-        chunk = max(1, elements // vocab)
+        chunk = _chunk_rows(num_rows, weight_VD)
         for begin in range(0, num_rows, chunk):
             t = targets_N[begin : begin + chunk, None]
             is_padding = t == padding_id

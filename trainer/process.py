@@ -21,7 +21,7 @@ def tune_process() -> None:
     atexit.register(gc.freeze)
     # Named, so that DeepSpeed need not look for it, and say what it found.
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
     torch.set_flush_denormal(True)
     try:
         libc = ctypes.CDLL(None)

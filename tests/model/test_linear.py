@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from model import linear as linear_module
-from model.linear import Linear, has_onednn, multiply, without_onednn
+from model.linear import Linear, has_onednn, multiply, rounded_rows, without_onednn
 from tests.flops import flop_counter
 
 
@@ -26,7 +26,7 @@ def expected(x: Tensor, layer: Linear, grad: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize(("inner", "outer"), [(6, 17), (17, 6), (8, 8), (1, 1)])
-@pytest.mark.parametrize("shape", [(1,), (5,), (4, 7), (2, 3, 5)], ids=str)
+@pytest.mark.parametrize("shape", [(1,), (5,), (4, 7), (2, 3, 5), (33,), (3, 13)], ids=str)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("is_checkpointed", [True, False])
 def test_products_and_gradients(
@@ -57,6 +57,36 @@ def test_strided_operands() -> None:
         assert got is not None
         torch.testing.assert_close(got.double(), wanted, rtol=2e-6, atol=2e-6)
     torch.testing.assert_close(multiply(x[:, 0], layer.weight.T.contiguous().T), x[:, 0] @ layer.weight.T)
+
+
+@pytest.mark.parametrize("shape", [(5,), (33,), (3, 13)], ids=str)
+def test_bf16_is_close(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(1)
+    layer, x = Linear(6, 4).bfloat16(), torch.randn(*shape, 6).bfloat16().requires_grad_()
+    grad = torch.randn(*shape, 4).bfloat16()
+    layer(x).backward(grad)
+    found = [x.grad, layer.weight.grad, layer.bias.grad]
+    for got, wanted in zip(found, expected(x, layer, grad)[1:], strict=True):
+        assert got is not None
+        assert got.dtype == torch.bfloat16
+        torch.testing.assert_close(got.double(), wanted, rtol=1e-2, atol=2e-2)
+
+
+def test_rounded_rows() -> None:
+    for num_rows in range(5000):
+        above, below = rounded_rows(num_rows), rounded_rows(num_rows, up=False)
+        assert below <= num_rows <= above
+        assert max(above - num_rows, num_rows - below) * 16 <= num_rows
+        assert rounded_rows(above) == rounded_rows(above, up=False) == above
+    assert len({rounded_rows(n) for n in range(1024, 2048)}) <= 17
+
+
+@pytest.mark.skipif(not has_onednn(), reason="torch was built without oneDNN")
+def test_few_numbers_of_rows_are_multiplied() -> None:
+    layer = Linear(6, 4)
+    flops = [sum(operators(torch.randn(n, 6, requires_grad=True), layer).values()) for n in (1921, 1950, 1984, 1985)]
+    assert flops[0] == flops[1] == flops[2] == 3 * 2 * 1984 * 6 * 4
+    assert flops[3] == 3 * 2 * 2048 * 6 * 4
 
 
 @pytest.mark.parametrize("frozen", [{"x"}, {"weight"}, {"bias"}, {"weight", "bias"}], ids="-".join)

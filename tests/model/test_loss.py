@@ -5,7 +5,9 @@ import torch
 from torch import Tensor
 
 from model import Objective
+from model import linear as linear_module
 from model import loss as loss_module
+from model.linear import has_onednn
 from model.loss import OutputLayer, cross_entropy_sums
 from tests.flops import flop_counter
 from tests.model.reference import BOS, EOS, PAD, logits_of, pad, smoothed_losses, tiny_model, tiny_section
@@ -42,6 +44,35 @@ def expected_sums(hidden: Tensor, layer: OutputLayer, smoothing: float, scale: f
 
 def gradients(layer: OutputLayer) -> list[Tensor | None]:
     return [parameter.grad for parameter in layer.parameters()]
+
+
+@pytest.mark.parametrize("rows_a_chunk", [3, 7, 40, 1000])
+def test_chunks_of_one_size_by_onednn(rows_a_chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are filled up with a row that counts as padding; the first one holds no numbers here and is padding."""
+    monkeypatch.setattr(linear_module, "_onednn_is_wanted", has_onednn())
+    monkeypatch.setattr(linear_module, "LEAST_MULTIPLICATIONS", 1)
+    monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", rows_a_chunk * VOCAB)
+    generator = torch.Generator().manual_seed(4)
+    targets = torch.randint(3, VOCAB, (5, 21), generator=generator)
+    targets[0, 0] = PAD
+    hidden, layer = torch.randn(5, 21, WIDTH, generator=generator), make_inputs()[1]
+    logits = torch.nn.functional.linear(hidden, layer.weight, layer.bias).double()
+    wanted = smoothed_losses(logits.flatten(0, 1), targets.flatten(), 0.1)
+    hidden[0, 0] = float("nan")
+    hidden.requires_grad_()
+    found = layer(hidden, targets, 0.1)
+    torch.testing.assert_close([x.double() for x in found], list(wanted), rtol=2e-6, atol=2e-6)
+    found[0].backward()
+    assert hidden.grad is not None
+    assert not hidden.grad[0, 0].any()
+    assert hidden.grad.flatten(0, 1)[1:].any(1).all()
+    with flop_counter() as counter:
+        layer(hidden, targets, 0.1)
+    products = 3 * 2 * WIDTH * VOCAB
+    rows = counter.get_total_flops() / products
+    assert 104 <= rows <= 104 * 17 / 16
+    sizes = loss_module._chunk_rows(104, layer.weight)
+    assert rows % sizes == (0 if has_onednn() else 104 % sizes)
 
 
 @pytest.mark.usefixtures("chunk_rows")
