@@ -45,6 +45,13 @@ def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return out
 
 
+def multiply_rows(grad_RO: Tensor, x_RI: Tensor) -> Tensor:
+    """grad^T x, (O, I): the gradient of a weight, in the layout that is had sooner. Gradients are not recorded."""
+    if grad_RO.dtype == torch.float32 and grad_RO.shape[1] > x_RI.shape[1] and makes_kernels(x_RI.T, grad_RO.T):
+        return multiply(x_RI.T, grad_RO.T).T
+    return multiply(grad_RO.T, x_RI.T)
+
+
 def has_onednn() -> bool:
     """Whether torch was built with oneDNN and the operators that its compiler calls."""
     return hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
@@ -126,8 +133,5 @@ class _Linear(torch.autograd.Function):
         grad_x = None
         if needs_x:
             grad_x = multiply(grad_RO, weight.T)[:num_rows].view(*grads[0].shape[:-1], weight.shape[1])
-        grad_weight = None
-        if needs_weight:  # in fp32 faster with the larger side as the second
-            is_wide = weight.shape[0] > weight.shape[1] and weight.dtype == torch.float32
-            grad_weight = multiply(x_RI.T, grad_RO.T).T if is_wide else multiply(grad_RO.T, x_RI.T)
+        grad_weight = multiply_rows(grad_RO, x_RI) if needs_weight else None
         return grad_x, grad_weight, grad_RO[:num_rows].sum(0) if needs_bias else None

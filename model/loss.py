@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.linear import makes_kernels, multiply, rounded_rows
+from model.linear import makes_kernels, multiply, multiply_rows, rounded_rows
 
 CHUNK_ELEMENTS = 1 << 22
 """Logits held at once on a CPU: 16 MB in fp32, so that they stay in the cache."""
+BLOCK_ELEMENTS = 1 << 19
+"""Of these, made to probabilities at once on a CPU: 2 MB in fp32, which a core's own cache holds."""
 DEVICE_CHUNK_ELEMENTS = 1 << 26
 """Logits held at once elsewhere: 256 MB in fp32, so that a launch has enough to do."""
 
@@ -80,6 +82,30 @@ def _chunk_rows(num_rows: int, weight_VD: Tensor) -> int:
     return max(1, rounded_rows(-(-num_rows // num_chunks)))
 
 
+def _likelihoods_(logits_NV: Tensor, targets_N1: Tensor, smoothing: float, with_grad: bool) -> tuple[Tensor, Tensor]:
+    """Negative log-likelihoods (N, 1) of the targets and means over the vocabulary, in fp32.
+
+    The logits become the gradient of `cross_entropy_sums` by them, or nothing of use.
+    """
+    vocab = logits_NV.shape[1]
+    rows = max(1, BLOCK_ELEMENTS // vocab) if logits_NV.device.type == "cpu" else len(logits_NV)
+    found = []
+    for block, t in zip(torch.split(logits_NV, rows), torch.split(targets_N1, rows), strict=True):
+        x = block.float()
+        x.sub_(x.amax(1, keepdim=True))
+        picked, mean = x.gather(1, t), x.mean(1, keepdim=True)
+        total = x.exp_().sum(1, keepdim=True)
+        log_total = total.log()
+        found.append((log_total - picked, log_total - mean))
+        if with_grad:
+            x.mul_(total.reciprocal_()).sub_(smoothing / vocab)
+            x.scatter_add_(1, t, torch.full_like(picked, smoothing - 1))
+            if x.dtype != block.dtype:
+                block.copy_(x)
+    nll, mean_nll = zip(*found, strict=True)
+    return torch.cat(nll), torch.cat(mean_nll)
+
+
 class _ChunkedCrossEntropy(torch.autograd.Function):
     """See `cross_entropy_sums`: some rows at a time, and the gradients are formed in the forward pass."""
 
@@ -94,9 +120,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         padding_id: int,
         with_grad: bool,
     ) -> tuple[Tensor, Tensor]:
-        num_rows, vocab = hidden_ND.shape[0], weight_VD.shape[0]
+        num_rows = hidden_ND.shape[0]
         grad_hidden_ND = torch.empty_like(hidden_ND) if with_grad else None
-        grad_weight_DV = weight_VD.new_zeros(weight_VD.T.shape, dtype=torch.float32) if with_grad else None
+        grad_weight_VD: Tensor | None = None
         grad_bias_V = torch.zeros_like(bias_V, dtype=torch.float32) if with_grad and bias_V is not None else None
         loss_sum = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
         nll_sum = torch.zeros_like(loss_sum)
@@ -106,34 +132,33 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             is_padding = t == padding_id
             # with a hidden state of zero a padding row adds nothing to the weight's gradient
             h = hidden_ND[begin : begin + chunk].masked_fill(is_padding, 0.0)
-            log_p = F.log_softmax(multiply(h, weight_VD, bias_V), dim=-1, dtype=torch.float32)
-            nll = -log_p.gather(1, t).masked_fill(is_padding, 0.0)
-            smooth = -log_p.mean(1, keepdim=True).masked_fill(is_padding, 0.0)
+            grad = multiply(h, weight_VD, bias_V)
+            nll, smooth = (x.masked_fill_(is_padding, 0.0) for x in _likelihoods_(grad, t, smoothing, with_grad))
             nll_sum += nll.sum()
             loss_sum += ((1 - smoothing) * nll + smoothing * smooth).sum()
-            if grad_hidden_ND is not None and grad_weight_DV is not None:
-                grad = log_p.exp_().sub_(smoothing / vocab)
-                grad.scatter_add_(1, t, torch.full_like(nll, smoothing - 1))
+            if grad_hidden_ND is not None:
                 if grad_bias_V is not None:
-                    grad_bias_V += grad.masked_fill(is_padding, 0.0).sum(0)
-                grad = grad.to(h.dtype)
+                    grad_bias_V += grad.masked_fill(is_padding, 0.0).sum(0, dtype=torch.float32)
                 grad_hidden_ND[begin : begin + chunk] = multiply(grad, weight_VD.T).masked_fill_(is_padding, 0.0)
-                grad_weight_DV += multiply(h.T, grad.T)
-        ctx.save_for_backward(grad_hidden_ND, grad_weight_DV, grad_bias_V)
+                more_VD = multiply_rows(grad, h)
+                grad_weight_VD = more_VD.float() if grad_weight_VD is None else grad_weight_VD.add_(more_VD)
+        if with_grad and grad_weight_VD is None:
+            grad_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
+        ctx.save_for_backward(grad_hidden_ND, grad_weight_VD, grad_bias_V)
         ctx.weight_dtype = weight_VD.dtype
         ctx.mark_non_differentiable(nll_sum)
         return loss_sum, nll_sum
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad_hidden, grad_weight_DV, grad_bias = ctx.saved_tensors
+        grad_hidden, grad_weight_VD, grad_bias = ctx.saved_tensors
         scale = grads[0]
-        # one pass in the weight's own layout: all that is added to it later would be four times slower in the other
-        grad_weight_VD = torch.empty(grad_weight_DV.T.shape, dtype=ctx.weight_dtype, device=scale.device)
-        torch.mul(grad_weight_DV.T, scale, out=grad_weight_VD)
+        # one pass to the weight's own layout: all that is added to it later would be four times slower in another
+        out_VD = torch.empty(grad_weight_VD.shape, dtype=ctx.weight_dtype, device=scale.device)
+        torch.mul(grad_weight_VD, scale, out=out_VD)
         return (
             grad_hidden * scale.to(grad_hidden.dtype),
-            grad_weight_VD,
+            out_VD,
             None if grad_bias is None else (grad_bias * scale).to(ctx.weight_dtype),
             None,
             None,

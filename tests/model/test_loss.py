@@ -21,6 +21,7 @@ def chunk_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """Of 10 target tokens and 15 places: one chunk or several, the last one short."""
     rows: int = request.param
     monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", rows * VOCAB)
+    monkeypatch.setattr(loss_module, "BLOCK_ELEMENTS", 2 * VOCAB)
     return rows
 
 
