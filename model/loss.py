@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.linear import makes_kernels, multiply, multiply_rows, rounded_rows
+from model.linear import makes_kernels, multiply, multiply_rows_add, rounded_rows
 
 CHUNK_ELEMENTS = 1 << 22
-"""Logits held at once on a CPU: 16 MB in fp32, so that they stay in the cache."""
+"""Logits held at once on a CPU, 16 MB in fp32, where the vocabulary is not too large for that."""
+LEAST_CHUNK_ROWS = 256
+"""With fewer, adding up the weight's gradient takes longer than its products: all of it moves for every chunk."""
 BLOCK_ELEMENTS = 1 << 19
 """Of these, made to probabilities at once on a CPU: 2 MB in fp32, which a core's own cache holds."""
 DEVICE_CHUNK_ELEMENTS = 1 << 26
@@ -76,8 +78,12 @@ def cross_entropy_sums(
 
 def _chunk_rows(num_rows: int, weight_VD: Tensor) -> int:
     """Rows whose logits are held at once: chunks of one size, of few sizes over all batches (see `model.linear`)."""
-    elements = CHUNK_ELEMENTS if weight_VD.device.type == "cpu" else DEVICE_CHUNK_ELEMENTS
-    most = rounded_rows(max(1, elements // weight_VD.shape[0]), up=False)
+    vocab = weight_VD.shape[0]
+    if weight_VD.device.type == "cpu":
+        most = max(LEAST_CHUNK_ROWS, CHUNK_ELEMENTS // vocab)
+    else:
+        most = max(1, DEVICE_CHUNK_ELEMENTS // vocab)
+    most = rounded_rows(most, up=False)
     num_chunks = max(1, -(-num_rows // most))
     return max(1, rounded_rows(-(-num_rows // num_chunks)))
 
@@ -140,8 +146,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 if grad_bias_V is not None:
                     grad_bias_V += grad.masked_fill(is_padding, 0.0).sum(0, dtype=torch.float32)
                 grad_hidden_ND[begin : begin + chunk] = multiply(grad, weight_VD.T).masked_fill_(is_padding, 0.0)
-                more_VD = multiply_rows(grad, h)
-                grad_weight_VD = more_VD.float() if grad_weight_VD is None else grad_weight_VD.add_(more_VD)
+                grad_weight_VD = multiply_rows_add(grad_weight_VD, grad, h)
         if with_grad and grad_weight_VD is None:
             grad_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
         ctx.save_for_backward(grad_hidden_ND, grad_weight_VD, grad_bias_V)

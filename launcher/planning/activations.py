@@ -96,11 +96,12 @@ def output_bytes(
     matrix, hidden = vocabulary * section.d_model, target_tokens * section.d_model
     rows = max(1, DEVICE_CHUNK_ELEMENTS // vocabulary)
     chunk = min(rows, target_tokens) * vocabulary
-    # logits, bf16 ones as fp32, and their log-softmax; from the second chunk on the last one's beside them
-    step = {"fp32": 2 * FLOAT, "bf16": element + 2 * FLOAT, "fp16": element + FLOAT}[precision]
-    last = FLOAT + (0 if precision == "fp32" else element)
-    forward = max(chunk * (step + (last if target_tokens > rows else 0)), chunk * last + matrix * element)
-    backward = matrix * (FLOAT + (0 if precision == "fp32" else element)) + hidden * element
+    # logits, which become their gradient, and half ones as fp32; from the second chunk on the last one's beside them
+    half = 0 if precision == "fp32" else element
+    step = half + FLOAT
+    last = half or FLOAT
+    forward = max(chunk * (step + (last if target_tokens > rows else 0)), chunk * last + matrix * half)
+    backward = matrix * (FLOAT + half) + hidden * element
     bias = vocabulary * FLOAT if section.output_bias else 0
     return OutputBytes(kept=hidden * element + matrix * FLOAT + bias, working=max(forward, backward))
 

@@ -21,6 +21,7 @@ def chunk_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """Of 10 target tokens and 15 places: one chunk or several, the last one short."""
     rows: int = request.param
     monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", rows * VOCAB)
+    monkeypatch.setattr(loss_module, "LEAST_CHUNK_ROWS", 1)
     monkeypatch.setattr(loss_module, "BLOCK_ELEMENTS", 2 * VOCAB)
     return rows
 
@@ -53,6 +54,7 @@ def test_chunks_of_one_size_by_onednn(rows_a_chunk: int, monkeypatch: pytest.Mon
     monkeypatch.setattr(linear_module, "_onednn_is_wanted", has_onednn())
     monkeypatch.setattr(linear_module, "LEAST_MULTIPLICATIONS", 1)
     monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", rows_a_chunk * VOCAB)
+    monkeypatch.setattr(loss_module, "LEAST_CHUNK_ROWS", 1)
     generator = torch.Generator().manual_seed(4)
     targets = torch.randint(3, VOCAB, (5, 21), generator=generator)
     targets[0, 0] = PAD
