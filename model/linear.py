@@ -30,7 +30,7 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., I) to (..., O)."""
-        if not makes_kernels(x, self.weight):
+        if not goes_to_onednn(x, self.weight):
             return F.linear(x, self.weight, self.bias)
         out: Tensor = _Linear.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
         return out
@@ -39,32 +39,32 @@ class Linear(nn.Linear):
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x weight^T + bias, in (..., O), of x (..., I) and weight (O, I) in any strides. Gradients are not recorded."""
     with torch.no_grad():
-        if x.dtype != torch.float32 or not makes_kernels(x, weight):
+        if x.dtype != torch.float32 or not goes_to_onednn(x, weight):
             return F.linear(x, weight, bias)
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return out
 
 
-def multiply_rows(grad_RO: Tensor, x_RI: Tensor) -> Tensor:
+def weight_gradient(grad_RO: Tensor, x_RI: Tensor) -> Tensor:
     """grad^T x, (O, I): the gradient of a weight, in the layout that is had sooner. Gradients are not recorded."""
     if _is_sooner_transposed(grad_RO, x_RI):
         return multiply(x_RI.T, grad_RO.T).T
     return multiply(grad_RO.T, x_RI.T)
 
 
-def multiply_rows_add(total_OI: Tensor | None, grad_RO: Tensor, x_RI: Tensor) -> Tensor:
-    """What `multiply_rows` gives, in fp32 and added to the total, which changes. None stands for zeros."""
+def add_weight_gradient(total_OI: Tensor | None, grad_RO: Tensor, x_RI: Tensor) -> Tensor:
+    """The total, which changes, with `weight_gradient` added to it in fp32. None stands for zeros."""
     if total_OI is None:
-        return multiply_rows(grad_RO, x_RI).float()
-    if grad_RO.dtype == torch.float32 and not makes_kernels(grad_RO.T, x_RI.T):
+        return weight_gradient(grad_RO, x_RI).float()
+    if grad_RO.dtype == torch.float32 and not goes_to_onednn(grad_RO.T, x_RI.T):
         return total_OI.addmm_(grad_RO.T, x_RI)
-    return total_OI.add_(multiply_rows(grad_RO, x_RI))
+    return total_OI.add_(weight_gradient(grad_RO, x_RI))
 
 
 def _is_sooner_transposed(grad_RO: Tensor, x_RI: Tensor) -> bool:
     """In fp32 oneDNN is faster with the larger side as the second."""
     is_wide = grad_RO.shape[1] > x_RI.shape[1]
-    return grad_RO.dtype == torch.float32 and is_wide and makes_kernels(x_RI.T, grad_RO.T)
+    return grad_RO.dtype == torch.float32 and is_wide and goes_to_onednn(x_RI.T, grad_RO.T)
 
 
 def has_onednn() -> bool:
@@ -91,7 +91,7 @@ _onednn_is_wanted = has_onednn() and torch.backends.mkl.is_available() and not _
 
 @contextlib.contextmanager
 def without_onednn() -> Iterator[None]:
-    """Within it, multiply as torch does.
+    """Within it, multiply fp32 as torch does.
 
     For where memory may run out: oneDNN then fails at the same product for good, or ends the process.
     """
@@ -103,7 +103,7 @@ def without_onednn() -> Iterator[None]:
         _onednn_is_wanted = before
 
 
-def makes_kernels(x: Tensor, weight: Tensor) -> bool:
+def goes_to_onednn(x: Tensor, weight: Tensor) -> bool:
     """Whether x (..., I) times weight^T goes to oneDNN, and is large enough to."""
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return False
@@ -148,5 +148,5 @@ class _Linear(torch.autograd.Function):
         grad_x = None
         if needs_x:
             grad_x = multiply(grad_RO, weight.T)[:num_rows].view(*grads[0].shape[:-1], weight.shape[1])
-        grad_weight = multiply_rows(grad_RO, x_RI) if needs_weight else None
+        grad_weight = weight_gradient(grad_RO, x_RI) if needs_weight else None
         return grad_x, grad_weight, grad_RO[:num_rows].sum(0) if needs_bias else None

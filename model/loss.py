@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.linear import makes_kernels, multiply, multiply_rows_add, rounded_rows
+from model.linear import add_weight_gradient, goes_to_onednn, multiply, rounded_rows
 
 CHUNK_ELEMENTS = 1 << 22
 """Logits held at once on a CPU, 16 MB in fp32, where the vocabulary is not too large for that."""
@@ -41,7 +41,7 @@ class OutputLayer(nn.Module):
         if hidden.device.type == "cpu":  # elsewhere a selection would make the host wait for the device
             rows = (targets_N != self.padding_id).nonzero()[:, 0]
             targets_N = targets_N.index_select(0, rows)
-            if makes_kernels(hidden_ND, self.weight):  # the first row again and again, as padding
+            if goes_to_onednn(hidden_ND, self.weight):  # the first row again and again, as padding
                 more = -len(rows) % _chunk_rows(len(rows), self.weight)
                 rows, targets_N = F.pad(rows, (0, more)), F.pad(targets_N, (0, more), value=self.padding_id)
             hidden_ND = hidden_ND.index_select(0, rows)
@@ -146,7 +146,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 if grad_bias_V is not None:
                     grad_bias_V += grad.masked_fill(is_padding, 0.0).sum(0, dtype=torch.float32)
                 grad_hidden_ND[begin : begin + chunk] = multiply(grad, weight_VD.T).masked_fill_(is_padding, 0.0)
-                grad_weight_VD = multiply_rows_add(grad_weight_VD, grad, h)
+                grad_weight_VD = add_weight_gradient(grad_weight_VD, grad, h)
         if with_grad and grad_weight_VD is None:
             grad_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
         ctx.save_for_backward(grad_hidden_ND, grad_weight_VD, grad_bias_V)
