@@ -42,7 +42,12 @@ class AttentionCache:
         return 0 if self._key is None else self._key.shape[2]
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Add positions, and give all there are."""
+        """Add positions, and give all there are.
+
+        A CPU keeps and gives bf16 as fp32: in bf16 a new kernel is made for the products of every length.
+        """
+        if key.device.type == "cpu" and key.dtype == torch.bfloat16:
+            key, value = key.float(), value.float()
         if self._key is not None and self._value is not None:
             key, value = _extended(self._key, self._rows, key), _extended(self._value, self._rows, value)
         self._key, self._value, self._rows = key.contiguous(), value.contiguous(), None
@@ -172,8 +177,10 @@ class MultiHeadAttention(nn.Module):
             if cache is not None:
                 key, value = cache.append(key, value)
         key, value = self._for_each_query(key), self._for_each_query(value)
-        out = attend(query, key, value, bias, is_causal=is_causal, dropout=self.dropout, scale=self.scale)
-        merged: Tensor = self.output(out.transpose(1, 2).flatten(2))
+        out = attend(
+            query.to(key.dtype), key, value, bias, is_causal=is_causal, dropout=self.dropout, scale=self.scale
+        )
+        merged: Tensor = self.output(out.transpose(1, 2).flatten(2).to(queries_BLD.dtype))
         return merged
 
     def weights(

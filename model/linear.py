@@ -112,9 +112,9 @@ def goes_to_onednn(x: Tensor, weight: Tensor) -> bool:
     return x.numel() * weight.shape[0] >= LEAST_MULTIPLICATIONS
 
 
-def rounded_rows(num_rows: int, *, up: bool = True) -> int:
-    """The next, or last, of 16 numbers between two powers of two: at most 1/16 more, or less."""
-    step = 1 << max(0, num_rows.bit_length() - 5)
+def rounded_rows(num_rows: int, *, up: bool = True, least_step: int = 1) -> int:
+    """The next, or last, of 16 numbers between two powers of two: at most 1/16 more, or less; or `least_step` more."""
+    step = max(least_step, 1 << max(0, num_rows.bit_length() - 5))
     return (-(-num_rows // step) if up else num_rows // step) * step
 
 

@@ -118,7 +118,10 @@ class LayerCache:
 
 
 class DecoderState:
-    """What search keeps between steps: the layers' caches, the source's padding, and positions decoded so far."""
+    """What search keeps between steps: the layers' caches, the source's padding, and positions decoded so far.
+
+    The memory has no width once the caches hold its keys and values.
+    """
 
     def __init__(self, memory_BSD: Tensor, memory_bias: Tensor | None, num_layers: int) -> None:
         self.memory_BSD = memory_BSD
@@ -277,6 +280,8 @@ class Transformer(nn.Module):
         x_N1D = self.target_embedding(last_N[:, None], start=state.position)
         for layer, cache in zip(self.decoder.layers, state.layers, strict=True):
             x_N1D = layer(x_N1D, state.memory_BSD, state.memory_bias, cache)
+        if state.position == 0:  # the caches hold its keys and values from now on
+            state.memory_BSD = state.memory_BSD[..., :0]
         state.position += 1
         logits: Tensor = self.output(self.decoder.norm(x_N1D)[:, 0])
         return F.log_softmax(logits, dim=-1, dtype=torch.float32)

@@ -5,10 +5,14 @@ from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from model.linear import has_onednn
+from model.linear import has_onednn, rounded_rows
 from model.loss import OutputLayer
 from model.search.ensemble import Ensemble
+
+LEAST_STEP = 32
+"""Rows in bf16 are a multiple of it: two tiles of AMX, which take no longer than one row."""
 
 
 @contextlib.contextmanager
@@ -16,7 +20,9 @@ def packed(ensemble: Ensemble) -> Iterator[None]:
     """Within it, the models' layers on a CPU multiply by packed copies of their weights, which must not change.
 
     oneDNN lays the weights out anew for every product unless they are packed. In fp32 this also takes products of any
-    size to it, summed in another order (see `model.linear` for why it is quicker). In bf16 the bits stay the same.
+    size to it, summed in another order (see `model.linear` for why it is quicker). In bf16 the bits stay the same, and
+    rows of zeros make up the next of few numbers: kernels for as many rows as sentences are left take longer than the
+    products themselves.
     """
     layers = [layer for model in ensemble.models for layer in _layers(model)]
     for layer in layers:
@@ -45,7 +51,13 @@ def _forward(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
     packed_weight = torch.ops.mkldnn._reorder_linear_weight(weight)
 
     def forward(x: Tensor) -> Tensor:
-        out: Tensor = multiply(x, packed_weight, bias, "none", [], "")
-        return out
+        if x.dtype == torch.float32:
+            out: Tensor = multiply(x, packed_weight, bias, "none", [], "")
+            return out
+        x_RI = x.flatten(0, -2)
+        num_rows = x_RI.shape[0]
+        padded_RI = F.pad(x_RI, (0, 0, 0, rounded_rows(num_rows, least_step=LEAST_STEP) - num_rows))
+        out_RO: Tensor = multiply(padded_RI, packed_weight, bias, "none", [], "")
+        return out_RO[:num_rows].view(*x.shape[:-1], -1)
 
     return forward

@@ -81,6 +81,11 @@ def test_rounded_rows() -> None:
     assert len({rounded_rows(n) for n in range(1024, 2048)}) <= 17
 
 
+def test_rounded_rows_with_a_least_step() -> None:
+    assert {rounded_rows(n, least_step=32) for n in range(1, 513)} == set(range(32, 513, 32))
+    assert all(rounded_rows(n, least_step=32) == rounded_rows(n) for n in range(512, 5000))
+
+
 @pytest.mark.skipif(not has_onednn(), reason="torch was built without oneDNN")
 def test_few_numbers_of_rows_are_multiplied() -> None:
     layer = Linear(6, 4)

@@ -11,13 +11,26 @@ from hypothesis import strategies as st
 
 from configs import SearchSection
 from model import search
-from model.search.sampling import candidates
+from model.search.sampling import candidates, choose_best
 from tests.model.reference import BOS, EOS, PAD, pad
 from tests.model.search.plain import SOURCES, next_log_probs, peaked_model, section_of
 
 NUM_SAMPLES = 4000
 CHI_SQUARE = {1: 10.83, 2: 13.82, 3: 16.27, 4: 18.47, 5: 20.52, 6: 22.46, 7: 24.32, 8: 26.12}
 """By degrees of freedom: exceeded by chance once in a thousand times; the seeds here are fixed."""
+
+
+@pytest.mark.parametrize("vocab", [1, 127, 128, 129, 256, 300, 8000])
+@pytest.mark.parametrize("kinds", [2, 1000], ids=["many are equal", "few are equal"])
+def test_the_best_is_the_first_of_equal_ones(vocab: int, kinds: int) -> None:
+    values = torch.randint(kinds, (200, vocab), generator=torch.Generator().manual_seed(1)).float()
+    wanted = [row.index(max(row)) for row in values.tolist()]
+    assert choose_best(values, [], 1).tolist() == wanted
+
+
+def test_the_best_of_what_is_no_number() -> None:
+    chosen = choose_best(torch.full((3, 300), math.nan), [], 1)
+    assert ((chosen >= 0) & (chosen < 300)).all()
 
 
 def expected_distribution(log_p: list[float], section: SearchSection) -> dict[int, float]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from model import Ensemble, score, search
 from model.search.constraints import NEVER, block_repeats
 from model.search.packing import packed
+from tests.flops import flop_counter
 from tests.model.reference import EOS, pad
 from tests.model.search.plain import (
     SCORE,
@@ -151,6 +152,23 @@ class TestPacking:
         with packed(Ensemble([model])):
             assert any("forward" in vars(module) for module in model.modules())
             assert search(model, pad(SOURCES), section, n_best=4) == plain
+
+    @pytest.mark.skipif(
+        not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN does not multiply bf16 on this CPU"
+    )
+    @pytest.mark.parametrize("length", [1, 3])
+    def test_bf16_comes_in_few_numbers_of_rows(self, length: int) -> None:
+        model = peaked_model(5).to(torch.bfloat16)
+        query = model.decoder.layers[0].self_attention.query  # type: ignore[union-attr]
+        x = torch.randn(70, length, query.weight.shape[1], dtype=torch.bfloat16)
+        plain = [query(x[:n]) for n in range(1, 71)]
+        flops = set()
+        with packed(Ensemble([model])), torch.inference_mode():
+            for n, wanted in enumerate(plain, 1):
+                with flop_counter() as counter:
+                    assert torch.equal(query(x[:n]), wanted)
+                flops.add(counter.get_total_flops())
+        assert flops == {2 * rows * query.weight.numel() for rows in range(32, 70 * length + 32, 32)}
 
     def test_leaves_other_precisions_alone(self) -> None:
         model = peaked_model(5).to(torch.float64)
