@@ -92,7 +92,7 @@ def measure_resume(folder: Path, ranks: int, tokens: int, rounds: int) -> dict[s
     results: dict[int, list[dict[str, Any]]] = {place["update"]: [] for place in places}
     for _ in range(rounds):
         for place in places:
-            where = {name: place[name] for name in ("window", "position")}
+            where = {name: place[name] for name in ("window", "position", "before")}
             result = call(planning.resume, folder=folder, num_lanes=num_lanes, lane=lane, **where)
             if result["digest"] != place["digest"]:
                 raise AssertionError(f"update {place['update']} holds other pairs when it is resumed at")

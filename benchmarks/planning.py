@@ -55,13 +55,14 @@ def scale(*, folder: str, num_lanes: int, lane: int) -> dict[str, Any]:
     planned = clock.lap()
     share = plan.lane(0, lane)
     dealt = clock.lap()
-    plan.window(share, pass_=0, lane=lane, window=0)
+    plan.window(share, pass_=0, lane=lane, window=0, before=0)
     first_window = clock.lap()
-    windows, pairs = [], []
+    windows, pairs, before = [], [], 0
     for number in range(min(WINDOWS, share.num_windows)):
-        rows, _ = plan.window(share, pass_=0, lane=lane, window=number)
+        rows, cut = plan.window(share, pass_=0, lane=lane, window=number, before=before)
         windows.append(clock.lap())
         pairs.append(len(rows))
+        before += len(cut)
     plan.lane(1, lane)
     return {
         "lanes": num_lanes,
@@ -87,19 +88,20 @@ def walk(*, folder: str, num_lanes: int, lane: int, updates: Sequence[int]) -> d
     share = plan.lane(0, lane)
     left, first, places = sorted(updates), 0, []
     for window in range(share.num_windows):
-        pairs, cut = plan.window(share, pass_=0, lane=lane, window=window)
+        pairs, cut = plan.window(share, pass_=0, lane=lane, window=window, before=first)
         while left and left[0] < first + len(cut):
             update = left.pop(0)
             position = update - first
             digest = _digest(pairs, cut, position)
-            places.append({"update": update, "window": window, "position": position, "digest": digest})
+            where = {"window": window, "position": position, "before": first}
+            places.append({"update": update, **where, "digest": digest})
         first += len(cut)
         if not left:
             break
     return {"places": places}
 
 
-def resume(*, folder: str, num_lanes: int, lane: int, window: int, position: int) -> dict[str, Any]:
+def resume(*, folder: str, num_lanes: int, lane: int, window: int, position: int, before: int) -> dict[str, Any]:
     """What a rank does to go on at a cursor, and a digest of the rest of the window."""
     clock, processor = Clock(), time.process_time()
     dataset = Dataset.load(Path(folder))
@@ -108,7 +110,7 @@ def resume(*, folder: str, num_lanes: int, lane: int, window: int, position: int
     plan.oversized()
     share = plan.lane(0, lane)
     dealt = clock.lap()
-    pairs, cut = plan.window(share, pass_=0, lane=lane, window=window)
+    pairs, cut = plan.window(share, pass_=0, lane=lane, window=window, before=before)
     planned, busy = clock.lap(), time.process_time() - processor
     digest = _digest(pairs, cut, position)
     return {"open": opened, "deal": dealt, "window": planned, "processor": busy, "digest": digest}
@@ -133,11 +135,12 @@ def shuffling(*, folder: str, num_lanes: int, window_pairs: int, tokens: int) ->
     share = plan.lane(0, 0)
     firsts = dataset.blocks["first_pair"].astype(np.int64)
     clock, seconds = Clock(), 0.0
-    ids, places, real = [], 0, 0
+    ids, places, real, before = [], 0, 0, 0
     for number in range(share.num_windows):
         clock.lap()
-        pairs, cut = plan.window(share, pass_=0, lane=0, window=number)
+        pairs, cut = plan.window(share, pass_=0, lane=0, window=number, before=before)
         seconds += clock.lap()
+        before += len(cut)
         for micro_batch in range(len(cut)):
             ids.append(pairs[cut.micro_batch(micro_batch)])
             lengths = dataset.lengths[ids[-1]].astype(np.int64) + 1

@@ -177,9 +177,7 @@ class MultiHeadAttention(nn.Module):
             if cache is not None:
                 key, value = cache.append(key, value)
         key, value = self._for_each_query(key), self._for_each_query(value)
-        out = attend(
-            query.to(key.dtype), key, value, bias, is_causal=is_causal, dropout=self.dropout, scale=self.scale
-        )
+        out = attend(query.to(key.dtype), key, value, bias, is_causal=is_causal, dropout=self.dropout, scale=self.scale)
         merged: Tensor = self.output(out.transpose(1, 2).flatten(2).to(queries_BLD.dtype))
         return merged
 

@@ -48,6 +48,7 @@ class StreamPlan:
         section: budgets, K and the window.
         seed: the run's seed.
         dataset: number of the dataset in the mixture.
+        is_alone: whether there is no other, so that the lanes' micro-batches can be balanced in each update.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class StreamPlan:
         *,
         seed: int,
         dataset: int = 0,
+        is_alone: bool = True,
     ) -> None:
         self.lengths = lengths
         self.budget = Budget.of(section)
@@ -73,11 +75,14 @@ class StreamPlan:
         self._window_pairs = section.window_pairs
         self._seed = seed
         self._dataset = dataset
+        self._is_alone = is_alone
         self._deal = lru_cache(maxsize=2)(self._compute_deal)
         self._deal_lock = Lock()
 
     @classmethod
-    def of(cls, dataset: Dataset, section: StreamSection, *, seed: int, number: int = 0) -> "StreamPlan":
+    def of(
+        cls, dataset: Dataset, section: StreamSection, *, seed: int, number: int = 0, is_alone: bool = True
+    ) -> "StreamPlan":
         """The plan of a dataset.
 
         Args:
@@ -85,8 +90,9 @@ class StreamPlan:
             section: budgets, K and the window.
             seed: the run's seed.
             number: of the dataset in the mixture.
+            is_alone: see the class.
         """
-        return cls(dataset.lengths, dataset.blocks, section, seed=seed, dataset=number)
+        return cls(dataset.lengths, dataset.blocks, section, seed=seed, dataset=number, is_alone=is_alone)
 
     @property
     def num_units(self) -> int:
@@ -109,17 +115,21 @@ class StreamPlan:
         counts = self._units.bounds[units + 1] - self._units.bounds[units]
         return LanePass(units, cut_windows(counts, self._window_pairs))
 
-    def window(self, share: LanePass, *, pass_: int, lane: int, window: int) -> tuple[Integers, WindowPlan]:
-        """A window's pairs in ascending order, and its micro-batches as rows of them."""
+    def window(
+        self, share: LanePass, *, pass_: int, lane: int, window: int, before: int
+    ) -> tuple[Integers, WindowPlan]:
+        """A window's pairs in ascending order, and its micro-batches as rows of them; for `before` see `plan_window`."""
         pairs = expand(share.window_units(window), self._units.bounds)
         place = (self._dataset, pass_, lane, window)
-        return pairs, plan_window(self.lengths[pairs], self.budget, seed=self._seed, place=place)
+        turn = before if self._is_alone else None
+        return pairs, plan_window(self.lengths[pairs], self.budget, seed=self._seed, place=place, before=turn)
 
     def micro_batches(self, pass_: int, lane: int) -> Iterator[Integers]:
         """The pair ids of each micro-batch of a lane in a pass, in order."""
-        share = self.lane(pass_, lane)
+        share, before = self.lane(pass_, lane), 0
         for number in range(share.num_windows):
-            pairs, plan = self.window(share, pass_=pass_, lane=lane, window=number)
+            pairs, plan = self.window(share, pass_=pass_, lane=lane, window=number, before=before)
+            before += len(plan)
             for micro_batch in range(len(plan)):
                 yield pairs[plan.micro_batch(micro_batch)]
 

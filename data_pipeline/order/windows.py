@@ -1,10 +1,15 @@
-"""A window's micro-batches: shuffle, bucket by both lengths, cut under a budget of padded tokens, shuffle.
+"""A window's micro-batches: shuffle, bucket by both lengths, cut under a budget of padded tokens, put in order.
 
 Rows of a micro-batch are padded to its longest source and its longest target, so both sides' lengths must be
 close. Sorting by one side leaves the other loose. Here pairs are sorted by one side, cut into groups of equal
 tokens, and each group is sorted by the other side, up and down in turns so that neighbours across a group's
 edge are close too. How many groups are best depends on the window; a few numbers are tried and the one with
 the least padding is taken.
+
+All ranks wait for the one whose micro-batches of an update have the most tokens, and one that is full on the source's
+side may have a third fewer on the target's. So the order is random, but the lanes draw it together: in each update
+they take micro-batches of about the same place among their window's, from the lightest to the heaviest. In a mixture
+of datasets each lane draws its own: there lanes take turns that differ, and what ends an epoch would add up.
 """
 
 from collections.abc import Iterator
@@ -14,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs import StreamSection
-from data_pipeline.order.randomness import Purpose, permutation
+from data_pipeline.order.randomness import Purpose, permutation, random_bits
 
 Integers = NDArray[np.int64]
 Sides = NDArray[np.int32]
@@ -85,7 +90,9 @@ class WindowPlan:
         return self.rows[first:last]
 
 
-def plan_window(lengths: NDArray[np.uint16], budget: Budget, *, seed: int, place: tuple[int, ...]) -> WindowPlan:
+def plan_window(
+    lengths: NDArray[np.uint16], budget: Budget, *, seed: int, place: tuple[int, int, int, int], before: int | None
+) -> WindowPlan:
     """Cut a window's pairs into micro-batches. Pairs that the budget can never hold are left out.
 
     Args:
@@ -93,6 +100,7 @@ def plan_window(lengths: NDArray[np.uint16], budget: Budget, *, seed: int, place
         budget: what a micro-batch may hold.
         seed: the run's seed.
         place: dataset, pass, lane and window.
+        before: micro-batches that the lane had in this pass before the window; None where it draws an order of its own.
     """
     # Equal lengths keep this random order through every stable sort, so batches differ from epoch to epoch.
     shuffled = permutation(len(lengths), seed, Purpose.PAIRS, *place)
@@ -114,8 +122,21 @@ def plan_window(lengths: NDArray[np.uint16], budget: Budget, *, seed: int, place
         sides = source[best_order], target[best_order], allowed[best_order]
         best_starts, best_cost = _refine(*sides, best_starts, overhead=overhead)
     bounds = np.stack([best_starts, np.append(best_starts[1:], len(shuffled))], axis=1)
-    turns = permutation(len(bounds), seed, Purpose.MICRO_BATCHES, *place)
+    longest = np.maximum.reduceat(source[best_order], best_starts) + np.maximum.reduceat(
+        target[best_order], best_starts
+    )
+    lightest_first = np.argsort((bounds[:, 1] - bounds[:, 0]) * longest, kind="stable")
+    if before is None:
+        turns = permutation(len(bounds), seed, Purpose.MICRO_BATCHES, *place)
+    else:
+        turns = lightest_first[_turns(len(bounds), before, seed, *place[:2])]
     return WindowPlan(shuffled[best_order], bounds[turns])
+
+
+def _turns(count: int, before: int, seed: int, dataset: int, pass_: int) -> Integers:
+    """A random order of `range(count)`; those of two lanes have about the same part of their counts at each update."""
+    bits = random_bits(before + count, seed, Purpose.MICRO_BATCHES, dataset, pass_)[before:]
+    return np.argsort(np.argsort(bits, kind="stable"), kind="stable")
 
 
 def _candidates(padded: Integers, budget: Budget) -> Iterator[Integers]:

@@ -105,7 +105,7 @@ def _padding(lengths: NDArray[np.uint16]) -> list[str]:
     lines = [f"padding   in micro-batches of the first {len(window):,} pairs, by padded tokens a side"]
     for tokens in PADDING_BUDGETS:
         budget = Budget(source_tokens=tokens, target_tokens=tokens, max_rows=tokens, length_multiple=1)
-        plan = plan_window(window, budget, seed=0, place=(0, 0, 0, 0))
+        plan = plan_window(window, budget, seed=0, place=(0, 0, 0, 0), before=0)
         real = padded = 0
         for number in range(len(plan)):
             rows = budget.padded(window[plan.micro_batch(number)])

@@ -59,7 +59,7 @@ def make_plans(datasets: Sequence[Dataset], section: StreamSection, mixture: Mix
         least = max(LEAST_WINDOW_PAIRS, int(dataset.blocks["pairs"].max()))
         window_pairs = min(section.window_pairs, max(least, mixture.part(section.window_pairs, number)))
         own = dataclasses.replace(section, window_pairs=window_pairs)
-        plans.append(StreamPlan.of(dataset, own, seed=seed, number=number))
+        plans.append(StreamPlan.of(dataset, own, seed=seed, number=number, is_alone=False))
     return plans
 
 

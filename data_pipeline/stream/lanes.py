@@ -1,5 +1,6 @@
 """A lane: windows in memory, and their micro-batches one after the other."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -61,7 +62,7 @@ class Track:
         self._num_windows: int | None = None
         self.cursor = cursor
         """The micro-batch that comes next."""
-        self._coming = self._begin(cursor.pass_, cursor.window)
+        self._coming = self._begin(cursor.pass_, cursor.window, cursor.before)
 
     def peek(self) -> int | None:
         """Pairs of the next micro-batch, those of broken blocks included; None where the pass is over for the lane.
@@ -121,24 +122,26 @@ class Track:
     def _move(self, position: int, *, num_pairs: int) -> None:
         """Set the cursor, on the next window where this one is used up, whose memory is let go of."""
         assert self._window is not None
-        window = self.cursor.window
+        at = dataclasses.replace(self.cursor, position=position, taken=self.cursor.taken + num_pairs)
         if position == len(self._window.plan):
-            window, position, self._window = window + 1, 0, None
-        self.cursor = LaneCursor(self.cursor.pass_, window, position, self.cursor.taken + num_pairs)
+            at = dataclasses.replace(at, window=at.window + 1, position=0, before=at.before + position)
+            self._window = None
+        self.cursor = at
 
     def _load(self) -> None:
         """Wait for the cursor's window, and begin to read what follows: the next window, or the next pass's first."""
         window, number = self._coming(), self.cursor.window
-        at = (self.cursor.pass_, number + 1) if number + 1 < window.num_windows else (self.cursor.pass_ + 1, 0)
+        pass_, before = self.cursor.pass_, self.cursor.before + len(window.plan)
+        at = (pass_, number + 1, before) if number + 1 < window.num_windows else (pass_ + 1, 0, 0)
         self._coming = self._begin(*at)
         self._left_out.add({(self._source.number, block): what for block, what in window.tokens.broken.items()})
         self._window, self._num_windows = window, window.num_windows
 
-    def _begin(self, pass_: int, number: int) -> Callable[[], _Window]:
-        job = partial(self._read, pass_, number)
+    def _begin(self, pass_: int, number: int, before: int) -> Callable[[], _Window]:
+        job = partial(self._read, pass_, number, before)
         return job if self._background is None else self._background.begin(job)
 
-    def _read(self, pass_: int, number: int) -> _Window:
+    def _read(self, pass_: int, number: int, before: int) -> _Window:
         """A window, an empty one where the lane has no such window in the pass."""
         if self._share is None or self._share[0] != pass_:
             self._share = pass_, self._source.plan.lane(pass_, self._lane)
@@ -147,7 +150,7 @@ class Track:
             none = np.empty(0, dtype=np.int64)
             pairs, plan = none, WindowPlan(none, np.empty((0, 2), dtype=np.int64))
         else:
-            pairs, plan = self._source.plan.window(share, pass_=pass_, lane=self._lane, window=number)
+            pairs, plan = self._source.plan.window(share, pass_=pass_, lane=self._lane, window=number, before=before)
         return _Window(share.num_windows, pairs, plan, read_pairs(self._source.cache, pairs, self._left_out.limit))
 
 

@@ -12,7 +12,7 @@ from configs import UserError
 
 Count = Annotated[int, Field(ge=0)]
 
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,8 @@ class LaneCursor:
     """Micro-batches of the window that were handed out."""
     taken: Count = 0
     """Pairs that the lane handed out of the dataset, in all epochs of a mixture, or in this pass of one dataset."""
+    before: Count = 0
+    """Micro-batches that the lane handed out in this pass before this window."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class StreamState:
     """Fields of the stream's section that positions within an epoch depend on."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON; a lane is a list of four integers for each dataset."""
+        """Plain JSON; a lane is a list of five integers for each dataset."""
         tree = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         lanes = {str(n): [list(dataclasses.astuple(c)) for c in cursors] for n, cursors in sorted(self.lanes.items())}
         return {"version": VERSION, **tree, "lanes": lanes}

@@ -172,7 +172,7 @@ def test_epochs_and_seeds_differ() -> None:
 
 
 def test_the_order_is_frozen() -> None:
-    """A change here breaks the resuming of every run that exists: do not update the digest lightly."""
+    """A change here breaks the resuming of every run that exists: only with a new `stream.state.VERSION`, which refuses it."""
     digest = hashlib.sha256()
     for block, shard in ((16, 64), (1000, 2000)):
         section = StreamSection(
@@ -182,8 +182,26 @@ def test_the_order_is_frozen() -> None:
         lengths = np.stack([number * 7919 % 53 + 1, number * 104_729 % 59 + 1], axis=1).astype(np.uint16)
         plan = StreamPlan(lengths, even_table(lengths, block, shard), section, seed=12)
         digest.update(repr([epoch(plan, pass_) for pass_ in range(2)]).encode())
-    assert digest.hexdigest() == "d5fba91c6cd4baad5218122df6e1e7a8b018f6fef290cf59c0ec82658356125f"
+    assert digest.hexdigest() == ""
     assert permutation(10, 1, Purpose.PAIRS, 2, 3).tolist() == [0, 5, 8, 7, 6, 4, 9, 1, 2, 3]
+
+
+@pytest.mark.parametrize("num_lanes", [2, 8])
+@pytest.mark.parametrize("window_pairs", [100_000, 2000], ids=["one window", "several windows"])
+def test_the_micro_batches_of_an_update_are_about_as_heavy(num_lanes: int, window_pairs: int) -> None:
+    """All ranks wait for the heaviest."""
+    section = StreamSection(
+        micro_batches=num_lanes, source_tokens=512, target_tokens=512, length_multiple=1, window_pairs=window_pairs
+    )
+    plan = make_plan(12_000, section)
+    order = epoch(plan)
+    lanes = [[len(m) * int((plan.lengths[m].astype(int) + 1).max(axis=0).sum()) for m in lane] for lane in order]
+    weights = np.array([lane[: min(map(len, lanes))] for lane in lanes])
+    waiting = (weights.max(axis=0) / weights.mean(axis=0)).mean() - 1
+    shuffled = np.stack([np.random.default_rng(lane).permutation(row) for lane, row in enumerate(weights)])
+    by_chance = (shuffled.max(axis=0) / shuffled.mean(axis=0)).mean() - 1
+    assert waiting < by_chance / 2
+    assert abs(np.corrcoef(np.arange(weights.shape[1]), weights[0])[0, 1]) < 0.2  # still in a random order
 
 
 MEASURED = [
@@ -203,6 +221,7 @@ def test_padding_is_low_on_both_sides(pairs: int, budget: int, most: float) -> N
         Budget(source_tokens=budget, target_tokens=budget, max_rows=1024, length_multiple=1),
         seed=1,
         place=(0, 0, 0, 0),
+        before=0,
     )
     padded, real = 0, int((lengths.astype(int) + 1).sum())
     for number in range(len(plan)):
@@ -220,7 +239,7 @@ def test_what_fits_is_planned_and_the_rest_is_left_out(
     budget = Budget(
         source_tokens=source_tokens, target_tokens=target_tokens, max_rows=max_rows, length_multiple=multiple
     )
-    plan = plan_window(lengths, budget, seed=1, place=(0,))
+    plan = plan_window(lengths, budget, seed=1, place=(0, 0, 0, 0), before=0)
     padded = -(-(lengths.astype(int) + 1) // multiple) * multiple
     fits = np.flatnonzero((padded <= [source_tokens, target_tokens]).all(axis=1))
     planned = [plan.micro_batch(number) for number in range(len(plan))]

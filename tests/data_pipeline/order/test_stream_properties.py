@@ -71,6 +71,7 @@ def cases(draw: st.DrawFn) -> Case:
 class Cursor(NamedTuple):
     window: int
     position: int
+    before: int
 
 
 class Rank:
@@ -93,25 +94,25 @@ class Rank:
     def _next(self, lane: int) -> list[int] | None:
         assert self._plan is not None
         while True:
-            window, position = self.cursors[lane]
+            window, position, before = self.cursors[lane]
             if lane not in self._windows or self._windows[lane][1] != window:
                 share = self._plan.lane(self._epoch, lane)
                 if window == share.num_windows:
                     return None
-                pairs, plan = self._plan.window(share, pass_=self._epoch, lane=lane, window=window)
+                pairs, plan = self._plan.window(share, pass_=self._epoch, lane=lane, window=window, before=before)
                 self._windows[lane] = (share, window, pairs, plan)
             _, _, pairs, plan = self._windows[lane]
             if position < len(plan):
-                self.cursors[lane] = Cursor(window, position + 1)
+                self.cursors[lane] = Cursor(window, position + 1, before)
                 micro_batch: list[int] = pairs[plan.micro_batch(position)].tolist()
                 return micro_batch
-            self.cursors[lane] = Cursor(window + 1, 0)
+            self.cursors[lane] = Cursor(window + 1, 0, before + len(plan))
 
 
 def run(case: Case, legs: list[tuple[int, int]]) -> list[Update]:
     """An epoch on some number of ranks, saved after some updates, gone on with on another number, and so on."""
     num_lanes = case.section.micro_batches
-    cursors = {lane: Cursor(0, 0) for lane in range(num_lanes)}
+    cursors = {lane: Cursor(0, 0, 0) for lane in range(num_lanes)}
     updates: list[Update] = []
     for world_size, limit in [*legs, (1, 1_000_000)]:
         ranks = [Rank(case, rank, world_size, cursors) for rank in range(world_size)]
@@ -176,7 +177,7 @@ def test_4096_lanes_and_more(num_lanes: int, block: int, units: int) -> None:
     counts = [sum(update[lane] is not None for update in updates) for lane in range(num_lanes)]
     assert max(counts) == len(updates)
     assert max(counts) - min(counts) <= 3
-    resumed = {lane: Cursor(0, 2) for lane in range(num_lanes)}
+    resumed = {lane: Cursor(0, 2, 0) for lane in range(num_lanes)}
     for world_size, rank in ((4096, 4095), (4096, 0), (3000, 1096), (5000, 4999), (1000, 7)):
         simulated = Rank(case, rank, world_size, resumed)
         slots = simulated.next()
@@ -222,5 +223,5 @@ def test_lengths_are_read_where_they_are_needed_only() -> None:
     assert Watched.looked_at == 0
     assert plan.oversized() == (2, 3333)
     assert Watched.looked_at == 16  # both stand in one block
-    pairs, _ = plan.window(share, pass_=0, lane=3, window=0)
+    pairs, _ = plan.window(share, pass_=0, lane=3, window=0, before=0)
     assert Watched.looked_at == 16 + len(pairs) <= 16 + 512

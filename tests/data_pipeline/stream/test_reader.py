@@ -181,28 +181,28 @@ def test_states_of_something_else_are_refused(
 
 def test_broken_states_are_refused(open_ranks: Start) -> None:
     tree = open_ranks(SECTION, 1)[0].state().to_json()
-    assert tree["lanes"]["2"] == [[0, 0, 0, 0]]
+    assert tree["lanes"]["2"] == [[0, 0, 0, 0, 0]]
     assert StreamState.from_json(tree).to_json() == tree
     for change in (
         {"epoch": -1},
         {"update": "3"},
-        {"lanes": {"0": [1, 2, 3, 4]}},
-        {"lanes": {"0": [[1, 2, 3]]}},
-        {"lanes": {"x": [[1, 2, 3, 4]]}},
-        {"lanes": {"0": [[1, -2, 3, 4]]}},
-        {"lanes": {"0": [[1, 2.5, 3, 4]]}},
+        {"lanes": {"0": [1, 2, 3, 4, 5]}},
+        {"lanes": {"0": [[1, 2, 3, 4]]}},
+        {"lanes": {"x": [[1, 2, 3, 4, 5]]}},
+        {"lanes": {"0": [[1, -2, 3, 4, 5]]}},
+        {"lanes": {"0": [[1, 2.5, 3, 4, 5]]}},
         {"lanes": None},
         {"color": "red"},
     ):
         with pytest.raises(UserError, match="stream state: "):
             StreamState.from_json({**tree, **change})
-    for version in (1, 3, None):
-        with pytest.raises(UserError, match=f"stream state: version {version}; allowed is 2"):
+    for version in (1, 2, None):
+        with pytest.raises(UserError, match=f"stream state: version {version}; allowed is 3"):
             StreamState.from_json({**tree, "version": version})
-    with pytest.raises(UserError, match="stream state: version 1; allowed is 2"):
+    with pytest.raises(UserError, match="stream state: version 1; allowed is 3"):
         StreamState.from_json({name: value for name, value in tree.items() if name != "version"})
     with pytest.raises(UserError, match="stream state: "):
-        StreamState.from_json({"version": 2})
+        StreamState.from_json({"version": 3})
 
 
 def test_merging_needs_every_lane_once(open_ranks: Start) -> None:
