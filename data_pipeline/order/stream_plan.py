@@ -118,7 +118,7 @@ class StreamPlan:
     def window(
         self, share: LanePass, *, pass_: int, lane: int, window: int, before: int
     ) -> tuple[Integers, WindowPlan]:
-        """A window's pairs in ascending order, and its micro-batches as rows of them; for `before` see `plan_window`."""
+        """A window's pairs in ascending order, and its micro-batches as rows of them; `before` as in `plan_window`."""
         pairs = expand(share.window_units(window), self._units.bounds)
         place = (self._dataset, pass_, lane, window)
         turn = before if self._is_alone else None

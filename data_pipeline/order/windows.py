@@ -122,13 +122,11 @@ def plan_window(
         sides = source[best_order], target[best_order], allowed[best_order]
         best_starts, best_cost = _refine(*sides, best_starts, overhead=overhead)
     bounds = np.stack([best_starts, np.append(best_starts[1:], len(shuffled))], axis=1)
-    longest = np.maximum.reduceat(source[best_order], best_starts) + np.maximum.reduceat(
-        target[best_order], best_starts
-    )
-    lightest_first = np.argsort((bounds[:, 1] - bounds[:, 0]) * longest, kind="stable")
     if before is None:
         turns = permutation(len(bounds), seed, Purpose.MICRO_BATCHES, *place)
     else:
+        longest = np.maximum.reduceat(padded[best_order], best_starts).sum(axis=1)
+        lightest_first = np.argsort((bounds[:, 1] - bounds[:, 0]) * longest, kind="stable")
         turns = lightest_first[_turns(len(bounds), before, seed, *place[:2])]
     return WindowPlan(shuffled[best_order], bounds[turns])
 

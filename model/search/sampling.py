@@ -23,11 +23,11 @@ def choose_best(log_p_NV: Tensor, _rows: Sequence[int], _step: int) -> Tensor:
     in_groups = log_p_NV.shape[1] // GROUP * GROUP
     if in_groups == 0 or log_p_NV.device.type != "cpu":
         return log_p_NV.argmax(-1)
-    groups_NgG = log_p_NV[:, :in_groups].unflatten(1, (-1, GROUP))
+    groups_NgG = log_p_NV[:, :in_groups].view(len(log_p_NV), -1, GROUP)
     best_Ng = groups_NgG.amax(-1)
     group_N1 = best_Ng.argmax(-1, keepdim=True)
     group_NG = groups_NgG.take_along_dim(group_N1[..., None], 1)[:, 0]
-    token_N = group_N1[:, 0] * GROUP + group_NG.argmax(-1)
+    token_N: Tensor = group_N1[:, 0] * GROUP + group_NG.argmax(-1)
     if in_groups == log_p_NV.shape[1]:
         return token_N
     rest_N, place_N = log_p_NV[:, in_groups:].max(-1)  # the last few tokens belong to no group
