@@ -90,14 +90,14 @@ class Ours:
 class Transformers:
     """`generate` of the exported folder, batched by length as a careful user would."""
 
-    def __init__(self, folder: str, threads: int) -> None:
+    def __init__(self, folder: str, threads: int, dtype: str = "float32") -> None:
         import transformers
 
         torch.set_num_threads(threads)
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        self.model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self.model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=dtype).eval()
 
     def translate(self, lines: Sequence[str], search: Search) -> list[Decoded]:
         """The best translation of each line."""
