@@ -113,7 +113,10 @@ def goes_to_onednn(x: Tensor, weight: Tensor) -> bool:
 
 
 def rounded_rows(num_rows: int, *, up: bool = True, least_step: int = 1) -> int:
-    """The next, or last, of 16 numbers between two powers of two: at most 1/16 more, or less; or `least_step` more."""
+    """The next, or last, of 16 numbers between two powers of two: at most 1/16 more, or less.
+
+    Of these the multiples of `least_step`, a power of two.
+    """
     step = max(least_step, 1 << max(0, num_rows.bit_length() - 5))
     return (-(-num_rows // step) if up else num_rows // step) * step
 

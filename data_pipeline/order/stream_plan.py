@@ -121,8 +121,8 @@ class StreamPlan:
         """A window's pairs in ascending order, and its micro-batches as rows of them; `before` as in `plan_window`."""
         pairs = expand(share.window_units(window), self._units.bounds)
         place = (self._dataset, pass_, lane, window)
-        turn = before if self._is_alone else None
-        return pairs, plan_window(self.lengths[pairs], self.budget, seed=self._seed, place=place, before=turn)
+        together = before if self._is_alone else None
+        return pairs, plan_window(self.lengths[pairs], self.budget, seed=self._seed, place=place, before=together)
 
     def micro_batches(self, pass_: int, lane: int) -> Iterator[Integers]:
         """The pair ids of each micro-batch of a lane in a pass, in order."""

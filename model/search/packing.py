@@ -12,7 +12,7 @@ from model.loss import OutputLayer
 from model.search.ensemble import Ensemble
 
 LEAST_STEP = 32
-"""Rows in bf16 are a multiple of it: two tiles of AMX, which take no longer than one row."""
+"""Rows in bf16 are a multiple of it: two tiles of AMX, which take hardly longer than one row."""
 
 
 @contextlib.contextmanager
