@@ -55,7 +55,7 @@ class Layer(nn.Module):
         self.attentions = nn.ModuleList([FusedAttention(width, heads, is_self=kind) for kind in kinds])
         self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(len(kinds) + 1)])
         self.inner, self.outer = nn.Linear(width, inner), nn.Linear(inner, width)
-        self.dropout = nn.Dropout(sizes["dropout"])
+        self.dropout, self.inner_dropout = nn.Dropout(sizes["dropout"]), nn.Dropout(sizes["activation_dropout"])
 
     def forward(
         self, x: Tensor, own_mask: Tensor | None, memory: Tensor | None = None, mask: Tensor | None = None
@@ -64,7 +64,7 @@ class Layer(nn.Module):
         x = self.norms[0](x + self.dropout(self.attentions[0](x, None, own_mask)))
         if memory is not None:
             x = self.norms[1](x + self.dropout(self.attentions[1](x, memory, mask)))
-        out: Tensor = self.norms[-1](x + self.dropout(self.outer(F.relu(self.inner(x)))))
+        out: Tensor = self.norms[-1](x + self.dropout(self.outer(self.inner_dropout(F.relu(self.inner(x))))))
         return out
 
 

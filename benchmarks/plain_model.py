@@ -101,21 +101,23 @@ class Attention(nn.Module):
 class Layer(nn.Module):
     """x + dropout(sublayer(norm(x))), two or three times."""
 
-    def __init__(self, width: int, heads: int, inner: int, dropout: float, *, is_decoder: bool) -> None:
+    def __init__(
+        self, width: int, heads: int, inner: int, dropout: float, inner_dropout: float, *, is_decoder: bool
+    ) -> None:
         super().__init__()
         self.attentions = nn.ModuleList([Attention(width, heads, is_self=True)])
         if is_decoder:
             self.attentions.append(Attention(width, heads, is_self=False))
         self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(3 if is_decoder else 2)])
         self.inner, self.outer = Linear(width, inner), Linear(inner, width)
-        self.dropout = Dropout(dropout)
+        self.dropout, self.inner_dropout = Dropout(dropout), Dropout(inner_dropout)
 
     def forward(self, x: Tensor, own_bias: Tensor, memory: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, L, D) to (B, L, D)."""
         x = x + self.dropout(self.attentions[0](self.norms[0](x), None, own_bias))
         if memory is not None:
             x = x + self.dropout(self.attentions[1](self.norms[1](x), memory, bias))
-        hidden = self.dropout(F.relu(self.inner(self.norms[-1](x))))
+        hidden = self.inner_dropout(F.relu(self.inner(self.norms[-1](x))))
         out: Tensor = x + self.dropout(self.outer(hidden))
         return out
 
@@ -128,7 +130,7 @@ class Model(nn.Module):
     def __init__(self, sizes: dict[str, Any]) -> None:
         super().__init__()
         width, dropout = sizes["d_model"], sizes["dropout"]
-        common = (width, sizes["num_heads"], sizes["d_ff"], dropout)
+        common = (width, sizes["num_heads"], sizes["d_ff"], dropout, sizes["activation_dropout"])
         self.embedding = nn.Embedding(sizes["vocab"], width)
         self.encoder = nn.ModuleList([Layer(*common, is_decoder=False) for _ in range(sizes["encoder_layers"])])
         self.decoder = nn.ModuleList([Layer(*common, is_decoder=True) for _ in range(sizes["decoder_layers"])])

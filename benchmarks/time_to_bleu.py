@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             updates=args.updates,
             warm_up=0,
             budget=args.budget,
-            sizes=SIZES | {"dropout": args.dropout},
+            sizes=SIZES | dict.fromkeys(("dropout", "activation_dropout"), args.dropout),
             peak=args.peak,
             warmup_updates=args.warmup,
         )

@@ -38,7 +38,9 @@ SIZES = {
     "encoder_layers": 3,
     "decoder_layers": 3,
     "dropout": 0.1,
+    "activation_dropout": 0.1,
 }
+"""Dropout after the activation too, as Eole and JoeyNMT have it: all programs draw the same masks."""
 REFERENCE = "plain loop"
 WANTED = {  # (of, at least)
     "zeromt fp32": [(REFERENCE, 1.0), ("eole", 1.2), ("transformers", 1.25), ("joeynmt", 2.5)],

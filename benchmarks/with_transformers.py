@@ -37,7 +37,7 @@ def train(
 
     Args:
         pieces: a .npz of ids: source, target, and where each sentence of either ends.
-        sizes: of the model; its `activation_dropout` is `dropout` unless given.
+        sizes: of the model.
         updates: in all.
         warm_up: updates before the clock.
         budget: padded tokens of an update, both sides together.
@@ -158,7 +158,7 @@ def _config(sizes: dict[str, Any]) -> Any:
         decoder_ffn_dim=sizes["d_ff"],
         dropout=sizes["dropout"],
         attention_dropout=0.0,
-        activation_dropout=sizes.get("activation_dropout", sizes["dropout"]),
+        activation_dropout=sizes["activation_dropout"],
         activation_function="relu",
         scale_embedding=True,
         pad_token_id=PAD,

@@ -1,38 +1,71 @@
 """Dropout (Srivastava et al., 2014), cheap on a CPU."""
 
+from functools import lru_cache
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-_LEVELS = 256
+_PATTERNS = 1 << 16
+_LIBRARY = torch.library.Library("zeromt", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY.define("random_words(Tensor seed, SymInt count) -> Tensor")  # type: ignore[no-untyped-call]
 
 
 class Dropout(nn.Module):
     """Zeroes elements with probability `p` and scales the rest so that the expectation stays.
 
-    On a CPU torch draws one random number per element, some 19 % of a small model's step. There the mask comes from raw
-    random bytes, eight elements a draw, so `p` is rounded to the nearest 1/256 (0.1 becomes 0.1016); the scale belongs
-    to the rounded value, in the precision of `x`. Elsewhere it is torch's own.
+    On a CPU torch draws one random number per element, and what makes masks of bytes takes one element at a time. There
+    the noise is 16 random bits an element, taken as bf16 numbers: an element is zeroed where its number is not above a
+    threshold, in one vectorised pass. So `p` is rounded to what a threshold can be, by 2^-17, or 2^-9 next to 0.5; the
+    scale belongs to the rounded value, in the precision of `x`. The seed of the noise is drawn from torch's generator.
+    Elsewhere it is torch's own.
     """
 
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
-        self.threshold = round(p * _LEVELS)
-        if p > 0:  # a probability that was asked for is never rounded away
-            self.threshold = min(max(self.threshold, 1), _LEVELS - 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop elements of `x` (any shape) while training."""
         if not self.training or self.p == 0:
             return x
-        if x.device.type != "cpu":
+        if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16):
             return F.dropout(x, self.p)
-        words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
-        raw = words.view(torch.uint8)[: x.numel()].view(x.shape)
-        keep = (raw >= self.threshold).to(x.dtype).mul_(_LEVELS / (_LEVELS - self.threshold))
-        return x * keep
+        seed = torch.empty((), dtype=torch.int64).random_()
+        words: Tensor = torch.ops.zeromt.random_words(seed, x.numel() // 4 + 1)
+        noise = words.view(torch.bfloat16)[: x.numel()].view(x.shape).to(x.dtype)
+        threshold, share = rounded(self.p)
+        # Zero where the noise is not above the threshold, and x elsewhere; its gradient is the same of the gradient.
+        kept: Tensor = torch.ops.aten.threshold_backward(x, noise, threshold)
+        return kept.mul_(1 / (1 - share))
 
     def extra_repr(self) -> str:
         """Shown by print(model)."""
         return f"p={self.p}"
+
+
+@lru_cache
+def rounded(p: float) -> tuple[float, float]:
+    """A threshold, and the share of all bf16 bit patterns that are not above it, which is about `p` but not 0 or 1.
+
+    No pattern of NaN is above or below anything, so those are kept. Thresholds are no numbers that some processors
+    take for 0, lest the share be theirs.
+    """
+    numbers = torch.arange(_PATTERNS).to(torch.int16).view(torch.bfloat16).float()
+    numbers = numbers[~numbers.isnan()].sort().values
+    thresholds = numbers[numbers.abs() >= torch.finfo(torch.bfloat16).tiny]
+    shares = torch.searchsorted(numbers, thresholds, right=True).double() / _PATTERNS
+    nearest = int((shares - p).abs().argmin())
+    return float(thresholds[nearest]), float(shares[nearest])
+
+
+@torch.library.impl(_LIBRARY, "random_words", "CPU")
+def _random_words(seed: Tensor, count: int) -> Tensor:
+    """(count,) int64 of random bits by SFC64, 3 to 5 times as fast as torch's own generator."""
+    return torch.from_numpy(np.random.SFC64(int(seed)).random_raw(count).view(np.int64))
+
+
+@torch.library.register_fake("zeromt::random_words", lib=_LIBRARY)  # type: ignore[untyped-decorator]
+def _(seed: Tensor, count: int) -> Tensor:
+    return seed.new_empty(count)

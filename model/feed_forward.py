@@ -29,7 +29,13 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) to (..., D)."""
-        out: Tensor = self.outer(self.dropout(self.activation(self.inner(x))))
+        inner = self.inner(x)
+        if self.activation is F.relu:  # the same in any order; as the last it takes no memory of its own
+            dropped = self.dropout(inner)
+            hidden = F.relu(dropped, inplace=dropped is not inner)
+        else:
+            hidden = self.dropout(self.activation(inner))
+        out: Tensor = self.outer(hidden)
         return out
 
 

@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from model.linear import add_weight_gradient, goes_to_onednn, multiply, rounded_rows
 
-CHUNK_ELEMENTS = 1 << 22
-"""Logits held at once on a CPU, 16 MB in fp32, where the vocabulary is not too large for that."""
+CHUNK_ELEMENTS = 1 << 24
+"""Logits held at once on a CPU, 64 MB in fp32, where the vocabulary is not too large for that."""
 LEAST_CHUNK_ROWS = 256
 """With fewer, adding up the weight's gradient takes longer than its products: all of it moves for every chunk."""
 BLOCK_ELEMENTS = 1 << 19

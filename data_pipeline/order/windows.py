@@ -32,7 +32,7 @@ REFINED = range(32, 513)
 """Windows of so many micro-batches are cut anew. Larger ones have little padding left to win; in smaller ones the
 numbers of lanes would differ more, and their epoch would end in empty micro-batches."""
 PLACES_A_BATCH = 16
-OVERHEAD = 12
+OVERHEAD = 3
 """A micro-batch counts for this part of its budget beside its tokens when cuts are weighed against each other."""
 IMPOSSIBLE = 1 << 60
 

@@ -12,7 +12,7 @@ from configs import UserError
 
 Count = Annotated[int, Field(ge=0)]
 
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,6 @@ class _Counter:
 
     def feed_forward(self, tokens: int) -> int:
         """Inputs of the activation and of the outer projection, as far as they are not the same."""
-        has_dropout = self.section.activation_dropout > 0
-        num_inner = {"relu": 1 + has_dropout, "none": 1, "swiglu": 4}.get(self.section.activation, 2)
+        num_inner = {"relu": 1, "none": 1, "swiglu": 4}.get(self.section.activation, 2)
         inner = num_inner * tokens * self.section.d_ff * self.element
         return inner + self.dropout(tokens, self.section.d_ff, self.section.activation_dropout)

@@ -1,10 +1,11 @@
 """What the training benchmarks rest on: the plain loop's products, and its weights in our model."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks import plain_model, train
@@ -13,6 +14,7 @@ from benchmarks.time_to_bleu import Point, load_plain, reached
 from benchmarks.trainers import Work
 from configs import ModelSection, UserError
 from model import SpecialIds, Transformer, build_transformer
+from model.dropout import Dropout
 
 SIZES: dict[str, Any] = {
     "d_model": 16,
@@ -21,6 +23,7 @@ SIZES: dict[str, Any] = {
     "encoder_layers": 2,
     "decoder_layers": 1,
     "dropout": 0.1,
+    "activation_dropout": 0.1,
     "vocab": 31,
 }
 
@@ -56,6 +59,32 @@ def test_the_plain_loops_weights_compute_the_same_in_our_model(tmp_path: Path) -
     ours = our_model()
     load_plain(file, ours, work)  # raises where logits differ
     assert torch.equal(ours.output.weight, model.embedding.weight)
+
+
+def masks(model: nn.Module, *inputs: Tensor) -> list[tuple[torch.Size, int]]:
+    """The shape and the probability in 256ths of every mask that a forward pass draws, in order."""
+    found: list[tuple[torch.Size, int]] = []
+
+    def note(module: nn.Module, given: tuple[Tensor], _: Tensor) -> None:
+        threshold = (
+            module.threshold if isinstance(module, plain_model.Dropout) else round(256 * cast(Dropout, module).p)
+        )
+        if threshold:
+            found.append((given[0].shape, threshold))
+
+    for module in model.train().modules():
+        if isinstance(module, Dropout | plain_model.Dropout):
+            module.register_forward_hook(note)
+    model(*inputs)
+    return found
+
+
+def test_the_plain_loop_and_our_model_draw_the_same_masks() -> None:
+    """Without the same dropout neither their speed nor what they learn can be compared."""
+    source, target = torch.randint(4, SIZES["vocab"], (3, 8)), torch.randint(4, SIZES["vocab"], (3, 16))
+    ours, plain = masks(our_model(), source, target), masks(plain_model.Model(SIZES), source, target, target)
+    assert ours == plain
+    assert len(ours) == 2 + 3 * SIZES["encoder_layers"] + 4 * SIZES["decoder_layers"]
 
 
 def test_when_a_score_is_reached() -> None:
