@@ -25,6 +25,7 @@ class Dropout(nn.Module):
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
+        self.threshold, self.share = rounded(p)
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop elements of `x` (any shape) while training."""
@@ -35,10 +36,9 @@ class Dropout(nn.Module):
         seed = torch.empty((), dtype=torch.int64).random_()
         words: Tensor = torch.ops.zeromt.random_words(seed, x.numel() // 4 + 1)
         noise = words.view(torch.bfloat16)[: x.numel()].view(x.shape).to(x.dtype)
-        threshold, share = rounded(self.p)
         # Zero where the noise is not above the threshold, and x elsewhere; its gradient is the same of the gradient.
-        kept: Tensor = torch.ops.aten.threshold_backward(x, noise, threshold)
-        return kept.mul_(1 / (1 - share))
+        kept: Tensor = torch.ops.aten.threshold_backward(x, noise, self.threshold)
+        return kept.mul_(1 / (1 - self.share))
 
     def extra_repr(self) -> str:
         """Shown by print(model)."""
@@ -52,7 +52,7 @@ def rounded(p: float) -> tuple[float, float]:
     No pattern of NaN is above or below anything, so those are kept. Thresholds are no numbers that some processors
     take for 0, lest the share be theirs.
     """
-    numbers = torch.arange(_PATTERNS).to(torch.int16).view(torch.bfloat16).float()
+    numbers = torch.arange(_PATTERNS, device="cpu").to(torch.int16).view(torch.bfloat16).float()
     numbers = numbers[~numbers.isnan()].sort().values
     thresholds = numbers[numbers.abs() >= torch.finfo(torch.bfloat16).tiny]
     shares = torch.searchsorted(numbers, thresholds, right=True).double() / _PATTERNS
