@@ -167,7 +167,8 @@ class TestPacking:
         with packed(Ensemble([model])), torch.inference_mode():
             for n, wanted in enumerate(plain, 1):
                 with flop_counter() as counter:
-                    assert torch.equal(query(x[:n]), wanted)
+                    # Sums may come in another order; torch's own do too, with more than 64 rows or fewer.
+                    torch.testing.assert_close(query(x[:n]), wanted)
                 flops.add(counter.get_total_flops())
         assert flops == {2 * rows * query.weight.numel() for rows in range(32, 70 * length + 32, 32)}
 
