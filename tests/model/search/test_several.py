@@ -167,9 +167,13 @@ class TestPacking:
         with packed(Ensemble([model])), torch.inference_mode():
             for n, wanted in enumerate(plain, 1):
                 with flop_counter() as counter:
-                    # Sums may come in another order; torch's own do too, with more than 64 rows or fewer.
-                    torch.testing.assert_close(query(x[:n]), wanted)
+                    found = query(x[:n])
                 flops.add(counter.get_total_flops())
+                # Sums may come in another order; torch's own do too, with more than 64 rows or fewer.
+                torch.testing.assert_close(found, wanted)
+                filled = torch.zeros(-(-n * length // 32) * 32, 1, x.shape[2], dtype=x.dtype)
+                filled[: n * length, 0] = x[:n].flatten(0, 1)
+                assert torch.equal(query(filled)[: n * length, 0], found.flatten(0, 1)), "the rows beside change none"
         assert flops == {2 * rows * query.weight.numel() for rows in range(32, 70 * length + 32, 32)}
 
     def test_leaves_other_precisions_alone(self) -> None:
