@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from configs import ModelSection
 from model.dropout import Dropout
-from model.linear import Linear
+from model.linear import Linear, together
 from model.positions import NoRotation
 
 
@@ -168,18 +168,24 @@ class MultiHeadAttention(nn.Module):
                 and kept in the cache, and later calls ignore it.
         """
         start = 0 if cache is None or memory_is_fixed else cache.length
-        query = self.rotation(self._split(self.query(queries_BLD)), start)
         if cache is not None and memory_is_fixed and cache.key is not None and cache.value is not None:
-            key, value = cache.key, cache.value
+            query, key, value = self.query(queries_BLD), cache.key, cache.value
         else:
-            key = self.rotation(self._split(self.key(memory_BSD)), start)
-            value = self._split(self.value(memory_BSD))
+            query, key, value = self._project(queries_BLD, memory_BSD)
+            key, value = self.rotation(self._split(key), start), self._split(value)
             if cache is not None:
                 key, value = cache.append(key, value)
+        query = self.rotation(self._split(query), start)
         key, value = self._for_each_query(key), self._for_each_query(value)
         out = attend(query.to(key.dtype), key, value, bias, is_causal=is_causal, dropout=self.dropout, scale=self.scale)
         merged: Tensor = self.output(out.transpose(1, 2).flatten(2).to(queries_BLD.dtype))
         return merged
+
+    def _project(self, queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values."""
+        if queries_BLD is memory_BSD:
+            return together(memory_BSD, [self.query, self.key, self.value])
+        return self.query(queries_BLD), *together(memory_BSD, [self.key, self.value])
 
     def weights(
         self, queries_BLD: Tensor, memory_BSD: Tensor, bias: Tensor | None = None, *, is_causal: bool = False, **_: Any

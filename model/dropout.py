@@ -26,6 +26,8 @@ class Dropout(nn.Module):
         super().__init__()
         self.p = p
         self.threshold, self.share = rounded(p)
+        self.scale = 1 / (1 - self.share)
+        """Of what is kept, on a CPU."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop elements of `x` (any shape) while training."""
@@ -33,12 +35,15 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16):
             return F.dropout(x, self.p)
+        # Zero where the noise is not above the threshold, and x elsewhere; its gradient is the same of the gradient.
+        kept: Tensor = torch.ops.aten.threshold_backward(x, self.noise(x), self.threshold)
+        return kept.mul_(self.scale)
+
+    def noise(self, x: Tensor) -> Tensor:
+        """New noise in the shape and precision of `x`, which is on a CPU: what is not above `threshold` drops it."""
         seed = torch.empty((), dtype=torch.int64).random_()
         words: Tensor = torch.ops.zeromt.random_words(seed, x.numel() // 4 + 1)
-        noise = words.view(torch.bfloat16)[: x.numel()].view(x.shape).to(x.dtype)
-        # Zero where the noise is not above the threshold, and x elsewhere; its gradient is the same of the gradient.
-        kept: Tensor = torch.ops.aten.threshold_backward(x, noise, self.threshold)
-        return kept.mul_(1 / (1 - self.share))
+        return words.view(torch.bfloat16)[: x.numel()].view(x.shape).to(x.dtype)
 
     def extra_repr(self) -> str:
         """Shown by print(model)."""

@@ -8,12 +8,15 @@ all is as in `nn.Linear`.
 oneDNN makes a kernel for every shape that it has not seen lately, which takes as long as 3 to 20 of these products:
 2 to 9 ms for 2,000 rows in bf16 by AMX, 30 for the output layer. Batches have as many shapes as there are products of
 sentences and lengths. So small products stay where they are, and large ones get rows of zeros up to `rounded_rows`.
+
+Large products that belong together are formed in one function (`together`, `model.feed_forward`): rows are copied once,
+and less waits for a single thread.
 """
 
 import contextlib
 import math
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 LEAST_MULTIPLICATIONS = 1 << 24
-"""Of numbers, in a product that goes to oneDNN: below, a new kernel takes longer than some products by it save."""
+"""Of numbers, in a large product: below, a new kernel of oneDNN takes longer than some products by it save."""
 
 
 class Linear(nn.Linear):
@@ -112,6 +115,29 @@ def goes_to_onednn(x: Tensor, weight: Tensor) -> bool:
     return x.numel() * weight.shape[0] >= LEAST_MULTIPLICATIONS
 
 
+def are_joined(x: Tensor, *layers: nn.Linear) -> bool:
+    """Whether the products of these layers are formed outside of them: large ones of x, for gradients, on a CPU.
+
+    A layer with hooks is called, since they wait for that: ZeRO-3's gather its weights.
+    """
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        return False
+    if x.dtype not in (torch.float32, torch.bfloat16) or any(layer.weight.dtype != x.dtype for layer in layers):
+        return False
+    if any(layer._forward_pre_hooks or layer._forward_hooks for layer in layers):
+        return False
+    return x.numel() * layers[0].weight.shape[0] >= LEAST_MULTIPLICATIONS
+
+
+def together(x: Tensor, layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
+    """What each of several layers makes of the same x (..., I), (..., O) each; where products are large, by one."""
+    if len({layer.bias is None for layer in layers}) > 1 or not are_joined(x, *layers):
+        return tuple(layer(x) for layer in layers)
+    weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
+    out: tuple[Tensor, ...] = _Together.apply(x, len(layers), *weights, *biases)  # type: ignore[no-untyped-call]
+    return out
+
+
 def rounded_rows(num_rows: int, *, up: bool = True, least_step: int = 1) -> int:
     """The next, or last, of 16 numbers between two powers of two: at most 1/16 more, or less.
 
@@ -121,14 +147,20 @@ def rounded_rows(num_rows: int, *, up: bool = True, least_step: int = 1) -> int:
     return (-(-num_rows // step) if up else num_rows // step) * step
 
 
-def _rounded(x: Tensor) -> Tensor:
-    """(..., I) as (R, I), with rows of zeros at the end."""
+def as_rows(x: Tensor, weight: Tensor) -> Tensor:
+    """(..., I) as (R, I), for a product with the weight (O, I): with rows of zeros at the end if it goes to oneDNN."""
     num_rows = x[..., 0].numel()
-    if rounded_rows(num_rows) == num_rows:
+    return with_rows(x, rounded_rows(num_rows) if goes_to_onednn(x, weight) else num_rows)
+
+
+def with_rows(x: Tensor, num_rows: int) -> Tensor:
+    """(..., I) as (num_rows, I), the last ones zeros."""
+    known = x[..., 0].numel()
+    if known == num_rows:
         return x.flatten(0, -2)
-    out_RI = x.new_empty(rounded_rows(num_rows), x.shape[-1])
-    out_RI[:num_rows].view(x.shape).copy_(x)
-    out_RI[num_rows:].zero_()
+    out_RI = x.new_empty(num_rows, x.shape[-1])
+    out_RI[:known].view(x.shape).copy_(x)
+    out_RI[known:].zero_()
     return out_RI
 
 
@@ -137,7 +169,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        x_RI = _rounded(x)
+        x_RI = as_rows(x, weight)
         ctx.save_for_backward(x_RI, weight)
         shape = (*x.shape[:-1], weight.shape[0])
         return multiply(x_RI, weight, bias)[: math.prod(shape[:-1])].view(shape)
@@ -145,7 +177,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x_RI, weight = ctx.saved_tensors
-        grad_RO = _rounded(grads[0])
+        grad_RO = with_rows(grads[0], len(x_RI))
         num_rows = grads[0][..., 0].numel()
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
         grad_x = None
@@ -153,3 +185,36 @@ class _Linear(torch.autograd.Function):
             grad_x = multiply(grad_RO, weight.T)[:num_rows].view(*grads[0].shape[:-1], weight.shape[1])
         grad_weight = weight_gradient(grad_RO, x_RI) if needs_weight else None
         return grad_x, grad_weight, grad_RO[:num_rows].sum(0) if needs_bias else None
+
+
+class _Together(torch.autograd.Function):
+    """x weight^T + bias of several weights, each a part of one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, count: int, *parameters: Tensor) -> tuple[Tensor, ...]:
+        weights, biases = parameters[:count], parameters[count:]
+        weight, bias = torch.cat(weights), None if biases[0] is None else torch.cat(biases)
+        x_RI = as_rows(x, weight)
+        ctx.save_for_backward(x_RI, weight)
+        ctx.widths = [len(w) for w in weights]
+        out_RO = multiply(x_RI, weight, bias)[: x[..., 0].numel()]
+        return tuple(part.view(*x.shape[:-1], -1) for part in torch.split(out_RO, ctx.widths, 1))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x_RI, weight = ctx.saved_tensors
+        shape = grads[0].shape[:-1]
+        num_rows = math.prod(shape)
+        grad_RO = x_RI.new_empty(len(x_RI), len(weight))
+        for part, grad in zip(torch.split(grad_RO, ctx.widths, 1), grads, strict=True):
+            part[:num_rows].view(grad.shape).copy_(grad)
+        grad_RO[num_rows:].zero_()
+        needs_x, _, *needs = ctx.needs_input_grad
+        needs_weight, needs_bias = (any(needs[i * len(grads) : (i + 1) * len(grads)]) for i in range(2))
+        none = [None] * len(grads)
+        return (
+            multiply(grad_RO, weight.T)[:num_rows].view(*shape, -1) if needs_x else None,
+            None,
+            *(torch.split(weight_gradient(grad_RO, x_RI), ctx.widths) if needs_weight else none),
+            *(torch.split(grad_RO[:num_rows].sum(0), ctx.widths) if needs_bias else none),
+        )

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from model import linear as linear_module
-from model.linear import Linear, has_onednn, multiply, rounded_rows, without_onednn
+from model.linear import Linear, has_onednn, multiply, rounded_rows, together, without_onednn
 from tests.flops import flop_counter
 
 
@@ -134,3 +134,61 @@ def test_large_products_in_fp32_go_to_onednn(monkeypatch: pytest.MonkeyPatch) ->
     with without_onednn():
         assert "mkldnn._linear_pointwise" not in operators(torch.randn(5, 6, requires_grad=True), layer)
     assert "mkldnn._linear_pointwise" in operators(torch.randn(5, 6, requires_grad=True), layer)
+
+
+@pytest.mark.parametrize("widths", [(8, 8), (8, 4, 17)], ids=str)
+@pytest.mark.parametrize("shape", [(5,), (2, 3, 5), (33,), (3, 13)], ids=str)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("by_onednn", [True, False])
+def test_several_layers_of_one_input(
+    widths: tuple[int, ...], shape: tuple[int, ...], bias: bool, by_onednn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear_module, "_onednn_is_wanted", by_onednn and has_onednn())
+    torch.manual_seed(1)
+    layers = [Linear(6, width, bias=bias) for width in widths]
+    x = torch.randn(*shape, 6).requires_grad_()
+    grads = [torch.randn(width, *shape).movedim(0, -1) for width in widths]  # strided, as attention's are
+    outs = together(x, layers)
+    torch.autograd.backward(outs, grads)
+    assert {type(out.grad_fn).__name__ for out in outs} == {"_TogetherBackward"}
+    by_x = torch.zeros_like(x, dtype=torch.float64)
+    for out, layer, grad in zip(outs, layers, grads, strict=True):
+        wanted = expected(x, layer, grad)
+        by_x += wanted.pop(1)
+        for got, one in zip([out.detach(), *(p.grad for p in layer.parameters())], wanted, strict=True):
+            assert got is not None
+            torch.testing.assert_close(got.double(), one, rtol=2e-6, atol=2e-6)
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad.double(), by_x, rtol=2e-6, atol=4e-6)
+
+
+def test_one_of_several_layers_is_not_used_and_others_are_frozen() -> None:
+    layers = [Linear(6, 4) for _ in range(3)]
+    layers[0].requires_grad_(False)
+    x = torch.randn(33, 6)
+    together(x, layers)[1].sum().backward()  # type: ignore[no-untyped-call]
+    assert layers[0].weight.grad is None
+    torch.testing.assert_close(layers[1].weight.grad, x.sum(0).expand(4, 6))
+    assert layers[2].weight.grad is not None
+    assert not layers[2].weight.grad.any()
+
+
+def test_layers_with_hooks_are_called() -> None:
+    layers = [Linear(6, 4) for _ in range(2)]
+    called: list[Tensor] = []
+    layers[1].register_forward_pre_hook(lambda _, args: called.append(args[0]))
+    x = torch.randn(5, 6)
+    outs = together(x, layers)
+    assert called == [x]
+    torch.testing.assert_close(outs, tuple(F.linear(x, layer.weight, layer.bias) for layer in layers))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_without_gradients_or_some_biases_layers_are_called(bias: bool) -> None:
+    layers = [Linear(6, 4), Linear(6, 4, bias=bias)]
+    if not bias:
+        outs = together(x := torch.randn(5, 6), layers)
+        torch.testing.assert_close(outs, tuple(F.linear(x, layer.weight, layer.bias) for layer in layers))
+    with torch.no_grad():
+        x = torch.randn(5, 6)
+        assert all(torch.equal(out, layer(x)) for out, layer in zip(together(x, layers), layers, strict=True))

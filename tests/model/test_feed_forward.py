@@ -1,0 +1,99 @@
+"""The feed-forward sub-layer in one function, beside its layers one after the other."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from model import linear as linear_module
+from model.feed_forward import FeedForward
+from model.linear import has_onednn
+
+HUGE = 1 << 60
+
+
+def run(
+    layer: FeedForward, x: Tensor, grad: Tensor, least: int, monkeypatch: pytest.MonkeyPatch, *, again: bool = False
+) -> list[Tensor | None]:
+    """Output and gradients, with products that are large from `least` multiplications on."""
+    monkeypatch.setattr(linear_module, "LEAST_MULTIPLICATIONS", least)
+    torch.manual_seed(5)
+    layer.zero_grad()
+    x = x.clone().requires_grad_()
+    out = checkpoint(layer, x, use_reentrant=False) if again else layer(x)
+    assert isinstance(out, Tensor)
+    out.backward(grad)  # type: ignore[no-untyped-call]
+    return [out.detach(), x.grad, *(None if p.grad is None else p.grad.clone() for p in layer.parameters())]
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(5,), (33,), (3, 13)], ids=str)
+@pytest.mark.parametrize("by_onednn", [True, False])
+def test_the_same_in_one_function(
+    p: float, training: bool, bias: bool, shape: tuple[int, ...], by_onednn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear_module, "_onednn_is_wanted", by_onednn and has_onednn())
+    torch.manual_seed(1)
+    layer = FeedForward(6, 24, "relu", p, bias=bias).train(training)
+    x, grad = torch.randn(*shape, 6), torch.randn(*shape, 6)
+    wanted = run(layer, x, grad, HUGE, monkeypatch)
+    for again in (False, True):
+        found = run(layer, x, grad, 1, monkeypatch, again=again)
+        torch.testing.assert_close(found, wanted, rtol=2e-6, atol=2e-6)
+
+
+def test_bf16_is_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    layer = FeedForward(6, 24, "relu", 0.3)
+    x, grad = torch.randn(33, 6), torch.randn(33, 6)
+    wanted = run(layer, x, grad, HUGE, monkeypatch)
+    found = run(layer.bfloat16(), x.bfloat16(), grad.bfloat16(), 1, monkeypatch)
+    for got, one in zip(found, wanted, strict=True):
+        assert got is not None
+        assert one is not None
+        assert got.dtype == torch.bfloat16
+        torch.testing.assert_close(got.float(), one, rtol=2e-2, atol=6e-2)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "silu", "none"])
+def test_other_activations_stay_as_they_are(activation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    layer = FeedForward(6, 24, activation, 0.3)
+    x, grad = torch.randn(33, 6), torch.randn(33, 6)
+    wanted = run(layer, x, grad, HUGE, monkeypatch)
+    torch.testing.assert_close(run(layer, x, grad, 1, monkeypatch), wanted, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["inner.weight", "inner.bias", "outer.weight", "outer.bias"])
+def test_some_frozen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = FeedForward(6, 24, "relu", 0.3)
+    layer.get_parameter(name).requires_grad_(False)
+    run(layer, torch.randn(5, 6), torch.randn(5, 6), 1, monkeypatch)
+    assert [key for key, p in layer.named_parameters() if p.grad is None] == [name]
+
+
+def test_it_is_one_function_and_keeps_one_inner_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_module, "LEAST_MULTIPLICATIONS", 1)
+    layer = FeedForward(6, 24, "relu", 0.3)
+    kept: list[Tensor] = []
+
+    def note(x: Tensor) -> Tensor:
+        kept.append(x)
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+        out = layer(torch.randn(32, 6))
+    assert type(out.grad_fn).__name__ == "_FeedForwardBackward"
+    assert [tuple(x.shape) for x in kept] == [(32, 6), (24, 6), (32, 24), (6, 24)]
+
+
+def test_a_layer_with_hooks_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_module, "LEAST_MULTIPLICATIONS", 1)
+    layer = FeedForward(6, 24, "relu", 0.0)
+    called: list[Tensor] = []
+    layer.outer.register_forward_hook(lambda _, args, out: called.append(out))
+    out = layer(torch.randn(5, 6))
+    assert len(called) == 1
+    assert called[0] is out
