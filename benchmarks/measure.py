@@ -177,5 +177,12 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     """A command line with what all of them have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    parser.add_argument("--work", type=Path, metavar="FOLDER", help="for temporary files; else the system's folder")
+    parser.add_argument("--work", type=folder, metavar="FOLDER", help="for temporary files; else the system's folder")
     return parser
+
+
+def folder(text: str) -> Path:
+    """An argument that must name a folder."""
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is not a folder")
+    return Path(text)

@@ -70,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--eole-python", metavar="PATH")
     options.add_argument("--joeynmt-python", metavar="PATH")
     args = options.parse_args(arguments)
+    if not 0 < args.warm_up < args.updates:
+        options.error(f"argument --warm-up: {args.warm_up}; at least 1 and less than --updates ({args.updates})")
     figures: dict[str, Any] = {"machine": machine()}
     print_machine(figures["machine"])
     with tempfile.TemporaryDirectory(dir=args.work) as folder:

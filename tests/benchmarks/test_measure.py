@@ -1,10 +1,11 @@
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from benchmarks import measure
+from benchmarks import measure, train
 
 MIB = 2**20
 
@@ -40,3 +41,21 @@ def test_the_whole_tree_is_watched(counts_shares: bool) -> None:
 def test_a_table_lines_up(capsys: pytest.CaptureFixture[str]) -> None:
     measure.print_table("Title", [{"name": "a", "figure": "1"}, {"name": "long", "figure": "12,345"}])
     assert capsys.readouterr().out == "\nTitle\nname  figure\na          1\nlong  12,345\n"
+
+
+@pytest.mark.parametrize("value", ["missing", "file"])
+def test_temporary_files_want_a_folder(value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert measure.parser(None).parse_args(["--work", str(tmp_path)]).work == tmp_path
+    with pytest.raises(SystemExit) as ended:
+        measure.parser(None).parse_args(["--work", str(tmp_path / value)])
+    assert ended.value.code == 2
+    assert f"argument --work: {tmp_path / value} is not a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("warm_up", [0, 20, 21])
+def test_some_updates_are_left_after_the_warm_up(warm_up: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        train.main(["--source", "a", "--target", "b", "--updates", "20", "--warm-up", str(warm_up)])
+    assert ended.value.code == 2
+    assert f"--warm-up: {warm_up}; at least 1 and less than --updates (20)" in capsys.readouterr().err
