@@ -29,7 +29,10 @@ class Kernels:
 GPU = Kernels(mask=1, is_fused=True)
 """`F.dropout` and `F.scaled_dot_product_attention`, its flash or memory-efficient kernel (Dao et al., 2022)."""
 FP32_CPU = Kernels(mask=4, is_fused=False)
-"""What `model/dropout.py` and `model/attention.py` do on a CPU in fp32: there the count is tested against torch."""
+"""What `model/dropout.py` and `model/attention.py` do on a CPU in fp32: there the count is tested against torch.
+
+With products too small for `model.linear.are_joined`: large ones keep fewer masks and copies there.
+"""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

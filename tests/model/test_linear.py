@@ -173,14 +173,16 @@ def test_one_of_several_layers_is_not_used_and_others_are_frozen() -> None:
     assert not layers[2].weight.grad.any()
 
 
-def test_layers_with_hooks_are_called() -> None:
+@pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward_pre", "full_backward"])
+def test_layers_with_hooks_are_called(kind: str) -> None:
     layers = [Linear(6, 4) for _ in range(2)]
-    called: list[Tensor] = []
-    layers[1].register_forward_pre_hook(lambda _, args: called.append(args[0]))
-    x = torch.randn(5, 6)
+    called: list[torch.nn.Module] = []
+    getattr(layers[1], f"register_{kind}_hook")(lambda layer, *_: called.append(layer))
+    x = torch.randn(5, 6, requires_grad=True)
     outs = together(x, layers)
-    assert called == [x]
     torch.testing.assert_close(outs, tuple(F.linear(x, layer.weight, layer.bias) for layer in layers))
+    torch.autograd.backward(outs, [torch.ones(5, 4)] * 2)
+    assert called == [layers[1]]
 
 
 @pytest.mark.parametrize("bias", [True, False])
