@@ -34,7 +34,7 @@ class FeedForward(nn.Module):
         is_relu = self.activation is F.relu
         if is_relu and are_joined(x, self.inner, self.outer):
             dropout = self.dropout if self.dropout.training and self.dropout.p > 0 else None
-            joined: Tensor = _FeedForward.apply(  # type: ignore[no-untyped-call]
+            joined: Tensor = _ReluFeedForward.apply(  # type: ignore[no-untyped-call]
                 x, self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias, dropout
             )
             return joined
@@ -48,8 +48,8 @@ class FeedForward(nn.Module):
         return out
 
 
-class _FeedForward(torch.autograd.Function):
-    """The whole sub-layer with ReLU: of all that is as wide as the inner layer, what is above 0 in the end is kept."""
+class _ReluFeedForward(torch.autograd.Function):
+    """linear, ReLU, dropout, linear. One tensor as wide as the inner layer is kept: its zeros are the mask."""
 
     @staticmethod
     def forward(
@@ -68,7 +68,7 @@ class _FeedForward(torch.autograd.Function):
         if dropout is not None:
             kept = hidden_RH[:num_rows]
             _zero_(kept, where=dropout.noise(kept), is_at_most=dropout.threshold)
-            outer = outer * ctx.scale  # in place of the hidden states, of which there are more
+            outer = outer * ctx.scale  # the same as scaling the hidden states, which are more numbers
         hidden_RH.relu_()
         ctx.save_for_backward(x_RI, inner, hidden_RH, outer)
         return multiply(hidden_RH, outer, outer_bias)[:num_rows].view(*x.shape[:-1], -1)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 LEAST_MULTIPLICATIONS = 1 << 24
 """Of numbers, in a large product: below, a new kernel of oneDNN takes longer than some products by it save."""
 
@@ -125,7 +125,7 @@ def are_joined(x: Tensor, *layers: nn.Linear) -> bool:
         return False
     if x.dtype not in (torch.float32, torch.bfloat16) or any(layer.weight.dtype != x.dtype for layer in layers):
         return False
-    if any(getattr(layer, hooks) for layer in layers for hooks in HOOKS):
+    if any(getattr(layer, hooks) for layer in layers for hooks in _HOOKS):
         return False
     return x.numel() * layers[0].weight.shape[0] >= LEAST_MULTIPLICATIONS
 

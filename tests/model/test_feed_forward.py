@@ -85,7 +85,7 @@ def test_it_is_one_function_and_keeps_one_inner_width(monkeypatch: pytest.Monkey
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
         out = layer(torch.randn(32, 6))
-    assert type(out.grad_fn).__name__ == "_FeedForwardBackward"
+    assert type(out.grad_fn).__name__ == "_ReluFeedForwardBackward"
     assert [tuple(x.shape) for x in kept] == [(32, 6), (24, 6), (32, 24), (6, 24)]
 
 
