@@ -17,7 +17,6 @@ from trainer.supervision.signals import GRACE_SECONDS
 
 log = logging.getLogger(__name__)
 
-"""Time from a request to stop to the end of the job, as whoever started the ranks says."""
 RETRY_SECONDS = 5.0
 
 
