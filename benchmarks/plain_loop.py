@@ -126,6 +126,20 @@ class Tally:
         }
 
 
+class Average:
+    """An exponential moving average of the weights; a decay of 0 keeps none, and gives the weights themselves."""
+
+    def __init__(self, weights: Sequence[Tensor], decay: float) -> None:
+        self.weights, self.decay = list(weights), decay
+        self.averages = [w.detach().clone() for w in weights] if decay else self.weights
+
+    @torch.no_grad()
+    def add(self, update: int) -> None:
+        """The weights after an update, counted from 1."""
+        if self.decay:
+            torch._foreach_lerp_(self.averages, self.weights, 1 - min(self.decay, update / (9 + update)))
+
+
 class Keeper:
     """Writes weights every so many updates, and notes when they were reached by a clock that stands still meanwhile."""
 
@@ -134,13 +148,13 @@ class Keeper:
         self.paused = 0.0
         self.kept: list[dict[str, Any]] = []
 
-    def keep_if_due(self, update: int, model: nn.Module, masters: Masters) -> None:
+    def keep_if_due(self, update: int, model: nn.Module, average: Average) -> None:
         """fp32 weights by the model's names, after an update."""
         if self.every == 0 or update % self.every:
             return
         begin = time.time()
         file = self.folder / f"{update}.pt"
-        torch.save(dict(zip(dict(model.named_parameters()), masters.masters, strict=True)), file)
+        torch.save(dict(zip(dict(model.named_parameters()), average.averages, strict=True)), file)
         self.kept.append({"update": update, "at": begin - self.paused, "file": str(file)})
         self.paused += time.time() - begin
 
@@ -187,6 +201,7 @@ def train(
     peak: float,
     warmup_updates: int,
     seed: int = 1,
+    ema_decay: float = 0.0,
     keep_every: int = 0,
     folder: str = "",
 ) -> dict[str, Any]:
@@ -195,6 +210,7 @@ def train(
     Args:
         pieces: a .npz of ids: source, target, and where each sentence of either ends.
         sizes: of the model.
+        ema_decay: of the weights' moving average, which is what is written then.
         keep_every: updates after which the weights are written each time; 0 writes none. Rates count the writing too.
         folder: for those.
 
@@ -207,6 +223,7 @@ def train(
     model = Model(sizes).train()
     masters = Masters(model, getattr(torch, dtype))
     optimizer = adamw(masters.masters, peak)
+    average = Average(masters.masters, ema_decay)
     stream = endless(read_pairs(Path(pieces)), budget, random.Random(seed))
     keeper = Keeper(folder, keep_every)
     losses, tally, first = [], Tally(), 0.0
@@ -216,10 +233,11 @@ def train(
         batch = next(stream)
         lr = rate(update, peak=peak, warmup=warmup_updates, last=updates)
         losses.append(train_on(batch, model, masters, optimizer, lr))
+        average.add(update)
         tally.add(batch)
         if update == 1:
             first = time.time()
-        keeper.keep_if_due(update, model, masters)
+        keeper.keep_if_due(update, model, average)
     return {
         **tally.figures(),
         "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,

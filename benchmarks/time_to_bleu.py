@@ -5,6 +5,8 @@
 Both train the same model on the same pairs with the same settings, and keep their weights every `--every` updates: one
 after the other with all threads, or with --at-once at the same time with half of them each, so that what disturbs the
 machine disturbs both.
+What is kept is a moving average of the weights in both, unless `--ema-decay 0` asks for the weights themselves: from
+one update to the next, each of sentences of one length, their BLEU jumps by more than the programs differ.
 Seconds run from the program's start, its start-up included; keeping the weights does not count, nor does the data's
 preparation. Afterwards each set of weights is decoded greedily in fp32 by zeromt, those of the plain loop in zeromt's
 own model. Between two sets BLEU is taken to grow linearly.
@@ -127,6 +129,7 @@ def options() -> Any:
     found.add_argument("--peak", type=float, default=1.5e-3, help="highest learning rate")
     found.add_argument("--warmup", type=int, default=300, help="updates until that")
     found.add_argument("--dropout", type=float, default=0.2)
+    found.add_argument("--ema-decay", type=float, default=0.99, help="of the moving average; 0 has none")
     found.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     found.add_argument("--rounds", type=int, default=1, help="each with a seed of its own")
     found.add_argument("--at-once", action="store_true", help="both at the same time, each with half of the threads")
@@ -141,10 +144,7 @@ def measure(work: Work, test: "TestSet", args: Any, *, seed: int) -> dict[str, l
     work = replace(work, threads=max(1, work.threads // at_once))
     folders = {name: work.folder / f"{name}-{seed}".replace(" ", "-") for name in trains}
     with ThreadPoolExecutor(at_once) as pool:
-        kept = {
-            name: pool.submit(train, work, folders[name], precision=args.precision, every=args.every, seed=seed)
-            for name, train in trains.items()
-        }
+        kept = {name: pool.submit(train, work, folders[name], args, seed=seed) for name, train in trains.items()}
     curves: dict[str, list[Point]] = {}
     for name, load in loads.items():
         curves[name] = []
@@ -158,9 +158,9 @@ def measure(work: Work, test: "TestSet", args: Any, *, seed: int) -> dict[str, l
     return curves
 
 
-def train_ours(work: Work, folder: Path, *, precision: str, every: int, seed: int) -> list[Kept]:
+def train_ours(work: Work, folder: Path, args: Any, *, seed: int) -> list[Kept]:
     """`zeromt train` in one process, which stands still while it saves."""
-    side = trainers.side_of(work)
+    side, every = trainers.side_of(work), args.every
     settings = {
         "name": folder.name,
         "output": folder.parent,
@@ -173,9 +173,10 @@ def train_ours(work: Work, folder: Path, *, precision: str, every: int, seed: in
         "optimizer.weight_decay": plain_loop.WEIGHT_DECAY,
         "schedule.kind": "linear",
         "schedule.warmup_updates": work.warmup_updates,
-        "engine.precision": precision,
+        "engine.precision": args.precision,
         "engine.zero_stage": 0,
         "training.max_updates": work.updates,
+        "training.ema_decay": args.ema_decay,
         "training.log_every": every,
         "evaluation.every_updates": 0,
         "checkpoint.every_updates": every,
@@ -201,10 +202,11 @@ def train_ours(work: Work, folder: Path, *, precision: str, every: int, seed: in
     ]
 
 
-def train_plain(work: Work, folder: Path, *, precision: str, every: int, seed: int) -> list[Kept]:
+def train_plain(work: Work, folder: Path, args: Any, *, seed: int) -> list[Kept]:
     """The loop by hand."""
     folder.mkdir()
-    found = trainers.plain(work, dtype=DTYPES[precision], seed=seed, keep_every=every, folder=str(folder))
+    kept = {"ema_decay": args.ema_decay, "keep_every": args.every, "folder": str(folder)}
+    found = trainers.plain(work, dtype=DTYPES[args.precision], seed=seed, **kept)
     began = found["first_update_at"] - found["first_update_seconds"]
     return [Kept(update=k["update"], seconds=k["at"] - began, path=Path(k["file"])) for k in found["kept"]]
 

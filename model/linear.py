@@ -5,9 +5,10 @@ seen to be twice as fast. On Intel's own MKL is the faster one, and stays. The p
 another order. bf16 goes to oneDNN anyway. The operator is the one that torch's own compiler uses; where it is missing
 all is as in `nn.Linear`.
 
-oneDNN makes a kernel for every shape that it has not seen lately, which takes as long as 3 to 20 of these products:
-2 to 9 ms for 2,000 rows in bf16 by AMX, 30 for the output layer. Batches have as many shapes as there are products of
-sentences and lengths. So small products stay where they are, and large ones get rows of zeros up to `rounded_rows`.
+oneDNN makes a kernel for every shape that it has not seen lately. For AMX that takes as long as 3 to 20 of these
+products: 2 to 9 ms for 2,000 rows, 30 for the output layer; elsewhere 1 to 2 ms, a tenth of a product and more. Batches
+have as many shapes as there are products of sentences and lengths. So small products stay where they are, and large
+ones get rows of zeros up to `rounded_rows`.
 
 Large products that belong together are formed in one function (`together`, `model.feed_forward`): rows are copied once,
 and less waits for a single thread.
@@ -27,6 +28,9 @@ from torch.nn import functional as F
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 LEAST_MULTIPLICATIONS = 1 << 24
 """Of numbers, in a large product: below, a new kernel of oneDNN takes longer than some products by it save."""
+
+ROW_COUNTS = 16 if torch.cpu.get_capabilities().get("amx_tile") else 32
+"""Numbers of rows between two powers of two that large products have: more kernels of oneDNN, or more rows of zeros."""
 
 
 class Linear(nn.Linear):
@@ -140,11 +144,11 @@ def together(x: Tensor, layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
 
 
 def rounded_rows(num_rows: int, *, up: bool = True, least_step: int = 1) -> int:
-    """The next, or last, of 16 numbers between two powers of two: at most 1/16 more, or less.
+    """The next, or last, of `ROW_COUNTS` numbers between two powers of two: at most a share of 1 / ROW_COUNTS away.
 
     Of these the multiples of `least_step`, a power of two.
     """
-    step = max(least_step, 1 << max(0, num_rows.bit_length() - 5))
+    step = max(least_step, (1 << num_rows.bit_length()) // (2 * ROW_COUNTS))
     return (-(-num_rows // step) if up else num_rows // step) * step
 
 

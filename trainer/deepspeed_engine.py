@@ -33,7 +33,13 @@ from trainer.stability import drift, trial
 from trainer.stability.forward_clock import ForwardClock
 from trainer.stability.trial import Shape
 from trainer.zero_config import deepspeed_config
-from trainer.zero_patches import gather_by_broadcasts, gather_together, show_to_compiler, without_compiler
+from trainer.zero_patches import (
+    check_norm_alone,
+    gather_by_broadcasts,
+    gather_together,
+    show_to_compiler,
+    without_compiler,
+)
 
 deepspeed_logger.setLevel(logging.ERROR)
 
@@ -76,6 +82,7 @@ class DeepSpeedEngine:
         self._stage = section.zero_stage
         self._world_size = world_size
         self._precision = precision
+        self._clip_norm = optimizer.clip_norm
         os.environ.setdefault("LOCAL_RANK", "0")  # DeepSpeed asks for it even where nobody launched
         # Else it compiles a C++ op for gloo, which takes a minute and a compiler.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
@@ -106,7 +113,10 @@ class DeepSpeedEngine:
             deepspeed.comm.comm.cdb.all_gather_function = gather_by_broadcasts
         if self._stage == 3:
             gather_together(self._engine.optimizer.persistent_parameters)
+        if self._stage == 0:
+            self._engine.enable_backward_allreduce = world_size > 1  # it copies all gradients, to reduce and back
         if self._stage == 0 and precision != "fp32":
+            check_norm_alone(self._engine.optimizer)
             for parameter in objective.parameters():  # else they would add up in half precision there
                 parameter.grad_dtype = torch.float32
         self._set_step_count(0)
@@ -143,11 +153,13 @@ class DeepSpeedEngine:
 
     def _step_unchecked_stage(self) -> StepResult:
         """Stage 0 in fp32 would apply NaN and gives no norm; its gradients are whole and equal on all ranks."""
-        grads = [p.grad for p in self._engine.module.parameters() if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(grads) if grads else torch.zeros(())
+        weights = [p for p in self._engine.module.parameters() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm([p.grad for p in weights]) if weights else torch.zeros(())
         if not math.isfinite(norm.item()):
             self._engine.optimizer.zero_grad()
             return StepResult(applied=False, grad_norm=norm)
+        if self._clip_norm > 0:
+            torch.nn.utils.clip_grads_with_norm_(weights, self._clip_norm, norm)
         self._engine.step()
         return StepResult(applied=True, grad_norm=norm)
 

@@ -31,7 +31,8 @@ def deepspeed_config(
         "train_batch_size": world_size,
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
-        "gradient_clipping": clip_norm,
+        # there the engine clips, by the norm that it has taken already
+        "gradient_clipping": 0.0 if precision == "fp32" and section.zero_stage == 0 else clip_norm,
         "zero_optimization": zero | dict(section.zero_optimization),
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,  # torch's own AdamW steps on the CPU: no compiler is needed

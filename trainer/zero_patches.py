@@ -47,6 +47,17 @@ def gather_together(parameters: Sequence[Any]) -> None:
         parameters[0].all_gather = all_gather
 
 
+def check_norm_alone(optimizer: Any) -> None:
+    """Have stage 0 in half precision look for infinities and NaN by the gradients' norm, as it does anyway.
+
+    Before, it reads all gradients once more for them.
+
+    Args:
+        optimizer: the engine's.
+    """
+    optimizer.overflow_checker.check = lambda *_: False
+
+
 class Works:
     """Several collectives as one."""
 

@@ -10,11 +10,13 @@ from torch.nn import functional as F
 
 from benchmarks import plain_model, train
 from benchmarks.growth import is_flat
+from benchmarks.plain_loop import Average
 from benchmarks.time_to_bleu import Point, load_plain, reached
 from benchmarks.trainers import Work
 from configs import ModelSection, UserError
 from model import SpecialIds, Transformer, build_transformer
 from model.dropout import Dropout
+from trainer.ema import EMA, WeightAverage
 
 SIZES: dict[str, Any] = {
     "d_model": 16,
@@ -85,6 +87,21 @@ def test_the_plain_loop_and_our_model_draw_the_same_masks() -> None:
     ours, plain = masks(our_model(), source, target), masks(plain_model.Model(SIZES), source, target, target)
     assert ours == plain
     assert len(ours) == 2 + 3 * SIZES["encoder_layers"] + 4 * SIZES["decoder_layers"]
+
+
+def test_the_plain_loop_and_ours_average_alike() -> None:
+    weight = nn.Parameter(torch.randn(5))
+    optimizer = torch.optim.AdamW([weight], lr=0.1)
+    ours, plain = WeightAverage(optimizer, 0.5), Average([weight], 0.5)
+    assert Average([weight], 0.0).averages[0] is weight
+    for update in range(1, 20):
+        weight.grad = torch.randn(5)
+        with ours.update():
+            optimizer.step()
+        ours.num_updates = update
+        plain.add(update)
+        torch.testing.assert_close(plain.averages[0], optimizer.state[weight][EMA])
+        assert not plain.averages[0].equal(weight)
 
 
 def test_when_a_score_is_reached() -> None:

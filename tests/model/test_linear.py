@@ -72,22 +72,25 @@ def test_bf16_is_close(shape: tuple[int, ...]) -> None:
         torch.testing.assert_close(got.double(), wanted, rtol=1e-2, atol=2e-2)
 
 
-def test_rounded_rows() -> None:
+@pytest.mark.parametrize("row_counts", [16, 32])
+def test_rounded_rows(row_counts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_module, "ROW_COUNTS", row_counts)
     for num_rows in range(5000):
         above, below = rounded_rows(num_rows), rounded_rows(num_rows, up=False)
         assert below <= num_rows <= above
-        assert max(above - num_rows, num_rows - below) * 16 <= num_rows
+        assert max(above - num_rows, num_rows - below) * row_counts <= num_rows
         assert rounded_rows(above) == rounded_rows(above, up=False) == above
-    assert len({rounded_rows(n) for n in range(1024, 2048)}) <= 17
+    assert len({rounded_rows(n) for n in range(1024, 2048)}) <= row_counts + 1
 
 
 def test_rounded_rows_with_a_least_step() -> None:
     assert {rounded_rows(n, least_step=32) for n in range(1, 513)} == set(range(32, 513, 32))
-    assert all(rounded_rows(n, least_step=32) == rounded_rows(n) for n in range(512, 5000))
+    assert all(rounded_rows(n, least_step=32) == rounded_rows(n) for n in range(1024, 5000))
 
 
 @pytest.mark.skipif(not has_onednn(), reason="torch was built without oneDNN")
-def test_few_numbers_of_rows_are_multiplied() -> None:
+def test_few_numbers_of_rows_are_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_module, "ROW_COUNTS", 16)
     layer = Linear(6, 4)
     flops = [sum(operators(torch.randn(n, 6, requires_grad=True), layer).values()) for n in (1921, 1950, 1984, 1985)]
     assert flops[0] == flops[1] == flops[2] == 3 * 2 * 1984 * 6 * 4

@@ -1,11 +1,13 @@
 """What DeepSpeed is told, and the environment that ranks start in."""
 
+from typing import Literal
+
 import pytest
 import torch
 
 from configs import EngineSection, UserError
 from trainer.distributed import read_environment
-from trainer.precision import resolve_precision
+from trainer.precision import Precision, resolve_precision
 from trainer.zero_config import deepspeed_config
 
 
@@ -41,6 +43,15 @@ def test_users_zero_keys_pass_through() -> None:
     assert zero["reduce_bucket_size"] == 7
     assert zero["overlap_comm"] is True
     assert zero["offload_optimizer"] == {"device": "cpu"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "precision", "clipped"), [(0, "fp32", 0.0), (0, "bf16", 0.5), (0, "fp16", 0.5), (1, "fp32", 0.5)]
+)
+def test_who_clips(stage: Literal[0, 1], precision: Precision, clipped: float) -> None:
+    """At stage 0 in fp32 the engine, by the norm that it takes for itself."""
+    config = deepspeed_config(EngineSection(zero_stage=stage), precision=precision, clip_norm=0.5, world_size=2)
+    assert config["gradient_clipping"] == clipped
 
 
 def test_fp16_is_refused_on_a_cpu() -> None:
