@@ -37,7 +37,7 @@ def volume(model: MemoryModel, setting: Setting, *, world_size: int, num_slots: 
     layout = Layout(model.parameters, model.config.engine, precision=model.precision, world_size=world_size, rank=0)
     element = ELEMENT[model.precision]
     if setting.stage == 0:
-        return Volume(all_reduced=FLOAT * layout.all, gathered=0, scattered=0)
+        return Volume(all_reduced=FLOAT * layout.all if world_size > 1 else 0, gathered=0, scattered=0)
     if setting.stage < 3:
         times = num_slots if setting.stage == 2 else 1
         return Volume(all_reduced=times * FLOAT * layout.all, gathered=element * layout.flat, scattered=0)

@@ -205,6 +205,8 @@ def _buckets(layout: Layout) -> tuple[int, int]:
     bucket = layout.key("reduce_bucket_size", BUCKET_ELEMENTS)
     reduced = min(max(bucket, layout.largest), layout.all)
     is_bf16_optimizer = layout.stage == 1 and layout.precision == "bf16" and not layout.offload
+    if layout.stage == 0 and layout.world_size == 1:  # nothing is reduced
+        return 0, 0
     if layout.stage == 0 or is_bf16_optimizer:  # flattened as a whole, after the last backward pass
         return FLOAT * min(layout.all, WHOLE_BUCKET_ELEMENTS + layout.largest), 0
     if layout.stage == 3:
@@ -217,9 +219,11 @@ def _buckets(layout: Layout) -> tuple[int, int]:
 
 
 def _step(layout: Layout) -> int:
-    """A flat fp32 copy of the gradients, where they are not one already."""
-    if layout.stage == 0 or layout.offload:
+    """A flat fp32 copy of the gradients, where they are not one already; at stage 0 one in the model's precision."""
+    if layout.offload:
         return 0
+    if layout.stage == 0:  # whose norm DeepSpeed takes
+        return 0 if layout.precision == "fp32" else layout.element * layout.all
     if layout.stage == 3:
         return FLOAT * layout.shares
     return 0 if layout.precision == "bf16" else FLOAT * layout.partition

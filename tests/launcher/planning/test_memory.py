@@ -12,6 +12,7 @@ from launcher.planning import model_states
 from launcher.planning.memory import MemoryModel, Setting, settings
 from launcher.planning.parameters import Vocabularies
 from trainer import zero_config
+from trainer.precision import Precision
 
 VOCABULARIES = Vocabularies(source=32_000, target=32_000)
 ALL = list(settings(EngineSection(), checkpointing=False))
@@ -62,6 +63,15 @@ def test_what_shards_more_takes_less() -> None:
     offloaded = planned.states(Setting(stage=2, offload=True, checkpointing=False), 8)
     assert offloaded.optimizer == 0
     assert offloaded.host > states[2].optimizer
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_one_rank_reduces_nothing_at_stage_0(precision: Precision) -> None:
+    planned = MemoryModel(load_run("wmt_base"), VOCABULARIES, precision=precision)
+    num_parameters = sum(p.size for p in planned.parameters)
+    one, two = (planned.states(Setting(stage=0, offload=False, checkpointing=False), n) for n in (1, 2))
+    assert (one.buckets, two.buckets) == (0, 4 * num_parameters)
+    assert one.step == two.step == (2 * num_parameters if precision == "bf16" else 0)
 
 
 def test_checkpointing_trades_activations() -> None:
