@@ -5,8 +5,8 @@
 Both train the same model on the same pairs with the same settings, and keep their weights every `--every` updates: one
 after the other with all threads, or with --at-once at the same time with half of them each, so that what disturbs the
 machine disturbs both.
-What is kept is a moving average of the weights in both, unless `--ema-decay 0` asks for the weights themselves: from
-one update to the next, each of sentences of one length, their BLEU jumps by more than the programs differ.
+What is kept is a moving average of the weights in both, unless `--ema-decay 0` asks for the weights themselves, whose
+BLEU was seen to fall by up to three points from one set to the next.
 Seconds run from the program's start, its start-up included; keeping the weights does not count, nor does the data's
 preparation. Afterwards each set of weights is decoded greedily in fp32 by zeromt, those of the plain loop in zeromt's
 own model. Between two sets BLEU is taken to grow linearly.

@@ -83,9 +83,11 @@ def test_rounded_rows(row_counts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len({rounded_rows(n) for n in range(1024, 2048)}) <= row_counts + 1
 
 
-def test_rounded_rows_with_a_least_step() -> None:
+@pytest.mark.parametrize("row_counts", [16, 32])
+def test_rounded_rows_with_a_least_step(row_counts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_module, "ROW_COUNTS", row_counts)
     assert {rounded_rows(n, least_step=32) for n in range(1, 513)} == set(range(32, 513, 32))
-    assert all(rounded_rows(n, least_step=32) == rounded_rows(n) for n in range(1024, 5000))
+    assert all(rounded_rows(n, least_step=32) == rounded_rows(n) for n in range(32 * row_counts, 5000))
 
 
 @pytest.mark.skipif(not has_onednn(), reason="torch was built without oneDNN")
