@@ -19,6 +19,10 @@ from data_pipeline.stream.window_tokens import BlockCache, LeftOut, Tokens, read
 
 Integers = NDArray[np.int64]
 
+READ_NEXT_AFTER = 0.125
+"""The share of a window that is handed out before the next one is read: a run's first updates, where kernels are made,
+have the processor for themselves, and what is left of a large window lasts far longer than reading takes."""
+
 MAX_EMPTY_PASSES = 10_000
 """Passes in a row of which a lane gets nothing. `StreamReader` refuses datasets so small that this could come about."""
 
@@ -62,7 +66,7 @@ class Track:
         self._num_windows: int | None = None
         self.cursor = cursor
         """The micro-batch that comes next."""
-        self._coming = self._begin(cursor.pass_, cursor.window, cursor.before)
+        self._coming: Callable[[], _Window] | None = self._begin(cursor.pass_, cursor.window, cursor.before)
 
     def peek(self) -> int | None:
         """Pairs of the next micro-batch, those of broken blocks included; None where the pass is over for the lane.
@@ -77,6 +81,8 @@ class Track:
                 self._load()
                 continue
             plan, position = self._window.plan, self.cursor.position
+            if self._coming is None and position >= int(READ_NEXT_AFTER * len(plan)):
+                self._coming = self._begin_next(self._window)
             if position < len(plan):
                 first, last = plan.bounds[position].tolist()
                 return int(last - first)
@@ -129,13 +135,17 @@ class Track:
         self.cursor = at
 
     def _load(self) -> None:
-        """Wait for the cursor's window, and begin to read what follows: the next window, or the next pass's first."""
-        window, number = self._coming(), self.cursor.window
-        pass_, before = self.cursor.pass_, self.cursor.before + len(window.plan)
-        at = (pass_, number + 1, before) if number + 1 < window.num_windows else (pass_ + 1, 0, 0)
-        self._coming = self._begin(*at)
+        """Wait for the cursor's window."""
+        at = self.cursor
+        window = (self._coming or self._begin(at.pass_, at.window, at.before))()
+        self._coming = None
         self._left_out.add({(self._source.number, block): what for block, what in window.tokens.broken.items()})
         self._window, self._num_windows = window, window.num_windows
+
+    def _begin_next(self, window: _Window) -> Callable[[], _Window]:
+        """Begin to read what follows the cursor's window: the next one, or the next pass's first."""
+        pass_, number, before = self.cursor.pass_, self.cursor.window + 1, self.cursor.before + len(window.plan)
+        return self._begin(pass_, number, before) if number < window.num_windows else self._begin(pass_ + 1, 0, 0)
 
     def _begin(self, pass_: int, number: int, before: int) -> Callable[[], _Window]:
         job = partial(self._read, pass_, number, before)

@@ -16,6 +16,10 @@ from configs import StreamSection, UserError
 from data_pipeline.order.mixture import Mixture
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.lane_stream import make_plans
+from data_pipeline.stream.lanes import READ_NEXT_AFTER, Source, Track
+from data_pipeline.stream.prefetch import Background
+from data_pipeline.stream.state import LaneCursor
+from data_pipeline.stream.window_tokens import BlockCache, LeftOut
 from tests.data_pipeline.stream.made import close, ids_of, merged, open_readers, read_epoch, write_dataset
 
 Make = Callable[..., Dataset]
@@ -265,3 +269,31 @@ def test_next_window_is_read_in_the_background(two: list[Dataset], monkeypatch: 
     assert len(readers) >= 700 // 16
     stream[0].close()
     assert set(threading.enumerate()) == before
+
+
+def test_next_window_is_begun_after_a_part_of_this_one(make_dataset: Make) -> None:
+    """So that reading does not take the processor from a run's first updates."""
+    section = dataclasses.replace(SECTION, micro_batches=1, window_pairs=1_000)
+    dataset = make_dataset(2_000, pairs_per_block=50)
+    mixture = Mixture.of([dataset.num_pairs], [None], temperature=1, num_lanes=1)
+    source = Source(
+        number=0, first_id=0, plan=make_plans([dataset], section, mixture, seed=7)[0], cache=BlockCache(dataset)
+    )
+    begun: list[Any] = []
+
+    class Watched(Background):
+        def begin(self, job: Callable[[], Any]) -> Callable[[], Any]:
+            begun.append(job)
+            return super().begin(job)
+
+    background = Watched()
+    track = Track(source, 0, LaneCursor(0, 0, 0), LeftOut(0), background)
+    num_begun = []
+    while track.cursor.window == 0:
+        assert track.peek()
+        num_begun.append(len(begun))
+        assert track.take() is not None
+    share = int(READ_NEXT_AFTER * len(num_begun))
+    assert share > 1
+    assert num_begun == [1] * share + [2] * (len(num_begun) - share)
+    background.close()
