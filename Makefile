@@ -88,6 +88,7 @@ bench: others = $(eole) $(if $(JOEYNMT),--joeynmt-python $(JOEYNMT))
 bench: corpus = --source $(BENCH)/train.$(SOURCE).gz --target $(BENCH)/train.$(TARGET).gz
 bench: $(STAMP)
 	$(BIN)/python benchmarks/train.py $(corpus) $(others) --json $(RESULTS)/train.json
+	$(BIN)/python benchmarks/ranks.py $(corpus) --json $(RESULTS)/ranks.json
 	$(BIN)/python benchmarks/start_up.py $(corpus) $(eole) --json $(RESULTS)/start_up.json
 	$(BIN)/python benchmarks/loss_memory.py --json $(RESULTS)/loss_memory.json
 	@if test -d $(RUN)/checkpoints; then set -x; \

@@ -67,7 +67,7 @@ class TreeMemory:
 
     def _watch(self) -> None:
         while not self._stop.wait(self._seconds):
-            found = {pid: f for pid in _tree(self._pid) if (f := _memory(pid, self._counts_shares))}
+            found = {pid: f for pid in tree(self._pid) if (f := _memory(pid, self._counts_shares))}
             fields = list(found.values())
             self._marks |= {pid: f["VmHWM"] for pid, f in found.items()}
             peak = self.peak
@@ -80,7 +80,7 @@ class TreeMemory:
             peak.num_samples += 1
 
 
-def _tree(root: int) -> list[int]:
+def tree(root: int) -> list[int]:
     """A process and all below it."""
     parents: dict[int, list[int]] = {}
     for entry in os.scandir("/proc"):
@@ -94,6 +94,11 @@ def _tree(root: int) -> list[int]:
     for pid in found:
         found.extend(parents.get(pid, []))
     return found
+
+
+def high_water(root: int) -> int:
+    """The sum of the kernel's high-water marks of a process and all below it that live now, in bytes."""
+    return sum(_memory(pid, counts_shares=False).get("VmHWM", 0) for pid in tree(root))
 
 
 def _memory(pid: int, counts_shares: bool) -> dict[str, int]:

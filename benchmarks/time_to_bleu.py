@@ -106,8 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         work.sizes.update(trainers.prepare(work, args.vocab))
         test = TestSet(work, args.test_source, args.test_target)
-        rounds = [measure(work, test, args, seed=seed) for seed in range(1, args.rounds + 1)]
-    for seed, curves in enumerate(rounds, start=1):
+        rounds = [measure(work, test, args, seed=args.seed + number) for number in range(args.rounds)]
+    for seed, curves in enumerate(rounds, start=args.seed):
         print_curves(curves, seed)
     figures["rounds"] = [{name: [asdict(p) for p in curve] for name, curve in curves.items()} for curves in rounds]
     figures["reached"] = judge(rounds, args.goal)
@@ -132,6 +132,7 @@ def options() -> Any:
     found.add_argument("--ema-decay", type=float, default=0.99, help="of the moving average; 0 has none")
     found.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     found.add_argument("--rounds", type=int, default=1, help="each with a seed of its own")
+    found.add_argument("--seed", type=int, default=1, help="of the first round")
     found.add_argument("--at-once", action="store_true", help="both at the same time, each with half of the threads")
     return found
 

@@ -46,10 +46,6 @@ WANTED = {  # (of, at least)
     "zeromt fp32": [(REFERENCE, 1.0), ("eole", 1.2), ("transformers", 1.25), ("joeynmt", 2.5)],
     "zeromt bf16": [("zeromt fp32", 1.4)],
     "plain loop": [("eole", 1.05)],
-    "2 ranks, ZeRO 0": [("zeromt fp32", 0.9)],
-    "2 ranks, ZeRO 1": [("zeromt fp32", 0.9)],
-    "2 ranks, ZeRO 2": [("zeromt fp32", 0.9)],
-    "2 ranks, ZeRO 3": [("zeromt fp32", 0.75)],
 }
 QUIET = "undisturbed_tokens_per_second"
 Program = Callable[[], dict[str, Any]]
@@ -99,19 +95,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def choose(args: Any, work: Work) -> dict[str, Program]:
     """The programs that are here and wanted."""
     has_transformers = all(importlib.util.find_spec(name) for name in ("transformers", "accelerate"))
-    sides = {ranks: trainers.side_of(work, ranks) for ranks in (1, 2)}
+    side = trainers.side_of(work)
     every: dict[str, Program | None] = {
         # What is held against zeromt's fp32 and wants the closest look stands beside it: a round takes a quarter of an
         # hour, and machines drift.
         REFERENCE: partial(trainers.plain, work, dtype="float32"),
-        "zeromt bf16": partial(trainers.ours, work, precision="bf16", side=sides[1]),
-        "zeromt fp32": partial(trainers.ours, work, precision="fp32", side=sides[1]),
-        **{
-            f"2 ranks, ZeRO {stage}": partial(
-                trainers.ours, work, precision="fp32", ranks=2, stage=stage, side=sides[2]
-            )
-            for stage in range(4)
-        },
+        "zeromt bf16": partial(trainers.ours, work, precision="bf16", side=side),
+        "zeromt fp32": partial(trainers.ours, work, precision="fp32", side=side),
         "plain loop bf16": partial(trainers.plain, work, dtype="bfloat16"),
         "transformers": partial(trainers.transformers, work) if has_transformers else None,
         "eole": partial(foreign_trainers.eole, work, args.eole_python) if args.eole_python else None,

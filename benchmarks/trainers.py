@@ -123,35 +123,12 @@ def ours(
         run: an earlier run, which goes on from its last checkpoint to `work.updates`; a new one unless given.
     """
     name = run or f"ours-{precision}-{ranks}-{stage}-{time.time_ns()}"
-    side = side or work.budget // 2 // ranks
-    overrides = {
-        "name": name,
-        "output": work.folder,
-        "stream.micro_batches": ranks,
-        "stream.source_tokens": side,
-        "stream.target_tokens": side,
-        **{f"model.{key}": value for key, value in work.sizes.items() if key != "vocab"},
-        "optimizer.lr": work.peak,
-        "schedule.warmup_updates": work.warmup_updates,
-        "engine.precision": precision,
-        "engine.zero_stage": stage,
-        "training.max_updates": work.updates,
-        "training.log_every": 1,
-        "evaluation.every_updates": 0,
-        "checkpoint.every_updates": 0,
-    }
-    start = ["train"] if ranks == 1 else ["launch", "local"]
-    command = [sys.executable, "-m", "launcher", *start, str(work.folder / "run.yaml")]
-    command += ["--nproc", str(ranks)] if ranks > 1 else []
-    command += [f"{key}={value}" for key, value in overrides.items()]
-    threads = {"OMP_NUM_THREADS": str(work.threads // ranks)}
+    command, env = our_command(work, name, precision=precision, ranks=ranks, stage=stage, side=side)
     metrics = work.folder / name / "metrics.jsonl"
-    known = len(_updates(metrics))
+    known = len(updates_of(metrics))
     begun = time.time()
-    memory, first = _run(
-        command, environment() | threads, work.folder, has_begun=lambda: len(_updates(metrics)) > known
-    )
-    lines = [json.loads(line) for line in _updates(metrics)[known:]]
+    memory, first = _run(command, env, work.folder, has_begun=lambda: len(updates_of(metrics)) > known)
+    lines = [json.loads(line) for line in updates_of(metrics)[known:]]
     timed = lines[work.warm_up :]
     seconds = lines[-1]["total_seconds"] - lines[work.warm_up - 1]["total_seconds"]
     tokens = sum(line["target_tokens"] for line in timed)
@@ -174,7 +151,35 @@ def ours(
     }
 
 
-def _updates(metrics: Path) -> list[str]:
+def our_command(
+    work: Work, name: str, *, precision: str, ranks: int = 1, stage: int = 0, side: int | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """The command and the environment of a run called `name` in the work's folder; arguments as of `ours`."""
+    side = side or work.budget // 2 // ranks
+    overrides = {
+        "name": name,
+        "output": work.folder,
+        "stream.micro_batches": ranks,
+        "stream.source_tokens": side,
+        "stream.target_tokens": side,
+        **{f"model.{key}": value for key, value in work.sizes.items() if key != "vocab"},
+        "optimizer.lr": work.peak,
+        "schedule.warmup_updates": work.warmup_updates,
+        "engine.precision": precision,
+        "engine.zero_stage": stage,
+        "training.max_updates": work.updates,
+        "training.log_every": 1,
+        "evaluation.every_updates": 0,
+        "checkpoint.every_updates": 0,
+    }
+    start = ["train"] if ranks == 1 else ["launch", "local"]
+    command = [sys.executable, "-m", "launcher", *start, str(work.folder / "run.yaml")]
+    command += ["--nproc", str(ranks)] if ranks > 1 else []
+    command += [f"{key}={value}" for key, value in overrides.items()]
+    return command, environment() | {"OMP_NUM_THREADS": str(work.threads // ranks)}
+
+
+def updates_of(metrics: Path) -> list[str]:
     """The lines of metrics.jsonl that tell of an update; none where there is no such file yet."""
     if not metrics.exists():
         return []
