@@ -34,10 +34,10 @@ from trainer.stability.forward_clock import ForwardClock
 from trainer.stability.trial import Shape
 from trainer.zero_config import deepspeed_config
 from trainer.zero_patches import (
-    check_norm_alone,
     gather_by_broadcasts,
     gather_together,
     show_to_compiler,
+    step_on_full_gradients,
     without_compiler,
 )
 
@@ -116,7 +116,7 @@ class DeepSpeedEngine:
         if self._stage == 0:
             self._engine.enable_backward_allreduce = world_size > 1  # it copies all gradients, to reduce and back
         if self._stage == 0 and precision != "fp32":
-            check_norm_alone(self._engine.optimizer)
+            step_on_full_gradients(self._engine.optimizer)
             for parameter in objective.parameters():  # else they would add up in half precision there
                 parameter.grad_dtype = torch.float32
         self._set_step_count(0)
