@@ -59,7 +59,7 @@ def step_on_full_gradients(optimizer: Any) -> None:
         optimizer: the engine's, an FP16_UnfusedOptimizer.
     """
 
-    def step(closure: None = None) -> bool:
+    def step() -> bool:
         halves = [p for group in optimizer.fp16_groups for p in group]
         masters = [p for group in optimizer.fp32_groups for p in group]
         for half, master in zip(halves, masters, strict=True):

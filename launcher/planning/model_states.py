@@ -219,11 +219,9 @@ def _buckets(layout: Layout) -> tuple[int, int]:
 
 
 def _step(layout: Layout) -> int:
-    """A flat fp32 copy of the gradients, where they are not one already; at stage 0 one in the model's precision."""
-    if layout.offload:
+    """A flat fp32 copy of the gradients, where they are not one already; stage 0 steps on them as they are."""
+    if layout.offload or layout.stage == 0:
         return 0
-    if layout.stage == 0:  # whose norm DeepSpeed takes
-        return 0 if layout.precision == "fp32" else layout.element * layout.all
     if layout.stage == 3:
         return FLOAT * layout.shares
     return 0 if layout.precision == "bf16" else FLOAT * layout.partition
