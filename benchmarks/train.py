@@ -15,6 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # in place of this folder
 
 from benchmarks import foreign_trainers, trainers  # noqa: E402
@@ -30,6 +32,7 @@ from benchmarks.measure import (  # noqa: E402
 from benchmarks.stolen import DISTURBED, StolenTime, undisturbed  # noqa: E402
 from benchmarks.trainers import Work  # noqa: E402
 from configs import UserError  # noqa: E402
+from trainer.precision import resolve_precision  # noqa: E402
 
 SIZES = {
     "d_model": 256,
@@ -181,9 +184,10 @@ def _versions(found: dict[str, dict[str, Any]]) -> list[str]:
 def judge(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[dict[str, Any]]:
     """Each ratio that is wanted, formed within the rounds."""
     found: list[dict[str, Any]] = []
+    gains_by_bf16 = resolve_precision("auto", torch.device("cpu")) == "bf16"
     for name, wanted in WANTED.items():
         for of, least in wanted:
-            if name in rounds[0] and of in rounds[0]:
+            if name in rounds[0] and of in rounds[0] and (gains_by_bf16 or "bf16" not in name):
                 ratios = [ratio(r[name], r[of]) for r in rounds]
                 found.append({"program": name, "of": of, "wanted": least, "ratios": ratios})
     if found:

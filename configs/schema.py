@@ -74,7 +74,7 @@ class EngineSection:
 
     zero_stage: Literal[0, 1, 2, 3] = 1
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """auto: bf16 where the device multiplies it in hardware, fp32 elsewhere."""
+    """auto: bf16 where the device of every rank multiplies it faster than fp32, fp32 elsewhere."""
     offload_optimizer: bool = False
     """Keep fp32 masters and moments in host memory (stages 1 to 3)."""
     zero_optimization: dict[str, Any] = field(default_factory=dict)

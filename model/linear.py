@@ -80,7 +80,7 @@ def has_onednn() -> bool:
     return hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
-def _is_intel() -> bool:
+def is_intel() -> bool:
     """Whether the processor is Intel's."""
     try:
         return "GenuineIntel" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
@@ -94,7 +94,7 @@ def _has_bf16() -> bool:
 
 
 _onednn_has_bf16 = _has_bf16()
-_onednn_is_wanted = has_onednn() and torch.backends.mkl.is_available() and not _is_intel()  # type: ignore[no-untyped-call]
+_onednn_is_wanted = has_onednn() and torch.backends.mkl.is_available() and not is_intel()  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from trainer.loop import Trainer
 from trainer.metrics import Metrics, NoMetrics, RunMetrics
 from trainer.model_files import build_model, load_weights
 from trainer.pairs import PairLog
-from trainer.precision import DTYPES, Precision, resolve_precision
+from trainer.precision import DTYPES, Precision, agreed_precision
 from trainer.saving import Saver
 from trainer.scoring import Scorer, bleu_tokenizer
 from trainer.stability import memory
@@ -91,7 +91,7 @@ def build(
         UserError: data, tokenizer or checkpoint do not fit the configuration, or the device is too small.
     """
     sections = sections or Sections(Watchdog(world.rank, on=False), ledger, config.supervision)
-    precision = resolve_precision(config.engine.precision, world.device)
+    precision = agreed_precision(config.engine.precision, world)
     datasets = [(Dataset.load(d.path, config.stream), d.weight) for d in config.datasets]
     only_datasets = [d for d, _ in datasets]
     check_lengths(only_datasets, config)
