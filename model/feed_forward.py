@@ -41,7 +41,7 @@ class FeedForward(nn.Module):
         inner = self.inner(x)
         if is_relu:  # the same in any order; as the last it takes no memory of its own
             dropped = self.dropout(inner)
-            hidden = F.relu(dropped, inplace=dropped is not inner)
+            hidden = F.relu(dropped, inplace=dropped is not inner or not torch.is_grad_enabled())
         else:
             hidden = self.dropout(self.activation(inner))
         out: Tensor = self.outer(hidden)

@@ -111,13 +111,16 @@ def without_onednn() -> Iterator[None]:
         _onednn_is_wanted = before
 
 
+def wants_onednn(dtype: torch.dtype) -> bool:
+    """Whether matrices of this type are multiplied faster by oneDNN on this processor, or by nothing else."""
+    return _onednn_is_wanted if dtype == torch.float32 else dtype == torch.bfloat16 and _onednn_has_bf16
+
+
 def goes_to_onednn(x: Tensor, weight: Tensor) -> bool:
     """Whether x (..., I) times weight^T goes to oneDNN, and is large enough to."""
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return False
-    if not (_onednn_is_wanted if x.dtype == torch.float32 else x.dtype == torch.bfloat16 and _onednn_has_bf16):
-        return False
-    return x.numel() * weight.shape[0] >= LEAST_MULTIPLICATIONS
+    return wants_onednn(x.dtype) and x.numel() * weight.shape[0] >= LEAST_MULTIPLICATIONS
 
 
 def are_joined(x: Tensor, *layers: nn.Linear) -> bool:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.linear import has_onednn, rounded_rows
+from model.linear import rounded_rows, wants_onednn
 from model.loss import OutputLayer
 from model.search.ensemble import Ensemble
 
@@ -20,9 +20,9 @@ def packed(ensemble: Ensemble) -> Iterator[None]:
     """Within it, the models' layers on a CPU multiply by packed copies of their weights, which must not change.
 
     oneDNN lays the weights out anew for every product unless they are packed. In fp32 this also takes products of any
-    size to it, summed in another order (see `model.linear` for why it is quicker). In bf16 the bits stay the same, and
-    rows of zeros make up the next of few numbers: kernels for as many rows as sentences are left take longer than the
-    products themselves.
+    size to it, summed in another order, where it is quicker (see `model.linear`); on Intel's processors all is left as
+    it is. In bf16 the bits stay the same, and rows of zeros make up the next of few numbers: kernels for as many rows
+    as sentences are left take longer than the products themselves.
     """
     layers = [layer for model in ensemble.models for layer in _layers(model)]
     for layer in layers:
@@ -35,11 +35,7 @@ def packed(ensemble: Ensemble) -> Iterator[None]:
 
 
 def _layers(model: nn.Module) -> list[nn.Linear | OutputLayer]:
-    if not has_onednn():
-        return []
-    dtypes = [torch.float32]
-    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        dtypes.append(torch.bfloat16)
+    dtypes = [dtype for dtype in (torch.float32, torch.bfloat16) if wants_onednn(dtype)]
     found = [layer for layer in model.modules() if isinstance(layer, nn.Linear | OutputLayer)]
     return [x for x in found if x.weight.device.type == "cpu" and x.weight.dtype in dtypes]
 

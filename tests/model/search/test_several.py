@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from model import Ensemble, score, search
+from model import Ensemble, linear, score, search
 from model.search.constraints import NEVER, block_repeats
 from model.search.packing import packed
 from tests.flops import flop_counter
@@ -133,7 +133,10 @@ class TestConstraints:
 
 class TestPacking:
     @pytest.mark.parametrize("changes", [{}, {"output_bias": True, "attention_bias": False}], ids=str)
-    def test_changes_no_result_and_leaves_nothing(self, changes: dict[str, bool]) -> None:
+    def test_changes_no_result_and_leaves_nothing(
+        self, changes: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(linear, "_onednn_is_wanted", linear.has_onednn())
         model, section = peaked_model(5, vocab=9, **changes), section_of()
         before = [dict(vars(module)) for module in model.modules()]
         plain = search(model, pad(SOURCES), section, n_best=4)
@@ -143,6 +146,12 @@ class TestPacking:
         for one, other in zip(found, plain, strict=True):
             assert_same(one, [(h.ids, h.score) for h in other])
         assert [set(vars(module)) for module in model.modules()] == [set(names) for names in before]
+
+    def test_leaves_fp32_where_onednn_is_slower(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(linear, "_onednn_is_wanted", False)
+        model = peaked_model(5)
+        with packed(Ensemble([model])):
+            assert not any("forward" in vars(module) for module in model.modules())
 
     @pytest.mark.skipif(
         not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN does not multiply bf16 on this CPU"
