@@ -11,35 +11,35 @@ from model.dropout import Dropout
 from model.linear import Linear, together
 from model.positions import NoRotation
 
+ROOM = 8
+"""A cache has place for a multiple of so many positions."""
+
 
 class AttentionCache:
     """Keys and values of one attention, (N, heads of keys, L, K) each; in self-attention a step adds a position.
 
-    Both are kept contiguous: products with strided ones copy them at every step. Rows that are chosen move when the
-    next position is added, in one pass over the memory in place of two.
+    Both lie with room for some positions more, heads apart: positions are added in place, and products need no copy.
+    Rows that are chosen move when the next position is added, in one pass over the memory in place of two.
     """
 
     def __init__(self) -> None:
-        self._key: Tensor | None = None
+        self._key: Tensor | None = None  # (N, heads, C, K): the first `length` positions are filled
         self._value: Tensor | None = None
         self._rows: Tensor | None = None  # chosen and not yet moved
+        self.length = 0
+        """Positions that it holds."""
 
     @property
     def key(self) -> Tensor | None:
         """What was added so far; None before the first time."""
         self._move()
-        return self._key
+        return None if self._key is None else self._key[:, :, : self.length]
 
     @property
     def value(self) -> Tensor | None:
         """See `key`."""
         self._move()
-        return self._value
-
-    @property
-    def length(self) -> int:
-        """Positions that it holds."""
-        return 0 if self._key is None else self._key.shape[2]
+        return None if self._value is None else self._value[:, :, : self.length]
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Add positions, and give all there are.
@@ -48,31 +48,32 @@ class AttentionCache:
         """
         if key.device.type == "cpu" and key.dtype == torch.bfloat16:
             key, value = key.float(), value.float()
-        if self._key is not None and self._value is not None:
-            key, value = _extended(self._key, self._rows, key), _extended(self._value, self._rows, value)
-        self._key, self._value, self._rows = key.contiguous(), value.contiguous(), None
-        return self._key, self._value
+        self._key, self._value = self._extended(self._key, key), self._extended(self._value, value)
+        self._rows, self.length = None, self.length + key.shape[2]
+        return self._key[:, :, : self.length], self._value[:, :, : self.length]
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows (N'), in this order: beams that go on, sentences that are not finished."""
         if self._key is not None:
             self._rows = rows if self._rows is None else self._rows[rows]
 
+    def _extended(self, held: Tensor | None, new: Tensor) -> Tensor:
+        """What is held of the chosen rows, with the positions of `new` behind it; where there is room, in place."""
+        length = self.length + new.shape[2]
+        if held is None or self._rows is not None or length > held.shape[2]:
+            room = new.new_empty((*new.shape[:2], -(-length // ROOM) * ROOM, new.shape[3]))
+            if held is not None and self._rows is not None:
+                torch.index_select(held[:, :, : self.length], 0, self._rows, out=room[:, :, : self.length])
+            elif held is not None:
+                room[:, :, : self.length] = held[:, :, : self.length]
+            held = room
+        held[:, :, self.length : length] = new
+        return held
+
     def _move(self) -> None:
         if self._rows is not None and self._key is not None and self._value is not None:
             self._key, self._value = self._key.index_select(0, self._rows), self._value.index_select(0, self._rows)
             self._rows = None
-
-
-def _extended(old: Tensor, rows: Tensor | None, new: Tensor) -> Tensor:
-    """The chosen rows of `old` (N, H, L, K), with the positions of `new` behind them."""
-    if rows is None:
-        return torch.cat([old, new], dim=2)
-    length = old.shape[2]
-    both = old.new_empty((*new.shape[:2], length + new.shape[2], new.shape[3]))
-    torch.index_select(old, 0, rows, out=both[:, :, :length])
-    both[:, :, length:] = new
-    return both
 
 
 def attention_weights(
@@ -171,7 +172,7 @@ class MultiHeadAttention(nn.Module):
         if cache is not None and memory_is_fixed and cache.key is not None and cache.value is not None:
             query, key, value = self.query(queries_BLD), cache.key, cache.value
         else:
-            query, key, value = self._project(queries_BLD, memory_BSD)
+            query, key, value = self.project(queries_BLD, memory_BSD)
             key, value = self.rotation(self._split(key), start), self._split(value)
             if cache is not None:
                 key, value = cache.append(key, value)
@@ -181,8 +182,8 @@ class MultiHeadAttention(nn.Module):
         merged: Tensor = self.output(out.transpose(1, 2).flatten(2).to(queries_BLD.dtype))
         return merged
 
-    def _project(self, queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
-        """Queries, keys and values."""
+    def project(self, queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
+        """Queries (B, L, H K), and keys and values (B, S, heads of keys times K)."""
         if queries_BLD is memory_BSD:
             return together(memory_BSD, [self.query, self.key, self.value])
         return self.query(queries_BLD), *together(memory_BSD, [self.key, self.value])

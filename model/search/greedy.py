@@ -11,6 +11,9 @@ from model.search.ensemble import Ensemble
 from model.search.hypothesis import Hypothesis, length_penalty
 from model.search.sampling import Choice, Sampler, choose_best
 
+DROPPED_SHARE = 1 / 8
+"""Finished rows leave the batch when they are this share of it, since the caches of all others move then."""
+
 
 def greedy(model: Ensemble, source_BS: Tensor, constraints: Constraints, section: SearchSection) -> list[Hypothesis]:
     """The best token at each step, for each sentence."""
@@ -53,28 +56,30 @@ def _decode(
         chosen = torch.tensor(owners, device=device, dtype=torch.long)
         state.select(chosen, chosen)
     found = [Hypothesis(ids=[], log_prob=0.0, score=0.0)] * len(owners)
-    rows = list(range(len(owners)))  # those still in the batch
+    rows = list(range(len(owners)))  # those still in the batch, of which some may be finished
+    open_rows = set(rows)
     last_N = source_BS.new_full((len(rows),), model.special.bos)
     history_NT = source_BS.new_empty((len(rows), 0))
     sums_N = torch.zeros(len(rows), dtype=torch.float64, device=device)
     step = 0
-    while rows:
+    while open_rows:
         step += 1
         log_p_NV = model.step(last_N, state)
         constraints.apply(log_p_NV[:, None], step, [owners[r] for r in rows], history_NT[:, None])
         last_N = choose(log_p_NV, rows, step)
         sums_N = sums_N + log_p_NV.gather(1, last_N[:, None])[:, 0]
         is_end = (last_N == model.special.eos).tolist()
-        if any(is_end):
+        ended = [i for i, end in enumerate(is_end) if end and rows[i] in open_rows]
+        if ended:
             divisor = length_penalty(step, section.length_penalty, section.length_penalty_kind)
-            ended = [i for i, end in enumerate(is_end) if end]
             for i, ids, total in zip(ended, history_NT[ended].tolist(), sums_N[ended].tolist(), strict=True):
                 found[rows[i]] = Hypothesis(ids=ids, log_prob=total, score=total / divisor)
-            staying = [i for i, end in enumerate(is_end) if not end]
-            rows = [rows[i] for i in staying]
-            keep = torch.tensor(staying, device=device, dtype=torch.long)
-            last_N, history_NT, sums_N = last_N[keep], history_NT[keep], sums_N[keep]
-            if rows:
+                open_rows.remove(rows[i])
+            if open_rows and len(rows) - len(open_rows) >= DROPPED_SHARE * len(rows):
+                staying = [i for i, row in enumerate(rows) if row in open_rows]
+                rows = [rows[i] for i in staying]
+                keep = torch.tensor(staying, device=device, dtype=torch.long)
+                last_N, history_NT, sums_N = last_N[keep], history_NT[keep], sums_N[keep]
                 state.select(keep, keep)
         history_NT = torch.cat([history_NT, last_N[:, None]], dim=1)
     return found

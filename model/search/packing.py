@@ -1,12 +1,14 @@
-"""Linear layers whose weights oneDNN has laid out for its own kernels, while a model decodes on a CPU."""
+"""Layers whose weights are laid out for the kernels that multiply by them, while a model decodes on a CPU."""
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from model.attention import MultiHeadAttention
 from model.linear import rounded_rows, wants_onednn
 from model.loss import OutputLayer
 from model.search.ensemble import Ensemble
@@ -14,35 +16,66 @@ from model.search.ensemble import Ensemble
 LEAST_STEP = 32
 """Rows in bf16 are a multiple of it: two tiles of AMX, which take hardly longer than one row."""
 
+Layer = nn.Linear | OutputLayer
+Product = Callable[[Tensor], Tensor]
+
 
 @contextlib.contextmanager
 def packed(ensemble: Ensemble) -> Iterator[None]:
     """Within it, the models' layers on a CPU multiply by packed copies of their weights, which must not change.
 
     oneDNN lays the weights out anew for every product unless they are packed. In fp32 this also takes products of any
-    size to it, summed in another order, where it is quicker (see `model.linear`); on Intel's processors all is left as
-    it is. In bf16 the bits stay the same, and rows of zeros make up the next of few numbers: kernels for as many rows
-    as sentences are left take longer than the products themselves.
+    size to it, summed in another order, where it is quicker (see `model.linear`); elsewhere MKL gets them transposed.
+    In bf16 the bits stay the same, and rows of zeros make up the next of few numbers: kernels for as many rows as
+    sentences are left take longer than the products themselves. What attention projects from one input is one product.
     """
-    layers = [layer for model in ensemble.models for layer in _layers(model)]
-    for layer in layers:
-        vars(layer)["forward"] = _forward(layer.weight.detach(), layer.bias)
+    modules = [module for model in ensemble.models for module in model.modules()]
+    functions: list[tuple[nn.Module, str, Any]] = [
+        (layer, "forward", _product(layer)) for layer in modules if isinstance(layer, Layer) and _is_packed(layer)
+    ]
+    functions += [
+        (attention, "project", _projection(attention))
+        for attention in modules
+        if isinstance(attention, MultiHeadAttention) and _is_packed(attention.query)
+    ]
+    for module, name, function in functions:
+        vars(module)[name] = function
     try:
         yield
     finally:
-        for layer in layers:
-            vars(layer).pop("forward", None)
+        for module, name, _ in functions:
+            vars(module).pop(name, None)
 
 
-def _layers(model: nn.Module) -> list[nn.Linear | OutputLayer]:
-    dtypes = [dtype for dtype in (torch.float32, torch.bfloat16) if wants_onednn(dtype)]
-    found = [layer for layer in model.modules() if isinstance(layer, nn.Linear | OutputLayer)]
-    return [x for x in found if x.weight.device.type == "cpu" and x.weight.dtype in dtypes]
+def _is_packed(layer: Layer) -> bool:
+    """Whether it is on a CPU, in a format for which there is such a layout."""
+    dtype = layer.weight.dtype
+    return layer.weight.device.type == "cpu" and (dtype == torch.float32 or wants_onednn(dtype))
+
+
+def _projection(attention: MultiHeadAttention) -> Callable[[Tensor, Tensor], tuple[Tensor, ...]]:
+    """What `MultiHeadAttention.project` does."""
+    query, key, value = attention.query, attention.key, attention.value
+    widths = [len(layer.weight) for layer in (query, key, value)]
+    all_three, of_memory = _product(query, key, value), _product(key, value)
+
+    def project(queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
+        if queries_BLD is memory_BSD:
+            return torch.split(all_three(memory_BSD), widths, -1)
+        return query(queries_BLD), *torch.split(of_memory(memory_BSD), widths[1:], -1)
+
+    return project
 
 
 @torch.inference_mode()
-def _forward(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """What `nn.Linear.forward` does, by the operators that torch's own compiler uses."""
+def _product(*layers: Layer) -> Product:
+    """What the layers make of one input, beside one another, as their `forward` does; biases in all of them or none."""
+    weight = torch.cat([layer.weight.detach() for layer in layers])
+    biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
+    bias = torch.cat(biases) if biases else None
+    if not wants_onednn(weight.dtype):
+        transposed = weight.T.contiguous().T
+        return lambda x: F.linear(x, transposed, bias)
     multiply = torch.ops.mkldnn._linear_pointwise
     packed_weight = torch.ops.mkldnn._reorder_linear_weight(weight)
 

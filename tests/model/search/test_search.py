@@ -1,6 +1,8 @@
 """Search against plain searches that decode in full, and against all sequences there are."""
 
+import itertools
 import math
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +15,7 @@ from torch.nn import functional as F
 from model import Ensemble, search
 from model.search import beam as beam_module
 from model.search import length_penalty, max_length
+from model.search.ensemble import EnsembleState
 from tests.model.reference import BOS, EOS, logits_of, pad
 from tests.model.search.plain import (
     SCORE,
@@ -215,6 +218,29 @@ class TestProperties:
             )
             for i, hypotheses in zip(rows, apart, strict=True):
                 assert_same(hypotheses, [(h.ids, h.score) for h in together[i]])
+
+    @pytest.mark.parametrize("sample", [False, True])
+    def test_finished_rows_stay_until_they_are_an_eighth(self, sample: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        dice, counts = random.Random(1), []
+        sources = [[*dice.choices([3, 4, 5, 6], k=dice.randint(1, 8)), EOS] for _ in range(40)]
+        model, section = peaked_model(3, vocab=9), section_of(beam=1, sample=sample, max_length_extra=6)
+        step = Ensemble.step
+
+        def counted(ensemble: Ensemble, last: torch.Tensor, state: EnsembleState) -> torch.Tensor:
+            counts.append(len(last))
+            return step(ensemble, last, state)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Ensemble, "step", counted)
+            together = search(model, pad(sources), section)
+        changes = [(n, m) for n, m in itertools.pairwise(counts) if n != m]
+        assert len(changes) > 3
+        assert all(m <= n * 7 / 8 for n, m in changes)
+        assert len(counts) > 8, "longer than the room of a new cache"
+        assert sum(counts) > sum(len(h.ids) + 1 for (h,) in together)
+        for i, (hypothesis,) in enumerate(together):
+            (alone,) = search(model, pad(sources[i : i + 1]), section, keys=[i])
+            assert_same(alone, [(hypothesis.ids, hypothesis.score)])
 
     @pytest.mark.parametrize("fields", [{}, {"beam": 1}, {"beam": 1, "sample": True}], ids=str)
     def test_a_translation_does_not_depend_on_the_cache(

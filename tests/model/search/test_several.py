@@ -132,26 +132,24 @@ class TestConstraints:
 
 
 class TestPacking:
-    @pytest.mark.parametrize("changes", [{}, {"output_bias": True, "attention_bias": False}], ids=str)
+    @pytest.mark.parametrize("by_onednn", [True, False])
+    @pytest.mark.parametrize(
+        "changes", [{}, {"output_bias": True, "attention_bias": False, "num_kv_heads": 1}], ids=str
+    )
     def test_changes_no_result_and_leaves_nothing(
-        self, changes: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+        self, changes: dict[str, bool], by_onednn: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(linear, "_onednn_is_wanted", linear.has_onednn())
+        monkeypatch.setattr(linear, "_onednn_is_wanted", by_onednn and linear.has_onednn())
         model, section = peaked_model(5, vocab=9, **changes), section_of()
         before = [dict(vars(module)) for module in model.modules()]
         plain = search(model, pad(SOURCES), section, n_best=4)
         with packed(Ensemble([model])):
             found = search(model, pad(SOURCES), section, n_best=4)
-            assert any("forward" in vars(module) for module in model.modules())
+            for name in ("forward", "project"):
+                assert any(name in vars(module) for module in model.modules())
         for one, other in zip(found, plain, strict=True):
             assert_same(one, [(h.ids, h.score) for h in other])
         assert [set(vars(module)) for module in model.modules()] == [set(names) for names in before]
-
-    def test_leaves_fp32_where_onednn_is_slower(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(linear, "_onednn_is_wanted", False)
-        model = peaked_model(5)
-        with packed(Ensemble([model])):
-            assert not any("forward" in vars(module) for module in model.modules())
 
     @pytest.mark.skipif(
         not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN does not multiply bf16 on this CPU"
