@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     trained = load_exact(Path(args.run))
     with tempfile.TemporaryDirectory(dir=args.work) as work:
         programs = prepare(args, trained, lines, Path(work))
-        rounds = [{name: program() for name, program in programs.items()} for _ in range(args.rounds)]
+        rounds = [measure(programs, number, args.beams) for number in range(1, args.rounds + 1)]
     scorer = Scorer(bleu_tokenizer("auto", trained.config.prepare.target_language))
     figures["programs"] = versions(rounds[0])
     print(", ".join(f"{name} {text}" for name, text in figures["programs"].items()))
@@ -95,6 +95,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     write_json(args.json, figures)
     return 0
+
+
+def measure(programs: dict[str, Program], number: int, beams: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """One round: every program once, with a line when it has ended."""
+    found = {}
+    for name, program in programs.items():
+        found[name] = program()
+        times = zip(beams, found[name]["results"], strict=True)
+        said = ", ".join(f"beam {beam} {result['seconds']:.2f} s" for beam, result in times)
+        print(f"round {number}: {name}: {said}", flush=True)
+    return found
 
 
 def prepare(args: Any, trained: TrainedModel, lines: list[str], work: Path) -> dict[str, Program]:

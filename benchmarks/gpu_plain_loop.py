@@ -128,6 +128,7 @@ def train(
         warmup_updates: of the rate.
     """
     torch.manual_seed(1)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it makes a plan for every new shape
     model = Model(sizes).to(device).train()
     masters = Masters(model, getattr(torch, dtype))
     optimizer = plain_loop.adamw(masters.masters, peak)

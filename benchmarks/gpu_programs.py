@@ -54,6 +54,7 @@ def ours(
     threads = max(1, len(os.sched_getaffinity(0)) // world_size)
     devices = "" if job.device == "cpu" else ",".join(job.gpus[:world_size])
     extra = {"OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": devices}
+    shutil.rmtree(folder, ignore_errors=True)  # of an attempt that failed: it would go on from there
     run_command([sys.executable, *command], environment() | extra, job.folder)
     ranks = [json.loads(Path(f"{out}.{rank}").read_text()) for rank in range(world_size)]
     found = read_metrics(folder / "metrics.jsonl", job.warm_up)
@@ -75,6 +76,7 @@ def read_metrics(path: Path, warm_up: int) -> Figures:
         "tokens_per_second": sum(line["target_tokens"] for line in timed) / seconds,
         "seconds_per_update": seconds / len(timed),
         "padding": 1 - sum(filled) / padded,
+        "logging": 1 - sum(line["seconds_per_update"] for line in timed) / seconds,  # after every update
         "waiting_for_data": sum(line["waiting_for_data"] * line["seconds_per_update"] for line in timed) / seconds,
         "losses": [math.nan if line["loss"] is None else line["loss"] for line in lines],
     }

@@ -10,6 +10,8 @@ from benchmarks.measure import median, print_table, spread
 WANTED_MFU = {"wmt_base": 0.35, "wmt_big": 0.45}
 AGREEMENT, COMPARED_UPDATES = 1e-2, 20
 GIB = 1 << 30
+SHARES = {"waiting for data": "waiting_for_data", "logging": "logging"}
+"""Of the time of the updates that count, by the column's name; of zeromt alone."""
 
 
 def report(run: str, rounds: Sequence[dict[str, Figures]], *, timed: int, planned: int) -> Figures:
@@ -81,16 +83,19 @@ def worst_difference(losses: Sequence[float], others: Sequence[float]) -> float:
 
 def _cells(figures: Figures) -> dict[str, str]:
     """A row of a table."""
-    waiting = figures.get("waiting_for_data")
     return {
         "tokens/s": f"{figures['tokens_per_second']:,.0f}",
         "s an update": f"{figures['seconds_per_update']:.4f}",
         "padding": f"{figures['padding']:.1%}",
         "MFU": f"{figures['mfu']:.1%}",
-        "waiting for data": "" if waiting is None else f"{waiting:.1%}",
+        **{name: _share(figures.get(key)) for name, key in SHARES.items()},
         "GiB allocated": _gib(figures.get("peak_allocated")),
         "reserved": _gib(figures.get("peak_reserved")),
     }
+
+
+def _share(part: float | None) -> str:
+    return "" if part is None else f"{part:.1%}"
 
 
 def _gib(size: float | None) -> str:

@@ -22,7 +22,7 @@ import importlib.util
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -75,8 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         figures["pairs"] = {"number": len(lengths), "mean_lengths": lengths.mean(axis=0).tolist()}
         figures["runs"] = {}
         for run in args.runs:
-            figures["runs"][run] = measure(job, run, args, lengths=lengths, rate=card["best"])
-            write_json(args.json, figures)
+            figures["runs"][run] = {}
+            for part in measure(job, run, args, lengths=lengths, rate=card["best"]):
+                figures["runs"][run] |= part
+                write_json(args.json, figures)
     return 0
 
 
@@ -101,8 +103,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def measure(job: Job, run: str, args: argparse.Namespace, *, lengths: NDArray[np.int64], rate: float) -> Figures:
-    """All figures of one run, printed.
+def measure(
+    job: Job, run: str, args: argparse.Namespace, *, lengths: NDArray[np.int64], rate: float
+) -> Iterator[Figures]:
+    """All figures of one run, printed, as they come; later ones take the place of earlier ones of their name.
 
     Args:
         job: the data and the budgets.
@@ -117,6 +121,7 @@ def measure(job: Job, run: str, args: argparse.Namespace, *, lengths: NDArray[np
     if "transformers" in programs and not all(map(importlib.util.find_spec, ("transformers", "accelerate"))):
         print("transformers: not installed; left out")
         del programs["transformers"]
+    yield {"flops_per_target_token": flops, "model": dataclasses.asdict(config.model)}
     rounds: list[dict[str, Figures]] = []
     for number in range(args.rounds):
         rounds.append({})
@@ -129,19 +134,23 @@ def measure(job: Job, run: str, args: argparse.Namespace, *, lengths: NDArray[np
             rounds[-1][name] = found
             found["mfu"] = found["tokens_per_second"] * flops / rate
             print(f"{run}: round {number + 1}: {name}: {found['tokens_per_second']:,.0f} tokens/s", flush=True)
-    figures: Figures = {"flops_per_target_token": flops, "rounds": rounds, "model": dataclasses.asdict(config.model)}
+            yield {"rounds": rounds}
     planned = planned_peak(job, config, setting_of(config), world_size=1)
-    figures |= {"planned_peak": planned, **report(run, rounds, timed=job.updates - job.warm_up, planned=planned)}
-    figures["stages"] = compare_stages(job, run, config, args.stages, full_speed=len(job.gpus) * rate / flops)
+    yield {"rounds": rounds, "planned_peak": planned}
+    yield report(run, rounds, timed=job.updates - job.warm_up, planned=planned)
     if args.profile:
-        figures["profile"] = profile(job, run, config, args.profile, first=run == args.runs[0])
-    return figures
+        write_profile = partial(profile, job, run, config, args.profile, first=run == args.runs[0])
+        yield {"profile": attempt(f"{run}: profile", write_profile)}
+    for stages in compare_stages(job, run, config, args.stages, full_speed=len(job.gpus) * rate / flops):
+        yield {"stages": stages}
 
 
 def compare_stages(
     job: Job, run: str, config: RunConfig, stages: Sequence[str], *, full_speed: float
-) -> dict[str, Figures]:
+) -> Iterator[dict[str, Figures]]:
     """Every setting on all GPUs; losses are held against those of ZeRO-0, or of the first one where it is left out.
+
+    After each the figures of all there are so far.
 
     Args:
         job: the data and the budgets.
@@ -163,9 +172,9 @@ def compare_stages(
         first = next(iter(found.values()))
         figures["worst_loss"] = worst_difference(figures["losses"], first["losses"])
         figures["agrees"] = figures["worst_loss"] <= AGREEMENT
+        yield found
     if found:
         print_stages(run, found, num_ranks=len(job.gpus))
-    return found
 
 
 def profile(job: Job, run: str, config: RunConfig, file: Path, *, first: bool) -> Figures:

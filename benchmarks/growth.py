@@ -94,6 +94,11 @@ class Bench:
     prepared: dict[tuple[str, int, int], Work] = field(default_factory=dict)
     """By text, vocabulary and times."""
 
+    def rounds(self, part: str) -> range:
+        """Numbers of rounds: of the corpus more than one, since the same start was seen to take seconds longer."""
+        asked: int | None = self.arguments.rounds
+        return range((3 if part == "corpus" else 1) if asked is None else asked)
+
     def train(self, part: str, point: Point, *, more: int = 0, run: str | None = None) -> Figures:
         """Train at a point; a `run` goes on for so many updates more."""
         text = self.made_up if part == "vocab" else self.given
@@ -160,7 +165,7 @@ def measure_growth(bench: Bench, part: str) -> Figures:
     if part == "ranks":
         values = tuple(v for v in values if v <= len(os.sched_getaffinity(0)))
     rounds: list[dict[int, Figures]] = []
-    for number in range(bench.arguments.rounds):
+    for number in bench.rounds(part):
         rounds.append({})
         for value in values:
             rounds[-1][value] = found = bench.train(part, replace(BASE, **{part: value}))
@@ -193,7 +198,7 @@ def _row(part: str, value: int, found: Sequence[Figures], ratios: Sequence[float
 def measure_corpus(bench: Bench, part: str) -> Figures:
     """New runs, and the same going on from their checkpoints, by the size of the corpus; a table and a verdict."""
     rounds: list[dict[int, Figures]] = []
-    for number in range(bench.arguments.rounds):
+    for number in bench.rounds(part):
         rounds.append({})
         for times in PARTS[part]:
             point = replace(BASE, corpus=times)
@@ -243,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     options.add_argument("--updates", type=int, default=16)
     options.add_argument("--warm-up", type=int, default=4, metavar="N", help="updates before the clock")
-    options.add_argument("--rounds", type=int, default=1)
+    options.add_argument("--rounds", type=int, help="of every part; 1 unless given, and 3 of the corpus")
     options.add_argument("--threads", type=int, default=2, help="of the one rank, where ranks are not varied")
     options.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     args = options.parse_args(arguments)

@@ -84,8 +84,8 @@ class DeepSpeedEngine:
         self._precision = precision
         self._clip_norm = optimizer.clip_norm
         os.environ.setdefault("LOCAL_RANK", "0")  # DeepSpeed asks for it even where nobody launched
-        # Else it compiles a C++ op for gloo, which takes a minute and a compiler.
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        if device.type == "cpu":  # else it compiles a C++ op for gloo, which takes a minute and a compiler
+            deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         self._forward_clock = ForwardClock(device)
         self._blueprint = trial.blueprint(objective, DTYPES[precision])
         self._is_fresh = True

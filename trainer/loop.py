@@ -189,11 +189,11 @@ class Trainer:
         return losses
 
     def _seed(self, seed: int) -> None:
-        """Seed what dropout draws from."""
+        """Seed what dropout draws from; torch.manual_seed formats a stack for each kind of device that is not there."""
         if self._world.device.type == "cpu":
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed formats a stack for each other kind of device
+            torch.default_generator.manual_seed(seed)
         else:
-            torch.manual_seed(seed)
+            torch.get_device_module(self._world.device).manual_seed(seed)
 
     def _log_if_due(self, update: Update) -> None:
         state = self._state

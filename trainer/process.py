@@ -17,6 +17,8 @@ def tune_process() -> None:
     elements took 33 ms so, and 9 ms with the memory kept. Gradients near zero become denormals, and a backward pass on
     them was seen to take 40 times as long. oneDNN keeps a kernel for every shape it ever saw unless told otherwise, and
     torch a description of 1,024 products, 258 KB each, between which the heap falls into pieces.
+    On Hopper cards torch prefers cuDNN's attention, which makes a plan for every shape that it has not seen: batches
+    bring new ones all the time, and so does each step of a search.
     A process that ends looks for garbage among the million objects of torch and DeepSpeed, for a second.
     """
     atexit.register(gc.freeze)
@@ -24,6 +26,7 @@ def tune_process() -> None:
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
     os.environ.setdefault("LRU_CACHE_CAPACITY", "256")  # torch's own descriptions
+    torch.backends.cuda.enable_cudnn_sdp(False)
     torch.set_flush_denormal(True)
     try:
         libc = ctypes.CDLL(None)

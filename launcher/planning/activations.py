@@ -99,9 +99,9 @@ def output_bytes(
     matrix, hidden = vocabulary * section.d_model, target_tokens * section.d_model
     rows = max(1, DEVICE_CHUNK_ELEMENTS // vocabulary)
     chunk = min(rows, target_tokens) * vocabulary
-    # logits, which become their gradient, and half ones as fp32; from the second chunk on the last one's beside them
+    # logits, which become their gradient, and their probabilities; from the second chunk on the last one's beside them
     half = 0 if precision == "fp32" else element
-    step = half + FLOAT
+    step = element + FLOAT
     last = half or FLOAT
     forward = max(chunk * (step + (last if target_tokens > rows else 0)), chunk * last + matrix * half)
     backward = matrix * (FLOAT + half) + hidden * element

@@ -1,4 +1,4 @@
-"""One token after the other: the best, or one drawn at random. Finished sentences leave the batch."""
+"""One token after the other: the best, or one drawn at random. Finished sentences leave the batch by eighths."""
 
 from collections.abc import Sequence
 

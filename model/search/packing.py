@@ -25,9 +25,10 @@ def packed(ensemble: Ensemble) -> Iterator[None]:
     """Within it, the models' layers on a CPU multiply by packed copies of their weights, which must not change.
 
     oneDNN lays the weights out anew for every product unless they are packed. In fp32 this also takes products of any
-    size to it, summed in another order, where it is quicker (see `model.linear`); elsewhere MKL gets them transposed.
-    In bf16 the bits stay the same, and rows of zeros make up the next of few numbers: kernels for as many rows as
-    sentences are left take longer than the products themselves. What attention projects from one input is one product.
+    size to it, summed in another order, where it is quicker (see `model.linear`); MKL gets them transposed.
+    In bf16 the bits stay the same but for a rare last one, and rows of zeros make up the next of few numbers: kernels
+    for as many rows as sentences are left take longer than the products themselves. What attention projects from one
+    input is one product. Each copy is made when it is first wanted.
     """
     modules = [module for model in ensemble.models for module in model.modules()]
     functions: list[tuple[nn.Module, str, Any]] = [
@@ -49,8 +50,9 @@ def packed(ensemble: Ensemble) -> Iterator[None]:
 
 def _is_packed(layer: Layer) -> bool:
     """Whether it is on a CPU, in a format for which there is such a layout."""
-    dtype = layer.weight.dtype
-    return layer.weight.device.type == "cpu" and (dtype == torch.float32 or wants_onednn(dtype))
+    weight = layer.weight
+    by_mkl = weight.dtype == torch.float32 and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    return weight.device.type == "cpu" and (by_mkl or wants_onednn(weight.dtype))
 
 
 def _projection(attention: MultiHeadAttention) -> Callable[[Tensor, Tensor], tuple[Tensor, ...]]:
@@ -67,11 +69,25 @@ def _projection(attention: MultiHeadAttention) -> Callable[[Tensor, Tensor], tup
     return project
 
 
-@torch.inference_mode()
 def _product(*layers: Layer) -> Product:
-    """What the layers make of one input, beside one another, as their `forward` does; biases in all of them or none."""
-    weight = torch.cat([layer.weight.detach() for layer in layers])
+    """What the layers make of one input, beside one another, as their `forward` does."""
+    made: list[Product] = []
+
+    def product(x: Tensor) -> Tensor:
+        if not made:
+            made.append(_laid_out(*layers))
+        return made[0](x)
+
+    return product
+
+
+@torch.inference_mode()
+def _laid_out(*layers: Layer) -> Product:
+    """The same, by a copy of the weights."""
+    weights = [layer.weight.detach() for layer in layers]
     biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
+    assert len(biases) in (0, len(layers)), "biases in all of them or none"
+    weight = weights[0] if len(weights) == 1 else torch.cat(weights)
     bias = torch.cat(biases) if biases else None
     if not wants_onednn(weight.dtype):
         transposed = weight.T.contiguous().T

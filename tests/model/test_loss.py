@@ -26,6 +26,13 @@ def chunk_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return rows
 
 
+@pytest.fixture(params=["cpu", "device"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probabilities as a CPU forms them, and, on the CPU too, as other devices do."""
+    if request.param == "device":
+        monkeypatch.setattr(loss_module, "_in_blocks_", loss_module._in_few_passes_)
+
+
 def make_inputs(dtype: torch.dtype = torch.float32, *, bias: bool = True) -> tuple[Tensor, OutputLayer]:
     generator = torch.Generator().manual_seed(3)
     hidden = torch.randn(*TARGETS.shape, WIDTH, generator=generator).to(dtype).requires_grad_()

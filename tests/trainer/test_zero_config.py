@@ -27,6 +27,7 @@ def test_golden_zero_2_in_bf16() -> None:
         "zero_force_ds_cpu_optimizer": False,
         "steps_per_print": None,
         "wall_clock_breakdown": False,
+        "timers": {"throughput": {"enabled": False}},
         "bf16": {"enabled": True},
         "communication_data_type": "fp32",
         "data_types": {"grad_accum_dtype": "fp32"},

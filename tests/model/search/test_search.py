@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from model import Ensemble, search
+from model.attention import ROOM
 from model.search import beam as beam_module
 from model.search import length_penalty, max_length
 from model.search.ensemble import EnsembleState
+from model.search.greedy import DROPPED_SHARE
 from tests.model.reference import BOS, EOS, logits_of, pad
 from tests.model.search.plain import (
     SCORE,
@@ -220,7 +222,7 @@ class TestProperties:
                 assert_same(hypotheses, [(h.ids, h.score) for h in together[i]])
 
     @pytest.mark.parametrize("sample", [False, True])
-    def test_finished_rows_stay_until_they_are_an_eighth(self, sample: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_finished_rows_stay_until_they_are_many(self, sample: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         dice, counts = random.Random(1), []
         sources = [[*dice.choices([3, 4, 5, 6], k=dice.randint(1, 8)), EOS] for _ in range(40)]
         model, section = peaked_model(3, vocab=9), section_of(beam=1, sample=sample, max_length_extra=6)
@@ -235,8 +237,8 @@ class TestProperties:
             together = search(model, pad(sources), section)
         changes = [(n, m) for n, m in itertools.pairwise(counts) if n != m]
         assert len(changes) > 3
-        assert all(m <= n * 7 / 8 for n, m in changes)
-        assert len(counts) > 8, "longer than the room of a new cache"
+        assert all(m <= n * (1 - DROPPED_SHARE) for n, m in changes)
+        assert len(counts) > ROOM, "longer than the room of a new cache"
         assert sum(counts) > sum(len(h.ids) + 1 for (h,) in together)
         for i, (hypothesis,) in enumerate(together):
             (alone,) = search(model, pad(sources[i : i + 1]), section, keys=[i])
