@@ -29,6 +29,7 @@ from trainer.adamw import AdamW, decay_groups
 from trainer.ema import EMA, WeightAverage
 from trainer.engine import MOMENTS, DeviceBatch, ParameterState, StepResult
 from trainer.precision import DTYPES, Precision
+from trainer.shared_memory import SharedMemory
 from trainer.stability import drift, trial
 from trainer.stability.forward_clock import ForwardClock
 from trainer.stability.trial import Shape
@@ -38,6 +39,7 @@ from trainer.zero_patches import (
     gather_together,
     show_to_compiler,
     step_on_full_gradients,
+    use_shared_memory,
     without_compiler,
 )
 
@@ -110,7 +112,7 @@ class DeepSpeedEngine:
                 model=objective, optimizer=adamw, config=config, dist_init_required=False
             )
         if device.type == "cpu" and world_size > 1:
-            deepspeed.comm.comm.cdb.all_gather_function = gather_by_broadcasts
+            _make_collectives_fast()
         if self._stage == 3:
             gather_together(self._engine.optimizer.persistent_parameters)
         if self._stage == 0:
@@ -360,6 +362,15 @@ class DeepSpeedEngine:
         for state in self._base_optimizer.state.values():
             if "step" in state:
                 state["step"].fill_(num_steps)
+
+
+def _make_collectives_fast() -> None:
+    """Of ranks on CPUs; called by all of them."""
+    backend = deepspeed.comm.comm.cdb
+    backend.all_gather_function = gather_by_broadcasts
+    memory = SharedMemory.of_all_ranks()
+    if memory is not None:
+        use_shared_memory(backend, memory)
 
 
 def _own_partition(parameter: Any, whole: Tensor) -> Tensor:

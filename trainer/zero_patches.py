@@ -9,6 +9,11 @@ import torch
 from torch import Tensor, distributed
 from torch._compile import _disable_dynamo
 
+from trainer.shared_memory import SharedMemory
+
+SMALL = 1 << 16
+"""Bytes of an all-reduce that gloo does itself: one meeting in place of two."""
+
 
 @contextlib.contextmanager
 def without_compiler() -> Iterator[None]:
@@ -128,3 +133,45 @@ def gather_by_broadcasts(
         return works
     works.wait()
     return None
+
+
+def use_shared_memory(backend: Any, memory: SharedMemory) -> None:
+    """Have DeepSpeed's collectives of all ranks go through memory that they share, where they are sums or gathers.
+
+    30 MB on two ranks of one thread: an all-reduce takes 11 ms in place of gloo's 26, a reduce-scatter 9 in place of
+    39, a gather 7 in place of 15 by broadcasts.
+
+    Args:
+        backend: `deepspeed.comm.comm.cdb`, over gloo; it keeps what it had for other groups and operations.
+        memory: of all ranks.
+    """
+    all_reduce_by_gloo, total = type(backend).all_reduce, distributed.ReduceOp.SUM
+
+    def is_shared(group: Any, *tensors: Tensor) -> bool:
+        return distributed.get_world_size(group) == memory.num_ranks and all(t.is_contiguous() for t in tensors)
+
+    def done(async_op: bool) -> Works | None:
+        return Works([]) if async_op else None
+
+    def all_reduce(tensor: Tensor, op: Any = total, group: Any = None, async_op: bool = False) -> Any:
+        op = backend._reduce_op(op)
+        if op != total or tensor.nbytes <= SMALL or not is_shared(group, tensor):
+            return all_reduce_by_gloo(backend, tensor, op, group, async_op)
+        memory.all_reduce(tensor)
+        return done(async_op)
+
+    def reduce_scatter(output: Tensor, tensor: Tensor, op: Any, group: Any = None, async_op: bool = False) -> Any:
+        if op != total or not is_shared(group, output, tensor):
+            return distributed.reduce_scatter_single(output, tensor, op, group, async_op)
+        memory.reduce_scatter(output, tensor)
+        return done(async_op)
+
+    def all_gather(output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False) -> Any:
+        if not is_shared(group, output_tensor, input_tensor):
+            return gather_by_broadcasts(output_tensor, input_tensor, group, async_op)
+        memory.all_gather(output_tensor, input_tensor)
+        return done(async_op)
+
+    backend.all_reduce = all_reduce
+    backend.reduce_scatter_function = reduce_scatter
+    backend.all_gather_function = all_gather

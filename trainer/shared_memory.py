@@ -1,0 +1,159 @@
+"""Collectives of ranks on the CPUs of one machine, through memory that they share; gloo's go through sockets."""
+
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+SLOT_BYTES = 8 << 20
+"""What a rank shows the others at a time; below 4 MiB the meetings cost more than the copies."""
+TURNS = 2
+"""Slots of each rank: what is in one may still be read while the next is written."""
+
+Shares = Sequence[Tensor] | Tensor
+"""A tensor for each rank."""
+
+
+class SharedMemory:
+    """Collectives of all ranks through memory that each of them reads and writes.
+
+    What one writes the others read after a meeting, an all-reduce of one number by the group's own backend, which
+    notices a rank that is gone as in any collective. All ranks call the same methods in the same order.
+    """
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self.num_ranks = dist.get_world_size()
+        self._rank = dist.get_rank()
+        self._others = [rank for rank in range(self.num_ranks) if rank != self._rank]
+        self._slots = torch.frombuffer(memory, dtype=torch.uint8).view(TURNS, self.num_ranks, SLOT_BYTES)
+        self._turn = 0
+
+    @classmethod
+    def of_all_ranks(cls) -> Self | None:
+        """What the ranks of the default group share; None on all of them where they cannot share anything.
+
+        No file system holds it, and it is gone with the last process that has it, however that ends.
+        """
+        if len(set(_gathered(_place()))) > 1:
+            return None
+        owner = dist.get_rank() == 0
+        size = TURNS * dist.get_world_size() * SLOT_BYTES
+        descriptor = _new_memory(size) if owner else None
+        process, number = _gathered((os.getpid(), descriptor))[0]
+        if number is None:
+            return None
+        if not owner:
+            descriptor = _open(Path(f"/proc/{process}/fd/{number}"))
+        memory = None if descriptor is None else mmap.mmap(descriptor, size)
+        everybody_has_it = all(_gathered(memory is not None))
+        if descriptor is not None:
+            os.close(descriptor)
+        return cls(memory) if memory is not None and everybody_has_it else None
+
+    def all_reduce(self, tensor: Tensor) -> None:
+        """Add up over the ranks, in place; the sums are the same to the bit on all of them.
+
+        Args:
+            tensor: contiguous, the same size on all ranks.
+        """
+        for part in torch.split(tensor.view(-1), SLOT_BYTES // tensor.element_size()):
+            shares = part.tensor_split(self.num_ranks)
+            slots = [slot[: part.numel()].tensor_split(self.num_ranks) for slot in self._next_slots(part.dtype)]
+            own = shares[self._rank]
+            self._add_up(own, shares, slots)
+            slots[self._rank][self._rank].copy_(own)
+            self._meet()
+            for rank in self._others:
+                shares[rank].copy_(slots[rank][rank])
+
+    def reduce_scatter(self, output: Tensor, tensor: Tensor) -> None:
+        """Add up over the ranks; each has its own share of the sums.
+
+        Args:
+            output: of this rank's share, which may lie in its place in `tensor`; contiguous.
+            tensor: a share for each rank, one after the other; contiguous.
+        """
+        width = SLOT_BYTES // tensor.element_size() // self.num_ranks
+        parts = torch.split(tensor.view(self.num_ranks, -1), width, dim=1)
+        for own, part in zip(torch.split(output.view(-1), width), parts, strict=True):
+            slots = [slot[: part.numel()].view(part.shape) for slot in self._next_slots(part.dtype)]
+            if own.data_ptr() != part[self._rank].data_ptr():
+                own.copy_(part[self._rank])
+            self._add_up(own, part, slots)
+
+    def all_gather(self, output: Tensor, tensor: Tensor) -> None:
+        """Every rank's tensor, one after the other.
+
+        Args:
+            output: of as many elements as all ranks' tensors; contiguous.
+            tensor: this rank's, which may lie in its place in `output`; contiguous.
+        """
+        width = SLOT_BYTES // tensor.element_size()
+        parts = torch.split(output.view(self.num_ranks, -1), width, dim=1)
+        for own, part in zip(torch.split(tensor.view(-1), width), parts, strict=True):
+            slots = [slot[: own.numel()] for slot in self._next_slots(own.dtype)]
+            slots[self._rank].copy_(own)
+            if own.data_ptr() != part[self._rank].data_ptr():
+                part[self._rank].copy_(own)
+            self._meet()
+            for rank in self._others:
+                part[rank].copy_(slots[rank])
+
+    def _add_up(self, own: Tensor, shares: Shares, slots: Sequence[Shares]) -> None:
+        """Add to this rank's share what the others have of it, and show them what is theirs."""
+        for rank in self._others:
+            slots[self._rank][rank].copy_(shares[rank])
+        self._meet()
+        for rank in self._others:
+            own.add_(slots[rank][self._rank])
+
+    def _next_slots(self, dtype: torch.dtype) -> Tensor:
+        """A slot of each rank.
+
+        Nobody reads them any more: whoever comes here has met the others since it used the other turn's, and they came
+        to that meeting after they had read these.
+        """
+        self._turn = (self._turn + 1) % TURNS
+        return self._slots[self._turn].view(dtype)
+
+    def _meet(self) -> None:
+        dist.all_reduce(torch.zeros(1))
+
+
+def _gathered(item: Any) -> list[Any]:
+    """Every rank's."""
+    items: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(items, item)
+    return items
+
+
+def _place() -> str:
+    """The same for processes that see each other under the same ids, and for no others."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+        return f"{boot}, {Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:
+        return f"rank {dist.get_rank()}, who cannot tell"
+
+
+def _new_memory(size: int) -> int | None:
+    """A descriptor of so many bytes that are there for certain; None where the machine has none left."""
+    descriptor = os.memfd_create("zeromt")
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _open(path: Path) -> int | None:
+    try:
+        return os.open(path, os.O_RDWR)
+    except OSError:  # ranks of several users, or a machine that hides its processes from each other
+        return None
