@@ -1,0 +1,63 @@
+"""What users have: a dataset and a run of bbb3253 are read, resumed and translated with by this version."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Command, Finished, read_metrics, zeromt
+
+KEPT = Path(__file__).parent / "bbb3253"
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """A copy that may be written to; its commands run in it, as they did when it was made."""
+    return Path(shutil.copytree(KEPT, tmp_path / "kept"))
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, Any]:
+    """What bbb3253 itself gave."""
+    found: dict[str, Any] = json.loads((KEPT / "expected.json").read_text())
+    return found
+
+
+def _run(kept: Path, *arguments: str) -> Finished:
+    return Command(zeromt(*arguments), cwd=kept).finish(120)
+
+
+@pytest.mark.parametrize("launch", [("train",), ("launch", "local", "--nproc", "2")], ids=["one-rank", "two-ranks"])
+def test_resumes_with_the_same_updates(kept: Path, expected: dict[str, Any], launch: tuple[str, ...]) -> None:
+    done = _run(kept, *launch, "small.yaml", "training.max_updates=20")
+    assert done.code == 0, done.err
+    lines = {str(line["step"]): line for line in read_metrics(kept / "runs" / "small")}
+    assert {step: lines[step]["pairs_digest"] for step in expected["digests"]} == expected["digests"]
+    assert {step: lines[step]["loss"] for step in expected["losses"]} == pytest.approx(expected["losses"], rel=1e-5)
+    assert list(lines) == [str(step) for step in range(1, 21)], "the lines before the checkpoint are kept"
+
+
+def test_translates(kept: Path, expected: dict[str, Any]) -> None:
+    done = _run(kept, "translate", "runs/small", "--beam", "4", "-i", "corpus/in.en")
+    assert (done.code, done.out.splitlines()) == (0, expected["translations"]), done.err
+
+
+def test_scores(kept: Path, expected: dict[str, Any]) -> None:
+    done = _run(kept, "translate", "runs/small", "--score", "-i", "corpus/v.en", "--target", "corpus/v.fr")
+    scores = [float(line.split("\t")[0]) for line in done.out.splitlines()]
+    assert scores == pytest.approx(expected["log_probabilities"], abs=2e-3), done.err
+
+
+@pytest.mark.parametrize("path", ["dataset", "runs/small", "runs/small/checkpoints/step-00000005"])
+def test_is_whole(kept: Path, path: str) -> None:
+    done = _run(kept, "inspect", path)
+    assert done.code == 0, done.err
+
+
+def test_the_same_preparation_is_up_to_date(kept: Path) -> None:
+    index = (kept / "dataset" / "index.json").read_bytes()
+    done = _run(kept, "prepare", "small.yaml")
+    assert done.code == 0, done.err
+    assert (kept / "dataset" / "index.json").read_bytes() == index
