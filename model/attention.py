@@ -8,7 +8,6 @@ from torch.nn import functional as F
 
 from configs import ModelSection
 from model.dropout import Dropout
-from model.linear import Linear, together
 from model.positions import NoRotation
 
 ROOM = 8
@@ -42,12 +41,7 @@ class AttentionCache:
         return None if self._value is None else self._value[:, :, : self.length]
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Add positions, and give all there are.
-
-        A CPU keeps and gives bf16 as fp32: in bf16 a new kernel is made for the products of every length.
-        """
-        if key.device.type == "cpu" and key.dtype == torch.bfloat16:
-            key, value = key.float(), value.float()
+        """Add positions, and give all there are."""
         self._key, self._value = self._extended(self._key, key), self._extended(self._value, value)
         self._rows, self.length = None, self.length + key.shape[2]
         return self._key[:, :, : self.length], self._value[:, :, : self.length]
@@ -113,13 +107,10 @@ def attend(
     Returns:
         (B, H, L, K)
     """
-    if query.device.type != "cpu":
-        p = dropout.p if dropout.training else 0.0
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=bias, dropout_p=p, is_causal=is_causal, scale=scale
-        )
-    # On CPUs torch's flash kernel runs its bf16 backward five times slower than these three plain steps.
-    return torch.matmul(dropout(attention_weights(query, key, bias, is_causal=is_causal, scale=scale)), value)
+    p = dropout.p if dropout.training else 0.0
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask=bias, dropout_p=p, is_causal=is_causal, scale=scale
+    )
 
 
 def padding_bias(is_padding: Tensor, dtype: torch.dtype) -> Tensor:
@@ -143,10 +134,10 @@ class MultiHeadAttention(nn.Module):
         memory_width = section.actual_num_kv_heads * self.head_width
         self.queries_per_key = section.num_heads // section.actual_num_kv_heads
         self.scale = {"head_width": self.head_width, "model_width": width}[section.attention_scale] ** -0.5
-        self.query = Linear(width, query_width, bias=section.attention_bias)
-        self.key = Linear(width, memory_width, bias=section.attention_bias)
-        self.value = Linear(width, memory_width, bias=section.attention_bias)
-        self.output = Linear(query_width, width, bias=section.attention_output_bias)
+        self.query = nn.Linear(width, query_width, bias=section.attention_bias)
+        self.key = nn.Linear(width, memory_width, bias=section.attention_bias)
+        self.value = nn.Linear(width, memory_width, bias=section.attention_bias)
+        self.output = nn.Linear(query_width, width, bias=section.attention_output_bias)
         self.rotation = NoRotation() if rotation is None else rotation
         self.dropout = Dropout(section.attention_dropout)
 
@@ -175,18 +166,24 @@ class MultiHeadAttention(nn.Module):
             query, key, value = self.project(queries_BLD, memory_BSD)
             key, value = self.rotation(self._split(key), start), self._split(value)
             if cache is not None:
-                key, value = cache.append(key, value)
+                key, value = self.extend(cache, key, value)
         query = self.rotation(self._split(query), start)
         key, value = self._for_each_query(key), self._for_each_query(value)
-        out = attend(query.to(key.dtype), key, value, bias, is_causal=is_causal, dropout=self.dropout, scale=self.scale)
-        merged: Tensor = self.output(out.transpose(1, 2).flatten(2).to(queries_BLD.dtype))
+        out = self.attend(query, key, value, bias, is_causal=is_causal)
+        merged: Tensor = self.output(out.transpose(1, 2).flatten(2))
         return merged
 
     def project(self, queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
         """Queries (B, L, H K), and keys and values (B, S, heads of keys times K)."""
-        if queries_BLD is memory_BSD:
-            return together(memory_BSD, [self.query, self.key, self.value])
-        return self.query(queries_BLD), *together(memory_BSD, [self.key, self.value])
+        return self.query(queries_BLD), self.key(memory_BSD), self.value(memory_BSD)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, *, is_causal: bool) -> Tensor:
+        """See `attend`; (B, H, L, K)."""
+        return attend(query, key, value, bias, is_causal=is_causal, dropout=self.dropout, scale=self.scale)
+
+    def extend(self, cache: AttentionCache, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Add positions to a cache, and give all that it holds."""
+        return cache.append(key, value)
 
     def weights(
         self, queries_BLD: Tensor, memory_BSD: Tensor, bias: Tensor | None = None, *, is_causal: bool = False, **_: Any

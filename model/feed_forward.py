@@ -1,14 +1,12 @@
 """The position-wise feed-forward sub-layer, by the name of its activation."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.dropout import Dropout
-from model.linear import Linear, are_joined, as_rows, multiply, weight_gradient, with_rows
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -24,78 +22,21 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, inner_width: int, activation: str, dropout: float, *, bias: bool = True) -> None:
         super().__init__()
-        self.inner = Linear(width, inner_width, bias=bias)
-        self.outer = Linear(inner_width, width, bias=bias)
+        self.inner = nn.Linear(width, inner_width, bias=bias)
+        self.outer = nn.Linear(inner_width, width, bias=bias)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) to (..., D)."""
-        is_relu = self.activation is F.relu
-        if is_relu and are_joined(x, self.inner, self.outer):
-            dropout = self.dropout if self.dropout.training and self.dropout.p > 0 else None
-            joined: Tensor = _ReluFeedForward.apply(  # type: ignore[no-untyped-call]
-                x, self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias, dropout
-            )
-            return joined
         inner = self.inner(x)
-        if is_relu:  # the same in any order; as the last it takes no memory of its own
+        if self.activation is F.relu:  # the same in any order; as the last it takes no memory of its own
             dropped = self.dropout(inner)
             hidden = F.relu(dropped, inplace=dropped is not inner or not torch.is_grad_enabled())
         else:
             hidden = self.dropout(self.activation(inner))
         out: Tensor = self.outer(hidden)
         return out
-
-
-class _ReluFeedForward(torch.autograd.Function):
-    """linear, ReLU, dropout, linear. One tensor as wide as the inner layer is kept: its zeros are the mask."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        inner: Tensor,
-        inner_bias: Tensor | None,
-        outer: Tensor,
-        outer_bias: Tensor | None,
-        dropout: Dropout | None,
-    ) -> Tensor:
-        num_rows = x[..., 0].numel()
-        x_RI = as_rows(x, inner)
-        hidden_RH = multiply(x_RI, inner, inner_bias)
-        ctx.scale = 1.0 if dropout is None else dropout.scale
-        if dropout is not None:
-            kept = hidden_RH[:num_rows]
-            _zero_(kept, where=dropout.noise(kept), is_at_most=dropout.threshold)
-            outer = outer * ctx.scale  # the same as scaling the hidden states, which are more numbers
-        hidden_RH.relu_()
-        ctx.save_for_backward(x_RI, inner, hidden_RH, outer)
-        return multiply(hidden_RH, outer, outer_bias)[:num_rows].view(*x.shape[:-1], -1)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x_RI, inner, hidden_RH, outer = ctx.saved_tensors
-        grad = grads[0]
-        num_rows = grad[..., 0].numel()
-        grad_RO = with_rows(grad, len(x_RI))
-        needs_x, needs_inner, needs_inner_bias, needs_outer, needs_outer_bias, _ = ctx.needs_input_grad
-        by_outer = weight_gradient(grad_RO, hidden_RH).mul_(ctx.scale) if needs_outer else None
-        by_outer_bias = grad_RO[:num_rows].sum(0) if needs_outer_bias else None
-        grad_RH = multiply(grad_RO, outer.T)
-        _zero_(grad_RH, where=hidden_RH, is_at_most=0.0)
-        return (
-            multiply(grad_RH, inner.T)[:num_rows].view(*grad.shape[:-1], -1) if needs_x else None,
-            weight_gradient(grad_RH, x_RI) if needs_inner else None,
-            grad_RH[:num_rows].sum(0) if needs_inner_bias else None,
-            by_outer,
-            by_outer_bias,
-            None,
-        )
-
-
-def _zero_(x: Tensor, *, where: Tensor, is_at_most: float) -> None:
-    torch.ops.aten.threshold_backward.grad_input(x, where, is_at_most, grad_input=x)
 
 
 class GatedFeedForward(nn.Module):
@@ -107,9 +48,9 @@ class GatedFeedForward(nn.Module):
 
     def __init__(self, width: int, inner_width: int, activation: str, dropout: float, *, bias: bool = True) -> None:
         super().__init__()
-        self.inner = Linear(width, inner_width, bias=bias)
-        self.gate = Linear(width, inner_width, bias=bias)
-        self.outer = Linear(inner_width, width, bias=bias)
+        self.inner = nn.Linear(width, inner_width, bias=bias)
+        self.gate = nn.Linear(width, inner_width, bias=bias)
+        self.outer = nn.Linear(inner_width, width, bias=bias)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -7,16 +7,49 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.linear import add_weight_gradient, goes_to_onednn, multiply, rounded_rows
+CHUNK_ELEMENTS = 1 << 26
+"""Logits held at once: 256 MB in fp32, so that a device's launch has enough to do."""
 
-CHUNK_ELEMENTS = 1 << 24
-"""Logits held at once on a CPU, 64 MB in fp32, where the vocabulary is not too large for that."""
-LEAST_CHUNK_ROWS = 256
-"""With fewer, adding up the weight's gradient takes longer than its products: all of it moves for every chunk."""
-BLOCK_ELEMENTS = 1 << 19
-"""Of these, made to probabilities at once on a CPU: 2 MB in fp32, which a core's own cache holds."""
-DEVICE_CHUNK_ELEMENTS = 1 << 26
-"""Logits held at once elsewhere: 256 MB in fp32, so that a launch has enough to do."""
+
+class LossSteps:
+    """What the loss is made of, chunk by chunk of rows. Gradients are not recorded."""
+
+    def chunk_rows(self, num_rows: int, weight_VD: Tensor) -> int:
+        """Rows whose logits are held at once: chunks of one size."""
+        num_chunks = max(1, -(-num_rows * weight_VD.shape[0] // CHUNK_ELEMENTS))
+        return max(1, -(-num_rows // num_chunks))
+
+    def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """x weight^T + bias, in (..., O), of x (..., I) and weight (O, I) in any strides."""
+        return F.linear(x, weight, bias)
+
+    def add_weight_gradient(self, total_OI: Tensor | None, grad_RO: Tensor, x_RI: Tensor) -> Tensor:
+        """The total, which changes, with grad^T x added to it in fp32. None stands for zeros."""
+        if total_OI is None:
+            return torch.matmul(grad_RO.T, x_RI).float()
+        if grad_RO.dtype == torch.float32:
+            return total_OI.addmm_(grad_RO.T, x_RI)
+        return total_OI.add_(torch.matmul(grad_RO.T, x_RI))
+
+    def likelihoods_(
+        self, logits_NV: Tensor, targets_N1: Tensor, smoothing: float, with_grad: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Negative log-likelihoods (N, 1) of the targets and means over the vocabulary, in fp32.
+
+        The logits become the gradient of `cross_entropy_sums` by them, or nothing of use. In few passes, for a device
+        whose caches hold no chunk: each operator reads and writes its memory. Of a 16-bit logit 26 bytes move.
+        """
+        log_p_NV = torch.log_softmax(logits_NV, 1, dtype=torch.float32)
+        nll, mean_nll = -log_p_NV.gather(1, targets_N1), -log_p_NV.mean(1, keepdim=True)
+        if with_grad:
+            p_NV = log_p_NV.exp_()
+            at_target = p_NV.gather(1, targets_N1) + (smoothing - 1 - smoothing / logits_NV.shape[1])
+            torch.sub(p_NV, smoothing / logits_NV.shape[1], out=logits_NV)
+            logits_NV.scatter_(1, targets_N1, at_target.to(logits_NV.dtype))
+        return nll, mean_nll
+
+
+PLAIN_STEPS = LossSteps()
 
 
 class OutputLayer(nn.Module):
@@ -37,14 +70,10 @@ class OutputLayer(nn.Module):
         """Logits (..., V) of hidden states (..., D); with targets (...), the sums of `cross_entropy_sums` instead."""
         if targets is None:
             return F.linear(hidden, self.weight, self.bias)
-        hidden_ND, targets_N = hidden.flatten(0, -2), targets.flatten()
-        if hidden.device.type == "cpu":  # elsewhere a selection would make the host wait for the device
-            rows = (targets_N != self.padding_id).nonzero()[:, 0]
-            targets_N = targets_N.index_select(0, rows)
-            if goes_to_onednn(hidden_ND, self.weight):  # the first row again and again, as padding
-                more = -len(rows) % _chunk_rows(len(rows), self.weight)
-                rows, targets_N = F.pad(rows, (0, more)), F.pad(targets_N, (0, more), value=self.padding_id)
-            hidden_ND = hidden_ND.index_select(0, rows)
+        return self.loss(hidden.flatten(0, -2), targets.flatten(), label_smoothing)
+
+    def loss(self, hidden_ND: Tensor, targets_N: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
+        """See `cross_entropy_sums`. Rows of padding stay: to select the others, the host would wait for a device."""
         return cross_entropy_sums(
             hidden_ND, self.weight, targets_N, self.bias, label_smoothing=label_smoothing, padding_id=self.padding_id
         )
@@ -58,6 +87,7 @@ def cross_entropy_sums(
     *,
     label_smoothing: float,
     padding_id: int,
+    steps: LossSteps = PLAIN_STEPS,
 ) -> tuple[Tensor, Tensor]:
     """Label-smoothed cross-entropy and negative log-likelihood in nats; a row whose target is padding adds nothing.
 
@@ -73,64 +103,7 @@ def cross_entropy_sums(
         x is not None and x.requires_grad for x in (hidden_ND, weight_VD, bias_V)
     )
     apply: Callable[..., tuple[Tensor, Tensor]] = _ChunkedCrossEntropy.apply
-    return apply(hidden_ND, weight_VD, bias_V, targets_N, label_smoothing, padding_id, with_grad)
-
-
-def _chunk_rows(num_rows: int, weight_VD: Tensor) -> int:
-    """Rows whose logits are held at once: chunks of one size, of few sizes over all batches (see `model.linear`)."""
-    vocab = weight_VD.shape[0]
-    if weight_VD.device.type == "cpu":
-        most = max(LEAST_CHUNK_ROWS, CHUNK_ELEMENTS // vocab)
-    else:
-        most = max(1, DEVICE_CHUNK_ELEMENTS // vocab)
-    most = rounded_rows(most, up=False)
-    num_chunks = max(1, -(-num_rows // most))
-    return max(1, rounded_rows(-(-num_rows // num_chunks)))
-
-
-def _likelihoods_(logits_NV: Tensor, targets_N1: Tensor, smoothing: float, with_grad: bool) -> tuple[Tensor, Tensor]:
-    """Negative log-likelihoods (N, 1) of the targets and means over the vocabulary, in fp32.
-
-    The logits become the gradient of `cross_entropy_sums` by them, or nothing of use.
-    """
-    way = _in_blocks_ if logits_NV.device.type == "cpu" else _in_few_passes_
-    return way(logits_NV, targets_N1, smoothing, with_grad)
-
-
-def _in_few_passes_(logits_NV: Tensor, targets_N1: Tensor, smoothing: float, with_grad: bool) -> tuple[Tensor, Tensor]:
-    """The same in few passes, for a device whose caches hold no chunk: each operator reads and writes its memory.
-
-    Of a 16-bit logit 26 bytes move in place of the 56 that the operators of `_in_blocks_` would.
-    """
-    log_p_NV = torch.log_softmax(logits_NV, 1, dtype=torch.float32)
-    nll, mean_nll = -log_p_NV.gather(1, targets_N1), -log_p_NV.mean(1, keepdim=True)
-    if with_grad:
-        p_NV = log_p_NV.exp_()
-        at_target = p_NV.gather(1, targets_N1) + (smoothing - 1 - smoothing / logits_NV.shape[1])
-        torch.sub(p_NV, smoothing / logits_NV.shape[1], out=logits_NV)
-        logits_NV.scatter_(1, targets_N1, at_target.to(logits_NV.dtype))
-    return nll, mean_nll
-
-
-def _in_blocks_(logits_NV: Tensor, targets_N1: Tensor, smoothing: float, with_grad: bool) -> tuple[Tensor, Tensor]:
-    """The same, some rows at a time, which a core's cache holds."""
-    vocab = logits_NV.shape[1]
-    rows = max(1, BLOCK_ELEMENTS // vocab)
-    found = []
-    for block, t in zip(torch.split(logits_NV, rows), torch.split(targets_N1, rows), strict=True):
-        x = block.float()
-        x.sub_(x.amax(1, keepdim=True))
-        picked, mean = x.gather(1, t), x.mean(1, keepdim=True)
-        total = x.exp_().sum(1, keepdim=True)
-        log_total = total.log()
-        found.append((log_total - picked, log_total - mean))
-        if with_grad:
-            x.mul_(total.reciprocal_()).sub_(smoothing / vocab)
-            x.scatter_add_(1, t, torch.full_like(picked, smoothing - 1))
-            if x.dtype != block.dtype:
-                block.copy_(x)
-    nll, mean_nll = zip(*found, strict=True)
-    return torch.cat(nll), torch.cat(mean_nll)
+    return apply(hidden_ND, weight_VD, bias_V, targets_N, label_smoothing, padding_id, with_grad, steps)
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -146,6 +119,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         smoothing: float,
         padding_id: int,
         with_grad: bool,
+        steps: LossSteps,
     ) -> tuple[Tensor, Tensor]:
         num_rows = hidden_ND.shape[0]
         grad_hidden_ND = torch.empty_like(hidden_ND) if with_grad else None
@@ -153,21 +127,21 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         grad_bias_V = torch.zeros_like(bias_V, dtype=torch.float32) if with_grad and bias_V is not None else None
         loss_sum = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
         nll_sum = torch.zeros_like(loss_sum)
-        chunk = _chunk_rows(num_rows, weight_VD)
+        chunk = steps.chunk_rows(num_rows, weight_VD)
         for begin in range(0, num_rows, chunk):
             t = targets_N[begin : begin + chunk, None]
             is_padding = t == padding_id
             # with a hidden state of zero a padding row adds nothing to the weight's gradient
             h = hidden_ND[begin : begin + chunk].masked_fill(is_padding, 0.0)
-            grad = multiply(h, weight_VD, bias_V)
-            nll, smooth = (x.masked_fill_(is_padding, 0.0) for x in _likelihoods_(grad, t, smoothing, with_grad))
+            grad = steps.multiply(h, weight_VD, bias_V)
+            nll, smooth = (x.masked_fill_(is_padding, 0.0) for x in steps.likelihoods_(grad, t, smoothing, with_grad))
             nll_sum += nll.sum()
             loss_sum += ((1 - smoothing) * nll + smoothing * smooth).sum()
             if grad_hidden_ND is not None:
                 if grad_bias_V is not None:
                     grad_bias_V += grad.masked_fill(is_padding, 0.0).sum(0, dtype=torch.float32)
-                grad_hidden_ND[begin : begin + chunk] = multiply(grad, weight_VD.T).masked_fill_(is_padding, 0.0)
-                grad_weight_VD = add_weight_gradient(grad_weight_VD, grad, h)
+                grad_hidden_ND[begin : begin + chunk] = steps.multiply(grad, weight_VD.T).masked_fill_(is_padding, 0.0)
+                grad_weight_VD = steps.add_weight_gradient(grad_weight_VD, grad, h)
         if with_grad and grad_weight_VD is None:
             grad_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
         ctx.save_for_backward(grad_hidden_ND, grad_weight_VD, grad_bias_V)
@@ -186,8 +160,5 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             grad_hidden * scale.to(grad_hidden.dtype),
             out_VD,
             None if grad_bias is None else (grad_bias * scale).to(ctx.weight_dtype),
-            None,
-            None,
-            None,
-            None,
+            *[None] * 5,
         )

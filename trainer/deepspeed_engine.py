@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from configs import EngineSection, OptimizerSection
 from model import Objective, ObjectiveOutput, Transformer
+from model.kernels import use_kernels
 from trainer.adamw import AdamW, decay_groups
 from trainer.ema import EMA, WeightAverage
 from trainer.engine import MOMENTS, DeviceBatch, ParameterState, StepResult
@@ -88,6 +89,7 @@ class DeepSpeedEngine:
         os.environ.setdefault("LOCAL_RANK", "0")  # DeepSpeed asks for it even where nobody launched
         if device.type == "cpu":  # else it compiles a C++ op for gloo, which takes a minute and a compiler
             deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        use_kernels(objective, device)
         self._forward_clock = ForwardClock(device)
         self._blueprint = trial.blueprint(objective, DTYPES[precision])
         self._is_fresh = True

@@ -18,6 +18,7 @@ from model import Objective, Transformer
 from trainer.batches import to_device
 from trainer.distributed import World
 from trainer.engine import Engine
+from trainer.model_files import place
 from trainer.scoring import Scorer, Scores
 from trainer.translation.languages import LanguageTags, encode_source, encode_target
 from trainer.translation.translator import Interrupted, Translator, cut_batches
@@ -144,7 +145,7 @@ class Evaluator:
         They are `step-NNNNNNNN.hyp`, or of several sets `step-NNNNNNNN.NAME.hyp`. None where a rank was asked to stop.
         """
         if self._model is None:
-            self._model = self._build_model().to(self._world.device, self._dtype).eval()
+            self._model = place(self._build_model(), self._world.device, self._dtype).eval()
         engine.copy_weights_to(self._model)
         parts = {}
         for held_out in self._held_out:

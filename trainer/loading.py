@@ -10,7 +10,7 @@ from configs import RunConfig, UserError, load_run
 from data_pipeline.tokenizer import Tokenizer
 from model import Ensemble, Transformer
 from trainer.checkpoint.format import CONFIG, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
-from trainer.model_files import build_model, load_weights
+from trainer.model_files import build_model, load_weights, place
 from trainer.precision import DTYPES, resolve_precision
 
 
@@ -67,7 +67,7 @@ def load_checkpoint(checkpoint: Checkpoint, *, raw: bool) -> TrainedModel:
     load_weights(checkpoint, model, raw=raw)
     dtype = DTYPES[resolve_precision(config.engine.precision, device)]
     return TrainedModel(
-        model=model.to(device, dtype).eval(),
+        model=place(model, device, dtype).eval(),
         tokenizer=tokenizer,
         config=config,
         device=device,

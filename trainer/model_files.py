@@ -5,6 +5,7 @@ import torch
 from configs import ModelSection, UserError
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from model import SpecialIds, Transformer, build_transformer
+from model.kernels import use_kernels
 from trainer.checkpoint.format import Checkpoint
 
 
@@ -23,6 +24,13 @@ def build_model(section: ModelSection, tokenizer: Tokenizer, *, seed: int) -> Tr
         special=SpecialIds(pad=PAD_ID, bos=BOS_ID, eos=EOS_ID),
         seed=seed,
     )
+
+
+def place(model: Transformer, device: torch.device, dtype: torch.dtype) -> Transformer:
+    """The model on a device, in a precision, computing by the device's kernels."""
+    model = model.to(device, dtype)
+    use_kernels(model, device)
+    return model
 
 
 def load_weights(checkpoint: Checkpoint, model: torch.nn.Module, *, raw: bool) -> None:

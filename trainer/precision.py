@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 
 from configs import UserError
-from model.linear import is_intel
+from model.kernels import gains_by_bf16
 from trainer.distributed import World
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -22,8 +22,7 @@ def resolve_precision(asked: str, device: torch.device) -> Precision:
     if asked == "fp16" and device.type == "cpu":
         raise UserError("engine.precision: fp16 cannot run on a CPU; allowed there is fp32, bf16 or auto")
     if asked == "auto":
-        gains = torch.cuda.is_bf16_supported() if device.type == "cuda" else _cpu_gains_by_bf16()
-        return "bf16" if gains else "fp32"
+        return "bf16" if gains_by_bf16(device) else "fp32"
     assert asked in ("fp32", "bf16", "fp16")
     return asked  # type: ignore[return-value]
 
@@ -36,13 +35,3 @@ def agreed_precision(asked: str, world: World) -> Precision:
     """
     found = resolve_precision(asked, world.device)
     return "fp32" if asked == "auto" and "fp32" in world.gather(found) else found
-
-
-def _cpu_gains_by_bf16() -> bool:
-    """Whether the CPU multiplies bf16 faster than fp32: by AMX, or by AVX512-BF16 where it is not Intel's.
-
-    By AVX512-BF16 products were seen to be twice as fast as in fp32 on AMD's Zen 5, and half as fast on an Intel Xeon
-    whose AMX was hidden from its virtual machine. Without either they are several times slower.
-    """
-    has = torch.cpu.get_capabilities()
-    return bool(has.get("amx_bf16") or (has.get("avx512_bf16") and not is_intel()))

@@ -13,7 +13,7 @@ from launcher.planning.model_states import ELEMENT, FLOAT
 from launcher.planning.parameters import Vocabularies
 
 DEVICE_CHUNK_ELEMENTS = 1 << 26
-"""`model.loss.DEVICE_CHUNK_ELEMENTS`, which cannot be imported without torch; a test holds them together."""
+"""`model.loss.CHUNK_ELEMENTS`, which cannot be imported without torch; a test holds them together."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -29,9 +29,9 @@ class Kernels:
 GPU = Kernels(mask=1, is_fused=True)
 """`F.dropout` and `F.scaled_dot_product_attention`, its flash or memory-efficient kernel (Dao et al., 2022)."""
 FP32_CPU = Kernels(mask=4, is_fused=False)
-"""What `model/dropout.py` and `model/attention.py` do on a CPU in fp32: there the count is tested against torch.
+"""What `model/kernels/cpu` does in fp32: there the count is tested against torch.
 
-With products too small for `model.linear.are_joined`: large ones keep fewer masks and copies there.
+With products too small for `model.kernels.cpu.linear.are_joined`: large ones keep fewer masks and copies there.
 """
 
 

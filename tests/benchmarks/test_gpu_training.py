@@ -19,6 +19,7 @@ from benchmarks.gpu_work import flops_per_target_token
 from configs import ModelSection, UserError
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from model import Objective, SpecialIds, build_transformer
+from model.kernels import use_kernels
 from tests.flops import flop_counter
 
 TINY = ["model.d_model=32", "model.num_heads=2", "model.d_ff=64", "model.encoder_layers=1", "model.decoder_layers=1"]
@@ -103,6 +104,7 @@ def test_flops_are_those_that_torch_counts() -> None:
     section = ModelSection(d_model=16, num_heads=2, d_ff=32, encoder_layers=2, decoder_layers=1, max_positions=32)
     special = SpecialIds(pad=PAD_ID, bos=BOS_ID, eos=EOS_ID)
     model = build_transformer(section, source_vocab_size=50, target_vocab_size=50, special=special, seed=1)
+    use_kernels(model, torch.device("cpu"))
     objective = Objective(model, label_smoothing=0.1)
     lengths = np.array([[7, 5], [3, 9], [7, 5]])
     with flop_counter() as counter:

@@ -5,9 +5,8 @@ import torch
 from torch import Tensor
 
 from model import Objective
-from model import linear as linear_module
 from model import loss as loss_module
-from model.linear import has_onednn
+from model.kernels.cpu import loss as cpu_loss
 from model.loss import OutputLayer, cross_entropy_sums
 from tests.flops import flop_counter
 from tests.model.reference import BOS, EOS, PAD, logits_of, pad, smoothed_losses, tiny_model, tiny_section
@@ -21,16 +20,10 @@ def chunk_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """Of 10 target tokens and 15 places: one chunk or several, the last one short."""
     rows: int = request.param
     monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", rows * VOCAB)
-    monkeypatch.setattr(loss_module, "LEAST_CHUNK_ROWS", 1)
-    monkeypatch.setattr(loss_module, "BLOCK_ELEMENTS", 2 * VOCAB)
+    monkeypatch.setattr(cpu_loss, "CHUNK_ELEMENTS", rows * VOCAB)
+    monkeypatch.setattr(cpu_loss, "LEAST_CHUNK_ROWS", 1)
+    monkeypatch.setattr(cpu_loss, "BLOCK_ELEMENTS", 2 * VOCAB)
     return rows
-
-
-@pytest.fixture(params=["cpu", "device"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Probabilities as a CPU forms them, and, on the CPU too, as other devices do."""
-    if request.param == "device":
-        monkeypatch.setattr(loss_module, "_in_blocks_", loss_module._in_few_passes_)
 
 
 def make_inputs(dtype: torch.dtype = torch.float32, *, bias: bool = True) -> tuple[Tensor, OutputLayer]:
@@ -55,36 +48,6 @@ def gradients(layer: OutputLayer) -> list[Tensor | None]:
     return [parameter.grad for parameter in layer.parameters()]
 
 
-@pytest.mark.parametrize("rows_a_chunk", [3, 7, 40, 1000])
-def test_chunks_of_one_size_by_onednn(rows_a_chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are filled up with a row that counts as padding; the first one holds no numbers here and is padding."""
-    monkeypatch.setattr(linear_module, "_onednn_is_wanted", has_onednn())
-    monkeypatch.setattr(linear_module, "LEAST_MULTIPLICATIONS", 1)
-    monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", rows_a_chunk * VOCAB)
-    monkeypatch.setattr(loss_module, "LEAST_CHUNK_ROWS", 1)
-    generator = torch.Generator().manual_seed(4)
-    targets = torch.randint(3, VOCAB, (5, 21), generator=generator)
-    targets[0, 0] = PAD
-    hidden, layer = torch.randn(5, 21, WIDTH, generator=generator), make_inputs()[1]
-    logits = torch.nn.functional.linear(hidden, layer.weight, layer.bias).double()
-    wanted = smoothed_losses(logits.flatten(0, 1), targets.flatten(), 0.1)
-    hidden[0, 0] = float("nan")
-    hidden.requires_grad_()
-    found = layer(hidden, targets, 0.1)
-    torch.testing.assert_close([x.double() for x in found], list(wanted), rtol=2e-6, atol=2e-6)
-    found[0].backward()
-    assert hidden.grad is not None
-    assert not hidden.grad[0, 0].any()
-    assert hidden.grad.flatten(0, 1)[1:].any(1).all()
-    with flop_counter() as counter:
-        layer(hidden, targets, 0.1)
-    products = 3 * 2 * WIDTH * VOCAB
-    rows = counter.get_total_flops() / products
-    assert 104 <= rows <= 104 * 17 / 16
-    sizes = loss_module._chunk_rows(104, layer.weight)
-    assert rows % sizes == (0 if has_onednn() else 104 % sizes)
-
-
 @pytest.mark.usefixtures("chunk_rows")
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
 @pytest.mark.parametrize("scale", [1.0, 0.037])
@@ -103,7 +66,7 @@ def test_sums_and_gradients(bias: bool, smoothing: float, scale: float) -> None:
 
 @pytest.mark.usefixtures("chunk_rows")
 def test_rows_of_padding_kept_weigh_nothing() -> None:
-    """As off the CPU, where selecting rows would make the host wait; even where those rows hold no numbers."""
+    """A device keeps them, where selecting rows would make the host wait; even where those rows hold no numbers."""
     hidden, layer = make_inputs()
     expected = expected_sums(hidden, layer, 0.1, 1.0)
     is_padding = TARGETS.flatten() == PAD
@@ -137,12 +100,12 @@ def test_bf16_is_close() -> None:
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_without_gradients_none_are_formed(mode: type[torch.no_grad]) -> None:
+def test_without_gradients_none_are_formed(mode: type[torch.no_grad], way: str) -> None:
     hidden, layer = make_inputs()
     expected = expected_sums(hidden, layer, 0.1, 1.0)
     with mode(), flop_counter() as counter:
         loss, nll = layer(hidden.detach(), TARGETS, 0.1)
-    num_tokens = int((TARGETS != PAD).sum())
+    num_tokens = TARGETS.numel() if way == "plain" else int((TARGETS != PAD).sum())
     assert counter.get_total_flops() == 2 * num_tokens * WIDTH * VOCAB, "logits alone take this many"
     assert not loss.requires_grad
     torch.testing.assert_close(torch.stack([loss, nll]).double(), torch.stack(expected[:2]), rtol=1e-6, atol=0)

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from configs import ConfigError, ModelSection, UserError, preset_model
 from model import SpecialIds, Transformer, build_transformer
+from model.attention import MultiHeadAttention, attention_weights
 from model.dropout import Dropout
+from model.kernels.cpu.dropout import CpuDropout
 from model.reference import NOTEBOOKS, load
 from tests.model.notebooks import log_probabilities, tiny_notebook
 from tests.model.reference import BOS, EOS, PAD, SPECIAL, pad
@@ -64,7 +66,15 @@ def test_dropout_stands_where_it_stood(preset: str, monkeypatch: pytest.MonkeyPa
         kept: Tensor = torch.rand(x.shape, generator=generator) >= module.p
         return cast(Tensor, x * kept / (1 - module.p))
 
-    monkeypatch.setattr(Dropout, "forward", masked)
+    def in_steps(
+        self: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, *, is_causal: bool
+    ) -> Tensor:
+        weights = attention_weights(query, key, bias, is_causal=is_causal, scale=self.scale)
+        return torch.matmul(self.dropout(weights), value)
+
+    for kind in (Dropout, CpuDropout):
+        monkeypatch.setattr(kind, "forward", masked)
+    monkeypatch.setattr(MultiHeadAttention, "attend", in_steps)  # torch's own draws masks that nothing here sees
     monkeypatch.setattr(nn.Dropout, "forward", masked)
     theirs = tiny_notebook(preset).train()
     ours = ours_of(preset, theirs).train()

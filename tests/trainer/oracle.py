@@ -10,6 +10,7 @@ from configs import RunConfig
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader
 from model import SpecialIds, build_transformer
+from model.kernels import use_kernels
 from trainer.batches import micro_batch_seed
 
 
@@ -37,6 +38,10 @@ def plain_run(config: RunConfig) -> PlainRun:
         special=SpecialIds(pad=0, bos=1, eos=2),
         seed=config.seed,
     ).train()
+    if (
+        config.model.dropout or config.model.attention_dropout or config.model.activation_dropout
+    ):  # the masks that are drawn belong to the kernels; without, the equations stand alone
+        use_kernels(model, torch.device("cpu"))
     parameters = list(model.parameters())
     o = config.optimizer
     adamw = torch.optim.AdamW(

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from configs import UserError
+from model.kernels.cpu import linear
 from tests.conftest import Command, ranks
-from trainer import precision
 from trainer.precision import resolve_precision
 
 CPU = torch.device("cpu")
@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 def test_auto_on_a_cpu(abilities: set[str], is_intel: bool, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("amx_bf16", "avx512_bf16", "avx2")
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {name: name in abilities for name in names})
-    monkeypatch.setattr(precision, "is_intel", lambda: is_intel)
+    monkeypatch.setattr(linear, "is_intel", lambda: is_intel)
     assert resolve_precision("auto", CPU) == expected
     assert [resolve_precision(asked, CPU) for asked in ("fp32", "bf16")] == ["fp32", "bf16"]
 

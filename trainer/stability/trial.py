@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from model.linear import without_onednn
+from model.kernels import when_memory_may_run_out
 from trainer.checkpoint.host_memory import available
 
 Shape = tuple[int, int, int]
@@ -96,7 +96,7 @@ def bounded_memory(device: torch.device) -> Iterator[None]:
         limit = limit if bound == resource.RLIM_INFINITY else min(limit, bound)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, before[1]))
     try:
-        with without_onednn():
+        with when_memory_may_run_out(device):
             yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, before)

@@ -8,8 +8,8 @@ import torch
 from configs import SearchSection, UserError
 from data_pipeline.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from model import Ensemble, Hypothesis, Transformer, score, search
+from model.kernels import laid_out
 from model.search.alignment import cross_attention
-from model.search.packing import packed
 from trainer.translation.languages import LanguageTags, encode_source, encode_target
 from trainer.translation.words import Attention
 
@@ -88,7 +88,7 @@ class Translator:
         rows_each = n_best if self._section.sample else self._section.beam
         filled = [i for i, source in enumerate(sources) if len(source) > 1]
         batches = cut_batches([len(sources[i]) for i in filled], self._section.batch_tokens // rows_each)
-        with packed(self._model):
+        with laid_out(self._model.models, self._device):
             for batch in batches[rank::world_size]:
                 if stop_requested():
                     raise Interrupted

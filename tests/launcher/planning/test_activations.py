@@ -59,4 +59,4 @@ def test_checkpointed_layers_keep_their_inputs(drawn: tuple[ModelSection, Vocabu
 
 
 def test_the_size_of_a_chunk_of_logits_is_that_of_the_loss() -> None:
-    assert planned.DEVICE_CHUNK_ELEMENTS == loss.DEVICE_CHUNK_ELEMENTS
+    assert planned.DEVICE_CHUNK_ELEMENTS == loss.CHUNK_ELEMENTS

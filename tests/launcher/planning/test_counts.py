@@ -10,6 +10,7 @@ from launcher.planning import flops
 from launcher.planning.flops import Shape
 from launcher.planning.parameters import PARTS, Vocabularies, by_part, parameters
 from model import Objective, SpecialIds, Transformer, build_transformer
+from model.kernels import use_kernels
 from tests.flops import flop_counter
 from tests.launcher.planning.options import models
 
@@ -19,13 +20,15 @@ SHAPE = Shape(rows=3, source=5, target=7)
 
 def build(section: ModelSection, vocabularies: Vocabularies, device: str) -> Transformer:
     with torch.device(device):
-        return build_transformer(
+        model = build_transformer(
             section,
             source_vocab_size=vocabularies.source,
             target_vocab_size=vocabularies.target,
             special=SPECIAL,
             seed=1,
         )
+    use_kernels(model, torch.device(device))
+    return model
 
 
 def assert_same_parameters(section: ModelSection, vocabularies: Vocabularies) -> None:

@@ -6,12 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
-from model import Ensemble, linear, score, search
+from model import Ensemble, score, search
 from model.search.constraints import NEVER, block_repeats
-from model.search.packing import packed
-from tests.flops import flop_counter
 from tests.model.reference import EOS, pad
 from tests.model.search.plain import (
     SCORE,
@@ -129,61 +126,3 @@ class TestConstraints:
         (found,) = search(peaked_model(1), pad(SOURCES[:1]), section_of(), prefixes=[[3] * 15])
         assert [h.ids for h in found] == [[3] * 15]
         assert math.isfinite(found[0].score)
-
-
-class TestPacking:
-    @pytest.mark.parametrize("by_onednn", [True, False])
-    @pytest.mark.parametrize(
-        "changes", [{}, {"output_bias": True, "attention_bias": False, "num_kv_heads": 1}], ids=str
-    )
-    def test_changes_no_result_and_leaves_nothing(
-        self, changes: dict[str, bool], by_onednn: bool, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(linear, "_onednn_is_wanted", by_onednn and linear.has_onednn())
-        model, section = peaked_model(5, vocab=9, **changes), section_of()
-        before = [dict(vars(module)) for module in model.modules()]
-        plain = search(model, pad(SOURCES), section, n_best=4)
-        with packed(Ensemble([model])):
-            found = search(model, pad(SOURCES), section, n_best=4)
-            for name in ("forward", "project"):
-                assert any(name in vars(module) for module in model.modules())
-        for one, other in zip(found, plain, strict=True):
-            assert_same(one, [(h.ids, h.score) for h in other])
-        assert [set(vars(module)) for module in model.modules()] == [set(names) for names in before]
-
-    @pytest.mark.skipif(
-        not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN does not multiply bf16 on this CPU"
-    )
-    def test_keeps_every_bit_in_bf16(self) -> None:
-        model, section = peaked_model(5, vocab=9).to(torch.bfloat16), section_of()
-        plain = search(model, pad(SOURCES), section, n_best=4)
-        with packed(Ensemble([model])):
-            assert any("forward" in vars(module) for module in model.modules())
-            assert search(model, pad(SOURCES), section, n_best=4) == plain
-
-    @pytest.mark.skipif(
-        not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN does not multiply bf16 on this CPU"
-    )
-    @pytest.mark.parametrize("length", [1, 3])
-    def test_bf16_comes_in_few_numbers_of_rows(self, length: int) -> None:
-        model = peaked_model(5).to(torch.bfloat16)
-        query = next(module for module in model.modules() if isinstance(module, nn.Linear))
-        x = torch.randn(70, length, query.weight.shape[1], dtype=torch.bfloat16)
-        plain = [query(x[:n]) for n in range(1, 71)]
-        flops = set()
-        with packed(Ensemble([model])), torch.inference_mode():
-            for n, wanted in enumerate(plain, 1):
-                with flop_counter() as counter:
-                    found = query(x[:n])
-                flops.add(counter.get_total_flops())
-                # Sums may come in another order; torch's own do too, with more than 64 rows or fewer.
-                torch.testing.assert_close(found, wanted)
-                filled = torch.zeros(-(-n * length // 32) * 32, 1, x.shape[2], dtype=x.dtype)
-                filled[: n * length, 0] = x[:n].flatten(0, 1)
-                assert torch.equal(query(filled)[: n * length, 0], found.flatten(0, 1)), "the rows beside change none"
-        assert flops == {2 * rows * query.weight.numel() for rows in range(32, 70 * length + 32, 32)}
-
-    def test_leaves_other_precisions_alone(self) -> None:
-        model = peaked_model(5).to(torch.float64)
-        with packed(Ensemble([model])):
-            assert not any("forward" in vars(module) for module in model.modules())

@@ -5,11 +5,19 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from model import linear as linear_module
 from model.feed_forward import FeedForward
-from model.linear import has_onednn
+from model.kernels.cpu import linear as linear_module
+from model.kernels.cpu import use
+from model.kernels.cpu.linear import has_onednn
 
 HUGE = 1 << 60
+
+
+def feed_forward(p: float, *, activation: str = "relu", bias: bool = True) -> FeedForward:
+    """A small one, with kernels."""
+    layer = FeedForward(6, 24, activation, p, bias=bias)
+    use(layer)
+    return layer
 
 
 def run(
@@ -36,7 +44,7 @@ def test_the_same_in_one_function(
 ) -> None:
     monkeypatch.setattr(linear_module, "_onednn_is_wanted", by_onednn and has_onednn())
     torch.manual_seed(1)
-    layer = FeedForward(6, 24, "relu", p, bias=bias).train(training)
+    layer = feed_forward(p, bias=bias).train(training)
     x, grad = torch.randn(*shape, 6), torch.randn(*shape, 6)
     wanted = run(layer, x, grad, HUGE, monkeypatch)
     for again in (False, True):
@@ -46,7 +54,7 @@ def test_the_same_in_one_function(
 
 def test_bf16_is_close(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
-    layer = FeedForward(6, 24, "relu", 0.3)
+    layer = feed_forward(0.3)
     x, grad = torch.randn(33, 6), torch.randn(33, 6)
     wanted = run(layer, x, grad, HUGE, monkeypatch)
     found = run(layer.bfloat16(), x.bfloat16(), grad.bfloat16(), 1, monkeypatch)
@@ -60,7 +68,7 @@ def test_bf16_is_close(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("activation", ["gelu", "silu", "none"])
 def test_other_activations_stay_as_they_are(activation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
-    layer = FeedForward(6, 24, activation, 0.3)
+    layer = feed_forward(0.3, activation=activation)
     x, grad = torch.randn(33, 6), torch.randn(33, 6)
     wanted = run(layer, x, grad, HUGE, monkeypatch)
     torch.testing.assert_close(run(layer, x, grad, 1, monkeypatch), wanted, rtol=2e-6, atol=2e-6)
@@ -68,7 +76,7 @@ def test_other_activations_stay_as_they_are(activation: str, monkeypatch: pytest
 
 @pytest.mark.parametrize("name", ["inner.weight", "inner.bias", "outer.weight", "outer.bias"])
 def test_some_frozen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = FeedForward(6, 24, "relu", 0.3)
+    layer = feed_forward(0.3)
     layer.get_parameter(name).requires_grad_(False)
     run(layer, torch.randn(5, 6), torch.randn(5, 6), 1, monkeypatch)
     assert [key for key, p in layer.named_parameters() if p.grad is None] == [name]
@@ -76,7 +84,7 @@ def test_some_frozen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_is_one_function_and_keeps_one_inner_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear_module, "LEAST_MULTIPLICATIONS", 1)
-    layer = FeedForward(6, 24, "relu", 0.3)
+    layer = feed_forward(0.3)
     kept: list[Tensor] = []
 
     def note(x: Tensor) -> Tensor:
@@ -91,7 +99,7 @@ def test_it_is_one_function_and_keeps_one_inner_width(monkeypatch: pytest.Monkey
 
 def test_a_layer_with_hooks_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear_module, "LEAST_MULTIPLICATIONS", 1)
-    layer = FeedForward(6, 24, "relu", 0.0)
+    layer = feed_forward(0.0)
     called: list[Tensor] = []
     layer.outer.register_forward_hook(lambda _, args, out: called.append(out))
     out = layer(torch.randn(5, 6))

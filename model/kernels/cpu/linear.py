@@ -10,8 +10,8 @@ products: 2 to 9 ms for 2,000 rows, 30 for the output layer; elsewhere 0.3 to 3 
 as many shapes as there are products of sentences and lengths. So small products stay where they are, and large ones get
 rows of zeros up to `rounded_rows`.
 
-Large products that belong together are formed in one function (`together`, `model.feed_forward`): rows are copied once,
-and less waits for a single thread.
+Large products that belong together are formed in one function (`together`, `model.kernels.cpu.feed_forward`): rows are
+copied once, and less waits for a single thread.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ ROW_COUNTS = 16 if torch.cpu.get_capabilities().get("amx_tile") else 32
 """Numbers of rows between two powers of two that large products have: more kernels of oneDNN, or more rows of zeros."""
 
 
-class Linear(nn.Linear):
+class CpuLinear(nn.Linear):
     """`nn.Linear`; what goes to oneDNN, forward and backward, by `multiply` and with rounded rows."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -88,6 +88,16 @@ def is_intel() -> bool:
         return "Intel" in platform.processor()
 
 
+def gains_by_bf16() -> bool:
+    """Whether the CPU multiplies bf16 faster than fp32: by AMX, or by AVX512-BF16 where it is not Intel's.
+
+    By AVX512-BF16 products were seen to be twice as fast as in fp32 on AMD's Zen 5, and half as fast on an Intel Xeon
+    whose AMX was hidden from its virtual machine. Without either they are several times slower.
+    """
+    has = torch.cpu.get_capabilities()
+    return bool(has.get("amx_bf16") or (has.get("avx512_bf16") and not is_intel()))
+
+
 def _has_bf16() -> bool:
     """Whether torch multiplies bf16 matrices by oneDNN on this processor."""
     return has_onednn() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
@@ -118,17 +128,17 @@ def wants_onednn(dtype: torch.dtype) -> bool:
 
 def goes_to_onednn(x: Tensor, weight: Tensor) -> bool:
     """Whether x (..., I) times weight^T goes to oneDNN, and is large enough to."""
-    if x.device.type != "cpu" or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
         return False
     return wants_onednn(x.dtype) and x.numel() * weight.shape[0] >= LEAST_MULTIPLICATIONS
 
 
 def are_joined(x: Tensor, *layers: nn.Linear) -> bool:
-    """Whether the products of these layers are formed outside of them: large ones of x, for gradients, on a CPU.
+    """Whether the products of these layers are formed outside of them: large ones of x, for gradients.
 
     A layer with hooks is called, since they wait for that: ZeRO-3's gather its weights.
     """
-    if x.device.type != "cpu" or torch.compiler.is_compiling() or not torch.is_grad_enabled():
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return False
     if x.dtype not in (torch.float32, torch.bfloat16) or any(layer.weight.dtype != x.dtype for layer in layers):
         return False

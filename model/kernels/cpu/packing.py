@@ -1,7 +1,7 @@
 """Layers whose weights are laid out for the kernels that multiply by them, while a model decodes on a CPU."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.attention import MultiHeadAttention
-from model.linear import rounded_rows, wants_onednn
+from model.kernels.cpu.linear import rounded_rows, wants_onednn
 from model.loss import OutputLayer
-from model.search.ensemble import Ensemble
 
 LEAST_STEP = 32
 """Rows in bf16 are a multiple of it: two tiles of AMX, which take hardly longer than one row."""
@@ -21,16 +20,16 @@ Product = Callable[[Tensor], Tensor]
 
 
 @contextlib.contextmanager
-def packed(ensemble: Ensemble) -> Iterator[None]:
-    """Within it, the models' layers on a CPU multiply by packed copies of their weights, which must not change.
+def packed(models: Sequence[nn.Module]) -> Iterator[None]:
+    """Within it, the models' layers multiply by packed copies of their weights, which must not change.
 
     oneDNN lays the weights out anew for every product unless they are packed. In fp32 this also takes products of any
-    size to it, summed in another order, where it is quicker (see `model.linear`); MKL gets them transposed.
+    size to it, summed in another order, where it is quicker (see `model.kernels.cpu.linear`); MKL gets them transposed.
     In bf16 the bits stay the same but for a rare last one, and rows of zeros make up the next of few numbers: kernels
     for as many rows as sentences are left take longer than the products themselves. What attention projects from one
     input is one product. Each copy is made when it is first wanted.
     """
-    modules = [module for model in ensemble.models for module in model.modules()]
+    modules = [module for model in models for module in model.modules()]
     functions: list[tuple[nn.Module, str, Any]] = [
         (layer, "forward", _product(layer)) for layer in modules if isinstance(layer, Layer) and _is_packed(layer)
     ]
@@ -49,10 +48,10 @@ def packed(ensemble: Ensemble) -> Iterator[None]:
 
 
 def _is_packed(layer: Layer) -> bool:
-    """Whether it is on a CPU, in a format for which there is such a layout."""
+    """Whether its weight is in a format for which there is such a layout."""
     weight = layer.weight
     by_mkl = weight.dtype == torch.float32 and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
-    return weight.device.type == "cpu" and (by_mkl or wants_onednn(weight.dtype))
+    return by_mkl or wants_onednn(weight.dtype)
 
 
 def _projection(attention: MultiHeadAttention) -> Callable[[Tensor, Tensor], tuple[Tensor, ...]]:

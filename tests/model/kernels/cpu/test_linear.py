@@ -1,4 +1,4 @@
-"""Linear layers against the same in fp64."""
+"""CpuLinear layers against the same in fp64."""
 
 import pytest
 import torch
@@ -6,8 +6,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from model import linear as linear_module
-from model.linear import Linear, has_onednn, multiply, rounded_rows, together, without_onednn
+from model.kernels.cpu import linear as linear_module
+from model.kernels.cpu.linear import CpuLinear, has_onednn, multiply, rounded_rows, together, without_onednn
 from tests.flops import flop_counter
 
 
@@ -18,7 +18,7 @@ def _products_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear_module, "LEAST_MULTIPLICATIONS", 1)
 
 
-def expected(x: Tensor, layer: Linear, grad: Tensor) -> list[Tensor]:
+def expected(x: Tensor, layer: CpuLinear, grad: Tensor) -> list[Tensor]:
     """Output and gradients in fp64."""
     leaves = [t.detach().double().requires_grad_() for t in (x, *layer.parameters())]
     out = F.linear(*leaves)
@@ -33,7 +33,7 @@ def test_products_and_gradients(
     inner: int, outer: int, shape: tuple[int, ...], bias: bool, is_checkpointed: bool
 ) -> None:
     torch.manual_seed(1)
-    layer = Linear(inner, outer, bias=bias)
+    layer = CpuLinear(inner, outer, bias=bias)
     x = torch.randn(*shape, inner).requires_grad_()
     grad = torch.randn(*shape, outer)
     out = checkpoint(layer, x, use_reentrant=False) if is_checkpointed else layer(x)
@@ -48,7 +48,7 @@ def test_products_and_gradients(
 
 def test_strided_operands() -> None:
     torch.manual_seed(1)
-    layer = Linear(6, 4)
+    layer = CpuLinear(6, 4)
     x = torch.randn(5, 6, 3).transpose(1, 2).requires_grad_()
     grad = torch.randn(4, 3, 5).permute(2, 1, 0)
     layer(x).backward(grad)
@@ -62,7 +62,7 @@ def test_strided_operands() -> None:
 @pytest.mark.parametrize("shape", [(5,), (33,), (3, 13)], ids=str)
 def test_bf16_is_close(shape: tuple[int, ...]) -> None:
     torch.manual_seed(1)
-    layer, x = Linear(6, 4).bfloat16(), torch.randn(*shape, 6).bfloat16().requires_grad_()
+    layer, x = CpuLinear(6, 4).bfloat16(), torch.randn(*shape, 6).bfloat16().requires_grad_()
     grad = torch.randn(*shape, 4).bfloat16()
     layer(x).backward(grad)
     found = [x.grad, layer.weight.grad, layer.bias.grad]
@@ -93,7 +93,7 @@ def test_rounded_rows_with_a_least_step(row_counts: int, monkeypatch: pytest.Mon
 @pytest.mark.skipif(not has_onednn(), reason="torch was built without oneDNN")
 def test_few_numbers_of_rows_are_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear_module, "ROW_COUNTS", 16)
-    layer = Linear(6, 4)
+    layer = CpuLinear(6, 4)
     flops = [sum(operators(torch.randn(n, 6, requires_grad=True), layer).values()) for n in (1921, 1950, 1984, 1985)]
     assert flops[0] == flops[1] == flops[2] == 3 * 2 * 1984 * 6 * 4
     assert flops[3] == 3 * 2 * 2048 * 6 * 4
@@ -101,7 +101,7 @@ def test_few_numbers_of_rows_are_multiplied(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("frozen", [{"x"}, {"weight"}, {"bias"}, {"weight", "bias"}], ids="-".join)
 def test_some_frozen(frozen: set[str]) -> None:
-    layer = Linear(6, 4)
+    layer = CpuLinear(6, 4)
     x = torch.randn(5, 6, requires_grad=True)
     leaves = {"x": x, **dict(layer.named_parameters())}
     for name in frozen:
@@ -111,7 +111,7 @@ def test_some_frozen(frozen: set[str]) -> None:
 
 
 def test_no_rows_and_other_precisions() -> None:
-    layer = Linear(6, 4)
+    layer = CpuLinear(6, 4)
     layer(torch.empty(0, 6)).sum().backward()
     assert layer.weight.grad is not None
     assert not layer.weight.grad.any()
@@ -123,7 +123,7 @@ def test_no_rows_and_other_precisions() -> None:
         assert not low(x.bfloat16()).requires_grad
 
 
-def operators(x: Tensor, layer: Linear) -> dict[str, int]:
+def operators(x: Tensor, layer: CpuLinear) -> dict[str, int]:
     """FLOPs of forward and backward by operator."""
     with flop_counter() as counter:
         layer(x).sum().backward()
@@ -133,7 +133,7 @@ def operators(x: Tensor, layer: Linear) -> dict[str, int]:
 @pytest.mark.skipif(not has_onednn(), reason="torch was built without oneDNN")
 def test_large_products_in_fp32_go_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear_module, "LEAST_MULTIPLICATIONS", 5 * 6 * 4)
-    layer = Linear(6, 4)
+    layer = CpuLinear(6, 4)
     assert operators(torch.randn(5, 6, requires_grad=True), layer) == {"mkldnn._linear_pointwise": 3 * 2 * 5 * 6 * 4}
     assert "mkldnn._linear_pointwise" not in operators(torch.randn(4, 6, requires_grad=True), layer)
     with without_onednn():
@@ -150,7 +150,7 @@ def test_several_layers_of_one_input(
 ) -> None:
     monkeypatch.setattr(linear_module, "_onednn_is_wanted", by_onednn and has_onednn())
     torch.manual_seed(1)
-    layers = [Linear(6, width, bias=bias) for width in widths]
+    layers = [CpuLinear(6, width, bias=bias) for width in widths]
     x = torch.randn(*shape, 6).requires_grad_()
     grads = [torch.randn(width, *shape).movedim(0, -1) for width in widths]  # strided, as attention's are
     outs = together(x, layers)
@@ -168,7 +168,7 @@ def test_several_layers_of_one_input(
 
 
 def test_one_of_several_layers_is_not_used_and_others_are_frozen() -> None:
-    layers = [Linear(6, 4) for _ in range(3)]
+    layers = [CpuLinear(6, 4) for _ in range(3)]
     layers[0].requires_grad_(False)
     x = torch.randn(33, 6)
     together(x, layers)[1].sum().backward()  # type: ignore[no-untyped-call]
@@ -180,7 +180,7 @@ def test_one_of_several_layers_is_not_used_and_others_are_frozen() -> None:
 
 @pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward_pre", "full_backward"])
 def test_layers_with_hooks_are_called(kind: str) -> None:
-    layers = [Linear(6, 4) for _ in range(2)]
+    layers = [CpuLinear(6, 4) for _ in range(2)]
     called: list[torch.nn.Module] = []
     getattr(layers[1], f"register_{kind}_hook")(lambda layer, *_: called.append(layer))
     x = torch.randn(5, 6, requires_grad=True)
@@ -192,7 +192,7 @@ def test_layers_with_hooks_are_called(kind: str) -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_without_gradients_or_some_biases_layers_are_called(bias: bool) -> None:
-    layers = [Linear(6, 4), Linear(6, 4, bias=bias)]
+    layers = [CpuLinear(6, 4), CpuLinear(6, 4, bias=bias)]
     if not bias:
         outs = together(x := torch.randn(5, 6), layers)
         torch.testing.assert_close(outs, tuple(F.linear(x, layer.weight, layer.bias) for layer in layers))

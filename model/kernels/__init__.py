@@ -1,0 +1,69 @@
+"""What a device does faster than the plain equations of `model`, put over a finished model.
+
+`cpu/` is for CPUs; `cuda/` may come. Everything outside of them is plain PyTorch and correct by itself: without those
+folders the system trains and translates as before, slower. A folder is named as torch names the kind of device and
+offers what it can of the functions below. Other code asks these, and never what a device is.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from types import ModuleType
+
+import torch
+from torch import Tensor, nn
+
+
+def use_kernels(module: nn.Module, device: torch.device) -> None:
+    """Let a finished module compute by a device's kernels.
+
+    Parameters, their names and the results, up to rounding, stay; dropout draws other masks. Layers change their class
+    in place, so the module can still be copied, saved, moved between precisions and wrapped.
+
+    Args:
+        module: a model or a part of one.
+        device: where it is, or will be before it is called.
+    """
+    if (kernels := _of(device)) is not None:
+        kernels.use(module)
+
+
+@contextlib.contextmanager
+def laid_out(models: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
+    """Within it, models that decode may hold copies of their weights laid out for the device; they must not change."""
+    kernels = _of(device)
+    with contextlib.nullcontext() if kernels is None else kernels.packed(models):
+        yield
+
+
+def argmax(x: Tensor) -> Tensor:
+    """The place of the largest number along the last dimension, the first of equal ones."""
+    kernels = _of(x.device)
+    return x.argmax(-1) if kernels is None else kernels.argmax(x)
+
+
+def gains_by_bf16(device: torch.device) -> bool:
+    """Whether the device multiplies matrices in bf16 faster than in fp32."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported())
+    kernels = _of(device)
+    return kernels is not None and bool(kernels.gains_by_bf16())
+
+
+def when_memory_may_run_out(device: torch.device) -> AbstractContextManager[None]:
+    """Within it, nothing is used that does not recover from memory running out."""
+    kernels = _of(device)
+    return contextlib.nullcontext() if kernels is None else kernels.without_onednn()
+
+
+def _of(device: torch.device) -> ModuleType | None:
+    """A device's kernels; None where there are none."""
+    if device.type not in _found:
+        name = f"{__name__}.{device.type}"
+        _found[device.type] = importlib.import_module(name) if importlib.util.find_spec(name) else None
+    return _found[device.type]
+
+
+_found: dict[str, ModuleType | None] = {}

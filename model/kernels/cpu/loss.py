@@ -1,0 +1,79 @@
+"""The loss on a CPU: rows of padding left out, chunks of few sizes, and blocks that a core's cache holds."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from model.kernels.cpu.linear import add_weight_gradient, goes_to_onednn, multiply, rounded_rows
+from model.loss import LossSteps, OutputLayer, cross_entropy_sums
+
+CHUNK_ELEMENTS = 1 << 24
+"""Logits held at once, 64 MB in fp32, where the vocabulary is not too large for that."""
+LEAST_CHUNK_ROWS = 256
+"""With fewer, adding up the weight's gradient takes longer than its products: all of it moves for every chunk."""
+BLOCK_ELEMENTS = 1 << 19
+"""Of these, made to probabilities at once: 2 MB in fp32, which a core's own cache holds."""
+
+
+class CpuOutputLayer(OutputLayer):
+    """OutputLayer, whose loss computes nothing for padding."""
+
+    def loss(self, hidden_ND: Tensor, targets_N: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
+        """See OutputLayer."""
+        rows = (targets_N != self.padding_id).nonzero()[:, 0]
+        targets_N = targets_N.index_select(0, rows)
+        if goes_to_onednn(hidden_ND, self.weight):  # the first row again and again, as padding
+            more = -len(rows) % CPU_STEPS.chunk_rows(len(rows), self.weight)
+            rows, targets_N = F.pad(rows, (0, more)), F.pad(targets_N, (0, more), value=self.padding_id)
+        return cross_entropy_sums(
+            hidden_ND.index_select(0, rows),
+            self.weight,
+            targets_N,
+            self.bias,
+            label_smoothing=label_smoothing,
+            padding_id=self.padding_id,
+            steps=CPU_STEPS,
+        )
+
+
+class CpuLossSteps(LossSteps):
+    """See LossSteps."""
+
+    def chunk_rows(self, num_rows: int, weight_VD: Tensor) -> int:
+        """Rows whose logits are held at once: of few sizes over all batches (see `model.kernels.cpu.linear`)."""
+        most = rounded_rows(max(LEAST_CHUNK_ROWS, CHUNK_ELEMENTS // weight_VD.shape[0]), up=False)
+        num_chunks = max(1, -(-num_rows // most))
+        return max(1, rounded_rows(-(-num_rows // num_chunks)))
+
+    def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """See LossSteps."""
+        return multiply(x, weight, bias)
+
+    def add_weight_gradient(self, total_OI: Tensor | None, grad_RO: Tensor, x_RI: Tensor) -> Tensor:
+        """See LossSteps."""
+        return add_weight_gradient(total_OI, grad_RO, x_RI)
+
+    def likelihoods_(
+        self, logits_NV: Tensor, targets_N1: Tensor, smoothing: float, with_grad: bool
+    ) -> tuple[Tensor, Tensor]:
+        """See LossSteps: some rows at a time."""
+        vocab = logits_NV.shape[1]
+        rows = max(1, BLOCK_ELEMENTS // vocab)
+        found = []
+        for block, t in zip(torch.split(logits_NV, rows), torch.split(targets_N1, rows), strict=True):
+            x = block.float()
+            x.sub_(x.amax(1, keepdim=True))
+            picked, mean = x.gather(1, t), x.mean(1, keepdim=True)
+            total = x.exp_().sum(1, keepdim=True)
+            log_total = total.log()
+            found.append((log_total - picked, log_total - mean))
+            if with_grad:
+                x.mul_(total.reciprocal_()).sub_(smoothing / vocab)
+                x.scatter_add_(1, t, torch.full_like(picked, smoothing - 1))
+                if x.dtype != block.dtype:
+                    block.copy_(x)
+        nll, mean_nll = zip(*found, strict=True)
+        return torch.cat(nll), torch.cat(mean_nll)
+
+
+CPU_STEPS = CpuLossSteps()
