@@ -86,7 +86,7 @@ class DeepSpeedEngine:
         self._world_size = world_size
         self._precision = precision
         self._clip_norm = optimizer.clip_norm
-        os.environ.setdefault("LOCAL_RANK", "0")  # DeepSpeed asks for it even where nobody launched
+        self._local_rank = _LocalRank()
         if device.type == "cpu":  # else it compiles a C++ op for gloo, which takes a minute and a compiler
             deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         use_kernels(objective, device)
@@ -280,6 +280,7 @@ class DeepSpeedEngine:
         for parameter in parameters:
             parameter.grad, parameter.data = None, torch.empty(0, dtype=parameter.dtype)
         del self._engine
+        self._local_rank.drop()
 
     @property
     def _scale_left_out(self) -> float:
@@ -364,6 +365,29 @@ class DeepSpeedEngine:
         for state in self._base_optimizer.state.values():
             if "step" in state:
                 state["step"].fill_(num_steps)
+
+
+class _LocalRank:
+    """LOCAL_RANK in the environment, as long as an engine needs it: DeepSpeed reads it where nobody launched it, too.
+
+    Stage 3 does so in the middle of training. It is the engines' own, and gone when the last of them is closed.
+    """
+
+    _num_engines = 0
+
+    def __init__(self) -> None:
+        self._is_held = _LocalRank._num_engines > 0 or "LOCAL_RANK" not in os.environ
+        if self._is_held:
+            _LocalRank._num_engines += 1
+            os.environ["LOCAL_RANK"] = "0"
+
+    def drop(self) -> None:
+        """The engine is closed."""
+        if self._is_held:
+            self._is_held = False
+            _LocalRank._num_engines -= 1
+            if _LocalRank._num_engines == 0:
+                os.environ.pop("LOCAL_RANK", None)
 
 
 def _make_collectives_fast() -> None:
