@@ -46,7 +46,7 @@ class Progress:
     seconds_left: float | None
     """At this rate, to `training.max_updates` or `max_minutes`; `max_epochs` may end the run before."""
     checkpoint_age: float | None
-    """Seconds since the newest complete checkpoint was committed."""
+    """Seconds since the newest complete checkpoint was committed; negative where its clock is ahead of this one."""
     last_score: Score | None
     best_score: Score | None
     """By BLEU."""
@@ -201,7 +201,7 @@ def _score(tree: Mapping[str, Any]) -> Score | None:
 
 def _age(path: Path) -> float | None:
     try:
-        return max(0.0, time.time() - path.stat().st_mtime)
+        return time.time() - path.stat().st_mtime
     except OSError:
         return None
 

@@ -4,11 +4,13 @@ import dataclasses
 import time
 from typing import Any
 
+from configs.text import visible
 from launcher.progress import Progress, Score
 from launcher.run_status import ACTIVE, Overview, RunStatus
 from trainer.supervision.failure import Failure
 
 _NUM_CHECKPOINTS = 5
+_CLOCK_SECONDS = 60.0
 
 
 def to_json(found: Overview) -> dict[str, Any]:
@@ -44,16 +46,18 @@ def to_lines(found: Overview) -> list[str]:
     shown["checkpoints"] = _checkpoints(status.checkpoints, progress.checkpoint_age)
     if status.ledger:
         shown["time"] = _ledger(status.ledger)
-    lines = [f"{name:<12} {text}" for name, text in shown.items()]
-    return lines + [f"stuck        {line.removeprefix('zeromt: ')}" for line in status.stuck]
+    rows = [*shown.items(), *(("stuck", line.removeprefix("zeromt: ")) for line in status.stuck)]
+    return [f"{name:<12} {visible(text)}" for name, text in rows]
 
 
 def _state(status: RunStatus) -> str:
     about = []
     if status.state == "stopped" and status.stop_reason:
         about.append(f"by {status.stop_reason}")
+    if status.state == "empty":
+        about.append("never started")
     if status.updated is not None:
-        about.append(f"written {duration(time.time() - status.updated)} ago")
+        about.append(f"written {ago(time.time() - status.updated)}")
     if status.pid is not None and status.state in ACTIVE:
         about.append(f"process {status.pid}" + (f" on {status.host}" if status.host else ""))
     if status.stop_requested and status.state in ACTIVE:
@@ -86,7 +90,7 @@ def _scores(last: Score, best: Score | None) -> str:
 
 
 def _failure(failure: Failure) -> str:
-    return f"rank {failure.rank} on {failure.host}, {duration(time.time() - failure.time)} ago: {failure.first_line}"
+    return f"rank {failure.rank} on {failure.host}, {ago(time.time() - failure.time)}: {failure.first_line}"
 
 
 def _checkpoints(steps: list[int], age: float | None) -> str:
@@ -94,7 +98,7 @@ def _checkpoints(steps: list[int], age: float | None) -> str:
     if not newest_first:
         return "none"
     if age is not None:
-        newest_first[0] += f" ({duration(age)} ago)"
+        newest_first[0] += f" ({ago(age)})"
     more = f" and {len(steps) - len(newest_first)} older" if len(steps) > len(newest_first) else ""
     return ", ".join(newest_first) + more
 
@@ -104,6 +108,11 @@ def _ledger(ledger: dict[str, float]) -> str:
     total = kinds.pop("wall")
     shares = ", ".join(f"{kind.replace('_', ' ')} {duration(s)}" for kind, s in kinds.items() if s)
     return f"{duration(total)}, goodput {ledger['goodput']:.1%}: {shares}"
+
+
+def ago(seconds: float) -> str:
+    """How long since something; clocks that differ by a minute are taken for one."""
+    return f"{duration(seconds)} ago" if seconds > -_CLOCK_SECONDS else f"{duration(-seconds)} ahead of this clock"
 
 
 def duration(seconds: float) -> str:

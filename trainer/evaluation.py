@@ -17,7 +17,7 @@ from data_pipeline.tokenizer import Tokenizer
 from model import Objective, Transformer
 from trainer.batches import to_device
 from trainer.distributed import World
-from trainer.engines.protocol import Engine
+from trainer.engine import Engine
 from trainer.model_files import place
 from trainer.scoring import Scorer, Scores
 from trainer.translation.languages import LanguageTags, encode_source, encode_target
@@ -52,6 +52,7 @@ class Evaluation:
     loss: float
     """Label-smoothed cross-entropy per target token, in nats."""
     nll: float
+    """Cross-entropy without smoothing, in nats; its exponential is the perplexity."""
     scores: Scores
     sources: Sequence[str]
     references: Sequence[str]
@@ -96,6 +97,7 @@ class Evaluation:
         }
         return {
             "loss": self.loss,
+            "nll": self.nll,
             "perplexity": float(np.exp(min(self.nll, 700.0))),
             "bleu": self.scores.bleu,
             "bleu_signature": self.scores.bleu_signature,

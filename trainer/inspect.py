@@ -9,6 +9,7 @@ from typing import Any
 from safetensors import safe_open
 
 from configs import UserError
+from configs.text import visible
 from data_pipeline.prepared.inspection import inspect_dataset, is_dataset
 from trainer.checkpoint.format import MANIFEST, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
 from trainer.checkpoint.weights_only import WEIGHTS_ONLY
@@ -33,7 +34,7 @@ def run(*, path: str) -> int:
         lines, whole = inspect_run(folder)
     else:
         raise UserError(f"PATH: {path!r} is no dataset, checkpoint or run; allowed is a folder with one of them")
-    print("\n".join(lines))
+    print("\n".join(visible(line) for line in lines))
     return 0 if whole else 1
 
 
@@ -51,7 +52,7 @@ def inspect_checkpoint(folder: Path) -> tuple[list[str], bool]:
         f"saved by        {_saved_by(manifest)}",
         f"versions        {', '.join(f'{k} {v}' for k, v in manifest['versions'].items())}",
         f"tokenizer       {manifest['fingerprints']['tokenizer'][:12]}",
-        f"data            {', '.join(f[:12] for f in manifest['fingerprints']['data'])}",
+        f"data            {', '.join(f[:12] for f in manifest['fingerprints']['data']) or 'unknown'}",
     ]
     if not problems:
         stream, trainer = checkpoint.state().get("stream"), checkpoint.state()["trainer"]
@@ -59,7 +60,7 @@ def inspect_checkpoint(folder: Path) -> tuple[list[str], bool]:
         if stream is not None:
             lines.append(f"position        epoch {stream['epoch']}, update {stream['update']}")
         lines += [
-            f"trained         {trainer['target_tokens']} target tokens, {trainer['seconds']:.0f} s",
+            f"trained         {_trained(trainer)}",
             f"weights         {elements} in {tensors} tensors{_average(checkpoint)}",
         ]
     lines += [f"  {record.bytes:>14,}  {name}" for name, record in sorted(checkpoint.files.items())]
@@ -69,6 +70,18 @@ def inspect_checkpoint(folder: Path) -> tuple[list[str], bool]:
 
 def _average(checkpoint: Checkpoint) -> str:
     return ", and their moving average" if checkpoint.weights_kind(raw=False) == "ema" else ""
+
+
+def _origin(folder: Path) -> str | None:
+    """The command that made a checkpoint of weights alone; None where it is one that training goes on from."""
+    made = read_checkpoint(folder).manifest.get(WEIGHTS_ONLY)
+    return None if made is None else str(made["command"])
+
+
+def _trained(trainer: Mapping[str, Any]) -> str:
+    if not trainer["step"]:  # imported
+        return "elsewhere"
+    return f"{trainer['target_tokens']} target tokens, {trainer['seconds']:.0f} s"
 
 
 def _saved_by(manifest: Mapping[str, Any]) -> str:
@@ -82,32 +95,48 @@ def inspect_run(folder: Path) -> tuple[list[str], bool]:
     lines = [f"run {folder}"]
     train, scores = _read_metrics(folder / "metrics.jsonl")
     if train:
-        lines.append(
-            f"step            {train['step']}, epoch {train['epoch']}, loss {train['loss']:.4f}, "
-            f"{train['tokens_per_second']:.0f} tokens/s, {train['total_seconds']:.0f} s in all"
-        )
+        lines.append(f"step            {_last_figures(train)}")
     for score in scores[-5:]:
-        lines.append(f"evaluation      step {score['step']}: BLEU {score['bleu']:.2f}, chrF {score['chrf']:.2f}")
+        shown = ", ".join(f"{name} {_number(score, key)}" for key, name in (("bleu", "BLEU"), ("chrf", "chrF")))
+        lines.append(f"evaluation      step {_number(score, 'step', 0)}: {shown}")
     whole = True
     for checkpoint in list_steps(folder / "checkpoints"):
         _, is_whole = inspect_checkpoint(checkpoint)
-        lines.append(f"checkpoint      {checkpoint.name}: {'whole' if is_whole else 'BROKEN'}")
+        origin = _origin(checkpoint) if is_whole else None
+        note = f", weights only (zeromt {origin})" if origin else ""
+        lines.append(f"checkpoint      {checkpoint.name}: {'whole' if is_whole else 'BROKEN'}{note}")
         whole &= is_whole
     return lines, whole
 
 
-def _read_metrics(path: Path) -> tuple[dict[str, float], list[dict[str, float]]]:
-    train: dict[str, float] = {}
-    scores: list[dict[str, float]] = []
+def _last_figures(train: Mapping[str, Any]) -> str:
+    """Of a line of training. Where every update since the line before was skipped, there is no loss."""
+    losses = ", ".join(f"{key} {_number(train, key, 4)}" for key in ("loss", "nll") if key in train)
+    return (
+        f"{_number(train, 'step', 0)}, epoch {_number(train, 'epoch', 0)}, {losses}, "
+        f"{_number(train, 'tokens_per_second', 0)} tokens/s, {_number(train, 'total_seconds', 0)} s in all"
+    )
+
+
+def _number(figures: Mapping[str, Any], key: str, digits: int = 2) -> str:
+    value = figures.get(key)
+    return f"{value:.{digits}f}" if isinstance(value, int | float) else "unknown"
+
+
+def _read_metrics(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The last line of training, and those of evaluations; a line that a running job is writing is passed over."""
+    train: dict[str, Any] = {}
+    scores: list[dict[str, Any]] = []
     if path.exists():
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 entry = json.loads(line)
-            except ValueError:  # the line that a running job is writing
+            except ValueError:
                 continue
-            if entry["kind"] == "train":
+            kind = entry.get("kind") if isinstance(entry, dict) else None
+            if kind == "train":
                 train = entry
-            elif entry["kind"] == "evaluation":
+            elif kind == "evaluation":
                 scores.append(entry)
     return train, scores
 

@@ -13,15 +13,14 @@ from configs import RunConfig
 from data_pipeline.stream.reader import StreamReader
 from trainer.batches import Update, UpdateCounts, count, empty_batch, micro_batch_seed, to_device
 from trainer.distributed import World
-from trainer.engines import replicas
-from trainer.engines.protocol import Engine
+from trainer.engine import Engine
 from trainer.errors import TrainingError
 from trainer.evaluation import Evaluator
 from trainer.metrics import Metrics
 from trainer.pairs import PairLog
 from trainer.saving import Saver
 from trainer.schedule import learning_rate
-from trainer.stability import memory
+from trainer.stability import drift, memory
 from trainer.stability.recovery import Recovery
 from trainer.stability.rewind import is_left_out
 from trainer.state import TrainerState
@@ -218,10 +217,11 @@ class Trainer:
                 write_status(Path(self._config.folder), "running", exit_code=1, step=state.step)
         self._metrics.train(state.step, figures)
         log.info(
-            "step %d  epoch %d  loss %.4f  ppl %.2f  norm %.2f  lr %.2e  %.0f tok/s  padding %.1f%%",
+            "step %d  epoch %d  loss %.4f  nll %.4f  ppl(nll) %.2f  norm %.2f  lr %.2e  %.0f tok/s  padding %.1f%%",
             state.step,
             update.epoch,
             figures["loss"],
+            figures["nll"],
             figures["perplexity"],
             figures["grad_norm"],
             figures["lr"],
@@ -246,7 +246,7 @@ class Trainer:
         Raises:
             TrainingError: naming the rank that differs.
         """
-        problem = replicas.compare(self._world.gather(self._engine.replica_digest()))
+        problem = drift.compare(self._world.gather(self._engine.replica_digest()))
         if problem is not None:
             raise TrainingError(f"step {self._state.step + 1}: {problem}")
 
@@ -276,9 +276,11 @@ class Trainer:
             evaluation.attentions[: shown.attention_maps],
         )
         log.info(
-            "step %d  valid loss %.4f  BLEU %.2f  chrF %.2f  (%s, %.1f s)",
+            "step %d  valid loss %.4f  nll %.4f  ppl(nll) %.2f  BLEU %.2f  chrF %.2f  (%s, %.1f s)",
             step,
             evaluation.loss,
+            evaluation.nll,
+            evaluation.figures()["perplexity"],
             evaluation.scores.bleu,
             evaluation.scores.chrf,
             evaluation.scores.bleu_signature,

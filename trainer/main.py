@@ -17,7 +17,6 @@ import torch
 
 from configs import RunConfig, UserError, load_run
 from trainer.distributed import World, read_environment
-from trainer.environment import restored_environment
 from trainer.imports import quick_imports
 from trainer.process import tune_process
 from trainer.supervision.failure import note_failure
@@ -26,7 +25,7 @@ from trainer.supervision.run_folder import make_shared
 from trainer.supervision.run_lock import RunLock, RunLockedError
 from trainer.supervision.sections import Sections
 from trainer.supervision.signals import StopRequest, end_with_parent, stop_request
-from trainer.supervision.status import write_status
+from trainer.supervision.status import STATUS_FILE, read_status, write_status
 from trainer.supervision.watchdog import STUCK_FILE, Watchdog, process_watchdog
 
 RESETS = frozenset({"data", "optimizer"})
@@ -53,7 +52,6 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_REFUSED
 
 
-@restored_environment()
 def run(config_name: str, overrides: Sequence[str], *, reset: frozenset[str] = frozenset()) -> int:
     """Train as this rank of as many as the environment says.
 
@@ -109,7 +107,7 @@ def _train(config: RunConfig, folder: Path, stop: StopRequest, watchdog: Watchdo
     watchdog.note_in(folder / STUCK_FILE)
     lock = RunLock(folder)
     _on_main(world, lock.acquire)
-    ledger = Ledger(folder / LEDGER_FILE, started=watchdog.started) if world.is_main else None
+    ledger = _ledger(folder, watchdog.started) if world.is_main else None
     if world.is_main:
         stop.watch_file(folder)
         write_status(folder, "running", exit_code=EXIT_FAILED)
@@ -177,6 +175,12 @@ def _fit(
         built.close()
         del built
         gc.collect()
+
+
+def _ledger(folder: Path, started: float) -> Ledger:
+    """The run's, before this process says that it runs."""
+    before = read_status(folder / STATUS_FILE)
+    return Ledger(folder / LEDGER_FILE, started=started, was_over=before is not None and before.is_over)
 
 
 def _stop_reason(world: World, stop: StopRequest) -> str | None:

@@ -4,13 +4,13 @@ import contextlib
 import json
 import logging
 import math
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from trainer.board import Board
 from trainer.heat_map import draw
 from trainer.translation.words import Attention
 
@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 TRAIN_SCALARS = {
     "loss": "train/loss",
+    "nll": "train/nll",
     "perplexity": "train/perplexity",
     "lr": "train/learning_rate",
     "grad_norm": "train/gradient_norm",
@@ -31,10 +32,12 @@ TRAIN_SCALARS = {
 }
 EVALUATION_SCALARS = {
     "loss": "valid/loss",
+    "nll": "valid/nll",
     "perplexity": "valid/perplexity",
     "bleu": "valid/bleu",
     "chrf": "valid/chrf",
 }
+SAMPLE = ("source", "reference", "translation")
 
 
 class Metrics(Protocol):
@@ -110,12 +113,10 @@ class RunMetrics:
         self._write({"kind": "evaluation", "step": step, **figures})
         of_sets = {key: f"valid/{key}" for key in figures if "/" in key}
         self._scalars(step, figures, {**EVALUATION_SCALARS, **of_sets})
-        rows = "\n".join(f"| {_cell(s)} | {_cell(r)} | {_cell(t)} |" for s, r, t in samples)
-        if rows:
-            self._text(step, "valid/translations", f"| source | reference | translation |\n|---|---|---|\n{rows}")
+        if samples:
+            self._on_board(lambda board: board.table(step, "valid/translations", SAMPLE, samples))
         for number, attention in enumerate(attentions, start=1):
             self._picture(step, f"valid/attention_{number}", attention)
-        self._flush()
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Metrics."""
@@ -136,20 +137,13 @@ class RunMetrics:
             log.warning("metrics.jsonl: %s", error)
 
     def _scalars(self, step: int, figures: Mapping[str, Any], tags: Mapping[str, str]) -> None:
-        for key, tag in tags.items():
-            if figures.get(key) is not None:
-                self._on_board(lambda board, tag=tag, key=key: board.add_scalar(tag, figures[key], step))
-
-    def _text(self, step: int, tag: str, text: str) -> None:
-        self._on_board(lambda board: board.add_text(tag, text, step))
+        shown = {tag: float(figures[key]) for key, tag in tags.items() if figures.get(key) is not None}
+        self._on_board(lambda board: board.scalars(step, shown))
 
     def _picture(self, step: int, tag: str, attention: Attention) -> None:
-        self._on_board(lambda board: board.add_image(tag, np.asarray(draw([attention])), step, dataformats="HW"))
+        self._on_board(lambda board: board.picture(step, tag, np.asarray(draw([attention]))))
 
-    def _flush(self) -> None:
-        self._on_board(lambda board: board.flush())
-
-    def _on_board(self, action: Any) -> None:
+    def _on_board(self, action: Callable[[Board], None]) -> None:
         """TensorBoard's folder may be full or unwritable; training goes on without it, and says so once."""
         if self._board is None:
             return
@@ -174,17 +168,10 @@ def cut_back(path: Path, step: int) -> None:
     beside.replace(path)
 
 
-def _open_board(folder: Path, resume_step: int) -> Any:
-    """A SummaryWriter that hides what earlier files hold of later steps; None where the folder cannot be written."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from torch.utils.tensorboard import SummaryWriter
+def _open_board(folder: Path, resume_step: int) -> Board | None:
+    """None where the folder cannot be written."""
     try:
-        return SummaryWriter(str(folder), purge_step=resume_step + 1)
+        return Board(folder, resume_step=resume_step)
     except OSError as error:
         log.warning("TensorBoard is left out, training goes on: %s", error)
         return None
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")

@@ -57,7 +57,8 @@ class LogWindow:
         tokens = self._loss_tokens or math.nan  # none where every update was skipped
         nll = nll_sum / tokens
         return {
-            "loss": loss_sum / tokens,
+            "loss": loss_sum / tokens,  # what is trained on: with label smoothing
+            "nll": nll,  # without, in nats; its exponential is the perplexity
             "perplexity": float(torch.tensor(nll, dtype=torch.float64).exp()),
             "grad_norm": float(self._grad_norm),
             "lr": self._lr,

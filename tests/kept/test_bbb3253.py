@@ -1,6 +1,8 @@
 """What users have: a dataset and a run of bbb3253 are read, resumed and translated with by this version."""
 
 import json
+import math
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,19 @@ def test_resumes_with_the_same_updates(kept: Path, expected: dict[str, Any], lau
     assert {step: lines[step]["pairs_digest"] for step in expected["digests"]} == expected["digests"]
     assert {step: lines[step]["loss"] for step in expected["losses"]} == pytest.approx(expected["losses"], rel=1e-5)
     assert list(lines) == [str(step) for step in range(1, 21)], "the lines before the checkpoint are kept"
+    _check_what_is_shown(kept / "runs" / "small", lines, done.out)
+
+
+def _check_what_is_shown(run: Path, lines: dict[str, dict[str, Any]], out: str) -> None:
+    """The perplexity is of the likelihood that stands before it; the months since bbb3253 are not the run's."""
+    ledger = json.loads((run / "ledger.json").read_text())
+    assert ledger["seconds"]["stalled"] == 0, "it had finished"
+    found = re.findall(r"step 20 .* loss (\S+)  nll (\S+)  ppl\(nll\) (\S+)  norm", out)
+    assert found, "the line of step 20 does not say what the perplexity is of"
+    loss, nll, perplexity = map(float, found[0])
+    assert nll < loss, "label smoothing is 0.1"
+    assert perplexity == pytest.approx(math.exp(nll), rel=1e-3)
+    assert lines["20"]["perplexity"] == pytest.approx(math.exp(lines["20"]["nll"]), rel=1e-9)
 
 
 def test_translates(kept: Path, expected: dict[str, Any]) -> None:

@@ -248,3 +248,23 @@ def test_broken_files_never_keep_it_from_answering(
     found = read_overview(folder)
     assert to_lines(found)[0] == f"run          {folder}"
     json.dumps(to_json(found), allow_nan=False)
+
+
+def test_a_clock_that_is_ahead_and_a_name_with_lines(tmp_path: Path) -> None:
+    folder = tmp_path / "a\nstate        running"
+    checkpoint(folder, 5, {}, age=-7300)
+    (folder / "status.json").write_text(
+        json.dumps({"state": "failed", "error": "x\x1b[2J", "updated": time.time() + 7300})
+    )
+    lines = to_lines(read_overview(folder))
+    assert lines[0] == f"run          {tmp_path}/a\\nstate        running"
+    assert lines[1:] == [
+        "state        failed (written 2.0 h ahead of this clock)",
+        "error        x\\x1b[2J",
+        "checkpoints  5 (2.0 h ahead of this clock)",
+    ]
+
+
+def test_a_run_that_was_imported_was_never_started(tmp_path: Path) -> None:
+    checkpoint(tmp_path, 5, {})
+    assert to_lines(read_overview(tmp_path))[1] == "state        empty (never started)"

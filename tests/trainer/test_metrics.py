@@ -18,6 +18,8 @@ from trainer.translation.translator import Translator
 
 TAGS = {
     "train/loss": "loss",
+    "train/nll": "nll",
+    "train/perplexity": "perplexity",
     "train/learning_rate": "lr",
     "train/gradient_norm": "grad_norm",
     "train/tokens_per_second": "tokens_per_second",
@@ -40,7 +42,7 @@ def test_tensorboard_shows_what_metrics_hold(trained: TrainedRun) -> None:
         assert abs(scores[-1] - read_metrics(trained.folder, "evaluation")[-1][key]) < 1e-3
     texts = board.Tensors("valid/translations/text_summary")
     assert [t.step for t in texts] == [150, 300]
-    assert b"| source | reference | translation |" in texts[-1].tensor_proto.string_val[0]
+    assert b"<th>source</th><th>reference</th><th>translation</th>" in texts[-1].tensor_proto.string_val[0]
 
 
 def test_tensorboard_shows_attention(trained: TrainedRun) -> None:

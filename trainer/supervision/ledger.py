@@ -22,16 +22,24 @@ class Ledger:
     It is not rolled back when training resumes from a checkpoint: updates that were made before, up to
     `highest_step`, count as `redone` when they are made again. `stalled` is the time between the last word of the
     process before and the start of this one, when nobody worked. What a killed process did after its last word is
-    part of that, being lost.
+    part of that, being lost. After a run that was over nobody was to work: that time counts nothing.
     """
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time, started: float | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        started: float | None = None,
+        was_over: bool = False,
+    ) -> None:
         """Go on with the file, or begin.
 
         Args:
             path: the file; it need not be there. One that is no ledger is replaced, with a warning.
             clock: seconds since the epoch.
             started: when this process began by that clock; the time since then is `setup`. Now by default.
+            was_over: the run had finished before, or a person had asked it to stop.
         """
         self._path = path
         self._clock = clock
@@ -43,7 +51,8 @@ class Ledger:
         self._is_warned = False
         try:
             self._seconds, self.highest_step, last_word = _read(path)
-            self.add("stalled", started - last_word)
+            if not was_over:
+                self.add("stalled", started - last_word)
         except FileNotFoundError:
             pass
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -13,6 +13,8 @@ LAUNCH_ID = "ZEROMT_LAUNCH_ID"
 JOB_ID = "SLURM_JOB_ID"
 """SLURM's environment variable with the number of the job."""
 STATUS_FILE = "status.json"
+BY_A_PERSON = ("stop file", "SIGINT")
+"""Reasons of a stop that no batch system has."""
 EXIT_CODES = {"finished": 0, "refused": 2, "stopped": 75}
 """States that the ranks end in by their own decision, with the exit code of each."""
 
@@ -35,6 +37,11 @@ class Status:
     """Of the SLURM job that the process ran in."""
     stop_reason: str | None = None
     """Why a stopped run stopped: "stop file" (a user asked), or the ranks' first signal: SIGTERM, SIGUSR1, SIGINT."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody was to go on with the run: a batch system's signal is followed by a time in its queue."""
+        return self.state == "finished" or (self.state == "stopped" and self.stop_reason in BY_A_PERSON)
 
     @property
     def is_settled(self) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from trainer.supervision.ledger import KINDS, Ledger, read_figures
+from trainer.supervision.status import read_status
 
 
 class Clock:
@@ -49,6 +50,28 @@ def test_goes_on_over_restarts_and_counts_what_nobody_worked(tmp_path: Path) -> 
     second.write()
     assert read_figures(path) == second.figures()
     assert [p.name for p in tmp_path.iterdir()] == ["ledger.json"]
+
+
+@pytest.mark.parametrize(
+    ("before", "stalled"),
+    [
+        ({"state": "finished"}, 0),
+        ({"state": "stopped", "stop_reason": "stop file"}, 0),
+        ({"state": "stopped", "stop_reason": "SIGINT"}, 0),
+        ({"state": "stopped", "stop_reason": "SIGUSR1"}, 120),  # it waits in a batch system's queue
+        ({"state": "running"}, 120),  # it was killed
+        ({"state": "failed"}, 120),
+    ],
+)
+def test_after_a_run_that_was_over_nobody_was_to_work(tmp_path: Path, before: dict[str, str], stalled: float) -> None:
+    clock = Clock()
+    Ledger(tmp_path / "ledger.json", clock=clock).write()
+    (tmp_path / "status.json").write_text(json.dumps({**before, "error": None}))
+    status = read_status(tmp_path / "status.json")
+    assert status is not None
+    clock.now += 120
+    again = Ledger(tmp_path / "ledger.json", clock=clock, was_over=status.is_over)
+    assert again.figures()["stalled_seconds"] == stalled
 
 
 def test_clock_that_is_set_back_counts_nothing(tmp_path: Path) -> None:
