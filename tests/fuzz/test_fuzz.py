@@ -1,0 +1,73 @@
+"""Whatever is typed ends as it must: no traceback, no hang, no input changed, exit code 1 only for what is listed."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from launcher.cli import COMMANDS
+from tests.fuzz import campaign
+from tests.fuzz.call import Call, Outcome
+from tests.fuzz.calls import FIELDS, targets
+from tests.fuzz.client import judge
+
+SEED, SLOW_SEED = 35, 2025
+"""Kept, so that a call that fails, fails again."""
+FOUND = Path(__file__).with_name("found.jsonl")
+"""Calls that once ended badly, one a line."""
+
+
+def _make(calls: Sequence[Call]) -> None:
+    problems = campaign.make(calls)
+    assert not problems, f"{len(problems)} of {len(calls)} calls:\n\n" + "\n\n".join(problems)
+
+
+def test_a_hundred_calls() -> None:
+    _make(campaign.draw(100, SEED))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_two_thousand_calls() -> None:
+    number, seed = (int(os.environ.get(f"ZEROMT_FUZZ_{k}", v)) for k, v in (("CALLS", 2000), ("SEED", SLOW_SEED)))
+    _make(campaign.draw(number, seed))
+
+
+def test_calls_that_once_ended_badly() -> None:
+    _make([Call.from_json(line) for line in FOUND.read_text().splitlines()])
+
+
+def test_every_option_and_field_has_its_turn() -> None:
+    drawn = campaign.draw(2000, SLOW_SEED)
+    assert sum(call.starts_ranks for call in drawn) == 100
+    typed = "\n".join("\n".join([*call.argv, *call.files.values()]) for call in drawn)
+    assert {t.command for t in targets(ranks=False)} == set(COMMANDS)
+    assert [path for path in FIELDS if path.rpartition(".")[2] not in typed] == []
+
+
+def test_what_is_wrong_is_found() -> None:
+    """By the judge, of outcomes that no call must have."""
+    call = Call(argv=("translate", "runs/small", "-i", "corpus/in.en", "-o", "corpus/v.fr"))
+    files = {"corpus/in.en": "1", "corpus/v.fr": "1", "corpus/v.en": "1"}
+
+    def problems(after: dict[str, str] = files, *, of: Call = call, **what: object) -> int:
+        good = {
+            "code": 2,
+            "out": "",
+            "err": "zeromt: error: x\n",
+            "seconds": 1.0,
+            "timed_out": False,
+            "hung": False,
+            "left": (),
+        }
+        return len(judge(of, Outcome(**{**good, **what}), files, after))  # type: ignore[arg-type]
+
+    assert problems() == problems(files | {"corpus/v.fr": "2"}) == 0
+    assert problems(files | {"corpus/in.en": "2"}) == problems({"corpus/v.fr": "1", "corpus/v.en": "1"}) == 1
+    both = Call(argv=(*call.argv, "--target=corpus/v.fr"))
+    assert problems(files | {"corpus/v.fr": "2"}, of=both) == 1, "it is an input too"
+    assert problems(err="zeromt: error: x\nTraceback (most recent call last):\n") == 1
+    assert problems(code=1, err="OSError\n") == problems(code=-9) == problems(code=2, err="") == 1
+    assert problems(code=1, err="zeromt: error: x: No space left on device\n") == 0
+    assert problems(hung=True, timed_out=True) == problems(left=("1 sleep",)) == 1
