@@ -13,9 +13,9 @@ import torch.distributed as dist
 from configs import EngineSection, ModelSection, OptimizerSection
 from launcher.planning.memory import Stage
 from model import Objective, SpecialIds, build_transformer
-from trainer.deepspeed_engine import DeepSpeedEngine
 from trainer.distributed import World
-from trainer.engine import DeviceBatch
+from trainer.engines.deepspeed.engine import DeepSpeedEngine
+from trainer.engines.protocol import DeviceBatch
 from trainer.precision import Precision
 from trainer.process import tune_process
 

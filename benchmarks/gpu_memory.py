@@ -6,9 +6,9 @@ import torch
 
 from configs import EngineSection, OptimizerSection, preset_model
 from model import Objective, SpecialIds, build_transformer
-from trainer.deepspeed_engine import DeepSpeedEngine
 from trainer.distributed import World
-from trainer.engine import DeviceBatch
+from trainer.engines.deepspeed.engine import DeepSpeedEngine
+from trainer.engines.protocol import DeviceBatch
 
 
 def peak(*, preset: str, stage: int, tokens: int, length: int, vocabulary: int) -> dict[str, Any]:

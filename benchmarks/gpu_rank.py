@@ -40,7 +40,7 @@ def main(out: str, profiled_after: int, arguments: Sequence[str]) -> int:
 def _profiler(after: int, found: Figures) -> Iterator[None]:
     """Profile some updates of this process's engine after so many, into `found["profile"]`."""
     tune_process()  # before DeepSpeed is imported, as the trainer does
-    from trainer.deepspeed_engine import DeepSpeedEngine
+    from trainer.engines.deepspeed.engine import DeepSpeedEngine
 
     step, times = DeepSpeedEngine.step, [0.0]
 

@@ -100,8 +100,8 @@ class _Rank:
     def __init__(self, stage: int, work: Path) -> None:
         from model import Objective, SpecialIds, build_transformer
         from trainer.checkpoint.manager import CheckpointManager, RunIdentity
-        from trainer.deepspeed_engine import DeepSpeedEngine
         from trainer.distributed import World
+        from trainer.engines.deepspeed.engine import DeepSpeedEngine
 
         self.world = World(timeout_minutes=10)
         sizes = {"source_vocab_size": VOCABULARY, "target_vocab_size": VOCABULARY}
@@ -123,7 +123,7 @@ class _Rank:
         """One update of random tokens; seconds."""
         import torch
 
-        from trainer.engine import DeviceBatch
+        from trainer.engines.protocol import DeviceBatch
 
         begin = time.monotonic()
         tokens = torch.from_numpy(self._draw.integers(3, VOCABULARY, (4, PIECES))).to(self.world.device)

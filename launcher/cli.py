@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from launcher import node_options, options, ssh_options
@@ -158,7 +159,13 @@ def _run(argv: list[str]) -> int:
         command, arguments = parse(argv)
     except SystemExit as leaving:  # argparse has said what there is to say: help, version or an error
         return leaving.code if isinstance(leaving.code, int) else 2
-    return int(resolve(command.target)(**arguments))
+    if (clash := _clash()) is not None:
+        print(f"zeromt: error: {clash}", file=sys.stderr)
+        return 2
+    from trainer.environment import restored_environment
+
+    with restored_environment():  # whoever calls `main` in a process of their own has one too
+        return int(resolve(command.target)(**arguments))
 
 
 def parse(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
@@ -232,6 +239,17 @@ def _version() -> str:
         return metadata.version("zeromt")
     except metadata.PackageNotFoundError:
         return "(not installed)"
+
+
+def _clash() -> str | None:
+    """What is found in place of this project's packages; None where they are found."""
+    try:
+        from trainer.clash import find_clash
+    except ImportError:  # `trainer` itself is another's
+        other, root = sys.modules.get("trainer"), Path(__file__).parents[1]
+        found = getattr(other, "__file__", None) or next(iter(getattr(other, "__path__", [])), "nothing")
+        return f"trainer: {found!r} is found in place of zeromt's own package {str(root / 'trainer')!r}; rename it"
+    return find_clash()
 
 
 def _is_users(error: Exception) -> bool:

@@ -18,7 +18,7 @@ from trainer.imports import quick_imports
 
 with quick_imports():
     import trainer.build
-    import trainer.deepspeed_engine  # noqa: F401
+    import trainer.engines.deepspeed.engine  # noqa: F401
 
 PATIENCE = 10.0
 """Seconds between SIGTERM to the ranks that are left when one has failed, and SIGKILL."""

@@ -2,6 +2,12 @@
 
 import sys
 
+from trainer.clash import find_clash
+
+if (clash := find_clash()) is not None:  # before anything is imported that may not be this project's
+    print(f"zeromt: error: {clash}", file=sys.stderr)
+    sys.exit(2)
+
 from trainer.imports import quick_imports
 from trainer.supervision.signals import stop_request
 from trainer.supervision.watchdog import process_watchdog

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.tokenizer import BOS_ID, EOS_ID
-from trainer.engine import DeviceBatch
+from trainer.engines.protocol import DeviceBatch
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -16,9 +16,9 @@ from trainer.checkpoint.manager import CheckpointManager, RunIdentity
 from trainer.checkpoint.resume import check_identity, restore_optimizer
 from trainer.checkpoint.weights_only import check_reset
 from trainer.datasets import check_lengths, check_tags, dataset_names, describe_mixture
-from trainer.deepspeed_engine import DeepSpeedEngine
 from trainer.distributed import World
-from trainer.engine import Engine
+from trainer.engines.deepspeed.engine import DeepSpeedEngine
+from trainer.engines.protocol import Engine
 from trainer.evaluation import Evaluator, HeldOutSet
 from trainer.loop import Trainer
 from trainer.metrics import Metrics, NoMetrics, RunMetrics

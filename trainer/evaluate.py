@@ -8,6 +8,7 @@ from typing import Any
 
 from configs import CorpusFiles, UserError
 from data_pipeline.preparation.corpus import read_chunks
+from trainer.environment import restored_environment
 from trainer.loading import check_same_tokenizer, find_checkpoint, load_ensemble
 from trainer.process import tune_process
 from trainer.scoring import Scorer, bleu_tokenizer
@@ -17,6 +18,7 @@ from trainer.translation.lines import CHUNK_LINES
 from trainer.translation.translator import Translator
 
 
+@restored_environment()
 def run(
     *,
     run: str,

@@ -17,7 +17,7 @@ from data_pipeline.tokenizer import Tokenizer
 from model import Objective, Transformer
 from trainer.batches import to_device
 from trainer.distributed import World
-from trainer.engine import Engine
+from trainer.engines.protocol import Engine
 from trainer.model_files import place
 from trainer.scoring import Scorer, Scores
 from trainer.translation.languages import LanguageTags, encode_source, encode_target

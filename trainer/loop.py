@@ -13,14 +13,15 @@ from configs import RunConfig
 from data_pipeline.stream.reader import StreamReader
 from trainer.batches import Update, UpdateCounts, count, empty_batch, micro_batch_seed, to_device
 from trainer.distributed import World
-from trainer.engine import Engine
+from trainer.engines import replicas
+from trainer.engines.protocol import Engine
 from trainer.errors import TrainingError
 from trainer.evaluation import Evaluator
 from trainer.metrics import Metrics
 from trainer.pairs import PairLog
 from trainer.saving import Saver
 from trainer.schedule import learning_rate
-from trainer.stability import drift, memory
+from trainer.stability import memory
 from trainer.stability.recovery import Recovery
 from trainer.stability.rewind import is_left_out
 from trainer.state import TrainerState
@@ -246,7 +247,7 @@ class Trainer:
         Raises:
             TrainingError: naming the rank that differs.
         """
-        problem = drift.compare(self._world.gather(self._engine.replica_digest()))
+        problem = replicas.compare(self._world.gather(self._engine.replica_digest()))
         if problem is not None:
             raise TrainingError(f"step {self._state.step + 1}: {problem}")
 

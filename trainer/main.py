@@ -17,6 +17,7 @@ import torch
 
 from configs import RunConfig, UserError, load_run
 from trainer.distributed import World, read_environment
+from trainer.environment import restored_environment
 from trainer.imports import quick_imports
 from trainer.process import tune_process
 from trainer.supervision.failure import note_failure
@@ -52,6 +53,7 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_REFUSED
 
 
+@restored_environment()
 def run(config_name: str, overrides: Sequence[str], *, reset: frozenset[str] = frozenset()) -> int:
     """Train as this rank of as many as the environment says.
 

@@ -8,7 +8,7 @@ from configs import CheckpointSection
 from data_pipeline.stream.reader import StreamReader, StreamState
 from trainer.checkpoint.manager import CheckpointManager
 from trainer.distributed import World
-from trainer.engine import Engine
+from trainer.engines.protocol import Engine
 from trainer.errors import TrainingError
 from trainer.metrics import Metrics
 from trainer.state import TrainerState

@@ -14,6 +14,7 @@ from configs import RunConfig, SearchSection, UserError, load_run
 from data_pipeline.preparation.progress import Progress
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import CONFIG
+from trainer.environment import restored_environment
 from trainer.heat_map import draw
 from trainer.loading import check_same_tokenizer, find_checkpoint
 from trainer.process import tune_process
@@ -27,6 +28,7 @@ PICTURED_LINES = 4
 """Lines whose attention is drawn."""
 
 
+@restored_environment()
 def run(
     *,
     run: str,

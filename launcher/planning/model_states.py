@@ -25,7 +25,7 @@ ELEMENT = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
 BUCKET_ELEMENTS = 50_000_000
-"""`trainer.zero_config.BUCKET_ELEMENTS`, which cannot be imported without torch; a test holds them together."""
+"""`BUCKET_ELEMENTS` of `trainer.engines.deepspeed.config`, which torch alone can import; a test holds them together."""
 WHOLE_BUCKET_ELEMENTS = 500_000_000
 """What DeepSpeed's engine reduces at once where no stage does it."""
 PERSISTENT_ELEMENTS = 100_000
@@ -105,7 +105,7 @@ class Layout:
         sizes = [p.size for p in found]
         self.all = sum(sizes)
         self.largest = max(sizes)
-        # as `trainer.adamw.decay_groups` splits them
+        # as `trainer.engines.adamw.decay_groups` splits them
         groups = [[p.size for p in found if len(p.shape) >= 2], [p.size for p in found if len(p.shape) < 2]]
         self._groups = [group for group in groups if group]
         self.flat = sum(_round_up(sum(group), 2 * world_size) for group in self._groups)

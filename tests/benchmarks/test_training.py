@@ -16,7 +16,7 @@ from benchmarks.trainers import Work
 from configs import ModelSection, UserError
 from model import SpecialIds, Transformer, build_transformer
 from model.dropout import Dropout
-from trainer.ema import EMA, WeightAverage
+from trainer.engines.ema import EMA, WeightAverage
 
 SIZES: dict[str, Any] = {
     "d_model": 16,

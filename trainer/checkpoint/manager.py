@@ -20,7 +20,7 @@ from trainer.checkpoint.format import Checkpoint, FileRecord
 from trainer.checkpoint.newest import describe, find_newest, on_main, point_to
 from trainer.checkpoint.share import FLOAT_BYTES, HostCopy, Share, num_elements, write_while_gathering
 from trainer.distributed import World
-from trainer.engine import Engine
+from trainer.engines.protocol import Engine
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from data_pipeline.stream.reader import POSITION_SETTINGS
 from data_pipeline.stream.state import StreamState
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import CONFIG, Checkpoint, CheckpointError
-from trainer.engine import MOMENTS, Engine
+from trainer.engines.protocol import MOMENTS, Engine
 
 log = logging.getLogger(__name__)
 

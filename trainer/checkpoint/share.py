@@ -16,7 +16,7 @@ from torch import Tensor
 
 from trainer.checkpoint.format import FileRecord, shard_name, share_out
 from trainer.checkpoint.tensor_file import TensorFile
-from trainer.engine import MOMENTS, ParameterState
+from trainer.engines.protocol import MOMENTS, ParameterState
 
 KINDS = ("model", "optimizer", "ema")
 FLOAT_BYTES = 4

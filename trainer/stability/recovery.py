@@ -8,7 +8,7 @@ import torch
 from configs import RunConfig
 from trainer.batches import Update, UpdateCounts
 from trainer.distributed import World
-from trainer.engine import Engine, StepResult
+from trainer.engines.protocol import Engine, StepResult
 from trainer.errors import TrainingError
 from trainer.metrics import Metrics
 from trainer.saving import Saver

@@ -11,7 +11,7 @@ from configs import EngineSection, load_run
 from launcher.planning import model_states
 from launcher.planning.memory import MemoryModel, Setting, settings
 from launcher.planning.parameters import Vocabularies
-from trainer import zero_config
+from trainer.engines.deepspeed import config as zero_config
 from trainer.precision import Precision
 
 VOCABULARIES = Vocabularies(source=32_000, target=32_000)

@@ -17,7 +17,7 @@ import torch
 from configs import CheckpointSection
 from trainer.checkpoint.manager import CheckpointManager, RunIdentity
 from trainer.distributed import World
-from trainer.engine import MOMENTS, Engine, ParameterState
+from trainer.engines.protocol import MOMENTS, Engine, ParameterState
 
 KILLED = -signal.SIGKILL
 

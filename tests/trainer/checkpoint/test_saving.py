@@ -17,7 +17,7 @@ from trainer.checkpoint import host_memory, tensor_file
 from trainer.checkpoint.format import list_steps, read_checkpoint, verify
 from trainer.checkpoint.manager import CheckpointManager, SaveOutcome
 from trainer.distributed import World
-from trainer.engine import Engine
+from trainer.engines.protocol import Engine
 
 
 def save(checkpoints: CheckpointManager, step: int, *, of: Engine | None = None, wait: bool = False) -> SaveOutcome:

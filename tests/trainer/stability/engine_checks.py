@@ -14,12 +14,13 @@ import torch
 
 from configs import EngineSection, ModelSection, OptimizerSection, RunConfig, StreamSection, UserError
 from model import Objective, SpecialIds, Transformer, build_transformer
-from trainer.deepspeed_engine import DeepSpeedEngine
 from trainer.distributed import World
-from trainer.engine import DeviceBatch
+from trainer.engines import replicas, trial
+from trainer.engines.deepspeed.engine import DeepSpeedEngine
+from trainer.engines.protocol import DeviceBatch
 from trainer.precision import Precision
 from trainer.process import tune_process
-from trainer.stability import drift, memory, trial
+from trainer.stability import memory
 
 CASES: list[tuple[int, Precision]] = [(stage, precision) for stage in range(4) for precision in ("fp32", "bf16")]
 VOCABULARY = 100
@@ -73,7 +74,7 @@ def train(engine: DeepSpeedEngine, world: World, *, updates: int, micro_batches:
 
 def full_weights(engine: DeepSpeedEngine) -> dict[str, torch.Tensor]:
     """In fp64, without the moments that `parameter_states` fetches as well."""
-    return {name: engine._full_weight(p).double() for name, p in engine._model.named_parameters()}
+    return {name: engine._stage.weight(p).double() for name, p in engine._model.named_parameters()}
 
 
 def everything(engine: DeepSpeedEngine) -> dict[str, list[Any]]:
@@ -178,8 +179,8 @@ def digests(engine: DeepSpeedEngine, world: World) -> dict[str, Any]:
     return {
         "changes": first != trained[0],
         "trained": trained,
-        "problem": drift.compare(trained),
-        "problem_when_flipped": drift.compare(flipped),
+        "problem": replicas.compare(trained),
+        "problem_when_flipped": replicas.compare(flipped),
     }
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from configs import load_run
 from model import ObjectiveOutput
 from trainer.build import build
-from trainer.deepspeed_engine import DeepSpeedEngine
 from trainer.distributed import World
-from trainer.engine import DeviceBatch
+from trainer.engines.deepspeed.engine import DeepSpeedEngine
+from trainer.engines.protocol import DeviceBatch
 from trainer.process import tune_process
 
 

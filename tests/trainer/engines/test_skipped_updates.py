@@ -20,7 +20,7 @@ def test_nan_on_one_rank_is_skipped_on_all(corpus_en_fr: Corpus, start: Start, t
         "training.tensorboard=false",
         "evaluation.max_pairs=2",
     ]
-    done = start(*ranks(2, "tests.trainer.nan_runs", json.dumps(settings))).finish()
+    done = start(*ranks(2, "tests.trainer.engines.nan_runs", json.dumps(settings))).finish()
     assert done.code == 0, done.err[-3000:]
     first = None
     for stage in range(4):

@@ -4,7 +4,7 @@ import torch
 from torch import distributed
 
 from trainer.distributed import World
-from trainer.zero_patches import gather_by_broadcasts
+from trainer.engines.deepspeed.patches import gather_by_broadcasts
 
 
 def main() -> None:

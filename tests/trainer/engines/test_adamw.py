@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from trainer.adamw import AdamW
+from trainer.engines.adamw import AdamW
 
 
 def steps_of(
@@ -45,7 +45,7 @@ def test_is_torchs_adamw_whoever_was_made_first() -> None:
     """torch hooks the class of the first instance: ours must not inherit that."""
     code = """
 import sys, torch
-from trainer.adamw import AdamW
+from trainer.engines.adamw import AdamW
 if sys.argv[1] == "theirs":
     torch.optim.AdamW([torch.zeros(2, requires_grad=True)])
 weight = torch.ones(2, requires_grad=True)

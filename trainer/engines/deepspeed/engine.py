@@ -1,66 +1,37 @@
-"""ZeRO by DeepSpeed (0.19): the only file that knows it."""
+"""The engine of the trainer by DeepSpeed (0.19)."""
 
-import contextlib
 import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import deepspeed
 import torch
-import torch.distributed as dist
+from deepspeed.runtime import bf16_optimizer
 from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.utils import logger as deepspeed_logger
-from deepspeed.utils import (
-    safe_get_full_fp32_param,
-    safe_get_full_optimizer_state,
-    safe_set_full_fp32_param,
-    safe_set_full_optimizer_state,
-    safe_set_local_fp32_param,
-    safe_set_local_optimizer_state,
-    set_z3_leaf_module,
-)
 from torch import Tensor, nn
 
 from configs import EngineSection, OptimizerSection
 from model import Objective, ObjectiveOutput, Transformer
 from model.kernels import use_kernels
-from trainer.adamw import AdamW, decay_groups
-from trainer.ema import EMA, WeightAverage
-from trainer.engine import MOMENTS, DeviceBatch, ParameterState, StepResult
+from trainer.engines import trial
+from trainer.engines.adamw import AdamW, decay_groups
+from trainer.engines.deepspeed import patches
+from trainer.engines.deepspeed.config import deepspeed_config
+from trainer.engines.deepspeed.stages import stage_of
+from trainer.engines.ema import EMA, WeightAverage
+from trainer.engines.forward_clock import ForwardClock
+from trainer.engines.protocol import MOMENTS, DeviceBatch, ParameterState, StepResult
+from trainer.engines.shared_memory import SharedMemory
+from trainer.engines.trial import Shape
 from trainer.precision import DTYPES, Precision
-from trainer.shared_memory import SharedMemory
-from trainer.stability import drift, trial
-from trainer.stability.forward_clock import ForwardClock
-from trainer.stability.trial import Shape
-from trainer.zero_config import deepspeed_config
-from trainer.zero_patches import (
-    gather_by_broadcasts,
-    gather_together,
-    show_to_compiler,
-    step_on_full_gradients,
-    use_shared_memory,
-    without_compiler,
-)
 
 deepspeed_logger.setLevel(logging.ERROR)
-
-
-def _start_quickly() -> None:
-    """Take out of DeepSpeed's start what nobody here asks for, some 2.5 s of every rank.
-
-    It imports Muon's kernels whatever the optimizer is, and they compile themselves: TorchInductor is loaded for that.
-    It hides what stage 3 does around a module from the compiler, which is never used there.
-    BF16_Optimizer prints the machine's memory six times, and collects garbage before each.
-    """
-    with without_compiler(), contextlib.suppress(ImportError):
-        import deepspeed.runtime.zero.muon.original_muon
-    show_to_compiler(PartitionedParameterCoordinator)
-    deepspeed.runtime.bf16_optimizer.see_memory_usage = lambda *_, **__: None
-
-
-_start_quickly()
+# Out of DeepSpeed's start goes what nobody here asks for, some 2.5 s of every rank.
+patches.KEEP_OUT_MUON.apply()
+patches.SHOW_TO_COMPILER.apply(PartitionedParameterCoordinator)
+patches.HIDE_MEMORY_REPORTS.apply(bf16_optimizer)
 
 
 class DeepSpeedEngine:
@@ -82,11 +53,11 @@ class DeepSpeedEngine:
     ) -> None:
         self.device = device
         self.keeps_ema = ema_decay > 0
-        self._stage = section.zero_stage
+        self._stage = stage_of(section.zero_stage, precision, device)
         self._world_size = world_size
         self._precision = precision
         self._clip_norm = optimizer.clip_norm
-        os.environ.setdefault("LOCAL_RANK", "0")  # DeepSpeed asks for it even where nobody launched
+        self._local_rank = _LocalRank()
         if device.type == "cpu":  # else it compiles a C++ op for gloo, which takes a minute and a compiler
             deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         use_kernels(objective, device)
@@ -105,24 +76,15 @@ class DeepSpeedEngine:
             fused=True,
         )
         self._average = WeightAverage(adamw, ema_decay)
-        if self._stage == 3:
-            for layer in objective.model.layers:  # gathered as a whole, by one hook in place of some 25
-                set_z3_leaf_module(layer, flag=True)
+        self._stage.prepare(objective)
         config = deepspeed_config(section, precision=precision, clip_norm=optimizer.clip_norm, world_size=world_size)
-        with without_compiler() if self._stage == 3 else contextlib.nullcontext():
+        with self._stage.initializing():
             self._engine, *_ = deepspeed.initialize(
                 model=objective, optimizer=adamw, config=config, dist_init_required=False
             )
         if device.type == "cpu" and world_size > 1:
             _make_collectives_fast()
-        if self._stage == 3:
-            gather_together(self._engine.optimizer.persistent_parameters)
-        if self._stage == 0:
-            self._engine.enable_backward_allreduce = world_size > 1  # it copies all gradients, to reduce and back
-        if self._stage == 0 and precision != "fp32":
-            step_on_full_gradients(self._engine.optimizer)
-            for parameter in objective.parameters():  # else they would add up in half precision there
-                parameter.grad_dtype = torch.float32
+        self._stage.adapt(self._engine, world_size)
         self._set_step_count(0)
 
     def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
@@ -131,7 +93,7 @@ class DeepSpeedEngine:
         with self._forward_clock:
             loss_sum, nll_sum = self._engine(batch.source, batch.target_input, batch.target_output)
         # DeepSpeed averages over the ranks; the caller's scale makes it a sum over the update's tokens.
-        factor = scale * self._world_size * self._scale_left_out
+        factor = scale * self._world_size * self._stage.scale_left_out
         self._engine.backward(loss_sum * factor, scale_wrt_gas=False)
         return ObjectiveOutput(loss_sum.detach(), nll_sum.detach())
 
@@ -146,26 +108,7 @@ class DeepSpeedEngine:
     def _step(self, lr: float) -> StepResult:
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
-        if self._stage == 0 and self._precision == "fp32":
-            return self._step_unchecked_stage()
-        scale = self._scale_left_out
-        self._engine.step()
-        norm = self._engine.get_global_grad_norm()
-        return StepResult(
-            applied=bool(self._engine.was_step_applied()), grad_norm=float("nan") if norm is None else norm / scale
-        )
-
-    def _step_unchecked_stage(self) -> StepResult:
-        """Stage 0 in fp32 would apply NaN and gives no norm; its gradients are whole and equal on all ranks."""
-        weights = [p for p in self._engine.module.parameters() if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm([p.grad for p in weights]) if weights else torch.zeros(())
-        if not math.isfinite(norm.item()):
-            self._engine.optimizer.zero_grad()
-            return StepResult(applied=False, grad_norm=norm)
-        if self._clip_norm > 0:
-            torch.nn.utils.clip_grads_with_norm_(weights, self._clip_norm, norm)
-        self._engine.step()
-        return StepResult(applied=True, grad_norm=norm)
+        return self._stage.step(self._clip_norm)
 
     def parameter_sizes(self) -> dict[str, int]:
         """See Engine."""
@@ -181,13 +124,13 @@ class DeepSpeedEngine:
         has_stepped = self._has_stepped()
         has_ema = WeightAverage.has_begun(self._base_optimizer)
         if has_stepped:
-            self._link_moments()
+            self._stage.link_moments()
         for name, parameter in self._model.named_parameters():
             yield ParameterState(
                 name=name,
-                weight=self._full_weight(parameter),
-                moments={key: self._full_state(parameter, key) for key in MOMENTS} if has_stepped else None,
-                ema=self._full_state(parameter, EMA) if has_ema else None,
+                weight=self._stage.weight(parameter),
+                moments={key: self._stage.state(parameter, key) for key in MOMENTS} if has_stepped else None,
+                ema=self._stage.state(parameter, EMA) if has_ema else None,
             )
 
     def load_moments(
@@ -203,12 +146,12 @@ class DeepSpeedEngine:
         self._is_fresh = False
         if self.keeps_ema and not WeightAverage.has_begun(self._base_optimizer):
             WeightAverage.begin(self._base_optimizer)
-        self._link_moments()
+        self._stage.link_moments()
         for name, parameter in self._model.named_parameters():
-            self._set_full_weight(parameter, weights(name))
+            self._stage.set_weight(parameter, weights(name))
             values = moments(name) | ({EMA: ema(name)} if self.keeps_ema else {})
             for key, value in values.items():
-                self._set_full_state(parameter, key, value)
+                self._stage.set_state(parameter, key, value)
         self._set_step_count(num_steps)
         self._average.num_updates = num_steps
 
@@ -217,16 +160,13 @@ class DeepSpeedEngine:
         targets = dict(model.named_parameters())
         has_ema = WeightAverage.has_begun(self._base_optimizer)
         if has_ema:
-            self._link_moments()
+            self._stage.link_moments()
         with torch.no_grad():
             for name, parameter in self._model.named_parameters():
                 if has_ema:
-                    targets[name].copy_(self._full_state(parameter, EMA))
-                elif self._stage == 3:
-                    with deepspeed.zero.GatheredParameters([parameter]):
-                        targets[name].copy_(parameter)
+                    targets[name].copy_(self._stage.state(parameter, EMA))
                 else:
-                    targets[name].copy_(parameter)
+                    self._stage.copy(parameter, targets[name])
 
     @property
     def loss_scale(self) -> float:
@@ -240,7 +180,7 @@ class DeepSpeedEngine:
 
     def replica_digest(self) -> int | None:
         """See Engine."""
-        return None if self._stage == 3 else drift.digest(self._model.parameters())
+        return self._stage.digest(self._model)
 
     def take_forward_seconds(self) -> float:
         """See Engine."""
@@ -280,11 +220,7 @@ class DeepSpeedEngine:
         for parameter in parameters:
             parameter.grad, parameter.data = None, torch.empty(0, dtype=parameter.dtype)
         del self._engine
-
-    @property
-    def _scale_left_out(self) -> float:
-        """Stage 0 in fp16 divides gradients by the loss scale without ever having multiplied by it (0.19.8)."""
-        return self.loss_scale if self._stage == 0 else 1.0
+        self._local_rank.drop()
 
     @property
     def _model(self) -> Transformer:
@@ -295,59 +231,6 @@ class DeepSpeedEngine:
         """One step at a rate of 0: DeepSpeed lets the moments be set only once they exist."""
         if not self._has_stepped():
             self.try_shapes([(1, 1, 1)])
-
-    # Stage 0 keeps whole tensors and DeepSpeed's getters answer None there.
-
-    def _master(self, parameter: nn.Parameter) -> Tensor:
-        """The fp32 tensor that stage 0 updates."""
-        if self._precision == "fp32":
-            return parameter
-        optimizer = self._engine.optimizer
-        for half, full in zip(optimizer.fp16_groups, optimizer.fp32_groups, strict=True):
-            for low, master in zip(half, full, strict=True):
-                if low is parameter:
-                    return master  # type: ignore[no-any-return]
-        raise AssertionError("a parameter without a master")
-
-    def _full_weight(self, parameter: nn.Parameter) -> Tensor:
-        weight = self._master(parameter) if self._stage == 0 else safe_get_full_fp32_param(parameter)
-        return weight.detach().to(torch.float32)
-
-    def _set_full_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:
-        if self._stage == 0:
-            with torch.no_grad():
-                self._master(parameter).copy_(weight)
-                parameter.copy_(weight)
-        elif self._stage == 3:
-            safe_set_local_fp32_param(parameter, _own_partition(parameter, weight.to(self.device)))
-        else:
-            safe_set_full_fp32_param(parameter, weight.to(self.device))
-
-    def _full_state(self, parameter: nn.Parameter, key: str) -> Tensor:
-        """A moment, or the moving average."""
-        if self._stage == 0:
-            return self._base_optimizer.state[self._master(parameter)][key]  # type: ignore[no-any-return]
-        state: Tensor = safe_get_full_optimizer_state(parameter, key)
-        return state
-
-    def _set_full_state(self, parameter: nn.Parameter, key: str, value: Tensor) -> None:
-        if self._stage == 0:
-            self._base_optimizer.state[self._master(parameter)][key].copy_(value)
-        elif self._stage == 3:
-            safe_set_local_optimizer_state(parameter, _own_partition(parameter, value.to(self.device)), key)
-        else:
-            safe_set_full_optimizer_state(parameter, value.to(self.device), key)
-
-    def _link_moments(self) -> None:
-        """Let DeepSpeed's getters find the moments of every parameter group.
-
-        Stages 1 and 2 link them after the first group's first step, when the other groups have none yet, and never
-        again (0.19.8: 'exp_avg not found in optimizer state fragment').
-        """
-        optimizer = self._engine.optimizer
-        if hasattr(optimizer, "_hp_optimizer_states_linked"):
-            optimizer._hp_optimizer_states_linked = False
-            optimizer._lazy_init_hp_params_optimizer_state()
 
     @property
     def _base_optimizer(self) -> torch.optim.Optimizer:
@@ -366,21 +249,33 @@ class DeepSpeedEngine:
                 state["step"].fill_(num_steps)
 
 
+class _LocalRank:
+    """LOCAL_RANK in the environment, as long as an engine needs it: DeepSpeed reads it where nobody launched it, too.
+
+    Stage 3 does so in the middle of training. It is the engines' own, and gone when the last of them is closed.
+    """
+
+    _num_engines = 0
+
+    def __init__(self) -> None:
+        self._is_held = _LocalRank._num_engines > 0 or "LOCAL_RANK" not in os.environ
+        if self._is_held:
+            _LocalRank._num_engines += 1
+            os.environ["LOCAL_RANK"] = "0"
+
+    def drop(self) -> None:
+        """The engine is closed."""
+        if self._is_held:
+            self._is_held = False
+            _LocalRank._num_engines -= 1
+            if _LocalRank._num_engines == 0:
+                os.environ.pop("LOCAL_RANK", None)
+
+
 def _make_collectives_fast() -> None:
     """Of ranks on CPUs; called by all of them."""
     backend = deepspeed.comm.comm.cdb
-    backend.all_gather_function = gather_by_broadcasts
+    patches.GATHER_BY_BROADCASTS.apply(backend)
     memory = SharedMemory.of_all_ranks()
     if memory is not None:
-        use_shared_memory(backend, memory)
-
-
-def _own_partition(parameter: Any, whole: Tensor) -> Tensor:
-    """This rank's part of what stage 3 shares out, filled up with zeros at the end.
-
-    `safe_set_full_fp32_param` does not fill up (0.19.8): it fails where the ranks do not divide a parameter.
-    """
-    size = int(parameter.ds_tensor.numel())
-    rank = dist.get_rank(parameter.ds_process_group)
-    part = whole.flatten()[rank * size : (rank + 1) * size]
-    return nn.functional.pad(part, (0, size - part.numel()))
+        patches.USE_SHARED_MEMORY.apply(backend, memory)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from model import ObjectiveOutput
-from trainer.stability.trial import Shape
+from trainer.engines.trial import Shape
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 

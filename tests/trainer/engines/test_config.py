@@ -6,8 +6,8 @@ import pytest
 
 from configs import EngineSection, UserError
 from trainer.distributed import read_environment
+from trainer.engines.deepspeed.config import deepspeed_config
 from trainer.precision import Precision
-from trainer.zero_config import deepspeed_config
 
 
 def test_golden_zero_2_in_bf16() -> None:

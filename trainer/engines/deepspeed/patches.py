@@ -1,0 +1,368 @@
+"""What is changed in DeepSpeed and torch as they run, each as an object with its reason and a probe.
+
+A patch reaches into what is private: another version may have renamed it. `PATCHES` lists them all, and a test runs
+every probe, which fails where something that the patch relies on is no longer there. The bounds on DeepSpeed and torch
+in pyproject.toml go up when the probes pass on the next version.
+"""
+
+import contextlib
+import importlib
+import inspect
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torch._compile import _disable_dynamo
+
+from trainer.engines.shared_memory import SharedMemory
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Patch:
+    """A change to somebody else's code as it runs."""
+
+    target: str
+    """What is changed."""
+    versions: str
+    """Of which package it was written for."""
+    reason: str
+    apply: Callable[..., Any]
+    """Changes what it is given."""
+    probe: Callable[[], None]
+    """Raises AssertionError, AttributeError or ImportError where the patch has nothing to hold on to."""
+
+
+SMALL = 1 << 16
+"""Bytes of an all-reduce that gloo does itself: one meeting in place of two."""
+
+
+@contextlib.contextmanager
+def without_compiler() -> Iterator[None]:
+    """Nobody starts torch's compiler in here, which takes a second or two: functions stay as they are."""
+    compile_, disable = torch.compile, torch.compiler.disable
+    torch.compile = lambda *_, **__: lambda function: function  # type: ignore[assignment]
+    torch.compiler.disable = lambda function, *_, **__: function
+    try:
+        yield
+    finally:
+        torch.compile, torch.compiler.disable = compile_, disable
+
+
+def show_to_compiler(kind: type) -> None:
+    """Undo that methods of a class are hidden from torch's compiler: the first call of one would start it."""
+    hidden = _disable_dynamo(lambda: None).__code__
+    for name, method in list(vars(kind).items()):
+        if getattr(method, "__code__", None) is hidden:
+            setattr(kind, name, method.__wrapped__)
+
+
+def gather_together(parameters: Sequence[Any]) -> None:
+    """Have stage 3 gather in one collective the small parameters that it keeps whole between steps.
+
+    After each step it asks the first one to gather them all, which takes a collective for each.
+
+    Args:
+        parameters: `persistent_parameters` of the engine's optimizer.
+    """
+
+    def all_gather(param_list: Sequence[Any] | None = None, **_: Any) -> None:
+        missing = [p for p in param_list or parameters[:1] if p.ds_status.name == "NOT_AVAILABLE"]
+        if missing:
+            missing[0].all_gather_coalesced(missing).wait()
+
+    if parameters:
+        parameters[0].all_gather = all_gather
+
+
+def step_on_full_gradients(optimizer: Any) -> None:
+    """Have stage 0 in half precision step on gradients that are fp32 already, as they are.
+
+    DeepSpeed reads them all for infinities, rounds them to half precision and back for their norm, scales each by
+    itself and copies each weight by itself: a few hundred tensors an update. Here the norm is that of the gradients
+    themselves, and it tells of infinities too.
+
+    Args:
+        optimizer: the engine's, an FP16_UnfusedOptimizer.
+    """
+
+    def step() -> bool:
+        halves = [p for group in optimizer.fp16_groups for p in group]
+        masters = [p for group in optimizer.fp32_groups for p in group]
+        for half, master in zip(halves, masters, strict=True):
+            master.grad = torch.zeros_like(master) if half.grad is None else half.grad.float()
+        gradients = [master.grad for master in masters]
+        norm = float(torch.nn.utils.get_total_norm(gradients))
+        if not math.isfinite(norm):
+            return bool(optimizer._skip_invalid_grad_norm())
+        optimizer.overflow, optimizer._global_grad_norm = False, norm
+        optimizer._update_scale(False)
+        divisor = optimizer.unscale_and_clip_grads(norm, apply_scale=False)
+        if divisor != 1.0:
+            torch._foreach_mul_(gradients, 1.0 / divisor)
+        optimizer.optimizer.step()
+        with torch.no_grad():
+            torch._foreach_copy_(halves, masters)
+        for master in masters:
+            master.grad = None
+        return False
+
+    optimizer.step = step
+
+
+class Works:
+    """Several collectives as one."""
+
+    def __init__(self, works: Sequence[Any]) -> None:
+        self._works = works
+
+    def wait(self) -> None:
+        """Until all are done."""
+        for work in self._works:
+            work.wait()
+
+    def is_completed(self) -> bool:
+        """Whether all are."""
+        return all(work.is_completed() for work in self._works)
+
+
+def gather_by_broadcasts(
+    output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
+) -> Works | None:
+    """`torch.distributed.all_gather_into_tensor` for gloo: every rank's part is broadcast into its place, all at once.
+
+    gloo's own copies what it sends and what it receives: 15 MB of each of two ranks take it 33 to 45 ms, broadcasts 12.
+
+    Args:
+        output_tensor: of as many elements as all ranks' inputs, contiguous.
+        input_tensor: this rank's; may lie in its place already.
+        group: of ranks; None for all.
+        async_op: return at once, with what is to be waited for.
+    """
+    group = group or distributed.group.WORLD
+    parts = output_tensor.view(-1).chunk(distributed.get_world_size(group))
+    own = parts[distributed.get_rank(group)]
+    if own.data_ptr() != input_tensor.data_ptr():
+        own.copy_(input_tensor.reshape(-1))
+    ranks = distributed.get_process_group_ranks(group)
+    works = Works(
+        [
+            distributed.broadcast(part, src=rank, group=group, async_op=True)
+            for rank, part in zip(ranks, parts, strict=True)
+        ]
+    )
+    if async_op:
+        return works
+    works.wait()
+    return None
+
+
+def use_shared_memory(backend: Any, memory: SharedMemory) -> None:
+    """Have DeepSpeed's collectives of all ranks go through memory that they share, where they are sums or gathers.
+
+    30 MB on two ranks of one thread: an all-reduce takes 8 ms in place of gloo's 25, a reduce-scatter 5 in place of
+    34, a gather 7 in place of 13 by broadcasts.
+
+    Args:
+        backend: `deepspeed.comm.comm.cdb`, over gloo; it keeps what it had for other groups and operations.
+        memory: of all ranks.
+    """
+    all_reduce_by_gloo, total = type(backend).all_reduce, distributed.ReduceOp.SUM
+
+    def is_shared(group: Any, *tensors: Tensor) -> bool:
+        return distributed.get_world_size(group) == memory.num_ranks and all(t.is_contiguous() for t in tensors)
+
+    def done(async_op: bool) -> Works | None:
+        return Works([]) if async_op else None
+
+    def all_reduce(tensor: Tensor, op: Any = total, group: Any = None, async_op: bool = False) -> Any:
+        op = backend._reduce_op(op)
+        if op != total or tensor.nbytes <= SMALL or not is_shared(group, tensor):
+            return all_reduce_by_gloo(backend, tensor, op, group, async_op)
+        memory.all_reduce(tensor)
+        return done(async_op)
+
+    def reduce_scatter(output: Tensor, tensor: Tensor, op: Any, group: Any = None, async_op: bool = False) -> Any:
+        if op != total or not is_shared(group, output, tensor):
+            return distributed.reduce_scatter_single(output, tensor, op, group, async_op)
+        memory.reduce_scatter(output, tensor)
+        return done(async_op)
+
+    def all_gather(output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False) -> Any:
+        if not is_shared(group, output_tensor, input_tensor):
+            return gather_by_broadcasts(output_tensor, input_tensor, group, async_op)
+        memory.all_gather(output_tensor, input_tensor)
+        return done(async_op)
+
+    backend.all_reduce = all_reduce
+    backend.reduce_scatter_function = reduce_scatter
+    backend.all_gather_function = all_gather
+
+
+def hide_memory_reports(module: Any) -> None:
+    """BF16_Optimizer prints the machine's memory six times at its start, and collects garbage before each."""
+    module.see_memory_usage = lambda *_, **__: None
+
+
+def keep_out_muon() -> None:
+    """Import Muon's kernels without torch's compiler.
+
+    DeepSpeed imports them whatever the optimizer is, and they compile themselves: TorchInductor is loaded for that.
+    """
+    with without_compiler(), contextlib.suppress(ImportError):
+        import deepspeed.runtime.zero.muon.original_muon  # noqa: F401
+
+
+def link_moments(optimizer: Any) -> None:
+    """Let DeepSpeed's getters find the moments of every parameter group, at stages 1 and 2.
+
+    It links them after the first group's first step, when the other groups have none yet, and never again (0.19.8:
+    'exp_avg not found in optimizer state fragment').
+    """
+    if hasattr(optimizer, "_hp_optimizer_states_linked"):
+        optimizer._hp_optimizer_states_linked = False
+        optimizer._lazy_init_hp_params_optimizer_state()
+
+
+def _takes(function: Any, *names: str) -> None:
+    """Assert that a function has these parameters."""
+    found = inspect.signature(function).parameters
+    missing = [name for name in names if name not in found]
+    assert not missing, f"{function.__qualname__} takes no {', '.join(missing)}; it takes {', '.join(found)}"
+
+
+def _assigns(function: Any, *names: str) -> None:
+    """Assert that a method's code names these attributes."""
+    used = inspect.unwrap(function).__code__.co_names
+    missing = [name for name in names if name not in used]
+    assert not missing, f"{function.__qualname__} knows no {', '.join(missing)}"
+
+
+def _says(module: Any, *texts: str) -> None:
+    """Assert that a module's source holds these texts: what is wrapped or made within functions has no other trace."""
+    source = inspect.getsource(module)
+    missing = [text for text in texts if text not in source]
+    assert not missing, f"{module.__name__} says nothing of {', '.join(missing)}"
+
+
+def _probe_compiler() -> None:
+    from deepspeed.runtime.zero import partitioned_param_coordinator
+
+    _says(partitioned_param_coordinator, "@compiler.lazy_disable")
+    assert hasattr(_disable_dynamo(lambda: None), "__wrapped__")
+
+
+def _probe_gather_together() -> None:
+    from deepspeed.runtime.zero import partition_parameters, stage3
+
+    assert {"NOT_AVAILABLE", "AVAILABLE"} <= set(partition_parameters.ZeroParamStatus.__members__)
+    _says(stage3, "self.persistent_parameters[0].all_gather(self.persistent_parameters)")
+    _says(partition_parameters, "param.all_gather = all_gather", "param.all_gather_coalesced = all_gather_coalesced")
+
+
+def _probe_step_on_full_gradients() -> None:
+    from deepspeed.runtime.fp16.unfused_optimizer import FP16_UnfusedOptimizer as Optimizer
+
+    _assigns(Optimizer.__init__, "fp16_groups", "fp32_groups", "optimizer", "overflow")
+    _takes(Optimizer.unscale_and_clip_grads, "total_norm", "apply_scale")
+    _takes(Optimizer._update_scale, "skip")
+    _takes(Optimizer._skip_invalid_grad_norm)  # reached at the first gradient that is not finite alone
+    _assigns(Optimizer._skip_invalid_grad_norm, "overflow", "_update_scale")
+
+
+def _probe_collectives() -> None:
+    from deepspeed.comm import comm
+
+    backends = importlib.import_module("deepspeed.comm.torch")  # `from deepspeed.comm import torch` is torch itself
+    assert hasattr(comm, "cdb")
+    _says(backends, "def all_reduce(self, tensor, op=", "self.all_gather_function(output_tensor=output_tensor,")
+    _assigns(backends.TorchBackend.__init__, "all_gather_function", "reduce_scatter_function")
+    _takes(backends.TorchBackend._reduce_op, "op")
+    assert callable(distributed.reduce_scatter_single)
+
+
+def _probe_memory_reports() -> None:
+    from deepspeed.runtime import bf16_optimizer
+
+    assert callable(bf16_optimizer.see_memory_usage)
+
+
+def _probe_muon() -> None:
+    from deepspeed.runtime.zero.muon import original_muon  # noqa: F401
+
+
+def _probe_link_moments() -> None:
+    from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer as Optimizer
+
+    _assigns(Optimizer.__init__, "_hp_optimizer_states_linked")
+    _takes(Optimizer._lazy_init_hp_params_optimizer_state)
+
+
+SHOW_TO_COMPILER = Patch(
+    target="PartitionedParameterCoordinator",
+    versions="deepspeed 0.19",
+    reason="what it hides from torch's compiler is never compiled, and hiding it starts the compiler",
+    apply=show_to_compiler,
+    probe=_probe_compiler,
+)
+GATHER_TOGETHER = Patch(
+    target="persistent_parameters[0].all_gather of stage 3",
+    versions="deepspeed 0.19",
+    reason="after each step it gathers small parameters by a collective for each",
+    apply=gather_together,
+    probe=_probe_gather_together,
+)
+STEP_ON_FULL_GRADIENTS = Patch(
+    target="FP16_UnfusedOptimizer.step",
+    versions="deepspeed 0.19",
+    reason="gradients in fp32 are rounded to half precision and back for their norm",
+    apply=step_on_full_gradients,
+    probe=_probe_step_on_full_gradients,
+)
+GATHER_BY_BROADCASTS = Patch(
+    target="deepspeed.comm.comm.cdb.all_gather_function",
+    versions="deepspeed 0.19, torch 2.13",
+    reason="gloo's all-gather copies what it sends and receives",
+    apply=lambda backend: setattr(backend, "all_gather_function", gather_by_broadcasts),
+    probe=_probe_collectives,
+)
+USE_SHARED_MEMORY = Patch(
+    target="deepspeed.comm.comm.cdb",
+    versions="deepspeed 0.19, torch 2.13",
+    reason="ranks on one machine send through gloo's sockets what they could share",
+    apply=use_shared_memory,
+    probe=_probe_collectives,
+)
+HIDE_MEMORY_REPORTS = Patch(
+    target="deepspeed.runtime.bf16_optimizer.see_memory_usage",
+    versions="deepspeed 0.19",
+    reason="it collects garbage and prints the machine's memory six times at the start",
+    apply=hide_memory_reports,
+    probe=_probe_memory_reports,
+)
+KEEP_OUT_MUON = Patch(
+    target="deepspeed.runtime.zero.muon.original_muon",
+    versions="deepspeed 0.19",
+    reason="its kernels compile themselves when they are imported: a second of every rank",
+    apply=keep_out_muon,
+    probe=_probe_muon,
+)
+LINK_MOMENTS = Patch(
+    target="DeepSpeedZeroOptimizer._hp_optimizer_states_linked",
+    versions="deepspeed 0.19",
+    reason="moments of all parameter groups but the first are not found by its getters",
+    apply=link_moments,
+    probe=_probe_link_moments,
+)
+PATCHES = (
+    SHOW_TO_COMPILER,
+    GATHER_TOGETHER,
+    STEP_ON_FULL_GRADIENTS,
+    GATHER_BY_BROADCASTS,
+    USE_SHARED_MEMORY,
+    HIDE_MEMORY_REPORTS,
+    KEEP_OUT_MUON,
+    LINK_MOMENTS,
+)

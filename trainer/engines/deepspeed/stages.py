@@ -1,0 +1,220 @@
+"""Where each ZeRO stage keeps weights, masters and moments, and how they are reached: one object for each layout."""
+
+import contextlib
+import math
+from contextlib import AbstractContextManager
+from typing import Any, Literal
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from deepspeed.utils import (
+    safe_get_full_fp32_param,
+    safe_get_full_optimizer_state,
+    safe_set_full_fp32_param,
+    safe_set_full_optimizer_state,
+    safe_set_local_fp32_param,
+    safe_set_local_optimizer_state,
+    set_z3_leaf_module,
+)
+from torch import Tensor, nn
+
+from model import Objective
+from trainer.engines import replicas
+from trainer.engines.deepspeed.patches import GATHER_TOGETHER, LINK_MOMENTS, STEP_ON_FULL_GRADIENTS, without_compiler
+from trainer.engines.protocol import StepResult
+from trainer.precision import Precision
+
+
+class Stage:
+    """What the engine asks of a stage. The moments of a parameter exist after the first step.
+
+    Args:
+        number: ZeRO's.
+        precision: of the model.
+        device: of the model.
+    """
+
+    has_replicas = True
+    """Whether every rank holds all weights."""
+
+    def __init__(self, number: int, precision: Precision, device: torch.device) -> None:
+        self.number = number
+        self.precision = precision
+        self.device = device
+        self.engine: Any = None
+
+    def prepare(self, objective: Objective) -> None:
+        """What the model needs before DeepSpeed takes it."""
+
+    def initializing(self) -> AbstractContextManager[None]:
+        """What DeepSpeed takes the model within."""
+        return contextlib.nullcontext()
+
+    def adapt(self, engine: Any, world_size: int) -> None:
+        """Take DeepSpeed's engine, and change in it what has to be changed."""
+        self.engine = engine
+
+    def step(self, clip_norm: float) -> StepResult:
+        """See Engine, at the rate that is set already."""
+        scale = self.scale_left_out
+        self.engine.step()
+        norm = self.engine.get_global_grad_norm()
+        return StepResult(
+            applied=bool(self.engine.was_step_applied()), grad_norm=float("nan") if norm is None else norm / scale
+        )
+
+    @property
+    def scale_left_out(self) -> float:
+        """What gradients have to be multiplied by beforehand, since DeepSpeed divides by it without having done so."""
+        return 1.0
+
+    def weight(self, parameter: nn.Parameter) -> Tensor:
+        """A parameter, whole, in fp32."""
+        return safe_get_full_fp32_param(parameter).detach().to(torch.float32)  # type: ignore[no-any-return]
+
+    def set_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:
+        """Put a whole parameter in place, and its master."""
+        safe_set_full_fp32_param(parameter, weight.to(self.device))
+
+    def state(self, parameter: nn.Parameter, key: str) -> Tensor:
+        """A moment of the optimizer, or the moving average, whole."""
+        found: Tensor = safe_get_full_optimizer_state(parameter, key)
+        return found
+
+    def set_state(self, parameter: nn.Parameter, key: str, value: Tensor) -> None:
+        """Put a whole moment in place."""
+        safe_set_full_optimizer_state(parameter, value.to(self.device), key)
+
+    def link_moments(self) -> None:
+        """See to it that the moments of every parameter group are found."""
+
+    def copy(self, parameter: nn.Parameter, target: Tensor) -> None:
+        """Copy a parameter as the model has it."""
+        target.copy_(parameter)
+
+    def digest(self, module: nn.Module) -> int | None:
+        """See Engine.replica_digest."""
+        return replicas.digest(module.parameters()) if self.has_replicas else None
+
+
+class Replicated(Stage):
+    """Stage 0: every rank holds everything, as plain tensors; DeepSpeed's getters answer None there."""
+
+    def adapt(self, engine: Any, world_size: int) -> None:
+        """Reduce only where there are several ranks: it copies all gradients, to reduce and back."""
+        super().adapt(engine, world_size)
+        engine.enable_backward_allreduce = world_size > 1
+        if self.precision == "fp32":
+            return
+        STEP_ON_FULL_GRADIENTS.apply(engine.optimizer)
+        for parameter in engine.module.parameters():  # else they would add up in half precision
+            parameter.grad_dtype = torch.float32
+
+    def step(self, clip_norm: float) -> StepResult:
+        """In fp32 DeepSpeed would apply NaN and gives no norm; the gradients are whole and equal on all ranks."""
+        if self.precision != "fp32":
+            return super().step(clip_norm)
+        weights = [p for p in self.engine.module.parameters() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm([p.grad for p in weights]) if weights else torch.zeros(())
+        if not math.isfinite(norm.item()):
+            self.engine.optimizer.zero_grad()
+            return StepResult(applied=False, grad_norm=norm)
+        if clip_norm > 0:
+            torch.nn.utils.clip_grads_with_norm_(weights, clip_norm, norm)
+        self.engine.step()
+        return StepResult(applied=True, grad_norm=norm)
+
+    @property
+    def scale_left_out(self) -> float:
+        """In fp16 DeepSpeed divides gradients by the loss scale without ever having multiplied by it (0.19.8)."""
+        return float(self.engine.optimizer.loss_scale) if self.precision == "fp16" else 1.0
+
+    def weight(self, parameter: nn.Parameter) -> Tensor:
+        """See Stage."""
+        return self._master(parameter).detach().to(torch.float32)
+
+    def set_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:
+        """See Stage."""
+        with torch.no_grad():
+            self._master(parameter).copy_(weight)
+            parameter.copy_(weight)
+
+    def state(self, parameter: nn.Parameter, key: str) -> Tensor:
+        """See Stage."""
+        return self.engine.basic_optimizer.state[self._master(parameter)][key]  # type: ignore[no-any-return]
+
+    def set_state(self, parameter: nn.Parameter, key: str, value: Tensor) -> None:
+        """See Stage."""
+        self.engine.basic_optimizer.state[self._master(parameter)][key].copy_(value)
+
+    def _master(self, parameter: nn.Parameter) -> Tensor:
+        """The fp32 tensor that is updated."""
+        if self.precision == "fp32":
+            return parameter
+        optimizer = self.engine.optimizer
+        for half, full in zip(optimizer.fp16_groups, optimizer.fp32_groups, strict=True):
+            for low, master in zip(half, full, strict=True):
+                if low is parameter:
+                    return master  # type: ignore[no-any-return]
+        raise AssertionError("a parameter without a master")
+
+
+class Partitioned(Stage):
+    """Stages 1 and 2: every rank holds the weights and its part of masters and moments (at 2, of gradients)."""
+
+    def link_moments(self) -> None:
+        """See Stage."""
+        LINK_MOMENTS.apply(self.engine.optimizer)
+
+
+class Sharded(Stage):
+    """Stage 3: every rank holds its part of everything."""
+
+    has_replicas = False
+
+    def prepare(self, objective: Objective) -> None:
+        """Have each layer gathered as a whole, by one hook in place of some 25."""
+        for layer in objective.model.layers:
+            set_z3_leaf_module(layer, flag=True)
+
+    def initializing(self) -> AbstractContextManager[None]:
+        """See Stage."""
+        return without_compiler()
+
+    def adapt(self, engine: Any, world_size: int) -> None:
+        """See Stage."""
+        super().adapt(engine, world_size)
+        GATHER_TOGETHER.apply(engine.optimizer.persistent_parameters)
+
+    def set_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:
+        """See Stage."""
+        safe_set_local_fp32_param(parameter, _own_partition(parameter, weight.to(self.device)))
+
+    def set_state(self, parameter: nn.Parameter, key: str, value: Tensor) -> None:
+        """See Stage."""
+        safe_set_local_optimizer_state(parameter, _own_partition(parameter, value.to(self.device)), key)
+
+    def copy(self, parameter: nn.Parameter, target: Tensor) -> None:
+        """See Stage."""
+        with deepspeed.zero.GatheredParameters([parameter]):
+            target.copy_(parameter)
+
+
+STAGES: dict[int, type[Stage]] = {0: Replicated, 1: Partitioned, 2: Partitioned, 3: Sharded}
+
+
+def stage_of(number: Literal[0, 1, 2, 3], precision: Precision, device: torch.device) -> Stage:
+    """The layout of a ZeRO stage."""
+    return STAGES[number](number, precision, device)
+
+
+def _own_partition(parameter: Any, whole: Tensor) -> Tensor:
+    """This rank's part of what stage 3 shares out, filled up with zeros at the end.
+
+    `safe_set_full_fp32_param` does not fill up (0.19.8): it fails where the ranks do not divide a parameter.
+    """
+    size = int(parameter.ds_tensor.numel())
+    rank = dist.get_rank(parameter.ds_process_group)
+    part = whole.flatten()[rank * size : (rank + 1) * size]
+    return nn.functional.pad(part, (0, size - part.numel()))
