@@ -4,6 +4,8 @@ import json
 import shlex
 from dataclasses import asdict, dataclass, field
 
+SHOWN = 120
+"""Characters of an argument in what people read."""
 OUTPUT_OPTIONS = ("-o", "--output", "--alignment", "--attention", "--write")
 
 
@@ -54,9 +56,8 @@ class Call:
     def reproduction(self) -> str:
         """How to make it again, and what it is in a shell's words."""
         given = " ".join(f"{k}={shlex.quote(v)}" for k, v in self.environment.items())
-        typed = (
-            shlex.join(["zeromt", *self.argv]).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-        )
+        words = (w if len(w) <= SHOWN else f"{w[:SHOWN]}...({len(w)} characters)" for w in self.argv)
+        typed = shlex.join(["zeromt", *words]).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         streams = f"stdin={self.stdin} stdout={self.stdout} stderr={self.stderr}"
         files = "".join(f"\n    {name}: {text!r}" for name, text in self.files.items())
         return (

@@ -85,6 +85,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
 """A call that is right. A command that is not here is called with whatever is drawn."""
 SETTINGS = ("training.max_updates=11", "evaluation.max_pairs=2")
 """Of calls that train: one update more than the run has."""
+NEW_RUN = ("name=new", "training.max_updates=2", "evaluation.max_pairs=2")
 RANKS = ("train", "launch local", "launch node")
 
 
@@ -134,7 +135,7 @@ def calls(draw: Draw, target: Target, *, ranks: bool) -> Call:
     files: dict[str, str] = {}
     is_training = command in RANKS
     if is_training:
-        argv += SETTINGS
+        argv += SETTINGS if draw(_one_in(2)) else NEW_RUN
     if target.field:
         _change_field(draw, target.field, argv, files, is_mild=ranks)
     else:

@@ -19,7 +19,7 @@ ODD = (
     "utf-16",
     "cut.gz", "text.gz", "text.zst", "lone-cr", "long-line", "blank", "file/x", "folder", "link-to-run",
     "link-to-text",
-    "/dev/null", "/dev/full", "/proc/self/mem", "/proc/version", "/dev/fd/99", "http://127.0.0.1:9/x",
+    "/dev/null", "/proc/self/mem", "/proc/version", "/dev/fd/99", "http://127.0.0.1:9/x",
     "s3://none/x", "file:///none",
     "://", "memory://x", "runs", "runs/small/checkpoints", "runs/small/metrics.jsonl", "runs/broken", "runs/bare",
     "runs/garbled",
