@@ -140,8 +140,8 @@ def calls(draw: Draw, target: Target, *, ranks: bool) -> Call:
         _change_field(draw, target.field, argv, files, is_mild=ranks)
     else:
         _add_option(draw, next(a for a in actions(command) if a.dest == target.option), argv)
-    for _ in range(draw(st.sampled_from((0, 0, 0, 1, 1, 2)))):
-        _change_more(draw, command, argv, files, is_mild=ranks)
+    for _ in range(0 if ranks else draw(st.sampled_from((0, 0, 0, 1, 1, 2)))):
+        _change_more(draw, command, argv, files)
     if is_training and not ranks:  # so that it is refused, and no rank is started
         argv.append(draw(st.sampled_from(("model.d_model=x", "seed=-1", "nonsense=1", "training.max_updates=0"))))
     names = draw(st.lists(st.sampled_from(sorted(ENVIRONMENT)), max_size=2)) if draw(_one_in(5)) else []
@@ -164,6 +164,9 @@ def _one_in(number: int) -> st.SearchStrategy[bool]:
 
 def _change_field(draw: Draw, path: str, argv: list[str], files: dict[str, str], *, is_mild: bool) -> None:
     """A field given on the command line, or in the file."""
+    if is_mild:
+        argv.append(f"{path}={draw(_values(path, is_mild=True))}")
+        return
     if draw(_one_in(4)) and "small.yaml" in argv:
         tree = yaml.safe_load((places.KEPT / "small.yaml").read_text())
         _put(tree, path.split("."), draw(_odd_trees()))
@@ -174,13 +177,13 @@ def _change_field(draw: Draw, path: str, argv: list[str], files: dict[str, str],
     argv.append(draw(st.sampled_from(shapes)).format(path, draw(_values(path, is_mild=is_mild))))
 
 
-def _change_more(draw: Draw, command: str, argv: list[str], files: dict[str, str], *, is_mild: bool) -> None:
+def _change_more(draw: Draw, command: str, argv: list[str], files: dict[str, str]) -> None:
     """Another field or option, another file, an argument replaced, taken away or doubled."""
     how = draw(st.integers(0, 9))
-    if how <= 3 or is_mild or not argv:
+    if how <= 3 or not argv:
         _add_option(draw, draw(st.sampled_from(actions(command))), argv)
     elif how <= 5 and "small.yaml" in argv:
-        _change_field(draw, draw(st.sampled_from(sorted(FIELDS))), argv, files, is_mild=is_mild)
+        _change_field(draw, draw(st.sampled_from(sorted(FIELDS))), argv, files, is_mild=False)
     elif how == 6 and "small.yaml" in argv:
         files["odd.yaml"] = draw(st.sampled_from(DOCUMENTS))
         argv[argv.index("small.yaml")] = "odd.yaml"
