@@ -154,6 +154,8 @@ class PrepareSection:
     its own, which is forced when translating."""
     max_pieces: Annotated[int, Field(ge=1, le=65_000)] = 512
     """A training pair with more pieces on either side is dropped and counted."""
+    max_unknown: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Refuse the corpus where more than this share of either side's pieces is unknown to the tokenizer (`<unk>`)."""
     on_bad_pair: Literal["drop", "error"] = "drop"
     """What becomes of empty and too long training pairs. Broken files are an error always."""
     pairs_per_block: Annotated[int, Field(ge=1, le=1_000_000)] | None = None

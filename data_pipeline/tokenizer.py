@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -23,6 +24,9 @@ TARGET_FILE = "tokenizer.target.model"
 
 TAG = re.compile(r">>[^<>\s]{1,32}<<")
 """A target-language tag. Where the source model has it as a control piece, it has meaning at the start of a line."""
+_LEADING_TAG = re.compile(rf"\ufeff?({TAG.pattern}) ?")
+"""At the start of a line, or behind a byte order mark: files that are joined bring such marks into the middle."""
+_ALMOST_LEADING_TAG = re.compile(rf"[\s\ufeff\u200b-\u200f\u2060]*({TAG.pattern})")
 
 
 def fingerprint_of(hashes: Mapping[str, str]) -> str:
@@ -49,6 +53,7 @@ class Tokenizer:
         self._source = _processor(JOINT_FILE if self.is_joint else SOURCE_FILE, files)
         self._target = self._source if self.is_joint else _processor(TARGET_FILE, files)
         self._tags = _tags(self._source)
+        self._tag_ids = frozenset(self._tags.values())
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":
@@ -116,13 +121,34 @@ class Tokenizer:
         """
         if not self._tags:
             return _encode(self._source, lines)
-        found = [m if (m := TAG.match(line)) and m[0] in self._tags else None for line in lines]
-        texts = [line[m.end() :].removeprefix(" ") if m else line for m, line in zip(found, lines, strict=True)]
+        found = [m if (m := _LEADING_TAG.match(line)) and m[1] in self._tags else None for line in lines]
+        texts = [line[m.end() :] if m else line for m, line in zip(found, lines, strict=True)]
         rows = _encode(self._source, texts)
         for match, row in zip(found, rows, strict=True):
             if match:
-                row.insert(0, self._tags[match[0]])
+                row.insert(0, self._tags[match[1]])
         return rows
+
+    def num_text_pieces(self, row: Sequence[int]) -> int:
+        """How many of a source row's pieces are its text's: a tag is none, so a blank line with a tag has 0."""
+        return len(row) - (bool(row) and row[0] in self._tag_ids)
+
+    def tags_that_are_text(self, lines: Iterable[str], *, behind_a_tag: bool = False) -> Counter[str]:
+        """Tags at the beginning of source lines that `encode_source` takes for text, and how many lines have each.
+
+        Either the vocabulary has no such piece, or white space or something invisible stands before it.
+
+        Args:
+            lines: of the source.
+            behind_a_tag: whether each gets a tag put before it, so that its own is text whatever it is.
+        """
+        found: Counter[str] = Counter()
+        for line in lines:
+            if ">>" in line and (almost := _ALMOST_LEADING_TAG.match(line)):
+                meant = _LEADING_TAG.match(line)
+                if behind_a_tag or meant is None or meant[1] not in self._tags:
+                    found[almost[1]] += 1
+        return found
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
         """The pieces of each target line, without begin and end marks."""

@@ -12,7 +12,7 @@ from trainer.environment import restored_environment
 from trainer.loading import check_same_tokenizer, find_checkpoint, load_ensemble
 from trainer.process import tune_process
 from trainer.scoring import Scorer, bleu_tokenizer
-from trainer.translate import search_section
+from trainer.translate import search_section, warn
 from trainer.translation.languages import language_tags
 from trainer.translation.lines import CHUNK_LINES
 from trainer.translation.translator import Translator
@@ -75,10 +75,11 @@ def run(
         "checkpoint": str(trained.checkpoint.folder),
         "step": trained.checkpoint.manifest["step"],
         "weights": trained.checkpoint.weights_kind(raw=raw_weights),
-        "truncated": translator.num_truncated,
+        "truncated": translator.counts.truncated,
         "seconds": round(seconds, 2),
     }
     print(json.dumps(report, indent=1))
+    warn(translator.counts, trained.tokenizer, trained.config)
     return 0
 
 

@@ -22,6 +22,7 @@ from trainer.translation.job import Answer, Chunk, Job, Line, Settings
 from trainer.translation.languages import language_tags
 from trainer.translation.lines import read_chunks
 from trainer.translation.pool import Pool
+from trainer.translation.sources import SourceCounts
 from trainer.translation.words import Attention
 
 PICTURED_LINES = 4
@@ -88,8 +89,8 @@ def run(
         alignments = stack.enter_context(_open(alignment, "--alignment")) if alignment is not None else None
         answers = _answers(stack, settings, processes, chunks)
         progress = stack.enter_context(Progress("translating", unit="lines", is_quiet=_is_shown(output)))
-        num_truncated = _write(answers, sink, alignments, attention, progress, n_best=n_best, is_scored=score)
-    _warn_of_truncated(num_truncated, config)
+        counts = _write(answers, sink, alignments, attention, progress, n_best=n_best, is_scored=score)
+    warn(counts, tokenizer, config)
     return 0
 
 
@@ -125,13 +126,10 @@ def _check_settings(settings: Settings, config: RunConfig) -> None:
         raise UserError(f"--alignment-layer: {layer}; allowed is 1 to {config.model.decoder_layers}")
 
 
-def _warn_of_truncated(number: int, config: RunConfig) -> None:
-    if number:
-        most = config.model.max_positions
-        print(
-            f"zeromt: {number} lines were longer than model.max_positions={most} pieces and lost their end",
-            file=sys.stderr,
-        )
+def warn(counts: SourceCounts, tokenizer: Tokenizer, config: RunConfig) -> None:
+    """Say on stderr what was odd about the sources."""
+    for line in counts.warnings(tokenizer, config.model.max_positions):
+        print(f"zeromt: {line}", file=sys.stderr)
 
 
 def _answers(
@@ -159,9 +157,9 @@ def _write(
     *,
     n_best: int,
     is_scored: bool,
-) -> int:
-    """Write what becomes of the lines; gives the number of those that lost their end."""
-    number, num_truncated = 0, 0
+) -> SourceCounts:
+    """Write what becomes of the lines; gives what was noticed of their sources."""
+    number, counts = 0, SourceCounts()
     for answer in answers:
         lines = [line for line in answer.lines if line is not None]
         for line in lines:
@@ -174,10 +172,10 @@ def _write(
         if attention is not None and pictured:
             _save_picture(attention, pictured)
             attention = None
-        num_truncated += answer.num_truncated
+        counts.add(answer.counts)
         sink.flush()
         progress.advance(len(lines))
-    return num_truncated
+    return counts
 
 
 def _render(number: int, line: Line, n_best: int, *, is_scored: bool) -> Iterator[str]:

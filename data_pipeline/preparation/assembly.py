@@ -1,5 +1,6 @@
 """The last step of preparation: tables, report and index of shards that are all written; and the held-out sets."""
 
+import sys
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,8 +13,10 @@ from numpy.typing import NDArray
 
 from configs import UserError
 from data_pipeline.preparation.encode import DUPLICATE
-from data_pipeline.preparation.report import Report
+from data_pipeline.preparation.report import SIDES, Report
 from data_pipeline.preparation.shards import ShardJob
+from data_pipeline.preparation.unknown import warnings
+from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import (
     BLOCKS_FILE,
     INDEX_FILE,
@@ -58,7 +61,7 @@ def write_index(
     if num_pairs == 0:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in report.dropped().items())
         raise UserError(f"prepare.train: nothing is left of {report.read:,} pairs ({reasons})")
-    (folder / REPORT_FILE).write_bytes(report.to_json())
+    (folder / REPORT_FILE).write_bytes(report.for_keeps().to_json())
     tokenizer = Tokenizer(job.encoding.tokenizer_files)
     tokenizer.save(folder)
     index = DatasetIndex(
@@ -123,6 +126,7 @@ def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:
     report = Report.from_json((output / REPORT_FILE).read_bytes())
     size = sum(shard.bytes for shard in index.shards)
     vocabulary = index.tokenizer
+    unknown = ", ".join(f"{report.num_pieces(side)} {side}" for side in SIDES) if report.pieces else "none"
     print(f"{output}: prepared in {seconds:.1f} s")
     print(f"  pairs    {index.pairs:,} kept of {report.read:,}")
     for line in report.table():
@@ -130,5 +134,9 @@ def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:
     if index.source_equals_target:
         print(f"           {index.source_equals_target:,} whose source is their target")
     print(f"  tokens   {index.source_tokens:,} source, {index.target_tokens:,} target")
+    print(f"  unknown  {unknown} (<unk>)")
     print(f"  pieces   {vocabulary.source_vocab_size:,} source, {vocabulary.target_vocab_size:,} target")
     print(f"  shards   {len(index.shards):,} of {size:,} bytes, {index.blocks:,} blocks")
+    sys.stdout.flush()
+    for line in warnings(report, Dataset.load(output)):
+        print(f"zeromt: warning: {line}", file=sys.stderr)

@@ -3,6 +3,7 @@
 Processes import this module: it stays light (no torch, no webdataset).
 """
 
+import dataclasses
 import hashlib
 import itertools
 from collections.abc import Callable, Sequence
@@ -17,10 +18,10 @@ from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.cleaning import Cleaner, HeldOut
 from data_pipeline.preparation.corpus import Part, RawPart, Unit, read_part
 from data_pipeline.preparation.raw_text import TextChunk
-from data_pipeline.preparation.report import Report
+from data_pipeline.preparation.report import SIDES, PieceCount, Report
 from data_pipeline.preparation.spill import HASH_BYTES, PairRows, SpillFolder, first_occurrences, take
 from data_pipeline.prepared.index import TokenType
-from data_pipeline.tokenizer import Tokenizer
+from data_pipeline.tokenizer import UNK_ID, Tokenizer
 
 CHUNK_LINES = 4096
 EMPTY, TOO_LONG, LENGTH_RATIO, DUPLICATE = "empty", "too long", "length ratio", "duplicate"
@@ -124,16 +125,30 @@ class PartEncoder:
         lengths = np.empty((len(cleaned.sources), 2), dtype=np.int64)
         for column, lines in enumerate(encoded):
             lengths[:, column] = np.fromiter(map(len, lines), dtype=np.int64, count=len(lines))
-        dropped, kept = self._by_pieces(lengths, text, cleaned.rows)
+        dropped, kept = self._by_pieces(lengths - self._num_tags(encoded[0]), text, cleaned.rows)
         report = Report.of_chunk(text, cleaned, dropped={n: cleaned.rows[rows] for n, rows in dropped.items()})
         source, target = (_concatenate(side, self._dtype) for side in encoded)
         stored = lengths.astype(np.uint32)  # those that do not fit 16 bits are dropped
         if len(kept) < len(lengths):
             source, target = take(source, stored[:, 0], kept), take(target, stored[:, 1], kept)
+        report = report.merge(self._text_report(source, target, [cleaned.sources[r] for r in kept]))
         hashes = np.empty((len(kept), 0), dtype=np.uint8)
         if self._drops_duplicates:
             hashes = _hashes([cleaned.sources[r] for r in kept], [cleaned.targets[r] for r in kept])
         return _Chunk(cleaned.rows[kept] + first_row, source, target, lengths[kept].astype(np.uint16), hashes), report
+
+    def _text_report(self, source: Pieces, target: Pieces, sources: list[str]) -> Report:
+        """What the tokenizer does not know of the pairs that are kept."""
+        section = self._section
+        is_tagged = section.tag_both_sides or section.target_tag is not None
+        return dataclasses.replace(
+            Report.empty(),
+            pieces={
+                side: PieceCount(unknown=int(np.count_nonzero(pieces == UNK_ID)), pieces=len(pieces))
+                for side, pieces in zip(SIDES, (source, target), strict=True)
+            },
+            tags_as_text=self._tokenizer.tags_that_are_text(sources, behind_a_tag=is_tagged),
+        )
 
     def _encode_sides(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
         """The pieces of either side, with the tags that the section wants."""
@@ -146,8 +161,17 @@ class PartEncoder:
             target_ids = [[first, *ids] for ids in target_ids]
         return source_ids, target_ids
 
+    def _num_tags(self, source_ids: list[list[int]]) -> Rows:
+        """(pairs, 2): pieces of either side that are a language's tag and no text."""
+        tags = np.zeros((len(source_ids), 2), dtype=np.int64)
+        if self._tokenizer.tags:
+            text = map(self._tokenizer.num_text_pieces, source_ids)
+            tags[:, 0] = [len(ids) - number for ids, number in zip(source_ids, text, strict=True)]
+        tags[:, 1] = int(self._section.tag_both_sides)
+        return tags
+
     def _by_pieces(self, lengths: Rows, text: TextChunk, rows: Rows) -> tuple[dict[str, Rows], Rows]:
-        """Rows to drop for their numbers of pieces, by filter, and those to keep."""
+        """Rows to drop for their numbers of pieces, tags not counted, by filter, and those to keep."""
         longest, shortest = lengths.max(axis=1, initial=0), lengths.min(axis=1, initial=1 << 30)
         left = np.full(len(lengths), True)
         dropped = {}

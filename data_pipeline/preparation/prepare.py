@@ -40,6 +40,7 @@ from data_pipeline.preparation.staging import (
 )
 from data_pipeline.preparation.survey import Survey, SurveyJob, survey
 from data_pipeline.preparation.tokenizer_training import check_tags, existing_tokenizer
+from data_pipeline.preparation.unknown import UnknownPiecesError, check_unknown
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import (
     DatasetIndex,
@@ -102,6 +103,8 @@ def run(section: PrepareSection, *, share: Share | None = None, merge: bool = Fa
             work.remove_others(folder)
         try:
             index = _make(preparation, folder, work, output, share=share, merge=merge)
+        except UnknownPiecesError:  # goes on from here where more of them are allowed
+            raise
         except UserError:
             if share is None and not merge:  # mended input or settings make another recipe: this is of no use to it
                 discard(folder)
@@ -234,6 +237,7 @@ class Preparation:
         report = Report.empty()
         for part in range(num_parts):
             report = report.merge(spill.report(part))
+        check_unknown(self.section, report)
         spill.collect_places(num_parts)
         job = ShardJob(
             encoding=encoding.job,

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -17,6 +18,10 @@ from data_pipeline.prepared.index import REPORT_FILE
 
 NUM_EXAMPLES = 3
 EXAMPLE_CHARACTERS = 200
+NUM_TAGS = 10
+"""Different tags that are counted; there are as many as a corpus likes."""
+Side = Literal["source", "target"]
+SIDES: tuple[Side, ...] = ("source", "target")
 ALWAYS = (EMPTY, TOO_LONG)
 """Filters that are never off."""
 
@@ -55,6 +60,29 @@ class FilterReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PieceCount:
+    """Pieces of one side of the pairs that the filters of text and pieces kept."""
+
+    __pydantic_config__ = STRICT
+
+    unknown: Count = 0
+    """Those that are `<unk>`; SentencePiece writes one for several unknown characters in a row."""
+    pieces: Count = 0
+
+    @property
+    def share(self) -> float:
+        """Of the unknown ones."""
+        return self.unknown / max(1, self.pieces)
+
+    def merge(self, more: "PieceCount") -> "PieceCount":
+        """Of both."""
+        return PieceCount(unknown=self.unknown + more.unknown, pieces=self.pieces + more.pieces)
+
+    def __str__(self) -> str:
+        return f"{self.unknown:,} of {self.pieces:,} ({self.share:.2%})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What became of the pairs of a corpus or of a part of one."""
 
@@ -65,6 +93,11 @@ class Report:
     """Pairs that went on to the duplicates' filter though their sides are the same text."""
     filters: dict[str, FilterReport]
     """By name, in the order of `FILTERS`: those that were on, and those that are never off."""
+    pieces: dict[Side, PieceCount] = field(default_factory=dict)
+    """By side; in `report.json` only where some are unknown, so that other datasets are what they always were."""
+    tags_as_text: dict[str, Count] = field(default_factory=dict)
+    """Tags such as `>>xyz<<` that source lines begin with and that were taken for text, and how many lines have each;
+    the first few."""
 
     @classmethod
     def empty(cls) -> "Report":
@@ -108,7 +141,17 @@ class Report:
                 for name in FILTERS
                 if name in self.filters or name in later.filters
             },
+            pieces={
+                side: self.num_pieces(side).merge(later.num_pieces(side))
+                for side in SIDES
+                if side in self.pieces or side in later.pieces
+            },
+            tags_as_text=_first_few(self.tags_as_text, later.tags_as_text),
         )
+
+    def num_pieces(self, side: Side) -> PieceCount:
+        """Of one side."""
+        return self.pieces.get(side, PieceCount())
 
     def dropped(self) -> dict[str, int]:
         """Number of pairs dropped by each filter that was on and can drop, in the order of `FILTERS`."""
@@ -129,9 +172,18 @@ class Report:
 
     def to_json(self) -> bytes:
         """The bytes of `report.json`; the same report gives the same bytes."""
-        tree = {"read": self.read, "kept": self.kept, "identical": self.identical, "filters": {}}
+        tree: dict[str, Any] = {"read": self.read, "kept": self.kept, "identical": self.identical}
         tree["filters"] = {name: dataclasses.asdict(entry) for name, entry in self.filters.items()}
+        if self.pieces:
+            tree["pieces"] = {side: dataclasses.asdict(count) for side, count in self.pieces.items()}
+        if self.tags_as_text:
+            tree["tags_as_text"] = self.tags_as_text
         return (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode()
+
+    def for_keeps(self) -> "Report":
+        """As it is written beside a dataset."""
+        some = any(count.unknown for count in self.pieces.values())
+        return self if some else dataclasses.replace(self, pieces={})
 
     @classmethod
     def from_json(cls, content: bytes, where: Path | str = REPORT_FILE) -> "Report":
@@ -157,6 +209,11 @@ class Report:
         if kept != report.kept:
             raise DataError(f"{where}: kept: {kept!r:.200}; allowed is what the filters left of read, {report.kept}")
         return report
+
+
+def _first_few(counts: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    names = list({**counts, **more})[:NUM_TAGS]
+    return {name: counts.get(name, 0) + more.get(name, 0) for name in names}
 
 
 def _of_rows(text: TextChunk, rows: Rows) -> FilterReport:

@@ -22,7 +22,7 @@ from data_pipeline.preparation.raw_text import COMPRESSED, corpus_paths
 from data_pipeline.prepared.index import INDEX_FILE, check_local, hash_file, parse_index
 from data_pipeline.tokenizer import Tokenizer
 
-NOT_IN_RECIPE = ("output", "root", "workers", "train", "valid", "test")
+NOT_IN_RECIPE = ("output", "root", "workers", "train", "valid", "test", "max_unknown")
 COMPRESSION_RATIO = 4  # of compressed text, roughly
 
 BYTES_A_BYTE = 1.4  # of shards, and as much of what they are made from, for each byte of text, roughly

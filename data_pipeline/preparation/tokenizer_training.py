@@ -22,11 +22,14 @@ from data_pipeline.tokenizer import (
     SOURCE_FILE,
     TARGET_FILE,
     UNK_ID,
+    UNKNOWN_PIECE,
     Tokenizer,
 )
 
 SEGMENT_CHARS = 1000
 """SentencePiece leaves out lines of more than 4,192 bytes; so many characters never are."""
+UNKNOWN_CHARACTER = "\u2585"
+"""Of SentencePiece's trainer, in place of what a vocabulary leaves out. It cannot become a piece."""
 SLACK = 1.5
 """A sample holds so many times what it is to keep before it lets the surplus go."""
 
@@ -180,7 +183,7 @@ def _train(section: TokenizerSection, lines: Iterable[str], field_name: str, siz
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=segments(lines),
+            sentence_iterator=segments(without_marks(lines, section)),
             model_writer=model,
             model_type=section.kind,
             vocab_size=size,
@@ -198,6 +201,24 @@ def _train(section: TokenizerSection, lines: Iterable[str], field_name: str, siz
     except RuntimeError as error:
         raise _explain(str(error), field_name, size) from error
     return model.getvalue()
+
+
+def without_marks(lines: Iterable[str], section: TokenizerSection) -> Iterator[str]:
+    """The lines, without what makes SentencePiece's trainer pass over a whole sentence, and so over its characters.
+
+    That is each of its own marks, the tags among them, where its normalisation makes one of what stands there, and the
+    character that it writes for what is unknown. A space parts a mark, whose characters stay; the character goes.
+    """
+    normalizer = sentencepiece.SentencePieceNormalizer(rule_name=section.normalization)
+    marks = re.compile("|".join(map(re.escape, ["<pad>", "<s>", "</s>", UNKNOWN_PIECE, *section.tags])))
+    for line in lines:
+        if not line.isascii() or "<" in line:
+            normal = str(normalizer.normalize(line))
+            if UNKNOWN_CHARACTER in normal or marks.search(normal):
+                parted = normal.replace(UNKNOWN_CHARACTER, " ")
+                yield marks.sub(lambda mark: f"{mark[0][0]} {mark[0][1:]}", parted)
+                continue
+        yield line
 
 
 def segments(lines: Iterable[str]) -> Iterator[str]:

@@ -192,15 +192,19 @@ class Dataset:
             raise self._spec(number).error("its longest pair is not that of the block table")
         return block
 
-    def verify(self) -> list[str]:
-        """Read every byte, and return what is wrong, naming files. Nothing wrong is an empty list."""
+    def verify(self, look: Callable[[Block], None] | None = None) -> list[str]:
+        """Read every byte, and return what is wrong, naming files. Nothing wrong is an empty list.
+
+        Args:
+            look: is shown every block that is whole.
+        """
         problems = []
         try:
             self._storage.fetch(self.index.length_table)
         except DataError as error:
             problems.append(str(error))
         for number in range(len(self.index.shards)):
-            problems += self._shard_problems(number)
+            problems += self._shard_problems(number, look)
         try:
             _ = self.tokenizer
             for split in self.index.held_out:
@@ -209,7 +213,7 @@ class Dataset:
             problems.append(str(error))
         return problems
 
-    def _shard_problems(self, number: int) -> list[str]:
+    def _shard_problems(self, number: int, look: Callable[[Block], None] | None) -> list[str]:
         """Read a shard once, from its beginning to its end."""
         shard = self.index.shards[number]
         path = self._storage.path(shard.file)
@@ -223,7 +227,9 @@ class Dataset:
                 data = self._storage.read(shard, offset, size)
                 whole.update(data)
                 try:
-                    self._matching(decode_block(data, self._spec(block)), block)
+                    found = self._matching(decode_block(data, self._spec(block)), block)
+                    if look is not None:
+                        look(found)
                 except DataError as error:
                     problems.append(str(error))
             whole.update(self._storage.read(shard, end, shard.bytes - end))

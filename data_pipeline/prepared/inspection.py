@@ -1,5 +1,7 @@
 """What a prepared dataset holds, and whether it is whole: the lines of `zeromt inspect`."""
 
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +9,12 @@ from numpy.typing import NDArray
 
 from configs import StreamSection, UserError
 from data_pipeline.order.windows import Budget, plan_window
-from data_pipeline.preparation.report import Report
+from data_pipeline.preparation.report import SIDES, PieceCount, Report, Side
+from data_pipeline.preparation.unknown import describe_tags
+from data_pipeline.prepared.blocks import Block
 from data_pipeline.prepared.dataset import Dataset, check_files, open_index
 from data_pipeline.prepared.index import INDEX_FILE
+from data_pipeline.tokenizer import UNK_ID
 
 HISTOGRAM_EDGES = (0, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 65_536)
 BAR_WIDTH = 40
@@ -40,13 +45,19 @@ def inspect_dataset(folder_or_url: Path | str, stream: StreamSection | None = No
     """
     try:
         dataset = Dataset.load(folder_or_url, stream)
-        description = describe(dataset)
+        report = read_report(dataset)
     except UserError as error:
         storage, index, _ = open_index(folder_or_url, stream)  # raises again where the index is what is broken
         problems = check_files(storage, index) or [str(error)]
         return [f"dataset   {storage.location}", *_wholeness(problems)], False
-    problems = dataset.verify()
-    return [*description, *_wholeness(problems)], not problems
+    unknown = Counter[Side]()
+
+    def look(block: Block) -> None:
+        for side in SIDES:
+            unknown[side] += int(np.count_nonzero(getattr(block, side) == UNK_ID))
+
+    problems = dataset.verify(look)
+    return [*describe(dataset, report, unknown), *_wholeness(problems)], not problems
 
 
 def _wholeness(problems: list[str]) -> list[str]:
@@ -55,18 +66,33 @@ def _wholeness(problems: list[str]) -> list[str]:
     return [f"whole     NO: {len(problems)} problems", *(f"  {problem}" for problem in problems)]
 
 
-def describe(dataset: Dataset) -> list[str]:
-    """What a dataset holds, as lines of text. Memory does not grow with the dataset.
+def read_report(dataset: Dataset) -> Report:
+    """What each filter of the preparation did.
 
     Raises:
         DataError: the report is broken.
     """
+    entry = dataset.index.report
+    return Report.from_json(dataset.read_file(entry), f"{dataset.location}/{entry.file}")
+
+
+def describe(dataset: Dataset, report: Report, unknown: Mapping[Side, int]) -> list[str]:
+    """What a dataset holds, as lines of text. Memory does not grow with the dataset.
+
+    Args:
+        dataset: which.
+        report: its own.
+        unknown: tokens of each side that are `<unk>`; the report of an older dataset does not have them.
+    """
     index = dataset.index
+    counts = {
+        side: PieceCount(unknown=unknown[side], pieces=pieces)
+        for side, pieces in zip(SIDES, (index.source_tokens, index.target_tokens), strict=True)
+    }
     pieces = index.tokenizer
     kind = "joint" if len(pieces.files) == 1 else "separate"
     held_out = ", ".join(f"{split} {entry.lines:,}" for split, entry in index.held_out.items()) or "none"
     size = sum(shard.bytes for shard in index.shards)
-    report = Report.from_json(dataset.read_file(index.report), f"{dataset.location}/{index.report.file}")
     return [
         f"dataset   {dataset.location}",
         f"hash      {dataset.fingerprint}",
@@ -75,6 +101,8 @@ def describe(dataset: Dataset) -> list[str]:
         f"pairs     {index.pairs:,}; source equal to target: {index.source_equals_target:,}",
         f"held out  {held_out}",
         f"tokens    {index.source_tokens:,} source, {index.target_tokens:,} target",
+        f"unknown   {counts['source']} source tokens, {counts['target']} target (<unk>)",
+        *(f"          {line}" for line in describe_tags(report)),
         f"pieces    {pieces.source_vocab_size:,} source, {pieces.target_vocab_size:,} target, {kind}",
         f"shards    {len(index.shards):,} of {size:,} bytes, {index.blocks:,} blocks",
         "filters",

@@ -8,6 +8,7 @@ from configs import SearchSection
 from trainer.checkpoint.format import read_checkpoint
 from trainer.loading import load_ensemble
 from trainer.translation.languages import LanguageTags
+from trainer.translation.sources import SourceCounts
 from trainer.translation.translator import Translation, Translator
 from trainer.translation.words import Attention, pharaoh
 
@@ -57,8 +58,8 @@ class Answer:
     """One process's share of a chunk: None for the lines of the others."""
 
     lines: list[Line | None]
-    num_truncated: int
-    """Lines of the whole chunk that lost their end."""
+    counts: SourceCounts
+    """Of the sources of the whole chunk."""
 
 
 class Job:
@@ -73,7 +74,7 @@ class Job:
 
     def do(self, chunk: Chunk) -> Answer:
         """This process's share of a chunk."""
-        before = self._translator.num_truncated
+        self._translator.counts = counts = SourceCounts()
         found = self._translations(chunk)
         mine = [i for i, translations in enumerate(found) if translations is not None]
         lines: list[Line | None] = [None] * len(found)
@@ -86,7 +87,7 @@ class Job:
                 alignments=alignments if self._settings.with_alignment else [],
                 attention=attentions[i][0] if is_pictured else None,
             )
-        return Answer(lines=lines, num_truncated=self._translator.num_truncated - before)
+        return Answer(lines=lines, counts=counts)
 
     def _translations(self, chunk: Chunk) -> list[list[Translation] | None]:
         if chunk.targets is None:

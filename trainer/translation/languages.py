@@ -73,12 +73,14 @@ def _tag_id(tokenizer: Tokenizer, side: str, language: str) -> int:
 
 
 def encode_source(tokenizer: Tokenizer, lines: Sequence[str], tags: LanguageTags | None) -> list[list[int]]:
-    """The pieces of each source line, with its tag before them unless it has one of its own; a blank line has none."""
-    rows = tokenizer.encode_source(lines)
+    """The pieces of each source line, with its tag before them unless it has one of its own.
+
+    A line without text has none, with a tag or without: its translation is empty.
+    """
+    rows = [row if tokenizer.num_text_pieces(row) else [] for row in tokenizer.encode_source(lines)]
     if tags is None:
         return rows
-    known = {tokenizer.tag_id(tag) for tag in tokenizer.tags}
-    return [[tags.source, *row] if row and row[0] not in known else row for row in rows]
+    return [[tags.source, *row] if row and tokenizer.num_text_pieces(row) == len(row) else row for row in rows]
 
 
 def encode_target(tokenizer: Tokenizer, lines: Sequence[str], tags: LanguageTags | None) -> list[list[int]]:

@@ -71,7 +71,8 @@ def _lines(source: IO[bytes], name: str) -> Iterator[str]:
     """Lines end at a line feed alone, so that what comes out has as many."""
     for number, raw in enumerate(source, start=1):
         try:
-            yield raw.decode("utf-8").rstrip("\n").rstrip("\r")
+            line = raw.decode("utf-8").rstrip("\n").rstrip("\r")
+            yield line.removeprefix("\ufeff") if number == 1 else line  # a byte order mark is no text
         except UnicodeDecodeError as error:
             raise UserError(f"{name}: line {number} is not UTF-8") from error
 

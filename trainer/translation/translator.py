@@ -11,6 +11,7 @@ from model import Ensemble, Hypothesis, Transformer, score, search
 from model.kernels import laid_out
 from model.search.alignment import cross_attention
 from trainer.translation.languages import LanguageTags, encode_source, encode_target
+from trainer.translation.sources import SourceCounts
 from trainer.translation.words import Attention
 
 
@@ -45,8 +46,8 @@ class Translator:
         self._section = section
         self._device = device
         self._tags = tags
-        self.num_truncated = 0
-        """Sources that were longer than the model's positions and lost their end."""
+        self.counts = SourceCounts()
+        """Of all sources so far."""
 
     def translate(self, lines: Sequence[str], *, n_best: int = 1) -> list[list[Translation]]:
         """The best translations of each line, in order; an empty line has the empty translation.
@@ -156,7 +157,7 @@ class Translator:
         longest = self._model.max_positions - 1
         sources = encode_source(self._tokenizer, lines, self._tags)
         if is_counted:
-            self.num_truncated += sum(len(s) > longest for s in sources)
+            self.counts.note(self._tokenizer, lines, sources, longest)
         return [[*s[:longest], EOS_ID] for s in sources]
 
     def _encode_prefixes(self, prefixes: Sequence[str], first: int) -> list[list[int]]:

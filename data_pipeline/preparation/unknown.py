@@ -1,0 +1,64 @@
+"""What a tokenizer does not know of the text that it encodes: how much is too much, and what is said of it."""
+
+from collections.abc import Iterator
+
+from configs import PrepareSection, UserError
+from data_pipeline.preparation.report import SIDES, PieceCount, Report
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.tokenizer import UNK_ID
+
+WORTH_A_WARNING = 0.001
+"""Share of a side's pieces."""
+
+
+class UnknownPiecesError(UserError):
+    """More of a corpus is unknown to the tokenizer than `prepare.max_unknown` allows."""
+
+
+def check_unknown(section: PrepareSection, report: Report) -> None:
+    """Refuse a corpus that the tokenizer does not know.
+
+    Raises:
+        UnknownPiecesError: naming the side and its share.
+    """
+    for side in SIDES:
+        count = report.num_pieces(side)
+        if count.share > section.max_unknown:
+            given = section.tokenizer.path
+            other = (
+                f"another tokenizer than that of {given}"
+                if given is not None
+                else "a higher prepare.tokenizer.character_coverage, or prepare.tokenizer.byte_fallback=true"
+            )
+            raise UnknownPiecesError(
+                f"prepare.max_unknown: {section.max_unknown:g}, and {count} {side} pieces are unknown to the tokenizer "
+                f"(<unk>); take {other}; or allow it with a larger prepare.max_unknown"
+            )
+
+
+def warnings(report: Report, dataset: Dataset) -> Iterator[str]:
+    """What is worth a warning about a dataset that was prepared: its training pairs and its held-out sets."""
+    for side in SIDES:
+        count = report.num_pieces(side)
+        if count.share > WORTH_A_WARNING:
+            yield f"prepare.train: {count} {side} pieces are unknown to the tokenizer (<unk>)"
+    for split in dataset.index.held_out:
+        for side, count in zip(SIDES, _of_held_out(dataset, split), strict=True):
+            if count.share > WORTH_A_WARNING:
+                yield f"prepare.{split}: {count} {side} pieces are unknown to the tokenizer (<unk>)"
+    yield from (f"prepare.train: {line}" for line in describe_tags(report))
+
+
+def describe_tags(report: Report) -> Iterator[str]:
+    """Tags of a corpus that no tag was made of, a line each."""
+    for tag, lines in report.tags_as_text.items():
+        yield (
+            f"{lines:,} source lines begin with {tag}, which is taken for text: a tag stands at the very start of a "
+            "line, is one of prepare.tokenizer.tags, and has no other before it"
+        )
+
+
+def _of_held_out(dataset: Dataset, split: str) -> list[PieceCount]:
+    sources, targets = dataset.held_out(split)
+    rows = dataset.tokenizer.encode_source(sources), dataset.tokenizer.encode_target(targets)
+    return [PieceCount(unknown=sum(row.count(UNK_ID) for row in side), pieces=sum(map(len, side))) for side in rows]

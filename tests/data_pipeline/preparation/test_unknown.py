@@ -1,0 +1,104 @@
+"""What the tokenizer does not know is counted, said, and refused where it is too much; nothing else is lost to it."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from configs import CorpusFiles, PrepareSection, TokenizerSection, UserError
+from data_pipeline.preparation import prepare
+from data_pipeline.preparation.encode import PartEncoder
+from data_pipeline.preparation.tokenizer_training import train_tokenizer
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.prepared.inspection import inspect_dataset
+from data_pipeline.tokenizer import UNK_ID
+
+Corpus = Callable[..., PrepareSection]
+Capture = pytest.CaptureFixture[str]
+
+PAIRS = [(f"the cat number {n} sat", f"le chat numéro {n} assis") for n in range(200)]
+CYRILLIC = [(f"the cat number {n} sat", "кот сидит") for n in range(100)]
+
+
+@pytest.fixture
+def latin(corpus: Corpus, tmp_path: Path) -> str:
+    """The path of a tokenizer of Latin letters."""
+    prepare.run(corpus(PAIRS, output=str(tmp_path / "latin")))
+    return str(tmp_path / "latin")
+
+
+def test_a_corpus_that_the_tokenizer_does_not_know(
+    corpus: Corpus, latin: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = corpus(CYRILLIC, tokenizer=TokenizerSection(path=latin))
+    said = r"prepare.max_unknown: 0.1, and 200 of 400 \(50.00%\) target pieces are unknown .* tokenizer than that of"
+    with pytest.raises(UserError, match=said):
+        prepare.run(section)
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(PartEncoder, "encode_part", None)  # it goes on from what is encoded
+    capsys.readouterr()
+    prepare.run(dataclasses.replace(section, max_unknown=0.5))
+    output = capsys.readouterr()
+    assert "(0.00%) source, 200 of 400 (50.00%) target" in output.out
+    assert "warning: prepare.train: 200 of 400 (50.00%) target pieces are unknown" in output.err
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["pieces"]["target"] == {
+        "unknown": 200,
+        "pieces": 400,
+    }
+    lines, _ = inspect_dataset(tmp_path / "out")
+    assert any(line.startswith("unknown ") and "200 of 400 (50.00%) target" in line for line in lines)
+
+
+def test_what_is_known_is_not_reported(corpus: Corpus, tmp_path: Path, capsys: Capture) -> None:
+    """A dataset without unknown pieces is, byte by byte, the one that was made before they were counted."""
+    latin = str(tmp_path / "out")
+    prepare.run(corpus(PAIRS))
+    output = capsys.readouterr()
+    assert "unknown  none" in output.out
+    assert "warning" not in output.err
+    assert set(json.loads(Path(latin, "report.json").read_text())) == {"read", "kept", "identical", "filters"}
+    assert any("0 of" in line for line in inspect_dataset(latin)[0] if line.startswith("unknown "))
+
+
+def test_few_are_a_warning_and_held_out_sets_are_looked_at(corpus: Corpus, tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "v.tsv").write_text("the cat\tкот\nthe cat\tle chat\n")
+    tokenizer = TokenizerSection(vocab_size=64, threads=1, character_coverage=0.99)
+    prepare.run(corpus([*PAIRS, ("the cat", "é ж")], tokenizer=tokenizer, valid=CorpusFiles(tsv=["v.tsv"])))
+    said = capsys.readouterr().err
+    assert "prepare.train: " in said
+    assert "prepare.valid: 1 of " in said
+    assert "prepare.valid: 0" not in said
+
+
+MARKS = ["</s>", "<s>", "<unk>", "<pad>", "\u2585", "a\u2585b", "＜unk＞", "<\u200b/s>", ">>fra<<", "<<unk>unk>"]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("mark", MARKS)
+def test_what_stands_beside_a_mark_is_known(mark: str, kind: str) -> None:
+    """SentencePiece's trainer passes over sentences with its own marks in them."""
+    pairs = [*PAIRS, (f"{mark} жук", f"щи {mark}")]
+    size = 75 if kind == "bpe" else 56
+    section = TokenizerSection(vocab_size=size, threads=1, kind=kind, tags=[">>fra<<"])  # type: ignore[arg-type]
+    tokenizer = train_tokenizer(section, [s for s, _ in pairs], [t for _, t in pairs])
+    rows = tokenizer.encode_target(["жук", "щи", mark.replace("\u2585", "")])
+    assert not [row for row in rows if UNK_ID in row]
+
+
+def test_unknown_tags_of_a_corpus_are_said(corpus: Corpus, tmp_path: Path, capsys: Capture) -> None:
+    tags = [">>fra<<"] * 20 + [">>xyz<<"] * 10 + ["\ufeff>>fra<<"] + [" >>fra<<"] * 2
+    pairs = [(f"{tag} {s}", t) for tag, (s, t) in zip(tags * 5, PAIRS, strict=False)]
+    tokenizer = TokenizerSection(vocab_size=80, threads=1, tags=[">>fra<<"])
+    prepare.run(corpus(pairs, tokenizer=tokenizer))
+    said = capsys.readouterr().err
+    assert "50 source lines begin with >>xyz<<, which is taken for text" in said
+    assert "10 source lines begin with >>fra<<, which is taken for text" in said
+    assert any("50 source lines begin with >>xyz<<" in line for line in inspect_dataset(tmp_path / "out")[0])
+    dataset = Dataset.load(tmp_path / "out")
+    first = dataset.tokenizer.tag_id(">>fra<<")
+    blocks = [dataset.read_block(number) for number in range(len(dataset.blocks))]
+    assert sum(int((block.source == first).sum()) for block in blocks) == 21 * 5
+    prepare.run(corpus(pairs, tokenizer=tokenizer, target_tag=">>fra<<", output=str(tmp_path / "twice")))
+    assert "115 source lines begin with >>fra<<, which is taken for text" in capsys.readouterr().err
