@@ -6,17 +6,19 @@ import signal
 import sys
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from configs import UserError
-from launcher.agent import ALONE
-from launcher.job import Job, child_environment, outcome, torchrun_command
+from launcher.agent import ALONE, LAUNCHER_PID
+from launcher.job import Job, child_environment, is_orphaned, outcome, torchrun_command
+from launcher.processes import processes_with
 from launcher.restarts import Restarts
 from launcher.run_folder import make_ready, newest_step
 from launcher.supervise import Supervisor
 from trainer.supervision.run_lock import LAUNCH_LOCK, RunLock
 from trainer.supervision.signals import STOP_FILE
-from trainer.supervision.status import STATUS_FILE, Status, read_status, write_status
+from trainer.supervision.status import LAUNCH_ID, STATUS_FILE, Status, read_status, write_status
 from trainer.supervision.watchdog import STUCK_FILE
 
 PATIENCE_WITH_THE_ENDING, PATIENCE_WITH_THE_RUNNING = 15.0, 1.0
@@ -24,6 +26,8 @@ PATIENCE_WITH_THE_ENDING, PATIENCE_WITH_THE_RUNNING = 15.0, 1.0
 _STATUS_SECONDS = 20.0
 """How long the word of rank 0, on another machine, may be on its way."""
 _LOOK_SECONDS = 0.2
+_MONITORS_SECONDS = 10.0
+"""For the watchdogs' monitors to end orphans first: they know better."""
 
 
 def run_job(job: Job, supervisor: Supervisor, *, cores: int, max_restarts: int, fresh: bool, begin: str) -> int:
@@ -115,14 +119,39 @@ def _attempt(job: Job, supervisor: Supervisor, cores: int, launch_id: str, *, re
         with contextlib.suppress(OSError):
             stuck.unlink(missing_ok=True)
     agent_code = supervisor.run(torchrun_command(job, launch_id, reset=reset), environment)
+    if agent_code < 0:
+        _wait_for_orphans({LAUNCH_ID: launch_id, LAUNCHER_PID: str(os.getpid())}, job.save_seconds)
     status = _last_word(job, launch_id, agent_code)
     code = outcome(status, agent_code, was_stopped=supervisor.was_stopped)
-    if code == 1 and job.is_first_node and (status is None or status.state == "running"):
+    is_ours_to_say = status is None or status.state == "running" or is_orphaned(status)
+    if code == 1 and job.is_first_node and is_ours_to_say:
         by = f"torchrun was killed by {signal.Signals(-agent_code).name}" if agent_code < 0 else "the ranks were killed"
         error = _last_line(stuck) or f"{by}; logs: {job.logs}"
         with contextlib.suppress(OSError):  # a full disk: the exit code says it too
             write_status(job.folder, "failed", exit_code=1, error=error, launch_id=launch_id)
     return ALONE if agent_code == ALONE else code
+
+
+def _wait_for_orphans(variables: Mapping[str, str], seconds: float) -> None:
+    """Wait for ranks that outlived their agent: they save under the run's lock, which those of a restart need.
+
+    Each has the time that a save may take, after which its watchdog's monitor ends it, or this process.
+
+    Args:
+        variables: that they have in their environment, and no others; nodes of a job may share a machine.
+        seconds: that a save may take.
+    """
+    is_said = False
+    end = time.monotonic() + seconds + _MONITORS_SECONDS
+    while left := processes_with(variables):
+        if not is_said:
+            say(f"torchrun is gone; waiting for its ranks to save and end: {', '.join(map(str, left))}")
+            is_said = True
+        if time.monotonic() >= end:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(_LOOK_SECONDS)
 
 
 def _last_word(job: Job, launch_id: str, agent_code: int) -> Status | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from launcher.dispatch import resolve
 from launcher.supervise import FORWARDED, Supervisor
+from trainer.supervision.signals import tell
 
 STOPPED = 75
 
@@ -97,7 +98,7 @@ def _ending_at_a_signal() -> Iterator[None]:
     def end(number: int, _: FrameType | None) -> None:
         _kill_workers()
         name = signal.Signals(number).name
-        os.write(2, f"\nzeromt: {name}: ended; the same command goes on from here\n".encode())
+        tell(f"\nzeromt: {name}: ended; the same command goes on from here")
         os._exit(STOPPED)
 
     # Python's own helper removes the pool's semaphores then, and would complain of having to.

@@ -10,11 +10,11 @@ from pathlib import Path
 from configs import RunConfig, UserError
 from launcher.agent import LAUNCHER_PID, REFUSED, STOPPED
 from launcher.process_title import ROOM, ROOM_LENGTH
-from trainer.supervision.signals import GRACE_SECONDS
+from trainer.supervision.signals import GRACE_SECONDS, ORPHANED, STOP_SIGNALS
 from trainer.supervision.status import LAUNCH_ID, Status
 
-# SIGUSR1, the usual warning of a batch system, would otherwise kill the agent and orphan the ranks.
-SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
+# By itself torchrun does not handle SIGUSR1, the usual warning of a batch system: it would die of it.
+SIGNALS = ",".join(number.name for number in STOP_SIGNALS)
 # A save must fit between the signal and the agent's SIGKILL, and so must a collective that will time out.
 SHORTEST_SHUTDOWN_SECONDS = 600
 
@@ -52,6 +52,8 @@ class Job:
     folder: Path
     """The run's."""
     shutdown_seconds: int
+    save_seconds: float = 3600.0
+    """Ranks whose agent was killed have so much time to save and end."""
     reset: str | None = None
     """data, optimizer or data,optimizer: begun anew by the ranks, until a checkpoint holds the result."""
     node: Node | None = None
@@ -222,9 +224,15 @@ def outcome(status: Status | None, agent_code: int, *, was_stopped: bool) -> int
         was_stopped: whether a signal asked the launcher to stop.
     """
     if status is not None and status.is_settled:
-        return status.exit_code
+        # Ranks whose agent died have saved and ended, and nobody had asked them to.
+        return 1 if is_orphaned(status) and not was_stopped else status.exit_code
     if agent_code in (REFUSED, STOPPED):
         return agent_code
     if status is None and was_stopped:
         return STOPPED  # the ranks had not begun: nothing was lost, and the same command starts them again
     return 0 if agent_code == 0 and status is None else 1
+
+
+def is_orphaned(status: Status | None) -> bool:
+    """Whether the ranks stopped because their agent was gone."""
+    return status is not None and status.state == "stopped" and status.stop_reason == ORPHANED

@@ -48,6 +48,7 @@ def launch(
         num_processes=choose_processes(nproc, run.stream.micro_batches, gpus=num_gpus(os.environ), cores=cores),
         folder=Path(run.folder),
         shutdown_seconds=shutdown_seconds(run),
+        save_seconds=60 * run.supervision.save_minutes,
         reset=reset,
     )
     others = f"; logs of the others than rank 0: {job.logs}" if job.num_processes > 1 else ""

@@ -90,6 +90,7 @@ def launch(
         num_processes=choose_processes(nproc, lanes, gpus=num_gpus(os.environ), cores=cores),
         folder=Path(run.folder),
         shutdown_seconds=shutdown_seconds(run),
+        save_seconds=60 * run.supervision.save_minutes,
         reset=reset,
         node=node,
     )

@@ -19,6 +19,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from launcher.processes import descendants
+from trainer.supervision.signals import STOP_SIGNALS
 from trainer.supervision.watchdog import STUCK_FILE
 
 LOST_NODE = "a node is lost: "
@@ -32,7 +34,6 @@ _STOP_SECONDS = 5.0
 """For the ranks to end as those of a node that was stopped did."""
 _RETRY_SECONDS = 0.5
 _END_SECONDS = 0.1
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 
 
 class LostError(Exception):
@@ -121,7 +122,7 @@ class Peers:
         Args:
             code: what this process is about to end with.
         """
-        for number in _SIGNALS:
+        for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # the ranks have ended: there is nothing left to stop
         self._code = code
         if code == 1:
@@ -263,7 +264,11 @@ class Peers:
             os._exit(self._code)
         if self._problem.startswith(LOST_NODE):
             note_loss(self._folder, self._problem)
-        print(f"zeromt: ended on {socket.gethostname()}: {self._problem}", file=sys.stderr, flush=True)
+        for pid in descendants(os.getpid()):  # they cannot save without the others
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            print(f"zeromt: ended on {socket.gethostname()}: {self._problem}", file=sys.stderr, flush=True)
         os._exit(1)
 
     def _name(self) -> str:

@@ -5,6 +5,7 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -22,6 +23,20 @@ def descendants(pid: int) -> list[int]:
     while level:
         found = level + found
         level = [grandchild for child in level for grandchild in children.get(child, [])]
+    return found
+
+
+def processes_with(variables: Mapping[str, str]) -> list[int]:
+    """Processes of this user that were started with these in their environment, whoever their parent is now.
+
+    Not this one, and not those that have ended and wait for their parent to hear of it.
+    """
+    marks = {os.fsencode(f"{name}={value}") for name, value in variables.items()}
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int(entry.name) != os.getpid() and marks <= set((entry / "environ").read_bytes().split(b"\0")):
+                found.append(int(entry.name))
     return found
 
 

@@ -3,10 +3,11 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any, Self
+
+from trainer.supervision.signals import tell
 
 # What reaches the launcher, and what the ranks get: they know two requests to save and stop.
 FORWARDED = {
@@ -79,9 +80,9 @@ class Supervisor:
         name = signal.Signals(number).name
         if self._request is None:
             self._request = signal.Signals(number)
-            self._say(f"{name}: asking the ranks to save and stop; waiting for them")
+            tell(f"zeromt: {name}: asking the ranks to save and stop; waiting for them")
         else:
-            self._say(f"{name}: already stopping; kill -9 {os.getpid()} gives up waiting")
+            tell(f"zeromt: {name}: already stopping; kill -9 {os.getpid()} gives up waiting")
         self._pass_on()
 
     def _pass_on(self) -> None:
@@ -89,7 +90,3 @@ class Supervisor:
             return
         self._is_passed_on = True
         self._child.send_signal(FORWARDED[self._request])
-
-    def _say(self, line: str) -> None:
-        # Not print: a handler may run in the middle of one, and a buffered stream cannot be entered twice.
-        os.write(sys.stderr.fileno(), f"zeromt: {line}\n".encode())

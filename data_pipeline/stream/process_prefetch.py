@@ -37,7 +37,7 @@ WATCH_SECONDS = 0.5
 START = "from data_pipeline.stream.process_prefetch import serve; serve()"
 # Batch systems and terminals send these to every process of a job. The parent decides what becomes of its child, which
 # it needs until its last update is saved.
-PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,8 +59,8 @@ def test_killed_loader(undisturbed: Run, make_run: MakeRun, launch: Launch) -> N
 
 
 def test_killed_agent_leaves_nothing(make_run: MakeRun, launch: Launch) -> None:
-    """Row 3."""
-    run = make_run(overrides=["training.max_updates=100000", "stream.workers=1"])
+    """Row 3: the ranks save what they have and end."""
+    run = make_run(overrides=["training.max_updates=100000", "stream.workers=1", "supervision.save_minutes=0.5"])
     command = launch(run, restarts=0)
     wait_until(lambda: run.last_logged() >= 12)
     launcher = command.process.pid
@@ -71,7 +71,31 @@ def test_killed_agent_leaves_nothing(make_run: MakeRun, launch: Launch) -> None:
     done = command.finish(30)
     assert done.code == 1
     wait_until(lambda: run.processes() == [], seconds=15)
-    assert run.complete_steps() == [10]
+    saved = run.complete_steps()
+    assert saved[:1] == [10]
+    assert saved[-1] == run.last_logged() >= 12, "the updates since the last checkpoint are lost"
+    assert run.leftovers() == []
+    assert run.status()["state"] == "failed"
+    assert "torchrun was killed by SIGKILL" in str(run.status()["error"])
+
+
+def test_killed_agent_is_followed_by_a_restart(undisturbed: Run, make_run: MakeRun, launch: Launch) -> None:
+    """Row 3: the new ranks wait until the old ones have saved and let go of the run."""
+    slow = Fault(point="audit:os.rename", path="tmp-step-0000003", action="sleep", value=2.0, rank=0)
+    run = make_run(slow, after=(undisturbed, 30))
+    command = launch(run, restarts=1)
+    wait_until(lambda: run.last_logged() >= 32)
+    launcher = command.process.pid
+    os.kill(next(pid for pid in descendants(launcher) if parent_of(pid) == launcher), signal.SIGKILL)
+    done = command.finish(120)
+    assert done.code == 0, done.err[-4000:]
+    assert has_happened(run.plan, 0, 0)
+    assert "waiting for its ranks to save and end" in done.err
+    assert "restart 1 of 1" in done.err
+    assert "is being written by" not in done.err
+    assert_same(run, undisturbed)
+    assert run.leftovers() == []
+    assert run.processes() == []
 
 
 def parent_of(pid: int) -> int:

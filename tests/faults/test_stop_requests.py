@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launcher.forked_ranks import SWITCH
-from tests.conftest import REPO, Start, read_metrics, read_pairs, wait_until
+from tests.conftest import REPO, Start, read_metrics, read_pairs, torchrun, wait_until
 from tests.faults.conftest import Launch, MakeRun, Run, injected, launch_command
 from tests.faults.injected import Fault, has_happened
 
@@ -95,6 +95,32 @@ def test_asked_before_a_forked_rank_can_hear_it(seconds: float, make_run: MakeRu
     assert done.code == 75, done.err[-4000:]
     assert run.complete_steps() == []
     wait_until(lambda: run.processes() == [], seconds=10)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("SIGUSR1", -signal.SIGUSR1),
+        ("SIGHUP", 1),
+        pytest.param("SIGTERM", 1, marks=pytest.mark.slow),
+        pytest.param("SIGQUIT", 1, marks=pytest.mark.slow),
+    ],
+)
+def test_torchrun_is_asked(name: str, code: int, make_run: MakeRun, start: Start, shim: Path) -> None:
+    """Row 4, without the launcher: torchrun dies of SIGUSR1, and passes the others on; its ranks save all the same."""
+    run = make_run(
+        overrides=["training.max_updates=100000", "checkpoint.every_updates=0", "evaluation.every_updates=0"]
+    )
+    command = start(*injected(shim, run, *torchrun(2, "-m", "trainer", "debug", *run.settings)))
+    wait_until(lambda: run.last_logged() >= 3)
+    os.kill(command.process.pid, signal.Signals[name])
+    done = command.finish(60)
+    assert done.code == code, done.err[-4000:]
+    wait_until(lambda: run.processes() == [], seconds=30)
+    assert run.complete_steps() == [run.last_logged()], "the updates are lost"
+    assert run.leftovers() == []
+    reason = "torchrun is gone" if name == "SIGUSR1" else name
+    assert (run.status()["state"], run.status()["stop_reason"]) == ("stopped", reason)
 
 
 @pytest.mark.slow

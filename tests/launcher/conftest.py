@@ -40,7 +40,8 @@ def status(state, code, error=None):
     if rank == 0:
         (folder / "status.json").write_text(json.dumps({
             "state": state, "exit_code": code, "error": error, "pid": os.getpid(), "updated": time.time(),
-            "host": os.uname().nodename, "step": 7, "launch_id": os.environ["ZEROMT_LAUNCH_ID"]}))
+            "host": os.uname().nodename, "step": 7, "stop_reason": "torchrun is gone" if todo == "orphan" else None,
+            "launch_id": os.environ["ZEROMT_LAUNCH_ID"]}))
     if state != "running":
         sys.exit(code)
 
@@ -91,6 +92,16 @@ if todo == "once":
         status("finished", 0)
     mark.touch()
     sys.exit(3)
+if todo == "orphan":  # whose agent is killed, and that saves for a while
+    begun, mark = folder / f"begun-{rank}", folder / f"saved-{rank}"
+    if begun.exists():
+        status("finished", 0) if mark.exists() else sys.exit("started beside ranks that still save")
+    begun.write_text(str(os.getppid()))
+    while not got:
+        time.sleep(0.02)
+    time.sleep(2.0)
+    mark.touch()
+    status("stopped", 75)
 if todo == "die":
     os.kill(os.getpid(), signal.SIGKILL)
 deadline = time.monotonic() + 120

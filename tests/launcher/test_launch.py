@@ -1,5 +1,7 @@
 """`zeromt launch local` from end to end, with torchrun and two ranks of a pretending trainer."""
 
+import os
+import pty
 import signal
 import subprocess
 import time
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import HOST
+from tests.launcher.conftest import ROOT, command_line, environment
 
 Launch = Callable[..., "subprocess.Popen[str]"]
 
@@ -121,6 +124,35 @@ def test_ranks_stop_when_the_launcher_is_killed(launch: Launch, workplace: Path)
     while any(map(is_alive, pids)):
         assert time.monotonic() < deadline
         time.sleep(0.1)
+    assert (folder / "signals-0").read_text() == "SIGTERM"
+
+
+def test_ranks_start_again_once_those_of_a_killed_agent_have_ended(launch: Launch, workplace: Path) -> None:
+    child = launch("orphan,orphan", "--max-restarts", "1")
+    folder = run_folder(workplace)
+    wait_for(folder / "begun-0", folder / "begun-1")
+    os.kill(int((folder / "begun-0").read_text()), signal.SIGKILL)
+    _, err = child.communicate(timeout=120)
+    assert "started beside ranks that still save" not in err
+    assert child.returncode == 0, err
+    assert "restart 1 of 1" in err
+
+
+def test_closed_terminal_is_a_request_to_stop(workplace: Path) -> None:
+    """What is written to it then fails, also from a signal handler."""
+    folder = run_folder(workplace)
+    variables = environment(FAKE="wait,wait", PYTHONPATH=os.pathsep.join([str(workplace / "fake"), str(ROOT)]))
+    command = command_line(["launch", "local", "debug", "--nproc", "2"])
+    pid, master = pty.fork()
+    if pid == 0:
+        os.chdir(workplace)
+        os.execve(command[0], command, variables)
+    try:
+        wait_for(folder / "pid-0", folder / "pid-1")
+    finally:
+        os.close(master)
+        _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 75
     assert (folder / "signals-0").read_text() == "SIGTERM"
 
 

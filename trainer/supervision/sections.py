@@ -50,6 +50,7 @@ class Sections:
         self._watchdog = watchdog
         self._ledger = ledger
         self._seconds = {name: 60.0 * getattr(section, setting) for name, setting in SETTINGS.items()}
+        self._watchdog.limit_save(self._seconds["save"])
         self._clock = clock
         self._open: list[_Open] = []
         self._resumed = clock()

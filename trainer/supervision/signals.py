@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT, SIGUSR1 and a file STOP ask a rank to save and stop at the next update."""
+"""Signals, a file STOP and the end of the process that started it ask a rank to save and stop at the next update."""
 
 import contextlib
 import ctypes
@@ -10,7 +10,9 @@ from pathlib import Path
 from types import FrameType
 
 _PR_SET_PDEATHSIG = 1
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+"""Of a batch system, Ctrl-C, a closed terminal, Ctrl-\\, and a batch system's warning. torchrun passes all but the last
+on to its ranks as they are."""
 STOP_FILE = "STOP"
 """In a run's folder."""
 AGENT_PID = "ZEROMT_AGENT_PID"
@@ -18,7 +20,9 @@ AGENT_PID = "ZEROMT_AGENT_PID"
 GRACE_SECONDS = "ZEROMT_GRACE_SECONDS"
 """Environment variable with the seconds between a request to stop and the end by force."""
 STOPPED_BY_FILE = "stop file"
-"""The reason of a stop that a user asked for; any other is a signal's name."""
+"""The reason of a stop that a user asked for; the others are `ORPHANED` and a signal's name."""
+ORPHANED = "torchrun is gone"
+"""The reason of a stop for which the process that started the ranks has ended before them."""
 _LOOK_SECONDS = 1.0
 
 
@@ -34,7 +38,11 @@ class StopRequest:
         self._is_in_file = False
         self._file: Path | None = None
         self._next_look = 0.0
-        for number in STOP_SIGNALS:
+        self._agent = agent_pid()
+        # Under nohup SIGHUP is ignored already, and stays so.
+        is_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        self._signals = [n for n in STOP_SIGNALS if not (n == signal.SIGHUP and is_nohup)]
+        for number in self._signals:
             signal.signal(number, self._on_signal)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # the agent starts its ranks with these blocked
 
@@ -49,12 +57,15 @@ class StopRequest:
 
     @property
     def reason(self) -> str | None:
-        """What asked this rank to stop: "stop file", or the name of the first signal; None where nothing did.
+        """What asked this rank to stop: "stop file", `ORPHANED`, or the first signal's name; None where nothing did.
 
         The file counts for more: a batch system's signal is no reason to go on with what a user wants stopped.
         """
         if self._is_in_file or (self._file is not None and self._file.exists()):
             return STOPPED_BY_FILE
+        # Asked now and not by the handler: the kernel's signal comes when the agent's first thread ends.
+        if self._signal == signal.SIGTERM and self._agent not in (None, os.getppid()):
+            return ORPHANED
         return None if self._signal is None else self._signal.name
 
     def watch_file(self, folder: Path) -> None:
@@ -72,7 +83,7 @@ class StopRequest:
 
         Python itself puts the default handlers back before a process ends.
         """
-        for number in STOP_SIGNALS:
+        for number in self._signals:
             signal.signal(number, signal.SIG_IGN)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
@@ -86,12 +97,33 @@ def stop_request() -> StopRequest:
     return StopRequest()
 
 
-def end_with_parent() -> None:
-    """Let the kernel kill this rank when torchrun dies: a rank without its agent would hold its GPU for ever."""
+def agent_pid() -> int | None:
+    """The process that started this rank, torchrun; None where there is none."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None
+    return int(os.environ.get(AGENT_PID, os.getppid()))
+
+
+def end_with_parent() -> None:
+    """Let the kernel ask this rank to save and stop when torchrun dies: without it, it would hold its GPU for ever.
+
+    torchrun does not handle SIGUSR1, a batch system's usual warning: it dies of it, as it does of SIGKILL. The updates
+    since the last checkpoint need not be lost with it. That the rank ends in time, also where it hangs, is seen to by
+    its watchdog's monitor.
+    """
+    agent = agent_pid()
+    if agent is None:
         return
-    agent = int(os.environ.get(AGENT_PID, os.getppid()))
     with contextlib.suppress(OSError, AttributeError):  # another C library: the watchdog's monitor looks too
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != agent:  # it died before the line above
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != agent:  # it died before the line above: nothing is begun
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def tell(line: str) -> None:
+    """Write a line to stderr from a signal handler, whatever has become of it: of a closed terminal, nobody reads it.
+
+    Not print: a handler may run in the middle of one, and a buffered stream cannot be entered twice.
+    """
+    with contextlib.suppress(OSError):
+        os.write(2, f"{line}\n".encode(errors="replace"))

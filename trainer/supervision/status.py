@@ -36,7 +36,7 @@ class Status:
     job_id: str | None = None
     """Of the SLURM job that the process ran in."""
     stop_reason: str | None = None
-    """Why a stopped run stopped: "stop file" (a user asked), or the ranks' first signal: SIGTERM, SIGUSR1, SIGINT."""
+    """Why a stopped run stopped: "stop file" (a user asked), or the ranks' first signal, or `ORPHANED`."""
 
     @property
     def is_over(self) -> bool:

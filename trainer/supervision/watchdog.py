@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from trainer.supervision.signals import AGENT_PID
+from trainer.supervision.signals import agent_pid
 
 STACKS_SIGNAL = signal.SIGUSR2
 """Makes a rank write the stacks of all its threads to stderr; `kill -USR2` by hand does the same."""
@@ -53,7 +53,9 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 _RECORD = struct.Struct("=ddq16s")  # began, seconds, step, section
 _WAITING = _RECORD.size
-_NOTE = _WAITING + 1
+_SAVE_SECONDS = struct.Struct("=d")
+_SAVE = _WAITING + 1
+_NOTE = _SAVE + _SAVE_SECONDS.size
 _NOTE_LENGTH = struct.Struct("=H")
 _IDLE = b"\0" * _RECORD.size
 
@@ -85,10 +87,9 @@ class Watchdog:
             return
         self._memory = mmap.mmap(-1, mmap.PAGESIZE)
         self._owner = os.getpid()
-        agent = int(os.environ.get(AGENT_PID, os.getppid())) if "TORCHELASTIC_RUN_ID" in os.environ else None
         faulthandler.register(STACKS_SIGNAL, file=2, all_threads=True)
         self.enter("setup", SETUP_SECONDS, 0)
-        monitor = _Monitor(self._memory, rank=self._rank, pid=self._owner, agent=agent)
+        monitor = _Monitor(self._memory, rank=self._rank, pid=self._owner, agent=agent_pid())
         # Signals to the group, or to every process of a job, are the rank's to answer: the monitor keeps them blocked.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
@@ -127,6 +128,11 @@ class Watchdog:
             yield
         finally:
             self._memory[_WAITING] = 0
+
+    def limit_save(self, seconds: float) -> None:
+        """Leave the rank so much time to save and end once torchrun is gone; none where this was not called."""
+        if self._memory is not None:
+            self._memory[_SAVE : _SAVE + _SAVE_SECONDS.size] = _SAVE_SECONDS.pack(seconds)
 
     def note_in(self, path: Path) -> None:
         """Let the monitor append its message to a file as well, for whoever started the run."""
@@ -181,6 +187,8 @@ class _Monitor:
         self._pid = pid
         self._agent = agent
         self._looked = time.monotonic()
+        self._orphaned: float | None = None
+        """When torchrun was first seen to be gone."""
 
     def run_and_exit(self) -> NoReturn:
         """Watch until the rank has ended, then exit without a trace of the rank's interpreter."""
@@ -200,10 +208,10 @@ class _Monitor:
             time.sleep(_LOOK_SECONDS)
             now = time.monotonic()
             late, self._looked = now - self._looked - _LOOK_SECONDS, now
-            if self._agent is not None and _parent_of(self._pid) not in (self._agent, None):
+            record = self._read()
+            if self._is_orphan_for_too_long(record, now):
                 self._end(f"zeromt: rank {self._rank} ends: torchrun, which started it, is gone")
                 return
-            record = self._read()
             is_new = record != last
             if is_new:
                 last, suspended = record, 0.0
@@ -216,6 +224,21 @@ class _Monitor:
             over = now - record.began - suspended - record.seconds
             if over > (_GRACE_SECONDS if self._is_waiting() else 0) and self._end_stuck(record):
                 return
+
+    def _is_orphan_for_too_long(self, record: _Record | None, now: float) -> bool:
+        """Whether torchrun is gone and the rank has not saved and ended within the time that a save may take.
+
+        The kernel has asked it to: see `end_with_parent`. In a setup there is nothing to save.
+        """
+        if self._agent is None or _parent_of(self._pid) in (self._agent, None):
+            return False
+        if self._orphaned is None:
+            self._orphaned = now
+            os.kill(self._pid, signal.SIGTERM)  # as the kernel has, where the C library could ask it to
+        if record is not None and record.section == "setup":
+            return True
+        seconds: float = _SAVE_SECONDS.unpack_from(self._memory, _SAVE)[0]
+        return now - self._orphaned >= seconds
 
     def _end_stuck(self, record: _Record) -> bool:
         """Show the rank's stacks and end it, unless it goes on at the last moment."""

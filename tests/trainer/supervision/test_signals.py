@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import environment
+from tests.conftest import environment, wait_until
 from trainer.supervision.signals import STOP_SIGNALS, StopRequest
 from trainer.supervision.status import read_status, write_status
 
@@ -24,8 +24,10 @@ def request_to_stop() -> Iterator[StopRequest]:
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", STOP_SIGNALS)
-def test_signals(request_to_stop: StopRequest, number: signal.Signals) -> None:
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1"])
+def test_signals(request_to_stop: StopRequest, name: str) -> None:
+    number = signal.Signals[name]
+    assert signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN), f"{name} would end the rank, unsaved"
     assert not request_to_stop()
     assert request_to_stop.reason is None
     for sent in (number, signal.SIGTERM):  # a second one changes nothing
@@ -73,6 +75,46 @@ def test_settled_outcome_is_not_changed_by_a_late_signal() -> None:
     """
     for state, expected in (("settled", 75), ("open", -signal.SIGTERM)):
         assert subprocess.run([sys.executable, "-c", code, state], env=environment()).returncode == expected
+
+
+def test_hangup_stays_ignored_under_nohup() -> None:
+    code = """if True:
+        import os, signal
+        from trainer.supervision.signals import StopRequest
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        stop = StopRequest()
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert not stop()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop()
+        stop.settle()
+    """
+    subprocess.run([sys.executable, "-c", code], env=environment(), check=True, timeout=60)
+
+
+def test_rank_is_asked_to_save_when_its_agent_dies(tmp_path: Path) -> None:
+    """By the kernel, at once; and it knows why."""
+    rank = """if True:
+        import os, pathlib, time
+        from trainer.supervision.signals import StopRequest, end_with_parent
+        stop = StopRequest()
+        end_with_parent()
+        pathlib.Path("up").write_text(str(os.getpid()))
+        while not stop():
+            time.sleep(0.01)
+        pathlib.Path("said.tmp").write_text(stop.reason)
+        pathlib.Path("said.tmp").rename("said")
+    """
+    agent = """if True:
+        import os, subprocess, sys
+        subprocess.Popen([sys.executable, "-c", sys.argv[1]], start_new_session=True).wait()
+    """
+    variables = environment() | {"TORCHELASTIC_RUN_ID": "x"}
+    with subprocess.Popen([sys.executable, "-c", agent, rank], env=variables, cwd=tmp_path) as process:
+        wait_until(lambda: (tmp_path / "up").exists(), seconds=30)
+        process.kill()
+    wait_until(lambda: (tmp_path / "said").exists(), seconds=10)
+    assert (tmp_path / "said").read_text() == "torchrun is gone"
 
 
 def test_rank_whose_agent_died_before_it_could_ask_the_kernel() -> None:

@@ -220,9 +220,9 @@ def test_monitor_minds_no_signals(rank: Rank) -> None:
     assert process.wait(timeout=30) == -signal.SIGKILL
 
 
-def test_rank_that_outlives_its_agent_ends(tmp_path: Path) -> None:
-    """By the monitor alone: the rank has not asked the kernel for it."""
-    code = RANK + "Path('pids').write_text(f'{os.getpid()} {watchdog._monitor}')\ntime.sleep(100)"
+def orphaned(tmp_path: Path, code: str) -> list[int]:
+    """Start a rank below an agent, kill the agent; the pids of rank and monitor, which lived until then."""
+    code = RANK + code + "\nPath('pids').write_text(f'{os.getpid()} {watchdog._monitor}')\ntime.sleep(100)"
     agent = (
         "import subprocess, sys, time\nfrom pathlib import Path\n"
         f"subprocess.Popen([sys.executable, '-c', {code!r}])\ntime.sleep(100)"
@@ -236,7 +236,28 @@ def test_rank_that_outlives_its_agent_ends(tmp_path: Path) -> None:
     assert not any(map(is_gone, found))
     process.kill()
     process.wait()
-    wait_until(lambda: all(map(is_gone, found)), seconds=10)
+    return found
+
+
+def test_rank_that_outlives_its_agent_ends(tmp_path: Path) -> None:
+    """By the monitor alone: the rank has not asked the kernel for it. It is in its setup: there is nothing to save."""
+    found = orphaned(tmp_path, "watchdog.limit_save(60.0)\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)")
+    wait_until(lambda: all(map(is_gone, found)), seconds=5)
+
+
+def test_orphan_has_the_time_of_a_save_and_no_more(tmp_path: Path) -> None:
+    code = (
+        "signal.signal(signal.SIGTERM, lambda *_: Path('asked').touch())\n"
+        "watchdog.limit_save(2.0)\nwatchdog.enter('step', 100.0, 5)"
+    )
+    found = orphaned(tmp_path, code)
+    killed = time.monotonic()
+    wait_until(lambda: (tmp_path / "asked").exists(), seconds=5)
+    while time.monotonic() < killed + 1.0:
+        assert not is_gone(found[0]), "ended although it may still be saving"
+        time.sleep(0.05)
+    wait_until(lambda: all(map(is_gone, found)), seconds=5)
+    assert time.monotonic() > killed + 1.9
 
 
 def test_switched_off() -> None:
