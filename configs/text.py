@@ -1,6 +1,9 @@
-"""Text from outside, such as names of files and lines of a corpus, made fit to be shown."""
+"""What is shown: text from outside, such as names of files and lines of a corpus, and figures as JSON."""
 
+import json
+import math
 import unicodedata
+from typing import Any
 
 _INVISIBLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
@@ -11,3 +14,16 @@ def visible(text: str) -> str:
     A name with a line feed or an escape sequence would otherwise write lines of its own, or to the terminal.
     """
     return "".join(ascii(c)[1:-1] if unicodedata.category(c) in _INVISIBLE else c for c in text)
+
+
+def to_json(tree: Any, *, indent: int | None = None) -> str:
+    """JSON as every reader takes it: where a number is not finite, null and not Python's own `Infinity` and `NaN`."""
+    return json.dumps(_finite(tree), indent=indent, allow_nan=False)
+
+
+def _finite(tree: Any) -> Any:
+    if isinstance(tree, float):
+        return tree if math.isfinite(tree) else None
+    if isinstance(tree, dict):
+        return {key: _finite(value) for key, value in tree.items()}
+    return [_finite(value) for value in tree] if isinstance(tree, list | tuple) else tree

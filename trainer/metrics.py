@@ -3,13 +3,13 @@
 import contextlib
 import json
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from configs.text import to_json
 from trainer.board import Board
 from trainer.heat_map import draw
 from trainer.translation.words import Attention
@@ -130,9 +130,8 @@ class RunMetrics:
                 self._board.close()
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
         try:
-            self._file.write(json.dumps(clean) + "\n")
+            self._file.write(to_json(line) + "\n")
         except OSError as error:
             log.warning("metrics.jsonl: %s", error)
 

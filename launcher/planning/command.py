@@ -1,12 +1,12 @@
 """`zeromt plan`: from arguments to a report."""
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 from configs import RunConfig, UserError, load_run, save_run
+from configs.text import to_json
 from launcher.planning import report
 from launcher.planning.corpus import read_corpus
 from launcher.planning.estimate import Estimate, Planner, Prices
@@ -67,7 +67,7 @@ def run(
     if write is not None:
         _save(chosen(run_config, estimate), write)
     if as_json:
-        print(json.dumps(report.tree(planner, estimate, rows), indent=2))
+        print(to_json(report.tree(planner, estimate, rows), indent=2))
     else:
         print(report.text(planner, estimate, rows, written=write))
     return 0

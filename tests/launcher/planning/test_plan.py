@@ -19,8 +19,12 @@ CLUSTER = ["--nodes", "2", "--gpus-per-node", "8", "--gpu-memory", "80GB"]
 
 def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     assert main(["plan", *arguments, "--json"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    found: dict[str, Any] = json.loads(capsys.readouterr().out, parse_constant=_no_json)
     return found
+
+
+def _no_json(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 @pytest.mark.parametrize("arguments", [[], ["--table", "--price", "2"], ["--table", "--json", "preset=nllb_3b"]])
@@ -72,6 +76,11 @@ def test_figures_hang_together(capsys: pytest.CaptureFixture[str]) -> None:
     parameters = saving["bytes"] / 12
     assert step["sent"] == pytest.approx(2 * 4 * parameters * 15 / 16)
     assert saving["mtbf"] == pytest.approx(50_000 * 3600 / 16)
+
+
+def test_what_is_beyond_all_numbers_is_null(capsys: pytest.CaptureFixture[str]) -> None:
+    found = plan(capsys, "wmt_base", *CLUSTER, "--mfu", "1e-300", "--price", "1e308", "--tokens", "900000T")
+    assert (found["chosen"]["days"], found["chosen"]["cost"]) == (None, None)
 
 
 def test_the_slowest_link_counts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,21 @@
+"""What is shown is one line, and JSON that every reader takes."""
+
+import json
+
+from configs.text import to_json, visible
+
+
+def test_visible() -> None:
+    assert (
+        visible("a\nb\u2028\x1b[31m\ud800\u85cf \u05d0\u200d\u0301")
+        == "a\\nb\\u2028\\x1b[31m\\ud800\u85cf \u05d0\u200d\u0301"
+    )
+
+
+def test_numbers_that_are_not_finite_are_null() -> None:
+    text = to_json({"a": float("inf"), "b": [1, (float("nan"), "NaN")], 3: 1.5})
+    assert json.loads(text, parse_constant=_no_json) == {"a": None, "b": [1, [None, "NaN"]], "3": 1.5}
+
+
+def _no_json(constant: str) -> None:
+    raise ValueError(constant)
