@@ -1,7 +1,7 @@
 """The parser of the command line, and the arguments that commands of several kinds share."""
 
 import argparse
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from launcher.options.values import existing, existing_folder
 
@@ -12,6 +12,14 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say in one line what is wrong and leave with exit code 2."""
         self.exit(2, f"zeromt: error: {' '.join(message.split())}; see `{self.prog} --help`\n")
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Take `--option=--` for what it says: argparse of Python 3.11 makes an empty list of it, unchecked."""
+        if action.option_strings and arg_strings == ["--"]:
+            value = self._get_value(action, "--")
+            self._check_value(action, value)
+            return value if action.nargs is None else [value]
+        return super()._get_values(action, arg_strings)
 
 
 def add_run_folder(parser: Parser) -> None:
