@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from configs.fields import STRICT, Count, Language, Positive, PositiveFloat
+from configs.fields import STRICT, Count, Language, PathText, Positive, PositiveFloat
 
 Tag = Annotated[str, Field(pattern=r"^>>[^<>\s]{1,32}<<$")]
 UNDETERMINED = "und"
@@ -27,13 +27,13 @@ class CorpusFiles:
 
     __pydantic_config__ = STRICT
 
-    source: list[str] = field(default_factory=list)
-    target: list[str] = field(default_factory=list)
-    tsv: list[str] = field(default_factory=list)
+    source: list[PathText] = field(default_factory=list)
+    target: list[PathText] = field(default_factory=list)
+    tsv: list[PathText] = field(default_factory=list)
     """Files of two columns with a tab between them."""
-    jsonl: list[str] = field(default_factory=list)
+    jsonl: list[PathText] = field(default_factory=list)
     """Files of one JSON object a line."""
-    huggingface: list[str] = field(default_factory=list)
+    huggingface: list[PathText] = field(default_factory=list)
     """Folders that Hugging Face's `Dataset.save_to_disk` wrote (optional package: zeromt[huggingface])."""
     source_field: FieldPath = "source"
     """Where the source stands in a JSON object or a row, such as `translation.en`."""
@@ -61,7 +61,7 @@ class TokenizerSection:
 
     __pydantic_config__ = STRICT
 
-    path: str | None = None
+    path: PathText | None = None
     """A prepared dataset, or a folder that holds tokenizer.model: its tokenizer is used and none is trained."""
     kind: Literal["bpe", "unigram"] = "bpe"
     vocabulary: Literal["joint", "separate"] = "joint"
@@ -136,9 +136,9 @@ class PrepareSection:
 
     __pydantic_config__ = STRICT
 
-    output: str = "data/prepared"
+    output: PathText = "data/prepared"
     """Folder of the prepared dataset."""
-    root: str = "."
+    root: PathText = "."
     """Folder that the names of the corpus files are relative to."""
     source_language: Language = "en"
     target_language: Language = "de"
@@ -184,7 +184,7 @@ class DatasetSource:
 
     __pydantic_config__ = STRICT
 
-    path: str
+    path: PathText
     """A folder, or a URL of one (http, https, s3, gs; optional packages: zeromt[http], zeromt[s3], zeromt[gs])."""
     weight: PositiveFloat | None = None
     """Its share of the pairs is this over the sum of all weights. Unless said: by size and `stream.temperature`."""

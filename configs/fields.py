@@ -2,7 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
+
+from configs.errors import UserError
+from configs.files import expand
 
 Positive = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
@@ -10,6 +13,15 @@ PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=128)]
+PathText = Annotated[str, AfterValidator(lambda text: _expanded(text))]
+"""A file or folder; `~` is the home folder."""
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([_-][A-Za-z0-9]+)*$")]
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def _expanded(text: str) -> str:
+    try:
+        return expand(text)
+    except UserError as error:
+        raise ValueError(str(error)) from error

@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 from yaml import YAMLError
 
+from configs import files
 from configs.errors import ConfigError, UserError
 from configs.model import ModelSection
 from configs.schema import RunConfig
@@ -26,7 +27,7 @@ def find_config(name: str) -> Path:
         UserError: there is no such file; the message names those that are shipped.
     """
     path = Path(name)
-    if path.is_file():
+    if files.is_file(path):
         return path
     known = shipped("configs.runs")
     if name in known:
@@ -112,9 +113,11 @@ def _merge(*lowest_first: Any) -> DictConfig:
 
 def _override(item: str) -> DictConfig:
     """The tree of one `section.key=value`."""
-    key, separator, _ = item.partition("=")
+    key, separator, value = item.partition("=")
     if not separator or not key:
         raise UserError(f"override: {item!r}; allowed is section.key=value")
+    if value.strip() == "~":  # YAML's null, and in a shell the home folder; null is written as nothing, too
+        item = f"{key}='~'"
     try:
         return OmegaConf.from_dotlist([item])
     except (OmegaConfBaseException, YAMLError) as error:
@@ -227,6 +230,8 @@ def _describe(error: Any) -> str:
         shown = json.dumps(value)  # as YAML writes it
     else:
         shown = repr(value)
+    if error["type"] == "value_error":
+        return f"{where}: {error['ctx']['error']}"
     if error["type"] == "missing":
         return f"{where}: missing; allowed is a value"
     if error["type"] == "unexpected_keyword_argument":

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from configs.data import DatasetSource, PrepareSection, StreamSection
-from configs.fields import STRICT, Count, Name, NonNegativeFloat, Positive, PositiveFloat, Probability
+from configs.fields import STRICT, Count, Name, NonNegativeFloat, PathText, Positive, PositiveFloat, Probability
 from configs.model import ModelSection
 
 # DeepSpeed keys that this project sets itself; the rest of `zero_optimization` passes through.
@@ -257,7 +257,7 @@ class RunConfig:
     __pydantic_config__ = STRICT
 
     name: Name = "run"
-    output: str = "runs"
+    output: PathText = "runs"
     """Folder of runs; this one lies in OUTPUT/NAME."""
     seed: Count = 1
     prepare: PrepareSection = field(default_factory=PrepareSection)

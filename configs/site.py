@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field
 from yaml import YAMLError
 
+from configs import files
 from configs.errors import UserError
 from configs.fields import STRICT, Count, Positive
 from configs.load import parse_tree, shipped
@@ -164,7 +165,7 @@ def load_site(
 
 def _find(name: str) -> Path:
     path = Path(name)
-    if path.is_file():
+    if files.is_file(path):
         return path
     known = shipped("configs.sites")
     if name in known:

@@ -26,6 +26,7 @@ from launcher.forked_ranks import WaitingRank, can_fork, dismiss, fork_ranks, im
 from launcher.peers import LostError, Peers, join, note_loss
 from launcher.root_cause import REFUSED, STOPPED, Ended, exit_code, note_ends, report, wait_for_others
 from trainer.imports import quick_imports
+from trainer.streams import tell
 from trainer.supervision.failure import Failure, find_cause
 from trainer.supervision.signals import AGENT_PID, STOP_SIGNALS
 from trainer.supervision.status import STATUS_FILE, read_status, write_status
@@ -71,7 +72,7 @@ def _run_among_others(torchrun: ModuleType, arguments: argparse.Namespace, ranks
         peers = join(arguments, run_folder(Path(arguments.log_dir)), int(launcher) if launcher else None)
     except LostError as error:
         note_loss(run_folder(Path(arguments.log_dir)), str(error))
-        print(f"zeromt: {error}", file=sys.stderr, flush=True)
+        tell(f"zeromt: {error}")
         return ALONE
     code = 1
     try:
@@ -97,7 +98,7 @@ def _run(torchrun: ModuleType, arguments: argparse.Namespace, peers: Peers | Non
     except multiprocessing.SignalException as error:
         return 128 + int(error.sigval)
     except rendezvous.RendezvousError as error:  # of several nodes; why, the peers know
-        print(f"zeromt: the nodes lost one another: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        tell(f"zeromt: the nodes lost one another: {' '.join(str(error).split())}")
         return 1
     return 0
 
@@ -162,7 +163,7 @@ def _explain(failures: Mapping[int, Any], arguments: argparse.Namespace, peers: 
                 write_status(folder, "failed", exit_code=1, error=error, launch_id=launch_id, is_cause=True)
     lines = report(ended, notes, status, lost)
     for line in lines:
-        print(line, file=sys.stderr, flush=True)
+        tell(line)
     if peers is not None and lines:
         peers.say(lines[0].removeprefix("zeromt: "))
     return code

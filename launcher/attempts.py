@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import sys
 import time
 import uuid
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from launcher.processes import processes_with
 from launcher.restarts import Restarts
 from launcher.run_folder import make_ready, newest_step
 from launcher.supervise import Supervisor
+from trainer.streams import tell
 from trainer.supervision.run_lock import LAUNCH_LOCK, RunLock
 from trainer.supervision.signals import STOP_FILE
 from trainer.supervision.status import LAUNCH_ID, STATUS_FILE, Status, read_status, write_status
@@ -175,4 +175,4 @@ def _last_line(path: Path) -> str | None:
 
 def say(line: str) -> None:
     """A line for whoever watches the terminal."""
-    print(f"zeromt: {line}", file=sys.stderr, flush=True)
+    tell(f"zeromt: {line}")

@@ -6,7 +6,6 @@ command is well formed.
 """
 
 import difflib
-import os
 import select
 import sys
 import traceback
@@ -20,6 +19,7 @@ from launcher.dispatch import resolve
 from launcher.options import Parser
 from launcher.planning import options as planning_options
 from launcher.slurm import options as slurm_options
+from trainer.streams import leave_standard_streams, open_standard_streams, tell
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -135,6 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    open_standard_streams()
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
@@ -142,16 +143,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        if isinstance(error, BrokenPipeError) and _is_stdout_closed():
-            # Whoever read the output has enough (`| head`). Python's own flush at exit must not complain.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
-        if _is_users(error):
-            for line in str(error).splitlines():
-                print(f"zeromt: error: {line}", file=sys.stderr)
-            return 2
-        traceback.print_exc()
-        return 1
+        return _code_of(error)
+    finally:
+        leave_standard_streams()
+
+
+def _code_of(error: Exception) -> int:
+    """The exit code of an error, which is told in a line where the user can do something about it."""
+    if isinstance(error, BrokenPipeError) and _is_stdout_closed():
+        return 1  # whoever read the output has enough (`| head`)
+    if _is_users(error):
+        for line in str(error).splitlines():
+            tell(f"zeromt: error: {line}")
+        return 2
+    if isinstance(error, OSError) and error.errno is not None:
+        from configs.files import describe, problem_of  # not before it is needed
+
+        tell(f"zeromt: error: {describe(error)}")
+        return 1 if problem_of(error) is None else 2
+    traceback.print_exc()
+    return 1
 
 
 def _run(argv: list[str]) -> int:
@@ -160,7 +171,7 @@ def _run(argv: list[str]) -> int:
     except SystemExit as leaving:  # argparse has said what there is to say: help, version or an error
         return leaving.code if isinstance(leaving.code, int) else 2
     if (clash := _clash()) is not None:
-        print(f"zeromt: error: {clash}", file=sys.stderr)
+        tell(f"zeromt: error: {clash}")
         return 2
     from trainer.environment import restored_environment
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from configs import UserError
 from launcher.run_status import ACTIVE, RunStatus, read_overview, read_run
 from launcher.status_lines import to_json, to_lines
+from trainer.streams import tell
 from trainer.supervision.run_lock import LAUNCH_LOCK, RUN_LOCK, is_locked
 from trainer.supervision.signals import STOP_FILE
 
@@ -63,7 +64,7 @@ def _wait(folder: Path) -> RunStatus:
         if is_terminal:
             print(f"\r{line}", end="", file=sys.stderr, flush=True)
         elif now - said >= _LINE_SECONDS:
-            print(line, file=sys.stderr, flush=True)
+            tell(line)
             said = now
         time.sleep(_LOOK_SECONDS)
     if is_terminal:
@@ -72,4 +73,4 @@ def _wait(folder: Path) -> RunStatus:
 
 
 def _say(line: str) -> None:
-    print(f"zeromt: {line}", file=sys.stderr, flush=True)
+    tell(f"zeromt: {line}")

@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from datetime import timedelta
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.processes import descendants
+from trainer.streams import tell
 from trainer.supervision.signals import STOP_SIGNALS
 from trainer.supervision.watchdog import STUCK_FILE
 
@@ -267,8 +267,7 @@ class Peers:
         for pid in descendants(os.getpid()):  # they cannot save without the others
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(OSError):
-            print(f"zeromt: ended on {socket.gethostname()}: {self._problem}", file=sys.stderr, flush=True)
+        tell(f"zeromt: ended on {socket.gethostname()}: {self._problem}")
         os._exit(1)
 
     def _name(self) -> str:

@@ -25,6 +25,7 @@ from launcher.cli import parse
 from launcher.node import launch
 from launcher.processes import adopt_orphans, kill_descendants
 from launcher.supervise import Supervisor
+from trainer.streams import tell
 
 READY, OUT, ERR = "R", "O", "E"
 _REQUESTS = {"TERM": signal.SIGTERM, "USR1": signal.SIGUSR1}
@@ -71,7 +72,7 @@ def _run(supervisor: Supervisor, job: dict[str, object]) -> int:
         return leaving.code if isinstance(leaving.code, int) else 2
     except UserError as error:
         for line in str(error).splitlines():
-            print(f"zeromt: error: {line}", file=sys.stderr)
+            tell(f"zeromt: error: {line}")
         return 2
     except Exception:
         traceback.print_exc()

@@ -1,11 +1,11 @@
 """A run's folder, seen from outside: its checkpoints, and making way for a new run. Does not import torch."""
 
 import re
-import sys
 import time
 from pathlib import Path
 
 from configs import UserError
+from trainer.streams import tell
 from trainer.supervision.run_lock import LAUNCH_LOCK, RUN_LOCK, RunLock, is_locked
 from trainer.supervision.signals import STOP_FILE
 
@@ -74,4 +74,4 @@ def _replace(folder: Path) -> None:
 
 
 def _say(line: str) -> None:
-    print(f"zeromt: {line}", file=sys.stderr, flush=True)
+    tell(f"zeromt: {line}")

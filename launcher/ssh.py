@@ -8,7 +8,6 @@ requests to stop are passed on, and a connection that breaks ends the job.
 import contextlib
 import queue
 import random
-import sys
 import time
 import uuid
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from launcher.job import shutdown_seconds
 from launcher.root_cause import REFUSED, STOPPED
 from launcher.ssh_connection import UNREACHABLE, Connection, SshSettings, all_are, ssh_command
 from launcher.supervise import Supervisor
+from trainer.streams import tell
 
 PORTS = range(20_000, 30_000)
 """Below those that a kernel gives out by itself (32768 on Linux)."""
@@ -209,4 +209,4 @@ def outcome(codes: Sequence[int | None]) -> int:
 
 
 def _say(line: str) -> None:
-    print(f"zeromt: {line}", file=sys.stderr, flush=True)
+    tell(f"zeromt: {line}")

@@ -3,6 +3,7 @@
 import sys
 
 from trainer.clash import find_clash
+from trainer.streams import open_standard_streams
 
 if (clash := find_clash()) is not None:  # before anything is imported that may not be this project's
     print(f"zeromt: error: {clash}", file=sys.stderr)
@@ -12,6 +13,7 @@ from trainer.imports import quick_imports
 from trainer.supervision.signals import stop_request
 from trainer.supervision.watchdog import process_watchdog
 
+open_standard_streams()
 stop_request()
 process_watchdog().start()
 

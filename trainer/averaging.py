@@ -1,6 +1,5 @@
 """`zeromt average`: the mean of several checkpoints' weights (Vaswani et al., 2017, section 6.1) as a run itself."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from trainer.checkpoint.resume import architecture_differences
 from trainer.checkpoint.weights_only import write_run
 from trainer.new_folder import check_new, new_folder
 from trainer.state import TrainerState
+from trainer.streams import tell
 
 
 def run(*, run: str, last: int | None, best: int | None, output: str, raw_weights: bool) -> int:
@@ -85,7 +85,7 @@ def choose(folder: Path, *, last: int | None, best: int | None) -> list[Checkpoi
         try:
             found.append(_whole(path))
         except CheckpointError as error:
-            print(f"zeromt: left out: {error}", file=sys.stderr)
+            tell(f"zeromt: left out: {error}")
     if len(found) != wanted:
         option, what = ("--last", "whole") if best is None else ("--best", "whole and scored")
         raise UserError(

@@ -1,15 +1,18 @@
 """`zeromt evaluate`: corpus BLEU and chrF of a run on any test set, as JSON with signatures."""
 
+import contextlib
 import json
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from configs import CorpusFiles, UserError
+from configs.files import check_apart, written
 from data_pipeline.preparation.corpus import read_chunks
+from model import Ensemble
+from trainer.checkpoint.format import Checkpoint
 from trainer.environment import restored_environment
-from trainer.loading import check_same_tokenizer, find_checkpoint, load_ensemble
+from trainer.loading import TrainedModel, check_same_tokenizer, load_ensemble, with_checkpoints
 from trainer.process import tune_process
 from trainer.scoring import Scorer, bleu_tokenizer
 from trainer.translate import search_section, warn
@@ -46,41 +49,46 @@ def run(
         UserError: the files cannot be read, differ in length or are empty, or the run has no whole checkpoint.
     """
     tune_process()
+    check_apart({"--source": source, "--reference": reference}, {} if output is None else {"--output": output})
     sources, references = _read(source, reference)
-    checkpoints = [find_checkpoint(Path(name)) for name in (run, *ensemble)]
-    check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
-    model, trained = load_ensemble(checkpoints, raw=raw_weights)
+    checkpoints, model, trained = with_checkpoints((run, *ensemble), lambda found: _load(found, raw=raw_weights))
     section = search_section(trained.config.evaluation.search, search)
     prepare = trained.config.prepare
     tags = language_tags(prepare, trained.tokenizer, source=source_language, target=target_language)
     language = target_language or prepare.target_language
     scorer = Scorer(bleu_tokenizer(tokenizer or trained.config.evaluation.tokenizer, language))
     translator = Translator(model, trained.tokenizer, section, trained.device, tags=tags)
-    begin = time.monotonic()
-    hypotheses = [best[0].text for best in translator.translate(sources)]
-    seconds = time.monotonic() - begin
-    scores = scorer.score(hypotheses, references)
-    if output is not None:
-        Path(output).write_text("".join(f"{h}\n" for h in hypotheses), encoding="utf-8")
-    report = {
-        "bleu": round(scores.bleu, 2),
-        "bleu_signature": scores.bleu_signature,
-        "chrf": round(scores.chrf, 2),
-        "chrf_signature": scores.chrf_signature,
-        "pairs": len(sources),
-        "beam": section.beam,
-        "patience": section.patience,
-        "length_penalty": section.length_penalty,
-        "ensemble": [str(checkpoint.folder) for checkpoint in checkpoints[1:]],
-        "checkpoint": str(trained.checkpoint.folder),
-        "step": trained.checkpoint.manifest["step"],
-        "weights": trained.checkpoint.weights_kind(raw=raw_weights),
-        "truncated": translator.counts.truncated,
-        "seconds": round(seconds, 2),
-    }
-    print(json.dumps(report, indent=1))
+    with contextlib.nullcontext() if output is None else written(output, "--output") as sink:
+        begin = time.monotonic()
+        hypotheses = [best[0].text for best in translator.translate(sources)]
+        seconds = time.monotonic() - begin
+        scores = scorer.score(hypotheses, references)
+        report = {
+            "bleu": round(scores.bleu, 2),
+            "bleu_signature": scores.bleu_signature,
+            "chrf": round(scores.chrf, 2),
+            "chrf_signature": scores.chrf_signature,
+            "pairs": len(sources),
+            "beam": section.beam,
+            "patience": section.patience,
+            "length_penalty": section.length_penalty,
+            "ensemble": [str(checkpoint.folder) for checkpoint in checkpoints[1:]],
+            "checkpoint": str(trained.checkpoint.folder),
+            "step": trained.checkpoint.manifest["step"],
+            "weights": trained.checkpoint.weights_kind(raw=raw_weights),
+            "truncated": translator.counts.truncated,
+            "seconds": round(seconds, 2),
+        }
+        print(json.dumps(report, indent=1), flush=True)  # first: whatever becomes of the file
+        if sink is not None:
+            sink.writelines(f"{h}\n" for h in hypotheses)
     warn(translator.counts, trained.tokenizer, trained.config)
     return 0
+
+
+def _load(checkpoints: list[Checkpoint], *, raw: bool) -> tuple[list[Checkpoint], Ensemble, TrainedModel]:
+    check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
+    return checkpoints, *load_ensemble(checkpoints, raw=raw)
 
 
 def _read(source: str, reference: str) -> tuple[list[str], list[str]]:

@@ -1,17 +1,27 @@
 """A trained model from a run's folder, for translation and evaluation."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 from configs import RunConfig, UserError, load_run
+from configs.files import exists, is_dir, is_file
 from data_pipeline.tokenizer import Tokenizer
 from model import Ensemble, Transformer
-from trainer.checkpoint.format import CONFIG, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
+from trainer.checkpoint.format import CONFIG, MANIFEST, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
 from trainer.model_files import build_model, load_weights, place
 from trainer.precision import DTYPES, resolve_precision
+
+TRIES = 5
+"""Times that a checkpoint is chosen anew because the one before was deleted meanwhile."""
+CHECKPOINTS = "checkpoints"
+OF_A_RUN = (CONFIG, "status.json", "metrics.jsonl", "run.lock", "launch.lock")
+"""What tells a run's folder from others before its first checkpoint."""
+
+T = TypeVar("T")
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -31,18 +41,50 @@ def find_checkpoint(path: Path) -> Checkpoint:
     Raises:
         UserError: there is none, or the one that was named is broken.
     """
-    if not path.is_dir():
+    if not is_dir(path):
         raise UserError(f"RUN: no such folder: {str(path)!r}; allowed is a run's folder or one checkpoint in it")
-    if (path / "checkpoints").is_dir():
-        refused = []
-        for folder in list_steps(path / "checkpoints"):
+    if is_file(path / MANIFEST):
+        return _whole(path)
+    if not is_dir(path / CHECKPOINTS):
+        if any(exists(path / name) for name in OF_A_RUN):
+            raise UserError(f"RUN: {str(path)!r} has no checkpoint yet; it can be used after its first save")
+        raise UserError(f"RUN: {str(path)!r} is neither a run's folder nor a checkpoint (it has no {MANIFEST})")
+    refused: list[str] = []
+    for _ in range(TRIES):
+        refused, is_stale = [], False
+        for folder in list_steps(path / CHECKPOINTS):
             try:
                 return _whole(folder)
-            except CheckpointError as error:
+            except (CheckpointError, FileNotFoundError) as error:
+                is_stale = is_stale or not is_dir(folder)
                 refused.append(str(error))
-        problem = f": {refused[0]}" if refused else ""
-        raise UserError(f"RUN: {str(path)!r} has no complete checkpoint{problem}")
-    return _whole(path)
+        if not is_stale:  # else a training run deleted what was listed, after it had saved a newer one
+            break
+    if not refused:
+        raise UserError(f"RUN: {str(path)!r} has no checkpoint yet; it can be used after its first save")
+    raise UserError(f"RUN: {str(path)!r} has no complete checkpoint: {refused[0]}")
+
+
+def with_checkpoints(names: Sequence[str], use: Callable[[list[Checkpoint]], T]) -> T:
+    """What becomes of the checkpoints of some runs; where one is deleted meanwhile, of those that are the newest then.
+
+    A training run that goes on deletes old checkpoints when it has saved new ones.
+
+    Args:
+        names: folders of runs, or checkpoints.
+        use: loads them.
+
+    Raises:
+        UserError: see `find_checkpoint`.
+    """
+    for left in reversed(range(TRIES)):
+        found = [find_checkpoint(Path(name)) for name in names]
+        try:
+            return use(found)
+        except (UserError, OSError):
+            if not left or all(is_dir(checkpoint.folder) for checkpoint in found):
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 def load_trained(path: Path, *, raw: bool = False) -> TrainedModel:
@@ -55,7 +97,7 @@ def load_trained(path: Path, *, raw: bool = False) -> TrainedModel:
     Raises:
         UserError: there is no whole checkpoint.
     """
-    return load_checkpoint(find_checkpoint(path), raw=raw)
+    return with_checkpoints([str(path)], lambda found: load_checkpoint(found[0], raw=raw))
 
 
 def load_checkpoint(checkpoint: Checkpoint, *, raw: bool) -> TrainedModel:

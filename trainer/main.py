@@ -1,6 +1,7 @@
 """One rank of a training run, or all of it where nobody started more."""
 
 import argparse
+import contextlib
 import faulthandler
 import gc
 import logging
@@ -16,10 +17,12 @@ from typing import Literal
 import torch
 
 from configs import RunConfig, UserError, load_run
+from configs.files import describe, problem_of
 from trainer.distributed import World, read_environment
 from trainer.environment import restored_environment
 from trainer.imports import quick_imports
 from trainer.process import tune_process
+from trainer.streams import LogHandler, leave_standard_streams, tell
 from trainer.supervision.failure import note_failure
 from trainer.supervision.ledger import LEDGER_FILE, Ledger
 from trainer.supervision.run_folder import make_shared
@@ -49,8 +52,10 @@ def main(argv: Sequence[str]) -> int:
         return run(arguments.config, arguments.overrides, reset=reset)
     except UserError as error:
         for line in str(error).splitlines():
-            print(f"zeromt: error: {line}", file=sys.stderr)
+            tell(f"zeromt: error: {line}")
         return EXIT_REFUSED
+    finally:
+        leave_standard_streams()
 
 
 @restored_environment()
@@ -83,18 +88,38 @@ def run(config_name: str, overrides: Sequence[str], *, reset: frozenset[str] = f
     except RunLockedError:  # the run and its status are another job's
         raise
     except UserError as error:
-        write_status(folder, "refused", exit_code=EXIT_REFUSED, error=str(error))
+        _note(folder, "refused", exit_code=EXIT_REFUSED, error=str(error))
         raise
+    except OSError as error:
+        if (problem := problem_of(error)) is not None:
+            _note(folder, "refused", exit_code=EXIT_REFUSED, error=str(problem))
+            raise problem from error
+        return _failed(error, folder, rank)
     except Exception as error:
-        # No more collectives after an error: the others may not be there to answer.
-        is_noted = note_failure(error, folder, rank)
-        if rank or not is_noted:  # the launcher shows the root cause first; rank 0, at the terminal, may be a victim
-            traceback.print_exc()
-        told = f"rank {rank} on {socket.gethostname()}: {type(error).__name__}: {error}"
-        write_status(folder, "failed", exit_code=EXIT_FAILED, error=told)
-        return EXIT_FAILED
+        return _failed(error, folder, rank)
     finally:
         watchdog.enter("shutdown", setup_seconds, 0)
+
+
+def _failed(error: Exception, folder: Path, rank: int) -> int:
+    """Say and note what ended this rank. No more collectives: the others may not be there to answer."""
+    is_noted = note_failure(error, folder, rank)
+    told = f"rank {rank} on {socket.gethostname()}: {type(error).__name__}: {error}"
+    if isinstance(error, OSError) and error.errno is not None:  # a full disk: its cause is all there is to say
+        told = f"rank {rank} on {socket.gethostname()}: {describe(error)}"
+        if rank or not is_noted:
+            tell(f"zeromt: error: {told}")
+    elif rank or not is_noted:  # the launcher shows the root cause first; rank 0, at the terminal, may be a victim
+        with contextlib.suppress(OSError):
+            traceback.print_exception(error)
+    _note(folder, "failed", exit_code=EXIT_FAILED, error=told)
+    return EXIT_FAILED
+
+
+def _note(folder: Path, state: str, *, exit_code: int, error: str) -> None:
+    """Write the status, where there is a folder to write it in: that may be what is wrong."""
+    with contextlib.suppress(OSError):
+        write_status(folder, state, exit_code=exit_code, error=error)
 
 
 def _train(config: RunConfig, folder: Path, stop: StopRequest, watchdog: Watchdog, reset: frozenset[str]) -> int:
@@ -209,7 +234,7 @@ def _on_main(world: World, action: Callable[[], None]) -> None:
 
 def _configure_logging(rank: int) -> None:
     """This project's lines from rank 0, warnings from the others; of libraries, errors only."""
-    logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stdout)
+    logging.basicConfig(format="%(message)s", level=logging.WARNING, handlers=[LogHandler(sys.stdout)])
     logging.getLogger("trainer").setLevel(logging.INFO if rank == 0 else logging.WARNING)
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
     warnings.filterwarnings("ignore", category=UserWarning, module="torch")

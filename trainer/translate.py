@@ -4,29 +4,31 @@ import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import torch
 
 from configs import RunConfig, SearchSection, UserError, load_run
+from configs.files import check_apart, written
 from data_pipeline.preparation.progress import Progress
 from data_pipeline.tokenizer import Tokenizer
-from trainer.checkpoint.format import CONFIG
+from trainer.checkpoint.format import CONFIG, Checkpoint
 from trainer.environment import restored_environment
 from trainer.heat_map import draw
-from trainer.loading import check_same_tokenizer, find_checkpoint
+from trainer.loading import check_same_tokenizer, with_checkpoints
 from trainer.process import tune_process
+from trainer.streams import tell
 from trainer.translation.job import Answer, Chunk, Job, Line, Settings
 from trainer.translation.languages import language_tags
 from trainer.translation.lines import read_chunks
 from trainer.translation.pool import Pool
 from trainer.translation.sources import SourceCounts
-from trainer.translation.words import Attention
 
 PICTURED_LINES = 4
 """Lines whose attention is drawn."""
+
+Work = Callable[[Iterable[Chunk | None]], Iterator[Answer]]
 
 
 @restored_environment()
@@ -68,28 +70,40 @@ def run(
     """
     tune_process()
     _check_options(n_best=n_best, score=score, target=target, prefix=prefix)
-    checkpoints = [find_checkpoint(Path(name)).folder for name in (run, *ensemble)]
-    check_same_tokenizer(checkpoints)
-    config = load_run(str(checkpoints[0] / CONFIG))
-    tokenizer = Tokenizer.load(checkpoints[0])
-    settings = Settings(
-        checkpoints=[str(folder) for folder in checkpoints],
-        raw_weights=raw_weights,
-        tags=language_tags(config.prepare, tokenizer, source=source_language, target=target_language),
-        section=search_section(config.evaluation.search, search),
-        n_best=n_best,
-        with_alignment=alignment is not None,
-        alignment_layer=alignment_layer,
-        num_pictures=PICTURED_LINES if attention is not None else 0,
+    check_apart(
+        {"--input": input, **_named(target=target, prefix=prefix)},
+        {"--output": output, **_named(alignment=alignment, attention=attention)},
     )
-    _check_settings(settings, config)
+    num_processes = processes if processes is not None else torch.cuda.device_count() or len(os.sched_getaffinity(0))
+
+    def load(stack: contextlib.ExitStack, checkpoints: Sequence[Checkpoint]) -> tuple[Work, Tokenizer, RunConfig]:
+        check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
+        config = load_run(str(checkpoints[0].folder / CONFIG))
+        tokenizer = Tokenizer.load(checkpoints[0].folder)
+        settings = Settings(
+            checkpoints=[str(checkpoint.folder) for checkpoint in checkpoints],
+            raw_weights=raw_weights,
+            tags=language_tags(config.prepare, tokenizer, source=source_language, target=target_language),
+            section=search_section(config.evaluation.search, search),
+            n_best=n_best,
+            with_alignment=alignment is not None,
+            alignment_layer=alignment_layer,
+            num_pictures=PICTURED_LINES if attention is not None else 0,
+        )
+        _check_settings(settings, config)
+        return _work(stack, settings, num_processes), tokenizer, config
+
     with contextlib.ExitStack() as stack:
         chunks = read_chunks(stack, input, target, prefix, is_scored=score)
         sink = stack.enter_context(_open_output(output))
-        alignments = stack.enter_context(_open(alignment, "--alignment")) if alignment is not None else None
-        answers = _answers(stack, settings, processes, chunks)
+        alignments, picture = (
+            None if name is None else stack.enter_context(written(name, option, mode))
+            for name, option, mode in ((alignment, "--alignment", "w"), (attention, "--attention", "wb"))
+        )
+        work, tokenizer, config = with_checkpoints((run, *ensemble), lambda found: load(stack, found))
+        answers = work(chunks)
         progress = stack.enter_context(Progress("translating", unit="lines", is_quiet=_is_shown(output)))
-        counts = _write(answers, sink, alignments, attention, progress, n_best=n_best, is_scored=score)
+        counts = _write(answers, sink, alignments, picture, progress, n_best=n_best, is_scored=score)
     warn(counts, tokenizer, config)
     return 0
 
@@ -129,37 +143,34 @@ def _check_settings(settings: Settings, config: RunConfig) -> None:
 def warn(counts: SourceCounts, tokenizer: Tokenizer, config: RunConfig) -> None:
     """Say on stderr what was odd about the sources."""
     for line in counts.warnings(tokenizer, config.model.max_positions):
-        print(f"zeromt: {line}", file=sys.stderr)
+        tell(f"zeromt: {line}")
 
 
-def _answers(
-    stack: contextlib.ExitStack, settings: Settings, processes: int | None, chunks: Iterable[Chunk]
-) -> Iterator[Answer]:
-    """What becomes of each chunk, in order, worked out here or in other processes."""
-    num_gpus = torch.cuda.device_count()
-    count = processes if processes is not None else num_gpus or len(os.sched_getaffinity(0))
-    if count == 1:
+def _work(stack: contextlib.ExitStack, settings: Settings, num_processes: int) -> Work:
+    """What gives an answer to each chunk, in order, worked out here or in other processes; the models are loaded."""
+    if num_processes == 1:
         job = Job(settings)
-        return (job.do(chunk) for chunk in chunks)
+        return lambda chunks: (job.do(chunk) for chunk in chunks if chunk is not None)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if os.environ.get("CUDA_VISIBLE_DEVICES") else None
+    num_gpus = torch.cuda.device_count()
     gpus = visible or [str(i) for i in range(num_gpus)]
-    pool = Pool(settings, [gpus[i % len(gpus)] if num_gpus else None for i in range(count)])
+    pool = Pool(settings, [gpus[i % len(gpus)] if num_gpus else None for i in range(num_processes)])
     stack.callback(pool.close)
-    return pool.answers(chunks)
+    return pool.answers
 
 
 def _write(
     answers: Iterator[Answer],
     sink: IO[str],
     alignments: IO[str] | None,
-    attention: str | None,
+    picture: IO[bytes] | None,
     progress: Progress,
     *,
     n_best: int,
     is_scored: bool,
 ) -> SourceCounts:
     """Write what becomes of the lines; gives what was noticed of their sources."""
-    number, counts = 0, SourceCounts()
+    number, counts, is_drawn = 0, SourceCounts(), False
     for answer in answers:
         lines = [line for line in answer.lines if line is not None]
         for line in lines:
@@ -169,9 +180,9 @@ def _write(
                 alignments.writelines(f"{text}\n" for text in line.alignments or [""])
             number += 1
         pictured = [line.attention for line in lines if line.attention is not None]
-        if attention is not None and pictured:
-            _save_picture(attention, pictured)
-            attention = None
+        if picture is not None and pictured and not is_drawn:
+            draw(pictured).save(picture, format="PNG")
+            is_drawn = True
         counts.add(answer.counts)
         sink.flush()
         progress.advance(len(lines))
@@ -188,25 +199,16 @@ def _render(number: int, line: Line, n_best: int, *, is_scored: bool) -> Iterato
             yield f"{t.text}\n"
 
 
-def _save_picture(name: str, pictured: list[Attention]) -> None:
-    try:
-        draw(pictured).save(name, format="PNG")
-    except OSError as error:
-        raise UserError(f"--attention: {name!r} cannot be written: {error.strerror}") from error
-
-
 def _open_output(name: str | None) -> contextlib.AbstractContextManager[IO[str]]:
     if name is None:
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
         return contextlib.nullcontext(sys.stdout)
-    return _open(name, "--output")
+    return written(name, "--output")
 
 
-def _open(name: str, option: str) -> IO[str]:
-    try:
-        return Path(name).open("w", encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise UserError(f"{option}: {name!r} cannot be written: {error.strerror}") from error
+def _named(**paths: str | None) -> dict[str, str | None]:
+    """The options that were given, as the user writes them."""
+    return {f"--{name}": path for name, path in paths.items() if path is not None}
 
 
 def _is_shown(output: str | None) -> bool:

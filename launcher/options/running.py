@@ -1,12 +1,12 @@
 """The arguments of preparing, training, and of looking at runs."""
 
 from launcher.options.parser import Parser, add_run_folder
-from launcher.options.values import existing_or_url, processes, reset, share, whole
+from launcher.options.values import existing_or_url, path, processes, reset, share, whole
 
 
 def add_config(parser: Parser) -> None:
     """CONFIG and the overrides behind it."""
-    parser.add_argument("config", metavar="CONFIG", help="a YAML file, or the name of a shipped run")
+    parser.add_argument("config", metavar="CONFIG", type=path, help="a YAML file, or the name of a shipped run")
     parser.add_argument(
         "overrides",
         metavar="section.key=value",

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,6 +78,31 @@ def number(low: float, high: float = math.inf, *, is_open: bool = False) -> Call
     return parse
 
 
+def path(text: str) -> str:
+    """A path as the user means it, with `~` for the home folder."""
+    from configs.errors import UserError  # not before a command is well formed so far
+    from configs.files import expand
+
+    if not text:
+        raise argparse.ArgumentTypeError("'': no path")
+    try:
+        return expand(text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def mode_of(name: str) -> int | None:
+    """What kind of thing is at a path; None where nothing is."""
+    from configs.errors import UserError
+    from configs.files import status_of
+
+    try:
+        found = status_of(name)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return None if found is None else found.st_mode
+
+
 def existing_or_url(text: str) -> str:
     """A file or folder that is there, or a URL."""
     return text if "://" in text else existing(text)
@@ -84,16 +110,18 @@ def existing_or_url(text: str) -> str:
 
 def existing(text: str) -> str:
     """A file or folder that is there."""
-    if not text or not Path(text).exists():
+    name = path(text)
+    if mode_of(name) is None:
         raise argparse.ArgumentTypeError(f"{text!r}: no such file or folder; allowed is one that exists")
-    return text
+    return name
 
 
 def existing_folder(text: str) -> str:
     """A run's folder."""
-    if not text or not Path(text).is_dir():
+    name = path(text)
+    if (mode := mode_of(name)) is None or not stat.S_ISDIR(mode):
         raise argparse.ArgumentTypeError(f"{text!r}: no such folder; allowed is a run's folder")
-    return text
+    return name
 
 
 def input_file(text: str) -> str | None:
@@ -103,22 +131,26 @@ def input_file(text: str) -> str | None:
 
 def existing_file(text: str) -> str:
     """A file to read, which may be a pipe."""
-    if not text or not Path(text).exists() or Path(text).is_dir():
+    name = path(text)
+    if (mode := mode_of(name)) is None or stat.S_ISDIR(mode):
         raise argparse.ArgumentTypeError(f"{text!r}: no such file; allowed is a file that exists")
-    return text
+    return name
 
 
 def output_file(text: str) -> str | None:
     """A file to write; None stands for stdout, also written as `-`."""
     if text == "-":
         return None
-    if not text or Path(text).is_dir() or not Path(text).absolute().parent.is_dir():
+    name = path(text)
+    mode, parent = mode_of(name), mode_of(str(Path(name).absolute().parent))
+    if (mode is not None and stat.S_ISDIR(mode)) or parent is None or not stat.S_ISDIR(parent):
         raise argparse.ArgumentTypeError(f"{text!r}; allowed is a file in a folder that exists")
-    return text
+    return name
 
 
 def other_file(text: str) -> str:
     """A file to write beside the output."""
-    if output_file(text) is None:
+    name = output_file(text)
+    if name is None:
         raise argparse.ArgumentTypeError(f"{text!r}; allowed is a file in a folder that exists")
-    return text
+    return name

@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TypedDict, Unpack
 
-from configs import RunConfig, UserError, load_run, save_run
+from configs import RunConfig, UserError, load_run
+from configs.files import written
+from configs.load import dump_run
 from configs.text import to_json
 from launcher.planning import report
 from launcher.planning.corpus import read_corpus
@@ -64,12 +65,13 @@ def run(
     if estimate is None:
         raise too_small(planner, cluster)
     rows = [(number, planner.estimate(resized(cluster, number))) for number in TABLE] if table else []
-    if write is not None:
-        _save(chosen(run_config, estimate), write)
     if as_json:
-        print(to_json(report.tree(planner, estimate, rows), indent=2))
+        print(to_json(report.tree(planner, estimate, rows), indent=2), flush=True)
     else:
-        print(report.text(planner, estimate, rows, written=write))
+        print(report.text(planner, estimate, rows, written=write), flush=True)
+    if write is not None:
+        with written(write, "--write") as file:
+            file.write(dump_run(chosen(run_config, estimate)))
     return 0
 
 
@@ -104,13 +106,6 @@ def _prices(options: Options) -> Prices:
         epochs=options["epochs"],
         padding=options["padding"],
     )
-
-
-def _save(config: RunConfig, file: str) -> None:
-    try:
-        save_run(config, Path(file))
-    except OSError as error:
-        raise UserError(f"--write: {file!r} cannot be written ({error}); allowed is a new file") from error
 
 
 def resized(cluster: Cluster, num_gpus: int) -> Cluster:

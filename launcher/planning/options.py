@@ -3,10 +3,9 @@
 import argparse
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from launcher.options import Parser, add_config
-from launcher.options.values import number, whole
+from launcher.options.values import mode_of, number, output_file, whole
 from launcher.planning.hardware import GPUS
 
 BYTE_UNITS = {
@@ -150,7 +149,11 @@ def _gpu(text: str) -> str:
 
 def _new_file(text: str) -> str:
     """A file to write, which is not there."""
-    path = Path(text)
-    if not text or path.exists() or not path.absolute().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed is a new file in a folder that exists")
-    return text
+    said = f"{text!r}; allowed is a new file in a folder that exists"
+    try:
+        name = output_file(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(said) from error
+    if name is None or mode_of(name) is not None:
+        raise argparse.ArgumentTypeError(said)
+    return name

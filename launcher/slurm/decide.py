@@ -16,6 +16,7 @@ from pathlib import Path
 from configs import UserError
 from launcher.peers import LOST_NODE
 from launcher.run_folder import newest_step
+from trainer.streams import tell
 from trainer.supervision.run_lock import LAUNCH_LOCK, RunLock
 from trainer.supervision.signals import STOPPED_BY_FILE
 from trainer.supervision.status import STATUS_FILE, Status, read_status
@@ -135,7 +136,7 @@ def main(argv: Sequence[str]) -> int:
         if decision == "requeue":
             with contextlib.suppress(OSError):
                 (arguments.run / REQUEUES_FILE).write_text(json.dumps(asdict(requeues)) + "\n", encoding="utf-8")
-    print(f"zeromt: {reason}", file=sys.stderr, flush=True)
+    tell(f"zeromt: {reason}")
     print(decision)
     return 0
 

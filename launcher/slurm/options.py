@@ -1,13 +1,15 @@
 """Arguments of `zeromt launch slurm`, each checked as far as that needs no configuration."""
 
 from launcher.options import Parser, add_config
-from launcher.options.values import processes, whole
+from launcher.options.values import path, processes, whole
 
 
 def add_launch_slurm(parser: Parser) -> None:
     """Arguments of `zeromt launch slurm`."""
     add_config(parser)
-    parser.add_argument("--site", metavar="NAME", help="a YAML file, or the name of a shipped profile of a cluster")
+    parser.add_argument(
+        "--site", metavar="NAME", type=path, help="a YAML file, or the name of a shipped profile of a cluster"
+    )
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",

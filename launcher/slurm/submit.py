@@ -5,7 +5,6 @@ import math
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from configs.site import SiteSection, format_time, load_site, parse_time
 from launcher.job import check_datasets
 from launcher.run_folder import make_ready
 from launcher.slurm.script import Preparation, Training, most_nodes, render_preparation, render_training
+from trainer.streams import tell
 
 _SHORTEST_LEAD, _LONGEST_LEAD, _SAVES_IN_THE_LEAD = 300, 65_535, 3
 """Seconds; sbatch takes no longer one."""
@@ -177,7 +177,7 @@ def _submit(scripts: Sequence[str], run: RunConfig, logs: Path, *, is_preparatio
         (logs / f"slurm-{jobs[-1]}.sh").write_text(script, encoding="utf-8")
         print(jobs[-1], flush=True)
     for line in _how_to_follow(jobs, run, logs, is_preparation=is_preparation):
-        print(f"zeromt: {line}", file=sys.stderr, flush=True)
+        tell(f"zeromt: {line}")
 
 
 def _how_to_follow(jobs: Sequence[str], run: RunConfig, logs: Path, *, is_preparation: bool) -> list[str]:

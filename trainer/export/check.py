@@ -1,6 +1,5 @@
 """What an export is held against: the model's own logits, on real sentences where there are some."""
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.inspection import is_dataset
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from model import Transformer
+from trainer.streams import tell
 
 TOLERANCE = 1e-4
 _NUM_LINES = 16
@@ -68,7 +68,7 @@ def find_text(config: RunConfig, source: str | None, reference: str | None) -> T
                     sources, references = loaded.held_out("valid")
                     return Text(sources=list(sources), references=list(references))
             except UserError as error:  # a model can be exported without its data
-                print(f"zeromt: validation set left out: {error}", file=sys.stderr)
+                tell(f"zeromt: validation set left out: {error}")
     return None
 
 

@@ -6,8 +6,8 @@ import torch
 
 from configs import load_run
 from data_pipeline.tokenizer import Tokenizer
-from trainer.checkpoint.format import CONFIG
-from trainer.loading import TrainedModel, find_checkpoint
+from trainer.checkpoint.format import CONFIG, Checkpoint
+from trainer.loading import TrainedModel, with_checkpoints
 from trainer.model_files import build_model, load_weights
 
 
@@ -17,7 +17,10 @@ def load_exact(path: Path, *, raw: bool = False) -> TrainedModel:
     Raises:
         UserError: there is no whole checkpoint.
     """
-    checkpoint = find_checkpoint(path)
+    return with_checkpoints([str(path)], lambda found: _load(found[0], raw=raw))
+
+
+def _load(checkpoint: Checkpoint, *, raw: bool) -> TrainedModel:
     config = load_run(str(checkpoint.folder / CONFIG))
     tokenizer = Tokenizer.load(checkpoint.folder)
     model = build_model(config.model, tokenizer, seed=config.seed)

@@ -1,9 +1,11 @@
 """A run's folder, and whether all ranks see the same one."""
 
+import contextlib
 import uuid
 from pathlib import Path
 
 from configs import UserError
+from configs.files import explain
 from trainer.distributed import World
 
 
@@ -21,19 +23,25 @@ def make_shared(folder: Path, world: World) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             probe.write_text(token)
         except OSError as error:
-            problem = f"output: {str(folder)!r} cannot be written: {error.strerror}; allowed is a folder to write in"
+            _remove(probe)  # a full disk leaves an empty file
+            problem = f"output: {str(folder)!r} cannot be written: {explain(error)}"
     problem = world.from_main(problem)
     if problem is not None:
         raise UserError(problem)
     blind = [rank for rank, sees in enumerate(world.gather(_reads(probe, token))) if not sees]
     world.barrier()
     if world.is_main:
-        probe.unlink(missing_ok=True)
+        _remove(probe)
     if blind:
         raise UserError(
             f"output: {str(folder)!r} is not shared: rank {blind[0]} does not see what rank 0 wrote; "
             "allowed is a folder that all machines of the run share"
         )
+
+
+def _remove(probe: Path) -> None:
+    with contextlib.suppress(OSError):
+        probe.unlink(missing_ok=True)
 
 
 def _reads(probe: Path, token: str) -> bool:

@@ -24,6 +24,7 @@ from trainer.translation.job import Answer, Chunk, Job, Line, Settings
 
 AHEAD = 2
 """Chunks that are handed out before the first of them is waited for."""
+READY = "ready"
 START = "from trainer.translation.pool import serve; serve()"
 
 
@@ -41,12 +42,14 @@ class Pool:
                 self._workers.append(_Worker(rank, len(devices), device))
             for worker in self._workers:
                 worker.send(settings)
+            for worker in self._workers:
+                worker.receive()  # its models are loaded
         except BaseException:
             self.close()
             raise
 
-    def answers(self, chunks: Iterable[Chunk]) -> Iterator[Answer]:
-        """What becomes of each chunk, in order.
+    def answers(self, chunks: Iterable[Chunk | None]) -> Iterator[Answer]:
+        """What becomes of each chunk, in order; where there is a None among them, of all before it.
 
         Raises:
             UserError: a line or a setting is wrong.
@@ -54,6 +57,11 @@ class Pool:
         """
         waiting = 0
         for chunk in chunks:
+            if chunk is None:
+                for _ in range(waiting):
+                    yield self._receive()
+                waiting = 0
+                continue
             for worker in self._workers:
                 worker.send(chunk)
             waiting += 1
@@ -69,7 +77,7 @@ class Pool:
             worker.close()
 
     def _receive(self) -> Answer:
-        answers = [worker.receive() for worker in self._workers]
+        answers: list[Answer] = [worker.receive() for worker in self._workers]
         columns = zip(*(answer.lines for answer in answers), strict=True)
         lines: list[Line | None] = [next((line for line in column if line is not None), None) for column in columns]
         return replace(answers[0], lines=lines)
@@ -105,9 +113,9 @@ class _Worker:
         except OSError as error:
             raise self._failure() from error
 
-    def receive(self) -> Answer:
+    def receive(self) -> Any:
         try:
-            message: Answer | BaseException = self._connection.recv()
+            message: Any = self._connection.recv()
         except (EOFError, OSError) as error:
             raise self._failure() from error
         if isinstance(message, BaseException):
@@ -141,6 +149,7 @@ def serve() -> None:
     try:
         tune_process()
         job = Job(inbox.get(), rank=rank, world_size=world_size)
+        connection.send(READY)
         while True:
             connection.send(job.do(inbox.get()))
     except UserError as error:

@@ -1,0 +1,50 @@
+"""Standard streams that are closed, full, or whose reader has gone: no reason to lose a run. Imports nothing heavy."""
+
+import contextlib
+import logging
+import os
+import sys
+
+
+def open_standard_streams() -> None:
+    """Give a process that was started with some of them closed (`>&-`) others, which lead nowhere.
+
+    Else the next file that is opened takes the place of standard output, and whoever prints fails.
+    """
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != descriptor:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+            os.set_inheritable(descriptor, True)
+        if getattr(sys, name) is None:
+            stream = open(descriptor, mode, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+
+
+def leave_standard_streams() -> None:
+    """Write out what is held of standard output and error, or drop it: Python's own flush at exit must not complain."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def tell(line: str) -> None:
+    """A line on standard error for whoever watches; nobody need."""
+    with contextlib.suppress(OSError, ValueError):
+        print(line, file=sys.stderr, flush=True)
+
+
+class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Log lines on a stream; where it takes none (`| head`, a full disk), they are dropped and the run goes on."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
+        """Say nothing of a stream that is gone."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
