@@ -35,6 +35,7 @@ from data_pipeline.preparation.staging import (
     is_already_prepared,
     keep_hashes,
     make_recipe,
+    place_of,
     remove_partial,
     sync_folder,
 )
@@ -47,7 +48,6 @@ from data_pipeline.prepared.index import (
     HeldOutEntry,
     HeldOutSplit,
     TokenType,
-    check_local,
 )
 from data_pipeline.tokenizer import Tokenizer
 
@@ -81,8 +81,7 @@ def run(section: PrepareSection, *, share: Share | None = None, merge: bool = Fa
             work there, or shares are missing.
     """
     started = time.monotonic()
-    check_local(section.output)
-    output = Path(section.output)
+    output = place_of(section.output)
     if section.train.is_empty:
         raise UserError("prepare.train: no file is named; allowed is source and target, tsv, jsonl or huggingface")
     work = WorkFolder.beside(output)

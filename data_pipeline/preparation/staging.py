@@ -122,6 +122,21 @@ def make_recipe(section: PrepareSection, inputs: list[Input], tokenizer: Tokeniz
     return recipe
 
 
+def place_of(name: str) -> Path:
+    """Where a dataset that is called so is to be: behind links, where a folder can be renamed to.
+
+    Raises:
+        UserError: none can, which is said before the work; or it is a URL.
+    """
+    check_local(name)
+    output = Path(os.path.realpath(name)) if Path(name).is_symlink() else Path(name)
+    if output.absolute().resolve() == Path.cwd().resolve():
+        raise UserError(f"prepare.output: {name!r} is the current folder; give a folder in it, such as data/prepared")
+    if os.path.ismount(output):
+        raise UserError(f"prepare.output: {name!r} is a mount point; give a folder in it")
+    return output
+
+
 def is_already_prepared(output: Path, recipe: dict[str, Any]) -> bool:
     """Whether the output holds the dataset of this recipe.
 

@@ -426,3 +426,23 @@ def test_the_index_names_no_place(small: Dataset, small_section: PrepareSection)
     assert small_section.root not in text
     assert str(small.folder) not in text
     assert json.loads(text)["recipe"]["inputs"][0]["file"] == "valid.en.gz"
+
+
+class TestPlacesOfTheOutput:
+    """What cannot be renamed to is known before the work."""
+
+    def test_links_are_followed(self, corpus: Corpus, tmp_path: Path) -> None:
+        (tmp_path / "link").symlink_to(tmp_path / "scratch" / "set")
+        (tmp_path / "scratch").mkdir()
+        prepare.run(dataclasses.replace(corpus(PAIRS), output=str(tmp_path / "link")))
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "scratch" / "set" / "index.json").is_file()
+
+    @pytest.mark.parametrize("name", [".", "../here", "/proc"])
+    def test_no_place(self, name: str, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        section = dataclasses.replace(corpus(PAIRS), output=name)
+        (tmp_path / "here").mkdir()
+        monkeypatch.chdir(tmp_path / "here")
+        monkeypatch.setattr(prepare, "inspect_inputs", lambda *_: pytest.fail("the work has begun"))
+        with pytest.raises(UserError, match="give a folder in it"):
+            prepare.run(section)

@@ -79,4 +79,5 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "prefix").write_text("\ufeffc\nd\n")
     with contextlib.ExitStack() as stack:
         [chunk] = read_chunks(stack, str(tmp_path / "in"), None, str(tmp_path / "prefix"), is_scored=False)
+    assert chunk is not None
     assert (chunk.sources, chunk.prefixes) == (["a", "\ufeffb"], ["c", "d"])
