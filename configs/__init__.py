@@ -13,6 +13,7 @@ from configs.errors import ConfigError, UserError
 from configs.load import find_config, find_preset, load_run, preset_model, save_run
 from configs.model import ModelSection
 from configs.schema import (
+    BleuTokenizer,
     CheckpointSection,
     EngineSection,
     EvaluationSection,
@@ -28,6 +29,7 @@ from configs.schema import (
 
 __all__ = [
     "UNDETERMINED",
+    "BleuTokenizer",
     "CheckpointSection",
     "CleaningSection",
     "ConfigError",

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from configs.fields import STRICT, Count, Language, PathText, Positive, PositiveFloat
+from configs.languages import same_language
 
 Tag = Annotated[str, Field(pattern=r"^>>[^<>\s]{1,32}<<$")]
 UNDETERMINED = "und"
@@ -167,7 +168,7 @@ class PrepareSection:
 
     def problems(self) -> Iterator[str]:
         """What is wrong between the fields, one line each."""
-        if self.target_tag is not None and self.tokenizer.path is None and self.target_tag not in self.tokenizer.tags:
+        if self.target_tag is not None and self.tokenizer.path is None and not self._has_target_tag():
             tags = ", ".join(self.tokenizer.tags) or "none"
             yield f"target_tag: {self.target_tag} is not in tokenizer.tags ({tags}); allowed is one of them"
         if not self.tag_both_sides:
@@ -176,6 +177,11 @@ class PrepareSection:
             yield f"target_tag: {self.target_tag} with tag_both_sides=true; allowed is one of them"
         if self.tokenizer.vocabulary == "separate":
             yield "tag_both_sides: true with tokenizer.vocabulary=separate; allowed is a joint one"
+
+    def _has_target_tag(self) -> bool:
+        """Whether `target_tag` is one of `tokenizer.tags`, by whichever of its language's codes."""
+        languages = [tag[2:-2] for tag in self.tokenizer.tags]
+        return self.target_tag is not None and bool(same_language(self.target_tag[2:-2], languages))
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

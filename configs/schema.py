@@ -15,6 +15,9 @@ from configs.data import DatasetSource, PrepareSection, StreamSection
 from configs.fields import STRICT, Count, Name, NonNegativeFloat, PathText, Positive, PositiveFloat, Probability
 from configs.model import ModelSection
 
+BleuTokenizer = Literal[
+    "auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "spBLEU-1K", "none"
+]
 # DeepSpeed keys that this project sets itself; the rest of `zero_optimization` passes through.
 OWN_ZERO_KEYS = ("stage", "offload_optimizer", "offload_param")
 # Keys that DeepSpeed dropped, with what to use in their place.
@@ -219,10 +222,9 @@ class EvaluationSection:
     every_updates: Count = 1000
     """0 evaluates at the end only."""
     search: SearchSection = field(default_factory=SearchSection)
-    tokenizer: Literal[
-        "auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "none"
-    ] = "auto"
-    """sacreBLEU's tokeniser; auto follows the target language: zh, ja-mecab, ko-mecab, 13a elsewhere."""
+    tokenizer: BleuTokenizer = "auto"
+    """sacreBLEU's; auto follows the script of the target language, by any of its codes: zh, ja-mecab, ko-mecab, 13a
+    elsewhere. 13a is of little use where no spaces stand between words (Thai, Khmer): take char, flores200 or spm."""
     max_pairs: Positive | None = None
     """Evaluate on the first so many validation pairs only."""
     samples: Count = 5

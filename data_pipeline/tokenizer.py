@@ -9,6 +9,7 @@ from pathlib import Path
 import sentencepiece
 
 from configs import UserError
+from configs.languages import same_language
 
 PAD_ID = 0
 BOS_ID = 1
@@ -54,6 +55,8 @@ class Tokenizer:
         self._target = self._source if self.is_joint else _processor(TARGET_FILE, files)
         self._tags = _tags(self._source)
         self._tag_ids = frozenset(self._tags.values())
+        self._meanings: dict[str, int | None] = dict(self._tags)
+        """Of the tags that lines began with so far; None for those that are text."""
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":
@@ -105,6 +108,11 @@ class Tokenizer:
         """The id of one of `tags`."""
         return self._tags[tag]
 
+    def tags_of(self, language: str) -> list[str]:
+        """The tags of a language, named by any of its codes: one, none, or several where the code may mean several."""
+        by_code = {tag[2:-2]: tag for tag in self._tags}
+        return [by_code[code] for code in same_language(language, by_code)]
+
     def source_vocabulary(self) -> list[str]:
         """The source vocabulary in the order of ids."""
         return [str(self._source.id_to_piece(i)) for i in range(self.source_vocab_size)]
@@ -116,17 +124,17 @@ class Tokenizer:
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
         """The pieces of each source line, without begin and end marks. A blank line has none.
 
-        A tag at the very start becomes its own piece, and the space after it goes. Anywhere else a tag is text, as
-        `</s>` and the like are everywhere.
+        A tag at the very start becomes its own piece, and the space after it goes; any code of its language will do
+        (`>>fr<<` for `>>fra<<`). Anywhere else a tag is text, as `</s>` and the like are everywhere.
         """
         if not self._tags:
             return _encode(self._source, lines)
-        found = [m if (m := _LEADING_TAG.match(line)) and m[1] in self._tags else None for line in lines]
+        found = [m if (m := _LEADING_TAG.match(line)) and self._meaning(m[1]) is not None else None for line in lines]
         texts = [line[m.end() :] if m else line for m, line in zip(found, lines, strict=True)]
         rows = _encode(self._source, texts)
         for match, row in zip(found, rows, strict=True):
-            if match:
-                row.insert(0, self._tags[match[1]])
+            if match and (tag := self._meaning(match[1])) is not None:
+                row.insert(0, tag)
         return rows
 
     def num_text_pieces(self, row: Sequence[int]) -> int:
@@ -146,9 +154,16 @@ class Tokenizer:
         for line in lines:
             if ">>" in line and (almost := _ALMOST_LEADING_TAG.match(line)):
                 meant = _LEADING_TAG.match(line)
-                if behind_a_tag or meant is None or meant[1] not in self._tags:
+                if behind_a_tag or meant is None or self._meaning(meant[1]) is None:
                     found[almost[1]] += 1
         return found
+
+    def _meaning(self, tag: str) -> int | None:
+        """The id of the vocabulary's tag that a tag in a text stands for; None where it is text."""
+        if tag not in self._meanings:
+            found = self.tags_of(tag[2:-2])
+            self._meanings[tag] = self._tags[found[0]] if len(found) == 1 else None
+        return self._meanings[tag]
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
         """The pieces of each target line, without begin and end marks."""

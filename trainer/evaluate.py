@@ -2,11 +2,12 @@
 
 import contextlib
 import json
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from configs import CorpusFiles, UserError
+from configs import CorpusFiles, RunConfig, UserError
 from configs.files import check_apart, written
 from data_pipeline.preparation.corpus import read_chunks
 from model import Ensemble
@@ -14,7 +15,7 @@ from trainer.checkpoint.format import Checkpoint
 from trainer.environment import restored_environment
 from trainer.loading import TrainedModel, check_same_tokenizer, load_ensemble, with_checkpoints
 from trainer.process import tune_process
-from trainer.scoring import Scorer, bleu_tokenizer
+from trainer.scoring import Scorer, bleu_tokenizer, spacing_problem
 from trainer.translate import search_section, warn
 from trainer.translation.languages import language_tags
 from trainer.translation.lines import CHUNK_LINES
@@ -42,21 +43,23 @@ def run(
         raw_weights: not their moving averages, where they have such.
         source_language, target_language: of models that have tags on both sides; the run's unless given.
         search: fields of the run's search section to replace.
-        tokenizer: sacreBLEU's; the run's own where it is None.
+        tokenizer: sacreBLEU's, or `auto`; the run's own where it is None.
         output: a file for the translations.
 
     Raises:
         UserError: the files cannot be read, differ in length or are empty, or the run has no whole checkpoint.
     """
+    if tokenizer is not None and tokenizer != "auto":
+        Scorer(tokenizer, option="--tokenizer")  # refused before anything is read
     tune_process()
     check_apart({"--source": source, "--reference": reference}, {} if output is None else {"--output": output})
     sources, references = _read(source, reference)
     checkpoints, model, trained = with_checkpoints((run, *ensemble), lambda found: _load(found, raw=raw_weights))
+    language = target_language or trained.config.prepare.target_language
+    scorer = _scorer(trained.config, tokenizer, language, references)
     section = search_section(trained.config.evaluation.search, search)
     prepare = trained.config.prepare
     tags = language_tags(prepare, trained.tokenizer, source=source_language, target=target_language)
-    language = target_language or prepare.target_language
-    scorer = Scorer(bleu_tokenizer(tokenizer or trained.config.evaluation.tokenizer, language))
     translator = Translator(model, trained.tokenizer, section, trained.device, tags=tags)
     with contextlib.nullcontext() if output is None else written(output, "--output") as sink:
         begin = time.monotonic()
@@ -89,6 +92,19 @@ def run(
 def _load(checkpoints: list[Checkpoint], *, raw: bool) -> tuple[list[Checkpoint], Ensemble, TrainedModel]:
     check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
     return checkpoints, *load_ensemble(checkpoints, raw=raw)
+
+
+def _scorer(config: RunConfig, tokenizer: str | None, language: str, references: list[str]) -> Scorer:
+    """The scorer of a target language; says so where its scores will say little.
+
+    Raises:
+        UserError: BLEU's tokenizer cannot be used.
+    """
+    option = "evaluation.tokenizer" if tokenizer is None else "--tokenizer"
+    scorer = Scorer(bleu_tokenizer(tokenizer or config.evaluation.tokenizer, language), option=option)
+    if problem := spacing_problem(scorer.tokenizer, references):
+        print(f"zeromt: {problem}", file=sys.stderr)
+    return scorer
 
 
 def _read(source: str, reference: str) -> tuple[list[str], list[str]]:

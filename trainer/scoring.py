@@ -1,14 +1,40 @@
 """Corpus BLEU and chrF by sacreBLEU (Post, 2018), each with its signature."""
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
 
+import regex
+from sacrebleu import utils as sacrebleu_utils
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 
-from configs import UserError
+from configs import BleuTokenizer, UserError
+from configs.languages import language
 
-TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab", "zho": "zh", "jpn": "ja-mecab", "kor": "ko-mecab"}
+_BY_SCRIPT = {
+    "zh": ("Hans", "Hant", "Hani", "Hanb"),
+    "ja-mecab": ("Jpan", "Hrkt", "Hira", "Kana"),
+    "ko-mecab": ("Kore", "Hang"),
+}
+"""sacreBLEU's tokenisers and the scripts (ISO 15924) that they are made for."""
+_NAMES = [name for name in get_args(BleuTokenizer) if name != "auto"]
+_AT_SPACES = frozenset({"13a", "intl", "none"})
+"""Tokenisers to which words are what stands between spaces and punctuation."""
+_UNSPACED = (
+    "Thai", "Laoo", "Khmr", "Mymr", "Tibt", "Hani", "Hira", "Kana", "Java", "Bali", "Cham", "Bugi", "Batk",
+    "Lana", "Talu", "Tale", "Tavt", "Ahom", "Yiii", "Bopo",
+)  # fmt: skip
+"""Scripts (ISO 15924) that put no spaces between words, as line breaking knows them (UAX 14: SA, AK, AS, ID)."""
+_UNSPACED_CLASS = "".join(rf"\p{{sc={script}}}" for script in _UNSPACED)
+_UNSPACED_LETTER = regex.compile(rf"[[{_UNSPACED_CLASS}]&&\p{{L}}]", regex.V1)
+_LETTER = regex.compile(r"\p{L}")
+_SHOWN_CHARACTERS = 100_000
+"""Of the references, so many tell the script."""
+_PACKAGES = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -22,27 +48,53 @@ class Scores:
 
 
 def bleu_tokenizer(setting: str, target_language: str) -> str:
-    """sacreBLEU's tokeniser: as set, or for `auto` the one that suits the target language."""
+    """sacreBLEU's tokeniser: as set, or for `auto` the one that suits the script of the target language."""
     if setting != "auto":
         return setting
-    return TOKENIZERS.get(target_language.replace("_", "-").split("-")[0].lower(), "13a")
+    script = language(target_language).script
+    return next((name for name, scripts in _BY_SCRIPT.items() if script in scripts), "13a")
+
+
+def spacing_problem(tokenizer: str, references: Sequence[str]) -> str | None:
+    """What is wrong with scoring references by words between spaces where they are written without; None if nothing."""
+    text = "\n".join(references)[:_SHOWN_CHARACTERS]
+    num_unspaced, num_letters = len(_UNSPACED_LETTER.findall(text)), len(_LETTER.findall(text))
+    if tokenizer not in _AT_SPACES or 2 * num_unspaced <= num_letters:
+        return None
+    return (
+        f"BLEU's tokenizer {tokenizer} takes what stands between spaces for words, and the references are in a script "
+        "without spaces: whole clauses count as words and the score says little; choose char, flores200 or spm "
+        "(zh for Chinese, ja-mecab for Japanese)"
+    )
 
 
 class Scorer:
     """Scores translations, cased and detokenised.
 
     Raises:
-        UserError: the tokeniser needs a package that is not installed.
+        UserError: there is no such tokeniser, or it needs a package or a file that is not there.
     """
 
-    def __init__(self, tokenizer: str) -> None:
+    def __init__(self, tokenizer: str, *, option: str = "evaluation.tokenizer") -> None:
+        """Args: `tokenizer`, sacreBLEU's; `option`, what errors call it."""
+        self.tokenizer = tokenizer
+        if tokenizer not in _NAMES:
+            near = difflib.get_close_matches(tokenizer, _NAMES, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"choose one of auto, {', '.join(_NAMES)}"
+            raise UserError(f"{option}: {tokenizer!r} is no tokenizer of sacreBLEU; {hint}")
+        _check_model(tokenizer, option)
         try:
             self._bleu = BLEU(tokenize=tokenizer)
-        except (RuntimeError, ImportError, ValueError) as error:
-            raise UserError(
-                f"evaluation.tokenizer: {tokenizer!r} cannot be used: {' '.join(str(error).split())[:200]}"
-            ) from error
+            # Only used tokenisers are known to work, and only scorers that have scored have a signature.
+            self._bleu.corpus_score(["a"], [["a"]])
+        except (RuntimeError, ImportError, ValueError, OSError, AssertionError) as error:
+            raise UserError(f"{option}: {tokenizer!r} cannot be used: {_remedy(tokenizer, error)}") from error
         self._chrf = CHRF()
+
+    @property
+    def signature(self) -> str:
+        """BLEU's: what a score is to be compared by."""
+        return str(self._bleu.get_signature())
 
     def score(self, hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
         """Corpus scores.
@@ -61,7 +113,35 @@ class Scorer:
         chrf = self._chrf.corpus_score(hypotheses, [references])
         return Scores(
             bleu=bleu.score,
-            bleu_signature=str(self._bleu.get_signature()),
+            bleu_signature=self.signature,
             chrf=chrf.score,
             chrf_signature=str(self._chrf.get_signature()),
         )
+
+
+def _check_model(tokenizer: str, option: str) -> None:
+    """Refuse a tokeniser whose SentencePiece model is not here: sacreBLEU would fetch it in the middle of the work.
+
+    Raises:
+        UserError: saying where it comes from and where it goes.
+    """
+    if tokenizer not in SPM_MODELS:
+        return
+    url = SPM_MODELS[tokenizer]["url"]
+    path = Path(sacrebleu_utils.SACREBLEU_DIR) / "models" / Path(url).name
+    try:
+        if path.stat().st_size > 0:
+            return
+        what = "is empty"
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+    raise UserError(
+        f"{option}: {tokenizer!r} needs a model, and {path} {what}; download {url} to that place "
+        "(the variable SACREBLEU names another folder than ~/.sacrebleu), or choose char"
+    )
+
+
+def _remedy(tokenizer: str, error: Exception) -> str:
+    if package := _PACKAGES.get(tokenizer):
+        return f"its package does not work here; install it with `pip install '{package}'`, or choose char or flores200"
+    return " ".join(str(error).split())[:200]

@@ -153,11 +153,11 @@ class PartEncoder:
     def _encode_sides(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
         """The pieces of either side, with the tags that the section wants."""
         section = self._section
-        tag = f">>{section.source_language}<<" if section.tag_both_sides else section.target_tag
+        tag = self._tokenizer.tags_of(section.source_language)[0] if section.tag_both_sides else section.target_tag
         source_ids = self._tokenizer.encode_source([f"{tag} {s}" for s in sources] if tag else sources)
         target_ids = self._tokenizer.encode_target(targets)
         if section.tag_both_sides:
-            first = self._tokenizer.tag_id(f">>{section.target_language}<<")
+            first = self._tokenizer.tag_id(self._tokenizer.tags_of(section.target_language)[0])
             target_ids = [[first, *ids] for ids in target_ids]
         return source_ids, target_ids
 

@@ -7,10 +7,12 @@ import functools
 from typing import Any
 
 from configs import UserError
+from configs.languages import language
 
 NO_LANGUAGE = "zxx"
 """Numbers, addresses and the like: no other language."""
-NORWEGIAN = frozenset({"no", "nb", "nn"})
+NORWEGIAN = frozenset({"no", "nn"})
+"""Texts of either are easily taken for the other."""
 
 
 class LanguageFilter:
@@ -56,14 +58,16 @@ def load_identifier() -> Any:
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
-def _labels(field: str, language: str) -> frozenset[str]:
-    """What the model may call a language; `pt-BR` and `zh_Hant` are `pt` and `zh` to it."""
-    code = language.replace("_", "-").split("-")[0].lower()
-    known = set(load_identifier().labels)
-    labels = (NORWEGIAN if code in NORWEGIAN else frozenset({code})) & known
+def _labels(field: str, code: str) -> frozenset[str]:
+    """What the model may call a language: labels of the same language, or else of the same macrolanguage."""
+    known = {label: language(label) for label in load_identifier().labels}
+    own = language(code)
+    same = {own.code, *(NORWEGIAN if own.code in NORWEGIAN else ())}
+    labels = {label for label, meant in known.items() if meant.code in same}
+    labels = labels or {label for label, meant in known.items() if meant.macrolanguage == own.macrolanguage}
     if not labels:
         raise UserError(
-            f"prepare.{field}: {language}: py3langid does not know it; allowed with "
-            f"prepare.cleaning.language_identification is one of {', '.join(sorted(known - {NO_LANGUAGE}))}"
+            f"prepare.{field}: {code}: py3langid does not know it; allowed with "
+            f"prepare.cleaning.language_identification is one of {', '.join(sorted(set(known) - {NO_LANGUAGE}))}"
         )
-    return labels
+    return frozenset(labels)

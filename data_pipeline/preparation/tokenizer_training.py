@@ -254,11 +254,17 @@ def check_tags(section: PrepareSection, tokenizer: Tokenizer) -> None:
     Raises:
         UserError: it has not.
     """
-    wanted = {"target_tag": section.target_tag} if section.target_tag is not None else {}
+    wanted = {"target_tag": section.target_tag[2:-2]} if section.target_tag is not None else {}
     if section.tag_both_sides:
-        wanted |= {f"{side}_language": f">>{getattr(section, f'{side}_language')}<<" for side in ("source", "target")}
-    for name, tag in wanted.items():
-        if tag not in tokenizer.tags:
-            raise UserError(f"prepare.{name}: {tag}: the tokenizer's tags are {', '.join(tokenizer.tags) or 'none'}")
+        wanted |= {f"{side}_language": getattr(section, f"{side}_language") for side in ("source", "target")}
+    for name, language in wanted.items():
+        found = tokenizer.tags_of(language)
+        if not found:
+            have = ", ".join(tokenizer.tags) or "none"
+            raise UserError(f"prepare.{name}: >>{language}<<: the tokenizer's tags are {have}")
+        if len(found) > 1:
+            raise UserError(
+                f"prepare.{name}: {language!r} may be {' or '.join(found)} of the tokenizer; name one of them"
+            )
     if section.tag_both_sides and not tokenizer.is_joint:
         raise UserError("prepare.tag_both_sides: true with two vocabularies; allowed is a joint one")

@@ -73,7 +73,11 @@ def add_evaluate(parser: Parser) -> None:
     parser.add_argument("--source", metavar="FILE", type=existing_file, required=True, help="sentences to translate")
     parser.add_argument("--reference", metavar="FILE", type=existing_file, required=True, help="their references")
     _add_search(parser)
-    parser.add_argument("--tokenizer", metavar="NAME", help="sacreBLEU's tokeniser, such as 13a, zh or ja-mecab")
+    parser.add_argument(
+        "--tokenizer",
+        metavar="NAME",
+        help="sacreBLEU's tokeniser, such as 13a, zh or ja-mecab; auto: by the target language (default: the run's)",
+    )
     parser.add_argument("-o", "--output", metavar="FILE", type=output_file, help="write the translations here too")
 
 

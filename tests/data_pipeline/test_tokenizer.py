@@ -82,6 +82,15 @@ def test_a_tag_is_a_piece_at_the_start_of_a_source_line_only(tagged: Tokenizer) 
         assert not {0, 1, 2, fra, deu} & set(row)
 
 
+def test_a_tag_by_another_code_of_its_language(tagged: Tokenizer) -> None:
+    for number, codes in enumerate((("fr", "fre", "fra_Latn", "fr-FR"), ("de", "ger", "DEU", "deu_Latn"))):
+        lines = [f">>{code}<< the cat" for code in codes]
+        assert tagged.encode_source(lines) == tagged.encode_source([f"{TAGS[number]} the cat"]) * len(codes)
+        assert not tagged.tags_that_are_text(lines)
+    for other in (">>es<<", ">>formal<<"):
+        assert tagged.encode_source([f"{other} the cat"])[0][0] > 5
+
+
 def test_tags_are_not_decoded(tagged: Tokenizer) -> None:
     row = tagged.encode_target(["THE CAT"])[0]
     assert tagged.decode_target([[4, *row, 5], [5], [row[0], 4, *row[1:]]]) == ["THE CAT", "", "THE CAT"]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from configs import ModelSection, RunConfig
+from configs import ModelSection, RunConfig, UserError
 from data_pipeline.tokenizer import EOS_ID, Tokenizer
 from model import Transformer
 from trainer.export.as_huggingface import refuse
@@ -167,7 +167,10 @@ def _compare(
     if text is None:
         return [f"checked before quantising to {name}; BLEU: no --source and --reference, no validation set at hand"]
     config = trained.config
-    scorer = Scorer(bleu_tokenizer(config.evaluation.tokenizer, config.prepare.target_language))
+    try:
+        scorer = Scorer(bleu_tokenizer(config.evaluation.tokenizer, config.prepare.target_language))
+    except UserError as error:  # the export is as good without
+        return [f"checked before quantising to {name}; BLEU: {error}"]
     beam, longest = config.evaluation.search.beam, trained.model.max_positions
     tags = own_language_tags(config.prepare, trained.tokenizer)
     bleu, signature = {}, ""

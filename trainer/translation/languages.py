@@ -64,12 +64,15 @@ def check_languages(section: PrepareSection, tokenizer: Tokenizer) -> None:
 
 
 def _tag_id(tokenizer: Tokenizer, side: str, language: str) -> int:
-    tag = f">>{language}<<"
-    if tag not in tokenizer.tags:
+    tags = tokenizer.tags_of(language)
+    if len(tags) > 1:
+        allowed = " or ".join(tag[2:-2] for tag in tags)
+        raise UserError(f"--{side}-language: {language!r} may be {allowed}; name one of them")
+    if not tags:
         found = "none is given, and the run names none" if language == UNDETERMINED else repr(language)
         allowed = ", ".join(tag[2:-2] for tag in tokenizer.tags)
         raise UserError(f"--{side}-language: {found}; allowed is one of {allowed}")
-    return tokenizer.tag_id(tag)
+    return tokenizer.tag_id(tags[0])
 
 
 def encode_source(tokenizer: Tokenizer, lines: Sequence[str], tags: LanguageTags | None) -> list[list[int]]:

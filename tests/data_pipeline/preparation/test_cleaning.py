@@ -310,9 +310,16 @@ def test_languages() -> None:
         "language": [],
     }
     norwegian = "Komiteen skal møtes igjen på torsdag for å drøfte forslaget."
-    for code in ("no", "nb", "nn"):
+    for code in ("no", "nb", "nn", "nob_Latn"):
         kept = _clean((ENGLISH, norwegian), languages=("en", code), language_identification=True)
         assert len(kept.rows) == 1
+
+
+@pytest.mark.parametrize("codes", [("eng", "fra"), ("eng_Latn", "fre"), ("EN", "fra_Latn")])
+def test_languages_by_any_code(codes: tuple[str, str]) -> None:
+    pytest.importorskip("py3langid")
+    cleaned = _clean((ENGLISH, FRENCH), (ENGLISH, GERMAN), languages=codes, language_identification=True)
+    assert _dropped(cleaned)["language"] == [1]
 
 
 def test_a_language_that_is_not_known() -> None:
