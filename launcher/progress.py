@@ -32,6 +32,8 @@ class Score:
     bleu: float
     chrf: float | None = None
     """None where only the BLEU is known."""
+    series: str | None = None
+    """Scores of one series may be compared; None in runs from before there were such."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -49,7 +51,7 @@ class Progress:
     """Seconds since the newest complete checkpoint was committed; negative where its clock is ahead of this one."""
     last_score: Score | None
     best_score: Score | None
-    """By BLEU."""
+    """By BLEU; both of the current series."""
 
 
 def read_progress(folder: Path, steps: list[int]) -> Progress:
@@ -60,9 +62,9 @@ def read_progress(folder: Path, steps: list[int]) -> Progress:
         steps: of its complete checkpoints, in order.
     """
     limits = read_limits(folder / "config.yaml")
-    lines, evaluations = read_metrics_end(folder / "metrics.jsonl")
+    lines, evaluations, series = read_metrics_end(folder / "metrics.jsonl")
     updates, tokens = rates(lines)
-    scores = {**_saved_scores(folder, steps), **{score.step: score for score in evaluations}}
+    scores = current_scores(evaluations, series, *_saved_scores(folder, steps))
     return Progress(
         max_updates=_whole(limits.get("max_updates")),
         updates_per_second=updates,
@@ -84,25 +86,50 @@ def read_limits(path: Path) -> dict[str, Any]:
     return section if isinstance(section, dict) else {}
 
 
-def read_metrics_end(path: Path) -> tuple[list[dict[str, Any]], list[Score]]:
-    """The last lines of training, and the evaluations as far back as is looked, each the newest first.
+def current_scores(
+    evaluations: list[Score], series: str | None, saved_series: str | None, saved: dict[int, float]
+) -> dict[int, Score]:
+    """The scores of the current series, by step.
+
+    Args:
+        evaluations: of metrics.jsonl, the newest first.
+        series: the newest that metrics.jsonl names; None where it names none.
+        saved_series: of the newest checkpoint, as the next.
+        saved: its scores by step.
+    """
+    current = series or saved_series
+    scores = {}
+    if current == saved_series:
+        scores = {step: Score(step=step, bleu=bleu, series=current) for step, bleu in saved.items()}
+    for score in reversed(evaluations):
+        # One without a series counts where the checkpoint has taken it for one of its own.
+        if score.series == current or (score.series is None and saved.get(score.step) == score.bleu and scores):
+            scores[score.step] = score
+    return scores
+
+
+def read_metrics_end(path: Path) -> tuple[list[dict[str, Any]], list[Score], str | None]:
+    """The last lines of training and the evaluations as far back as is looked, the newest first, and the last series.
 
     Reads no more than the file's last 4 MiB, and no more of those than it takes to find an evaluation.
     """
     train: list[dict[str, Any]] = []
     scores: list[Score] = []
+    series: str | None = None
     for line in _lines_from_end(path):
         if len(train) == _RATE_LINES:
-            if scores:
+            if scores or series:
                 break
-            if b'"evaluation"' not in line:
+            if b'"evaluation"' not in line and b'"score_series"' not in line:
                 continue
         tree = _parse(line)
         if tree.get("kind") == "train" and _whole(tree.get("step")) is not None:
             train.append(tree)
         elif tree.get("kind") == "evaluation" and (score := _score(tree)) is not None:
             scores.append(score)
-    return train[:_RATE_LINES], scores
+        if isinstance(tree.get("series"), str):
+            series = series or tree["series"]
+    return train[:_RATE_LINES], scores, series
 
 
 def _lines_from_end(path: Path) -> Iterator[bytes]:
@@ -172,16 +199,18 @@ def seconds_left(
     return max(0.0, min(left)) if left else None
 
 
-def _saved_scores(folder: Path, steps: list[int]) -> dict[int, Score]:
-    """The scores that the newest readable checkpoint remembers."""
+def _saved_scores(folder: Path, steps: list[int]) -> tuple[str | None, dict[int, float]]:
+    """The current series and its scores, as the newest readable checkpoint remembers them."""
     for step in reversed(steps[-_NUM_STATES:]):
         try:
             tree = json.loads((checkpoint_folder(folder, step) / "state.json").read_text(encoding="utf-8"))
             scores = {int(at): float(bleu) for at, bleu in tree["trainer"]["scores"].items()}
+            series = tree["trainer"].get("series")
+            name = None if series is None else str(series["id"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
-        return {at: Score(step=at, bleu=bleu) for at, bleu in scores.items() if math.isfinite(bleu)}
-    return {}
+        return name, {at: bleu for at, bleu in scores.items() if math.isfinite(bleu)}
+    return None, {}
 
 
 def _parse(line: bytes) -> dict[str, Any]:
@@ -196,7 +225,13 @@ def _score(tree: Mapping[str, Any]) -> Score | None:
     step, bleu, chrf = _whole(tree.get("step")), _number(tree, "bleu"), _number(tree, "chrf")
     if step is None or not math.isfinite(bleu):
         return None
-    return Score(step=step, bleu=bleu, chrf=chrf if math.isfinite(chrf) else None)
+    series = tree.get("series")
+    return Score(
+        step=step,
+        bleu=bleu,
+        chrf=chrf if math.isfinite(chrf) else None,
+        series=series if isinstance(series, str) else None,
+    )
 
 
 def _age(path: Path) -> float | None:

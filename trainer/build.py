@@ -15,24 +15,24 @@ from trainer.checkpoint.format import CONFIG, Checkpoint
 from trainer.checkpoint.manager import CheckpointManager, RunIdentity
 from trainer.checkpoint.resume import check_identity, restore_optimizer
 from trainer.checkpoint.weights_only import check_reset
-from trainer.datasets import check_lengths, check_tags, dataset_names, describe_mixture
+from trainer.datasets import check_lengths, check_tags, describe_mixture
 from trainer.distributed import World
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import Engine
 from trainer.evaluation import Evaluator, HeldOutSet
+from trainer.held_out import held_out_sets
 from trainer.loop import Trainer
 from trainer.metrics import Metrics, NoMetrics, RunMetrics
 from trainer.model_files import build_model, load_weights
 from trainer.pairs import PairLog
 from trainer.precision import DTYPES, Precision, agreed_precision
 from trainer.saving import Saver
-from trainer.scoring import Scorer, bleu_tokenizer
+from trainer.series import enter_series
 from trainer.stability import memory
 from trainer.state import TrainerState
 from trainer.supervision.ledger import Ledger
 from trainer.supervision.sections import Sections
 from trainer.supervision.watchdog import Watchdog
-from trainer.translation.languages import language_tags
 from trainer.versions import versions
 
 log = logging.getLogger(__name__)
@@ -97,25 +97,30 @@ def build(
     check_lengths(only_datasets, config)
     check_tags(only_datasets, config)
     tokenizer = only_datasets[0].tokenizer
+    held_out = held_out_sets(config, only_datasets, is_main=world.is_main)
     checkpoints, checkpoint = _open_checkpoints(config, only_datasets, precision, world, reset)
     engine = _engine(config, tokenizer, checkpoint, precision, world)
     config = _settle_memory(config, only_datasets, engine, world, checkpoint)
     checkpoints.identity = _identity(config, only_datasets, precision)
     reader = StreamReader(datasets, config.stream, seed=config.seed, rank=world.rank, world_size=world.size)
     state = _restore(checkpoint, engine, reader, reset=reset, left_out=left_out)
+    changed = enter_series(config, only_datasets, held_out, state, checkpoint)
     _announce(config, only_datasets, reader, engine, world, precision)
-    return _assemble(
+    built = _assemble(
         config,
         world,
         engine=engine,
         reader=reader,
-        evaluator=_evaluator(config, only_datasets, world, precision, stop_requested),
+        evaluator=_evaluator(config, tokenizer, held_out, world, precision, stop_requested),
         checkpoints=checkpoints,
         state=state,
         sections=sections,
         ledger=ledger,
         stop_requested=stop_requested,
     )
+    if changed is not None and state.series is not None:
+        built.metrics.event(state.step, {"event": "score_series", "series": state.series.id, "reason": changed})
+    return built
 
 
 def _open_checkpoints(
@@ -313,25 +318,13 @@ def _identity(config: RunConfig, datasets: Sequence[Dataset], precision: Precisi
 
 def _evaluator(
     config: RunConfig,
-    datasets: Sequence[Dataset],
+    tokenizer: Tokenizer,
+    held_out: Sequence[HeldOutSet],
     world: World,
     precision: Precision,
     stop_requested: Callable[[], bool],
 ) -> Evaluator:
-    """The evaluator of the validation sets, of every dataset that has one.
-
-    Raises:
-        UserError: none has.
-    """
-    tokenizer = datasets[0].tokenizer
-    names = dataset_names(datasets)
-    held_out = []
-    for name, dataset in ({n: d for n, d in names.items() if "valid" in d.index.held_out} or names).items():
-        sources, references = dataset.held_out("valid")
-        scorer = Scorer(bleu_tokenizer(config.evaluation.tokenizer, dataset.target_language))
-        languages = {"source": dataset.source_language, "target": dataset.target_language}
-        tags = language_tags(config.prepare, tokenizer, **languages) if dataset.tag_both_sides else None
-        held_out.append(HeldOutSet(name=name, sources=sources, references=references, scorer=scorer, tags=tags))
+    """The evaluator of the held-out sets."""
     return Evaluator(
         config.evaluation,
         build_model=lambda: build_model(config.model, tokenizer, seed=config.seed),

@@ -39,6 +39,8 @@ class HeldOutSet:
     """Pairs to evaluate on."""
 
     name: str
+    languages: tuple[str, ...]
+    """Codes of source and target."""
     sources: Sequence[str]
     references: Sequence[str]
     scorer: Scorer

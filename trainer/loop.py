@@ -252,8 +252,10 @@ class Trainer:
             raise TrainingError(f"step {self._state.step + 1}: {problem}")
 
     def _evaluate_if_due(self) -> bool:
-        """False where someone asked to stop meanwhile."""
-        return not _is_due(self._state.step, self._config.evaluation.every_updates) or self._evaluate()
+        """False where someone asked to stop meanwhile. Weights from before a series of scores are none of its own."""
+        step = self._state.step
+        is_due = _is_due(step, self._config.evaluation.every_updates) and step != self._state.series_start
+        return not is_due or self._evaluate()
 
     def _evaluate(self) -> bool:
         """Score this step's weights, once; False where someone asked to stop before it was done."""
@@ -272,7 +274,7 @@ class Trainer:
         shown = self._config.evaluation
         self._metrics.evaluation(
             step,
-            evaluation.figures(),
+            {**evaluation.figures(), "series": None if self._state.series is None else self._state.series.id},
             samples[: shown.samples],
             evaluation.attentions[: shown.attention_maps],
         )

@@ -39,10 +39,13 @@ def write(path: Path, lines: list[dict[str, Any]], end: str = "") -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines) + end)
 
 
-def checkpoint(folder: Path, step: int, scores: dict[int, float], *, age: float = 0.0) -> None:
+def checkpoint(
+    folder: Path, step: int, scores: dict[int, float], *, age: float = 0.0, series: str | None = None
+) -> None:
     where = folder / "checkpoints" / f"step-{step:08d}"
     where.mkdir(parents=True)
-    (where / "state.json").write_text(json.dumps({"trainer": {"scores": scores}}))
+    known = {} if series is None else {"series": {"id": series, "fields": {}, "scores": {}}}
+    (where / "state.json").write_text(json.dumps({"trainer": {"scores": scores, **known}}))
     for name in ("manifest.json", "manifest.sha256"):
         (where / name).write_text("{}")
         os.utime(where / name, (time.time() - age,) * 2)
@@ -66,6 +69,33 @@ def test_figures_of_a_run(tmp_path: Path) -> None:
         last_score=Score(step=800, bleu=19.0),
         best_score=Score(step=400, bleu=21.5),
     )
+
+
+def test_scores_of_the_current_series_alone(tmp_path: Path) -> None:
+    """Of a run from before there were series, fine-tuned with another validation set."""
+    lines = [evaluation(step, bleu) for step, bleu in ((100, 100.0), (200, 99.0))]
+    write(tmp_path / "metrics.jsonl", lines)
+    assert scores_of(tmp_path, []) == (200, 99.0, 100, 100.0)
+    checkpoint(tmp_path, 200, {100: 100.0, 200: 99.0}, series="a")  # taken for its own
+    assert scores_of(tmp_path, [200]) == (200, 99.0, 100, 100.0)
+    lines.append({"kind": "event", "event": "score_series", "step": 200, "series": "b"})
+    write(tmp_path / "metrics.jsonl", lines)
+    assert scores_of(tmp_path, [200]) is None
+    lines += [{**evaluation(step, bleu), "series": "b"} for step, bleu in ((300, 7.0), (400, 5.0))]
+    write(tmp_path / "metrics.jsonl", [*lines, *(train(step, seconds=step) for step in range(401, 419))])
+    assert scores_of(tmp_path, [200]) == (400, 5.0, 300, 7.0)
+    checkpoint(tmp_path, 400, {250: 8.0, 300: 7.0, 400: 5.0}, series="b")
+    assert scores_of(tmp_path, [200, 400]) == (400, 5.0, 250, 8.0)
+    (tmp_path / "metrics.jsonl").unlink()
+    assert scores_of(tmp_path, [200, 400]) == (400, 5.0, 250, 8.0)
+
+
+def scores_of(folder: Path, steps: list[int]) -> tuple[int, float, int, float] | None:
+    found = read_progress(folder, steps)
+    if found.last_score is None or found.best_score is None:
+        assert found.last_score is found.best_score
+        return None
+    return found.last_score.step, found.last_score.bleu, found.best_score.step, found.best_score.bleu
 
 
 def test_folder_that_holds_nothing(tmp_path: Path) -> None:
@@ -113,7 +143,7 @@ def test_end_is_read_as_the_whole_would_be(
     write(path, lines, junk)
     before, progress._CHUNK_BYTES = progress._CHUNK_BYTES, chunk
     try:
-        found, scores = read_metrics_end(path)
+        found, scores, series = read_metrics_end(path)
     finally:
         progress._CHUNK_BYTES = before
     expected = [line for line in reversed(lines) if line["kind"] == "train"]
@@ -121,6 +151,7 @@ def test_end_is_read_as_the_whole_would_be(
     newest = [line["step"] for line in reversed(lines) if line["kind"] == "evaluation"]
     assert [score.step for score in scores] == newest[: len(scores)]
     assert bool(scores) == bool(newest)
+    assert series is None
 
 
 def test_huge_file_is_not_read(tmp_path: Path) -> None:
@@ -130,7 +161,7 @@ def test_huge_file_is_not_read(tmp_path: Path) -> None:
         file.seek(0, 2)
         file.write(b"\n" + json.dumps(train(7, seconds=1.0)).encode() + b"\n")
     begin = time.monotonic()
-    found, _ = read_metrics_end(path)
+    found, *_ = read_metrics_end(path)
     assert [line["step"] for line in found] == [7]
     assert time.monotonic() - begin < 1
 
@@ -205,7 +236,7 @@ def test_json_for_programs() -> None:
     tree = json.loads(json.dumps(to_json(running()), allow_nan=False))
     assert (tree["step"], tree["max_updates"], tree["seconds_left"]) == (1000, 3000, 500.0)
     assert tree["job"] == {"id": "7", "state": "RUNNING", "reason": None, "time_left": "2:03:04"}
-    assert tree["best_score"] == {"step": 400, "bleu": 21.5, "chrf": None}
+    assert tree["best_score"] == {"step": 400, "bleu": 21.5, "chrf": None, "series": None}
     assert set(tree["last_failure"]) == {"rank", "host", "time", "message"}
 
 
