@@ -5,6 +5,7 @@ Both are walked and not listed: a new option or field is called with odd values 
 
 import argparse
 import dataclasses
+import json
 import types
 import typing
 from collections.abc import Iterator
@@ -237,6 +238,15 @@ def _right(type_: Any) -> st.SearchStrategy[str] | None:
         return st.sampled_from([str(value).lower() if isinstance(value, bool) else str(value) for value in inner])
     if origin is typing.Annotated:
         return _right(inner[0])
+    if origin is list:
+        one = _right(inner[0])
+        one = st.sampled_from(places.ODD).map(json.dumps) if one is None else one
+        return st.lists(one, min_size=1, max_size=2).map(lambda found: f"[{', '.join(found)}]")
+    if origin is dict:
+        return st.sampled_from(("{a: 1}", "{overlap_comm: true}", "{reduce_bucket_size: x}", "{reduce_bucket_size: 64}"))
+    if dataclasses.is_dataclass(type_):
+        path = st.sampled_from((*places.ODD, places.DATASET, places.DATASET)).map(json.dumps)
+        return path.map(lambda name: f"{{path: {name}}}")
     if origin in (typing.Union, types.UnionType):
         found = [s for one in inner if (s := _right(one)) is not None]
         return st.one_of(found)
