@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
+from configs import UserError
 from launcher.hosts import Host
 from launcher.remote import ERR, OUT, READY
 
@@ -70,7 +71,11 @@ class Connection:
     """A host's ssh, and what comes from it. `events` gets this object whenever something has changed."""
 
     def __init__(self, host: Host, command: Sequence[str], events: "queue.Queue[Connection]") -> None:
-        """Connect; see `is_ready` and `code` for what comes of it."""
+        """Connect; see `is_ready` and `code` for what comes of it.
+
+        Raises:
+            UserError: there is no ssh.
+        """
         self.host = host
         self.is_ready = False
         """Whether the host waits for its job, or has it."""
@@ -81,9 +86,14 @@ class Connection:
         self._last_lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
         self._events = events
         # A session of its own: Ctrl-C must not end the connection, the ranks are to save.
-        self._ssh = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-        )
+        try:
+            self._ssh = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+            )
+        except OSError as error:
+            raise UserError(
+                f"{command[0]}: cannot be run: {error.strerror}; install OpenSSH's client, or put it on PATH"
+            ) from error
         threading.Thread(target=self._read, daemon=True).start()
 
     def begin(self, arguments: Sequence[str], directory: str, environment: Mapping[str, str], **seconds: float) -> None:

@@ -243,7 +243,9 @@ def _right(type_: Any) -> st.SearchStrategy[str] | None:
         one = st.sampled_from(places.ODD).map(json.dumps) if one is None else one
         return st.lists(one, min_size=1, max_size=2).map(lambda found: f"[{', '.join(found)}]")
     if origin is dict:
-        return st.sampled_from(("{a: 1}", "{overlap_comm: true}", "{reduce_bucket_size: x}", "{reduce_bucket_size: 64}"))
+        return st.sampled_from(
+            ("{a: 1}", "{overlap_comm: true}", "{reduce_bucket_size: x}", "{reduce_bucket_size: 64}")
+        )
     if dataclasses.is_dataclass(type_):
         path = st.sampled_from((*places.ODD, places.DATASET, places.DATASET)).map(json.dumps)
         return path.map(lambda name: f"{{path: {name}}}")

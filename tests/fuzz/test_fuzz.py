@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from launcher.cli import COMMANDS
-from tests.fuzz import campaign
+from tests.fuzz import campaign, slots
 from tests.fuzz.call import Call, Outcome
 from tests.fuzz.calls import FIELDS, targets
 from tests.fuzz.client import judge
@@ -32,6 +32,12 @@ def test_a_hundred_calls() -> None:
 def test_two_thousand_calls() -> None:
     number, seed = (int(os.environ.get(f"ZEROMT_FUZZ_{k}", v)) for k, v in (("CALLS", 2000), ("SEED", SLOW_SEED)))
     _make(campaign.draw(number, seed))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_every_odd_place_in_every_slot() -> None:
+    _make(list(slots.calls()))
 
 
 def test_calls_that_once_ended_badly() -> None:

@@ -222,3 +222,19 @@ def test_sigterm_at_any_moment_leaves_nothing(cluster: Cluster, workplace: Path,
         # Before Python has run its first lines, a signal ends it as it ends every process.
         assert code == 75 or (code == -signal.SIGTERM and not err), (number, code, err)
         wait_until(lambda: cluster.left() == [], seconds=20)
+
+
+def test_without_ssh(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("nowhere\n")
+    done = subprocess.run(
+        command_line(["launch", "ssh", "debug", "--hosts", "hosts"]),
+        cwd=tmp_path,
+        env=environment(PYTHONPATH=str(ROOT), PATH=str(tmp_path)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "zeromt: error: ssh: cannot be run: No such file or directory; install OpenSSH's client, or put it on PATH\n",
+    )
