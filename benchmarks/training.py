@@ -23,7 +23,7 @@ def train(dataset: Path, folder: Path, *, updates: int) -> dict[str, Any]:
     overrides = {
         "name": "train",
         "output": folder,
-        "prepare.output": dataset,
+        "stream.datasets": f"[{{path: '{dataset}'}}]",
         "training.max_updates": updates + LOG_EVERY,
         "schedule.warmup_updates": 1,
         "training.max_minutes": 30,

@@ -15,7 +15,8 @@ from configs.languages import same_language
 Tag = Annotated[str, Field(pattern=r"^>>[^<>\s]{1,32}<<$")]
 UNDETERMINED = "und"
 """The language of a run that was imported without one (ISO 639-2)."""
-FieldPath = Annotated[str, Field(pattern=r"^[^.\s]+(\.[^.\s]+)*$")]
+FieldPath = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
+"""A key, or keys with dots between them."""
 Script = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,40}$")]
 
 
@@ -37,7 +38,8 @@ class CorpusFiles:
     huggingface: list[PathText] = field(default_factory=list)
     """Folders that Hugging Face's `Dataset.save_to_disk` wrote (optional package: zeromt[huggingface])."""
     source_field: FieldPath = "source"
-    """Where the source stands in a JSON object or a row, such as `translation.en`."""
+    """Where the source stands in a JSON object or a row, such as `translation.en`: the key of exactly this name, else
+    `en` within `translation`."""
     target_field: FieldPath = "target"
 
     def problems(self) -> Iterator[str]:

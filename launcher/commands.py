@@ -41,6 +41,8 @@ def train(*, config: str, overrides: Sequence[str], fresh: bool, reset: str | No
         UserError: the configuration is wrong, or another job writes the run.
     """
     run = resolve("configs:load_run")(config, overrides)
+    if not run.stream.datasets and (Path(run.prepare.output) / "index.json").is_file():
+        resolve("launcher.job:check_datasets")(run, config, overrides)
     # Both before torch is imported.
     resolve("trainer.supervision.signals:stop_request")()
     resolve("trainer.supervision.watchdog:process_watchdog")().start()

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs import RunConfig, UserError
+from data_pipeline.preparation.recipe import stale_error, stale_fields
+from data_pipeline.prepared.dataset import open_index
+from data_pipeline.prepared.index import INDEX_FILE
 from launcher.agent import LAUNCHER_PID, REFUSED, STOPPED
 from launcher.process_title import ROOM, ROOM_LENGTH
 from trainer.supervision.signals import GRACE_SECONDS, ORPHANED, STOP_SIGNALS
@@ -76,18 +79,26 @@ def shutdown_seconds(run: RunConfig) -> int:
 
 
 def check_datasets(run: RunConfig, config: str, overrides: Sequence[str]) -> None:
-    """Refuse to start without the prepared datasets.
+    """Refuse to start without the prepared datasets, or with one that `prepare` does not describe any more.
 
     Raises:
-        UserError: one has no index.
+        UserError: one has no index, or another recipe.
     """
+    command = shlex.join(["zeromt", "prepare", config, *(o for o in overrides if o.startswith("prepare."))])
     for source in run.datasets:
-        if "://" not in source.path and not (Path(source.path) / "index.json").is_file():
+        if "://" not in source.path and not (Path(source.path) / INDEX_FILE).is_file():
             key = "stream.datasets" if run.stream.datasets else "prepare.output"
-            command = shlex.join(["zeromt", "prepare", config, *(o for o in overrides if o.startswith("prepare."))])
             raise UserError(
                 f"{key}: {source.path!r} holds no index.json; allowed is a prepared dataset: run `{command}` first"
             )
+    is_new = not (Path(run.folder) / "checkpoints").is_dir()  # else the ranks compare with what was saved
+    if is_new and not run.stream.datasets and "://" not in run.prepare.output:
+        try:
+            _, index, _ = open_index(run.prepare.output)
+        except UserError:  # the ranks look at the whole of it, and say what is broken
+            return
+        if fields := stale_fields(run.prepare, index):
+            raise stale_error(fields, run.prepare.output, command)
 
 
 def choose_processes(requested: int | None, micro_batches: int, *, gpus: int, cores: int) -> int:

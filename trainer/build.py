@@ -15,7 +15,7 @@ from trainer.checkpoint.format import CONFIG, Checkpoint
 from trainer.checkpoint.manager import CheckpointManager, RunIdentity
 from trainer.checkpoint.resume import check_identity, restore_optimizer
 from trainer.checkpoint.weights_only import check_reset
-from trainer.datasets import check_lengths, check_tags, describe_mixture
+from trainer.datasets import check_lengths, check_prepared, check_tags, describe_mixture
 from trainer.distributed import World
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import Engine
@@ -99,6 +99,8 @@ def build(
     tokenizer = only_datasets[0].tokenizer
     held_out = held_out_sets(config, only_datasets, is_main=world.is_main)
     checkpoints, checkpoint = _open_checkpoints(config, only_datasets, precision, world, reset)
+    saved = None if checkpoint is None else load_run(str(checkpoint.folder / CONFIG)).prepare
+    check_prepared(only_datasets, config, saved=saved, reset="data" in reset)
     engine = _engine(config, tokenizer, checkpoint, precision, world)
     config = _settle_memory(config, only_datasets, engine, world, checkpoint)
     checkpoints.identity = _identity(config, only_datasets, precision)

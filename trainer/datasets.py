@@ -1,11 +1,15 @@
 """What a run's datasets are called, and whether its model can read them."""
 
 import itertools
+import logging
 from collections.abc import Sequence
 
-from configs import RunConfig, UserError
+from configs import PrepareSection, RunConfig, UserError
 from data_pipeline.order.mixture import Mixture
+from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import Dataset
+
+log = logging.getLogger(__name__)
 
 
 def dataset_names(datasets: Sequence[Dataset]) -> dict[str, Dataset]:
@@ -45,6 +49,33 @@ def check_lengths(datasets: Sequence[Dataset], config: RunConfig) -> None:
                     f"{dataset.location} with its end mark; allowed is at least that, or "
                     f"stream.{side}_tokens={most} with stream.on_oversized_pair=drop"
                 )
+
+
+def check_prepared(
+    datasets: Sequence[Dataset], config: RunConfig, *, saved: PrepareSection | None, reset: bool
+) -> None:
+    """Refuse a dataset that is not what `prepare` describes; those of a mixture were prepared by other sections.
+
+    A run that was begun so goes on, and `--reset data` takes another dataset: what is not so is said.
+
+    Args:
+        datasets: of the run.
+        config: of the run.
+        saved: the section in the checkpoint that is resumed.
+        reset: whether the data begin anew.
+
+    Raises:
+        UserError: naming the fields that differ.
+    """
+    if config.stream.datasets:
+        return
+    [dataset] = datasets
+    fields = stale_fields(config.prepare, dataset.index)
+    known = fields if reset else stale_fields(saved, dataset.index) if saved is not None else []
+    if changed := [field for field in fields if field not in known]:
+        raise stale_error(changed, dataset.location, "zeromt prepare CONFIG")
+    if fields:
+        log.warning("%s was not prepared as `prepare` says: %s", dataset.location, "; ".join(fields))
 
 
 def check_tags(datasets: Sequence[Dataset], config: RunConfig) -> None:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from configs import CorpusFiles, UserError
 from data_pipeline.preparation import huggingface
-from data_pipeline.preparation.raw_text import COMPRESSED, LINE_FEED, LineReader, TextChunk, corpus_paths, decode_lines
+from data_pipeline.preparation.fields import MISSING, find
+from data_pipeline.preparation.raw_text import LINE_FEED, LineReader, TextChunk, corpus_paths, decode_lines, packing_of
 
 PART_PAIRS = 65_536
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -38,7 +39,7 @@ class Unit:
     @property
     def is_seekable(self) -> bool:
         """Whether a part can be read without what is before it."""
-        return not any(path.suffix.lower() in COMPRESSED for path in self.paths if self.kind != "huggingface")
+        return not any(packing_of(path) for path in self.paths if self.kind != "huggingface")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +264,6 @@ def _split_columns(path: Path, lines: list[str], numbers: Sequence[int]) -> Colu
 def _parse_json(unit: Unit, lines: list[str], numbers: Sequence[int]) -> Columns:
     sources: list[str] = []
     targets: list[str] = []
-    fields = [(field, field.split(".")) for field in (unit.source_field, unit.target_field)]
     for number, line in zip(numbers, lines, strict=True):
         where = f"{unit.paths[0]}: line {number}"
         try:
@@ -272,22 +272,21 @@ def _parse_json(unit: Unit, lines: list[str], numbers: Sequence[int]) -> Columns
             raise UserError(f"{where} is no JSON ({error}); allowed is one object a line") from error
         if not isinstance(tree, dict):
             raise UserError(f"{where} is no JSON object; allowed is one object a line")
-        for side, (field, keys) in zip((sources, targets), fields, strict=True):
-            text = _text_at(tree, keys, field, where)
+        for side, field in zip((sources, targets), (unit.source_field, unit.target_field), strict=True):
+            text = _text_at(tree, field, where)
             # Only an escape can bring a line feed, a NUL or half of a surrogate pair.
             side.append(_one_line(text, field, where) if "\\" in line else text)
     return sources, targets
 
 
-def _text_at(tree: Any, keys: list[str], field: str, where: str) -> str:
-    for key in keys:
-        if not isinstance(tree, dict) or key not in tree:
-            raise UserError(f"{where} has no {field}; allowed is a string there (see source_field, target_field)")
-        tree = tree[key]
-    if not isinstance(tree, str):
-        kind = "null" if tree is None else f"a {type(tree).__name__}"
+def _text_at(tree: Any, field: str, where: str) -> str:
+    text = find(tree, field)
+    if text is MISSING:
+        raise UserError(f"{where} has no {field}; allowed is a string there (see source_field, target_field)")
+    if not isinstance(text, str):
+        kind = "null" if text is None else f"a {type(text).__name__}"
         raise UserError(f"{where}: {field} is {kind}; allowed is a string")
-    return tree
+    return text
 
 
 def _one_line(text: str, field: str, where: str) -> str:

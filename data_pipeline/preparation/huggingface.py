@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import UserError
+from data_pipeline.preparation.fields import MISSING, find, splits
 
 BROKEN = (OSError, ValueError, LookupError, TypeError)
 """What `datasets` and pyarrow raise for files that are missing, cut short or altered."""
@@ -42,20 +43,21 @@ def read_column(path: Path, dataset: Any, field: str, first: int, count: int) ->
     Raises:
         UserError: there is no such column, it holds no text in one of the rows, or the dataset is broken.
     """
-    keys = field.split(".")
-    if keys[0] not in dataset.column_names:
+    there = [(key, rest) for key, rest in splits(field) if key in dataset.column_names]
+    if not there:
         columns = ", ".join(dataset.column_names) or "none"
-        raise UserError(f"{path}: has no column {keys[0]}; allowed is one of {columns} (source_field, target_field)")
+        name = field.partition(".")[0]
+        raise UserError(f"{path}: has no column {name}; allowed is one of {columns} (source_field, target_field)")
+    holding = (
+        place for place in there if place[1] is None or find(dataset.features[place[0]], place[1]) is not MISSING
+    )
+    column, rest = next(holding, there[0])
     try:
-        values = dataset.select_columns(keys[0]).with_format("arrow")[first : first + count][keys[0]].to_pylist()
+        values = dataset.select_columns(column).with_format("arrow")[first : first + count][column].to_pylist()
     except BROKEN as error:
         raise _unreadable(path, error) from error
-    for key in keys[1:]:
-        inner: Any = next((v for v in values if v is not None), {})
-        if not isinstance(inner, dict) or key not in inner:
-            found = f"holds {', '.join(inner)}" if isinstance(inner, dict) else f"is a {type(inner).__name__}"
-            raise UserError(f"{path}: has no column {field}: what is before {key} {found}; allowed is a column of text")
-        values = [None if v is None else v[key] for v in values]
+    if rest is not None:
+        values = [_inside(path, value, rest, field) for value in values]
     for row, value in enumerate(values):
         if not isinstance(value, str):
             kind = "null" if value is None else f"a {type(value).__name__}"
@@ -67,6 +69,16 @@ def read_column(path: Path, dataset: Any, field: str, first: int, count: int) ->
         row = next(i for i, v in enumerate(values) if "\0" in v)
         raise UserError(f"{path}: line {first + row + 1} holds a NUL byte; allowed is text")
     return f"{lines}\0".replace("\0", "\n").encode()
+
+
+def _inside(path: Path, value: Any, rest: str, field: str) -> Any:
+    """What stands at a field within a row's value; None where the row has none of it."""
+    if value is None:
+        return None
+    if (found := find(value, rest)) is MISSING:
+        what = f"holds {', '.join(value)}" if isinstance(value, dict) else f"is a {type(value).__name__}"
+        raise UserError(f"{path}: has no column {field}: what is before {rest} {what}; allowed is a column of text")
+    return found
 
 
 def _unreadable(path: Path, error: Exception) -> UserError:

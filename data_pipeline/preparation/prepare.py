@@ -23,6 +23,7 @@ from data_pipeline.preparation.encode import EncodeJob, make_cleaner
 from data_pipeline.preparation.held_out import read_held_out, write_held_out
 from data_pipeline.preparation.pool import run_tasks
 from data_pipeline.preparation.progress import Progress
+from data_pipeline.preparation.recipe import is_already_prepared, make_recipe
 from data_pipeline.preparation.report import Report
 from data_pipeline.preparation.staging import (
     Input,
@@ -32,9 +33,7 @@ from data_pipeline.preparation.staging import (
     discard,
     disk_errors,
     inspect_inputs,
-    is_already_prepared,
     keep_hashes,
-    make_recipe,
     place_of,
     remove_partial,
     sync_folder,

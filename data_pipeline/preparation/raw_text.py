@@ -6,9 +6,9 @@ other.
 """
 
 import bz2
-import gzip
 import itertools
 import lzma
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,11 +26,38 @@ COMPRESSED = frozenset({".gz", ".zst", ".xz", ".bz2"})
 UNSUPPORTED = frozenset({".lzma", ".lz4", ".br", ".z", ".zip", ".7z", ".rar", ".tar", ".tgz", ".parquet", ".pdf"})
 LINE_FEED = 10
 
+MARKED_UP = {".tmx": "TMX", ".sgm": "SGML", ".sgml": "SGML", ".xml": "XML", ".xlf": "XLIFF", ".xliff": "XLIFF"}
+HEAD_BYTES = 512
+"""Of a file's beginning, which tell what it is."""
+
 _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
-    ".zst": lambda: zstandard.ZstdDecompressor().decompressobj(),
+    ".gz": lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16),
+    # Windows as long as `zstd --ultra --long=31` makes them: they take as much memory.
+    ".zst": lambda: zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj(),
     ".xz": lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ),
     ".bz2": bz2.BZ2Decompressor,
 }
+_MAGIC = {b"\x1f\x8b\x08": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"\xfd7zXZ\0": ".xz", b"BZh": ".bz2"}
+_OTHER_ENCODINGS = {
+    b"\xff\xfe\0\0": "UTF-32",
+    b"\0\0\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+"""By byte order mark; the longer ones first."""
+_NOT_TEXT = {
+    b"PK\x03\x04": "a ZIP archive",
+    b"PAR1": "Parquet",
+    b"7z\xbc\xaf\x27\x1c": "a 7-Zip archive",
+    b"Rar!\x1a": "a RAR archive",
+    b"%PDF-": "PDF",
+    b"\x04\x22\x4d\x18": "compressed with lz4",
+}
+_MARKUP = re.compile(
+    rb"(\xef\xbb\xbf)?\s*<(\?xml\s|!doctype\s|(tmx|xliff|srcset|refset|tstset|mteval|dataset|doc|url|seg)[\s>])",
+    re.IGNORECASE,
+)
+"""What XML, the sets of WMT and IWSLT, and TMX begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,58 +158,120 @@ def decode_lines(path: Path, data: bytes, numbers: Sequence[int]) -> list[str]:
     return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
 
 
+def packing_of(path: Path) -> str:
+    """How a file is compressed: what its name or, where that says nothing, its first bytes say; "" where it is not.
+
+    Of what is no regular file only the name is looked at: a pipe can be read once.
+    """
+    if (suffix := path.suffix.lower()) in COMPRESSED:
+        return suffix
+    try:
+        if not path.is_file():
+            return ""
+        with path.open("rb") as file:
+            return _packing(file.read(HEAD_BYTES))
+    except OSError:  # who reads it says so
+        return ""
+
+
 def read_blocks(path: Path) -> Iterator[bytes]:
     """The decompressed bytes of a file, in pieces that need not end with a line.
 
     Raises:
         UserError: it is missing, unreadable, of an unknown form, broken or cut short. The message names it.
     """
-    suffix = path.suffix.lower()
-    if suffix in UNSUPPORTED:
-        raise UserError(f"{path}: {suffix} cannot be read; allowed is plain text, .gz, .zst, .xz or .bz2")
+    check_form(path)
     if path.is_dir():
         raise UserError(f"{path}: is a folder; allowed is a text file")
     try:
-        if suffix == ".gz":
-            with gzip.open(path, "rb") as file:
-                while chunk := file.read(BLOCK_BYTES):
-                    yield chunk
-        elif suffix in _DECOMPRESSORS:
-            yield from _decompress(path, _DECOMPRESSORS[suffix])
-        else:
-            with path.open("rb") as file:
-                while chunk := file.read(BLOCK_BYTES):
-                    yield chunk
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+            suffix = path.suffix.lower()
+            make = _DECOMPRESSORS.get(suffix if suffix in COMPRESSED else _packing(head))
+            blocks = itertools.chain([head], iter(lambda: file.read(BLOCK_BYTES // (1 if make is None else 8)), b""))
+            yield from _text(path, blocks if make is None else _decompress(path, blocks, make))
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
     except EOFError as error:
         raise UserError(f"{path}: is cut short: its compressed data ends early") from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise _broken(path, error) from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _decompress(path: Path, make: Callable[[], Any]) -> Iterator[bytes]:
+def _packing(head: bytes) -> str:
+    """What the first bytes of a file say of its compression."""
+    return next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), "")
+
+
+def _decompress(path: Path, blocks: Iterator[bytes], make: Callable[[], Any]) -> Iterator[bytes]:
     """Stream after stream of a file.
 
     The libraries' own file readers will not do: that of zstandard ends a frame that is cut short without an error,
-    and those of lzma and bz2 take a second stream that is broken for the end.
+    those of lzma and bz2 take a second stream that is broken for the end, and none reads a pipe whose beginning was
+    looked at.
     """
-    with path.open("rb") as file:
-        stream, started, is_first = make(), False, True
-        while data := file.read(BLOCK_BYTES // 8):
-            while data := data if started or is_first else data.lstrip(b"\0"):  # zeros may pad streams
-                try:
-                    yield stream.decompress(data)
-                except (zstandard.ZstdError, lzma.LZMAError, OSError) as error:
-                    raise _broken(path, error) from error
-                started, data = True, b""
-                if stream.eof:
-                    data = stream.unused_data
-                    stream, started, is_first = make(), False, False
-        if started:
-            raise EOFError
+    stream, started, is_first = make(), False, True
+    for block in blocks:
+        data = block
+        while data := data if started or is_first else data.lstrip(b"\0"):  # zeros may pad streams
+            try:
+                yield stream.decompress(data)
+            except (zstandard.ZstdError, lzma.LZMAError, zlib.error, OSError) as error:
+                raise _broken(path, error) from error
+            started, data = True, b""
+            if stream.eof:
+                data = stream.unused_data
+                stream, started, is_first = make(), False, False
+    if started:
+        raise EOFError
+
+
+def _text(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same blocks, the first few in one piece.
+
+    Raises:
+        UserError: they begin as something does that is no UTF-8 text in lines.
+    """
+    head = b""
+    for block in blocks:
+        head += block
+        if len(head) >= HEAD_BYTES:
+            break
+    for mark, name in _OTHER_ENCODINGS.items():
+        if head.startswith(mark):
+            raise UserError(f"{path}: is {name}; allowed is UTF-8, which `iconv -f {name} -t UTF-8` makes of it")
+    for magic, name in _NOT_TEXT.items():
+        if head.startswith(magic):
+            raise UserError(f"{path}: is {name}; allowed is text, a sentence a line")
+    if _MARKUP.match(head):
+        raise _marked_up(path, "TMX" if b"<tmx" in head else "XML or SGML")
+    yield head
+    yield from blocks
+
+
+def check_form(path: Path) -> None:
+    """Refuse a file whose name says that it holds no text in lines.
+
+    Raises:
+        UserError: it does.
+    """
+    suffix = path.suffix.lower()
+    if suffix in UNSUPPORTED:
+        raise UserError(f"{path}: {suffix} cannot be read; allowed is plain text, .gz, .zst, .xz or .bz2")
+    inner = path.with_suffix("").suffix.lower() if suffix in COMPRESSED else suffix
+    if inner in MARKED_UP:
+        raise _marked_up(path, MARKED_UP[inner])
+
+
+def _marked_up(path: Path, form: str) -> UserError:
+    advice = (
+        "take the corpus as Moses text, which OPUS offers, or convert it to TSV"
+        if form == "TMX"
+        else "`sacrebleu -t wmt20 -l en-de --echo src` and `--echo ref` write those of WMT's sets"
+    )
+    return UserError(
+        f"{path}: is {form}, whose markup would be taken for sentences; allowed is text, a sentence a line: {advice}"
+    )
 
 
 def _broken(path: Path, error: Exception) -> UserError:

@@ -1,11 +1,10 @@
-"""Where a dataset is made and what it is made from: the recipe, the work folder, the disk.
+"""Where a dataset is made and what it is made from: the inputs, the work folder, the disk.
 
 The work folder stands beside the output and is named after the recipe, so that a preparation that was interrupted goes
 on, and machines that share a file system can each prepare a share of it.
 """
 
 import contextlib
-import dataclasses
 import errno
 import fcntl
 import hashlib
@@ -17,12 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs import CorpusFiles, PrepareSection, UserError
-from data_pipeline.preparation.raw_text import COMPRESSED, corpus_paths
-from data_pipeline.prepared.index import INDEX_FILE, check_local, hash_file, parse_index
-from data_pipeline.tokenizer import Tokenizer
+from configs import PrepareSection, UserError
+from data_pipeline.preparation.raw_text import corpus_paths, packing_of
+from data_pipeline.prepared.index import check_local, hash_file
 
-NOT_IN_RECIPE = ("output", "root", "workers", "train", "valid", "test", "max_unknown")
 COMPRESSION_RATIO = 4  # of compressed text, roughly
 
 BYTES_A_BYTE = 1.4  # of shards, and as much of what they are made from, for each byte of text, roughly
@@ -58,6 +55,11 @@ def inspect_inputs(section: PrepareSection, known: Path) -> list[Input]:
         for given in corpus_paths(getattr(section, split), section.root):
             if not given.exists():
                 raise UserError(f"prepare.{split}: {given}: no such file")
+            if not given.is_dir() and not given.is_file():
+                raise UserError(
+                    f"prepare.{split}: {given}: is a pipe or a device, which can be read once; it is read several "
+                    "times: write it to a file first"
+                )
             if given.is_dir() and not getattr(section, split).huggingface:
                 raise UserError(f"prepare.{split}: {given}: is no file; allowed is a text file")
             for path in sorted(p for p in given.rglob("*") if p.is_file()) if given.is_dir() else [given]:
@@ -104,24 +106,6 @@ def check_unchanged(inputs: list[Input]) -> None:
             raise UserError(f"prepare.{file.split}: {file.path}: was changed while it was read; prepare again")
 
 
-def make_recipe(section: PrepareSection, inputs: list[Input], tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """What fixes the dataset's bytes, as plain JSON: settings, and inputs by content (not by place)."""
-    settings = {k: v for k, v in dataclasses.asdict(section).items() if k not in NOT_IN_RECIPE}
-    if not section.tag_both_sides:  # datasets that were made before it was thought of are the same
-        del settings["tag_both_sides"]
-    if tokenizer is not None:
-        settings["tokenizer"] = {"fingerprint": tokenizer.fingerprint}
-    files = [{"split": f.split, "file": f.name, "bytes": f.bytes, "sha256": f.sha256} for f in inputs]
-    forms = {}
-    for split in ("train", "valid", "test"):
-        corpus: CorpusFiles = getattr(section, split)
-        if not corpus.is_empty:
-            form = next((k for k in ("tsv", "jsonl", "huggingface") if getattr(corpus, k)), "text")
-            forms[split] = {"form": form, "fields": [corpus.source_field, corpus.target_field]}
-    recipe: dict[str, Any] = json.loads(json.dumps({"settings": settings, "inputs": files, "forms": forms}))
-    return recipe
-
-
 def place_of(name: str) -> Path:
     """Where a dataset that is called so is to be: behind links, where a folder can be renamed to.
 
@@ -137,34 +121,6 @@ def place_of(name: str) -> Path:
     return output
 
 
-def is_already_prepared(output: Path, recipe: dict[str, Any]) -> bool:
-    """Whether the output holds the dataset of this recipe.
-
-    Raises:
-        UserError: it holds something else, which is never overwritten.
-    """
-    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
-        return False
-    advice = "remove it, or choose another prepare.output"
-    if not (output / INDEX_FILE).is_file():
-        raise UserError(f"prepare.output: {output} exists and is no prepared dataset; {advice}")
-    index = parse_index((output / INDEX_FILE).read_bytes(), output / INDEX_FILE)
-    if index.recipe == recipe:
-        return True
-    difference = "other input files"
-    if index.recipe.get("settings") != recipe["settings"]:
-        difference = _difference(index.recipe.get("settings"), recipe["settings"])
-    raise UserError(f"prepare.output: {output} holds another dataset ({difference}); {advice}")
-
-
-def _difference(old: Any, new: dict[str, Any]) -> str:
-    old = old if isinstance(old, dict) else {}
-    key = next(k for k in {**new, **old} if old.get(k) != new.get(k))
-    if isinstance(old.get(key), dict) and isinstance(new.get(key), dict):
-        return f"{key}.{_difference(old[key], new[key])}"
-    return f"{key} was {old.get(key)!r} and is {new.get(key)!r}"
-
-
 def check_disk(output: Path, inputs: list[Input]) -> None:
     """Refuse to start what the disk cannot hold, by a rough estimate.
 
@@ -173,7 +129,7 @@ def check_disk(output: Path, inputs: list[Input]) -> None:
     """
     text = {True: 0, False: 0}
     for file in inputs:
-        packed = file.path.suffix.lower() in COMPRESSED
+        packed = packing_of(file.path) != ""
         text[file.split == "train"] += file.bytes * (COMPRESSION_RATIO if packed else 1)
     needed = int(text[True] * BYTES_A_BYTE) + text[False]
     folder = output.absolute().parent

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from configs import CorpusFiles, PrepareSection, TokenizerSection, UserError, load_run
+from configs import CorpusFiles, DatasetSource, PrepareSection, TokenizerSection, UserError, load_run
+from configs.load import save_run
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader
-from trainer.datasets import check_lengths, check_tags
+from launcher.cli import main
+from trainer.datasets import check_lengths, check_prepared, check_tags
 from trainer.translation.languages import encode_source, encode_target, own_language_tags
 
 
@@ -75,6 +77,36 @@ def test_tags_by_other_codes_of_the_languages(tagged: PrepareSection, tmp_path: 
     one = dataclasses.replace(tagged, target_tag=">>fra<<", tag_both_sides=False, output=str(tmp_path / "c"))
     prepare.run(one)
     assert Dataset.load(one.output).tokenizer.tags_of("fra") == [">>fr<<"]
+
+
+def test_a_section_that_was_changed_afterwards(
+    tagged: PrepareSection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is refused with the fields; a run that was begun so goes on, and other data may be taken anew."""
+    prepare.run(tagged)
+    dataset = Dataset.load(tagged.output)
+    config = dataclasses.replace(load_run("debug"), prepare=tagged)
+    check_prepared([dataset], config, saved=None, reset=False)
+    stale = dataclasses.replace(config, prepare=dataclasses.replace(tagged, max_pieces=99, seed=2))
+    said = r"^prepare.max_pieces: 99, the dataset has 512; prepare.seed: 2, the dataset has 1; .* run `zeromt prepare "
+    for saved in (None, tagged):
+        with pytest.raises(UserError, match=said):
+            check_prepared([dataset], stale, saved=saved, reset=False)
+    with pytest.raises(UserError, match=r"^prepare.max_pieces: 99, the dataset has 512; /"):
+        check_prepared([dataset], stale, saved=dataclasses.replace(tagged, seed=2), reset=False)
+    check_prepared([dataset], stale, saved=stale.prepare, reset=False)
+    check_prepared([dataset], stale, saved=tagged, reset=True)
+    mixture = dataclasses.replace(stale.stream, datasets=[DatasetSource(path=tagged.output)])
+    check_prepared([dataset], dataclasses.replace(stale, stream=mixture), saved=None, reset=False)
+    monkeypatch.chdir(tmp_path)
+    save_run(stale, Path("my.yaml"))
+    for command in (["train"], ["launch", "local", "--nproc", "1"]):
+        capsys.readouterr()
+        assert main([*command, "my.yaml", "prepare.max_pieces=98"]) == 2
+        [error] = capsys.readouterr().err.splitlines()
+        assert "prepare.max_pieces: 98, the dataset has 512; prepare.seed: 2, the dataset has 1; " in error
+        assert "run `zeromt prepare my.yaml prepare.max_pieces=98` with another prepare.output" in error
+    assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from configs import CorpusFiles, UserError
+from configs.load import parse_run
 from data_pipeline.preparation.corpus import Part, RawPart, Unit, corpus_units, read_chunks, read_part, stream_parts
 
 Pairs = list[tuple[str, str]]
@@ -249,6 +250,36 @@ def test_memory_is_that_of_a_part(tmp_path: Path) -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.2 * peaks[0] < 20e6
+
+
+NAMED = [
+    ("translation.en", {"translation.en": "a", "translation": {"en": "b"}}, "a"),
+    ("translation.en", {"translation": {"en": "b"}, "x": 1}, "b"),
+    ("en text", {"en text": "a"}, "a"),
+    ("a.b.c", {"a": {"b": {"c": "x"}}}, "x"),
+    ("a.b.c", {"a.b": {"c": "x"}, "a": {"b.c": "y"}}, "x"),
+    ("a.b.c", {"a.b": {"d": "x"}, "a": {"b.c": "y"}}, "y"),
+    ("a.b.c", {"a.b": "text", "a": {"b.c": "y"}}, "y"),
+    (" .", {" .": "x"}, "x"),
+]
+
+
+@pytest.mark.parametrize(("field", "row", "text"), NAMED)
+def test_the_key_of_this_name_comes_before_a_path(tmp_path: Path, field: str, row: dict[str, Any], text: str) -> None:
+    assert parse_run({"prepare": {"train": {"source_field": field}}}).prepare.train.source_field == field
+    rows = [{**row, "t": "z"}] * 2
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in rows))
+    assert read(CorpusFiles(jsonl=["a.jsonl"], source_field=field, target_field="t"), tmp_path) == [(text, "z")] * 2
+    pytest.importorskip("datasets").Dataset.from_list(rows).save_to_disk(str(tmp_path / "hf"))
+    files = CorpusFiles(huggingface=["hf"], source_field=field, target_field="t")
+    assert read(files, tmp_path) == [(text, "z")] * 2
+
+
+def test_a_flattened_dataset(tmp_path: Path) -> None:
+    rows = [{"translation": {"en": f"a {n}", "fr": f"b {n}"}} for n in range(3)]
+    pytest.importorskip("datasets").Dataset.from_list(rows).flatten().save_to_disk(str(tmp_path / "hf"))
+    files = CorpusFiles(huggingface=["hf"], source_field="translation.en", target_field="translation.fr")
+    assert read(files, tmp_path) == [(f"a {n}", f"b {n}") for n in range(3)]
 
 
 def _save(folder: Path, **columns: Sequence[Any]) -> CorpusFiles:

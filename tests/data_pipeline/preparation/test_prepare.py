@@ -152,11 +152,13 @@ def test_nothing_left(corpus: Corpus, tmp_path: Path) -> None:
 def test_inputs_are_named(corpus: Corpus, tmp_path: Path) -> None:
     section = corpus(PAIRS)
     (tmp_path / "empty.en").touch()
+    os.mkfifo(tmp_path / "pipe")
     cases: list[tuple[dict[str, Any], str]] = [
         ({"train": CorpusFiles()}, "prepare.train: no file is named"),
         ({"train": CorpusFiles(tsv=["no.tsv"])}, r"prepare.train: .*no.tsv: no such file"),
         ({"train": CorpusFiles(tsv=["*.tsv"])}, r"prepare.train: .*\*.tsv: no such file"),
         ({"train": CorpusFiles(tsv=["."])}, r"prepare.train: .*: is no file"),
+        ({"train": CorpusFiles(tsv=["pipe"])}, r"prepare.train: .*pipe: is a pipe or a device, which can be read once"),
         ({"valid": CorpusFiles(tsv=["empty.en"])}, r"prepare.valid: .*empty.en: is empty"),
         ({"output": "pipe:cat"}, "scheme 'pipe:' cannot be read"),
         ({"output": "s3://bucket/x"}, "scheme 's3:' cannot be read"),

@@ -2,7 +2,9 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs import CorpusFiles, UserError
-from data_pipeline.preparation.raw_text import MAX_LINE_BYTES, LineReader, corpus_paths, decode_lines
+from data_pipeline.preparation.corpus import Unit
+from data_pipeline.preparation.raw_text import MAX_LINE_BYTES, LineReader, corpus_paths, decode_lines, packing_of
 
 
 def _zstd(data: bytes) -> bytes:
@@ -99,6 +102,34 @@ def test_streamed_zstandard_without_a_size(tmp_path: Path) -> None:
     assert _read(tmp_path / "text.zst") == ["a", "b"]
 
 
+@pytest.mark.parametrize("suffix", list(PACKERS))
+def test_packed_text_whose_name_does_not_say_so(tmp_path: Path, suffix: str) -> None:
+    for name in ("text", "text.en"):
+        (tmp_path / name).write_bytes(PACKERS[suffix](b"a\n<b>\nc"))
+        assert _read(tmp_path / name) == ["a", "<b>", "c"]
+        assert packing_of(tmp_path / name) == suffix
+        assert Unit(kind="text", paths=(tmp_path / name,)).is_seekable == (not suffix)
+
+
+@pytest.mark.parametrize("suffix", list(PACKERS))
+def test_a_pipe_is_read_once(tmp_path: Path, suffix: str) -> None:
+    """As of process substitution: its beginning tells how it is packed, and is not lost."""
+    lines = [f"line {number}" for number in range(30_000)]
+    packed = PACKERS[suffix]("\n".join(lines).encode())
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=[packed], daemon=True)
+    writer.start()
+    assert _read(tmp_path / "pipe") == lines
+    writer.join(10)
+
+
+def test_zstandard_with_a_long_window(tmp_path: Path) -> None:
+    parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=28, enable_ldm=True)
+    frame = zstandard.ZstdCompressor(compression_params=parameters).compressobj()  # of unknown size: the window counts
+    (tmp_path / "text.zst").write_bytes(frame.compress(b"a\nb\n") + frame.flush())
+    assert _read(tmp_path / "text.zst") == ["a", "b"]
+
+
 GOOD = b"one\ntwo\nthree\n"
 TEXT = b"".join(b"line %d of a text that does not compress to nothing\n" % n for n in range(5000))
 
@@ -132,6 +163,18 @@ BROKEN = [
     ("garbage.bz2", GOOD, "is broken"),
     ("packed.lz4", b"..", r"\.lz4 cannot be read; allowed is plain text, \.gz, \.zst, \.xz or \.bz2"),
     ("packed.zip", b"PK", r"\.zip cannot be read"),
+    ("utf-16.en", "one\ntwo\n".encode("utf-16"), "is UTF-16; allowed is UTF-8, which `iconv -f UTF-16 -t UTF-8` makes"),
+    ("big.en", b"\xfe\xff" + "one\n".encode("utf-16-be"), "is UTF-16; allowed is UTF-8"),
+    ("utf-32.gz", gzip.compress("one\n".encode("utf-32")), "is UTF-32; allowed is UTF-8"),
+    ("newstest.sgm", b'<srcset setid="x">\n<seg id="1">one</seg>\n', "is SGML, whose markup would be taken for sent"),
+    ("newstest", b'\n<refset setid="x">\n<seg id="1">one</seg>\n', "is XML or SGML, whose .* `sacrebleu -t wmt20"),
+    ("wmt.xml.gz", gzip.compress(b'<?xml version="1.0"?>\n<dataset id="x">\n'), "is XML, whose markup"),
+    ("wmt", b'\xef\xbb\xbf<?xml version="1.0"?>\n<dataset id="x">\n', "is XML or SGML"),
+    ("en-fr.tmx", b'<?xml version="1.0"?>\n<tmx version="1.4">\n', "is TMX, .* Moses text, which OPUS offers"),
+    ("en-fr.zst", _zstd(b'<?xml version="1.0"?>\n<tmx version="1.4">\n'), "is TMX, whose"),
+    ("archive", b"PK\x03\x04....", "is a ZIP archive; allowed is text"),
+    ("table", b"PAR1....", "is Parquet; allowed is text"),
+    ("cut", gzip.compress(TEXT)[:-900], "cut: is cut short"),
     ("endless.en", b"x" * (MAX_LINE_BYTES + (1 << 20)), "has a line of more than"),
 ]
 

@@ -1,0 +1,207 @@
+"""The recipe of a dataset: what fixes its bytes, and whether a `prepare` section still describes it.
+
+Recipes are compared by what differs from the defaults, so that a setting that is thought of later leaves the datasets
+that were made before it what they are.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from configs import CorpusFiles, PrepareSection, UserError
+from data_pipeline.preparation.raw_text import corpus_paths
+from data_pipeline.preparation.staging import Input
+from data_pipeline.preparation.tokenizer_training import existing_tokenizer
+from data_pipeline.prepared.index import INDEX_FILE, DatasetIndex, parse_index
+from data_pipeline.tokenizer import Tokenizer
+
+SPLITS = ("train", "valid", "test")
+NOT_IN_RECIPE = ("output", "root", "workers", *SPLITS, "max_unknown")
+_FIRST_SETTINGS = """
+source_language target_language target_tag max_pieces on_bad_pair pairs_per_block blocks_per_shard seed
+tokenizer.path tokenizer.kind tokenizer.vocabulary tokenizer.vocab_size tokenizer.target_vocab_size
+tokenizer.character_coverage tokenizer.byte_fallback tokenizer.normalization tokenizer.tags tokenizer.sample_pairs
+tokenizer.sample_megabytes tokenizer.bpe_dropout tokenizer.threads
+cleaning.normalization cleaning.control_characters cleaning.identical cleaning.max_characters cleaning.source_scripts
+cleaning.target_scripts cleaning.min_script_share cleaning.language_identification cleaning.min_language_probability
+cleaning.held_out_overlap cleaning.max_length_ratio cleaning.duplicates
+"""
+ALWAYS_WRITTEN = frozenset(_FIRST_SETTINGS.split())
+"""Settings of the first datasets of this version of the index. They stand in every recipe, any other only where it
+differs from its default: so the same corpus and settings give the same index, and the same fingerprint, as ever. Never
+to be added to."""
+ONLY_SPEED = frozenset({"tokenizer.threads"})
+"""Settings that may differ between a section and its dataset without a word."""
+
+Settings = dict[str, Any]
+"""By the path of the field, such as `tokenizer.kind`."""
+
+
+def make_recipe(section: PrepareSection, inputs: list[Input], tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """What fixes the dataset's bytes, as plain JSON: settings, and inputs by content (not by place)."""
+    given = _flat(_settings_of(section))
+    if tokenizer is not None:
+        given = _with_tokenizer(given, tokenizer.fingerprint)
+    defaults = _defaults()
+    written = {k: v for k, v in given.items() if k in ALWAYS_WRITTEN or k not in defaults or v != defaults[k]}
+    files = [{"split": f.split, "file": f.name, "bytes": f.bytes, "sha256": f.sha256} for f in inputs]
+    forms = {split: form for split in SPLITS if (form := _form(getattr(section, split))) is not None}
+    recipe: dict[str, Any] = json.loads(json.dumps({"settings": _tree(written), "inputs": files, "forms": forms}))
+    return recipe
+
+
+def is_already_prepared(output: Path, recipe: dict[str, Any]) -> bool:
+    """Whether the output holds the dataset of this recipe.
+
+    Raises:
+        UserError: it holds something else, which is never overwritten.
+    """
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+        return False
+    advice = "remove it, or choose another prepare.output"
+    if not (output / INDEX_FILE).is_file():
+        raise UserError(f"prepare.output: {output} exists and is no prepared dataset; {advice}")
+    found = parse_index((output / INDEX_FILE).read_bytes(), output / INDEX_FILE).recipe
+    old, new = _in_full(found), _in_full(recipe)
+    changed = [f"{key} was {old.get(key)!r} and is {new.get(key)!r}" for key in _different(old, new)]
+    if not changed:
+        if all(found.get(key) == recipe[key] for key in ("inputs", "forms")):
+            return True
+        changed = ["other input files"]
+    raise UserError(f"prepare.output: {output} holds another dataset ({', '.join(changed)}); {advice}")
+
+
+def stale_fields(section: PrepareSection, index: DatasetIndex) -> list[str]:
+    """What a section says that is not what its dataset was made with, one text for each field.
+
+    Files are compared by name: they need not be there any more. A section that names no training text describes no
+    preparation, and is held to what it says beside the defaults.
+    """
+    return list(_stale_settings(section, index)) + list(_stale_files(section, index))
+
+
+def stale_error(fields: Sequence[str], where: str, command: str) -> UserError:
+    """What is said of a section that does not describe its dataset: what a run writes down of it would be false.
+
+    Args:
+        fields: of `stale_fields`.
+        where: the dataset's folder.
+        command: what prepares what the section describes.
+    """
+    return UserError(
+        f"{'; '.join(fields)}; {where} was prepared before this was changed: run `{command}` with another "
+        "prepare.output, or set what the dataset was made with, or name it in stream.datasets"
+    )
+
+
+def _stale_settings(section: PrepareSection, index: DatasetIndex) -> Iterator[str]:
+    old, new, defaults = _in_full(index.recipe), _flat(_settings_of(section)), _defaults()
+    path, was_trained = section.tokenizer.path, "tokenizer.fingerprint" not in old
+    if path is not None or not was_trained:  # how one is trained says nothing then
+        is_same = _is_tokenizer_of(section, index)
+        then = path if is_same else "a tokenizer of its own" if was_trained else "another existing tokenizer"
+        old = {**_with_tokenizer(old, None), "tokenizer.path": then}
+        new = {**_with_tokenizer(new, None), "tokenizer.path": path}
+    if section.pairs_per_block is None:  # which leaves it to the preparation: whatever it took is right
+        old["pairs_per_block"] = None
+    for key in _different(old, new):
+        is_given = not section.train.is_empty or new.get(key) != defaults.get(key)
+        if key not in ONLY_SPEED and is_given:
+            yield f"prepare.{key}: {_shown(new.get(key))}, the dataset has {_shown(old.get(key))}"
+
+
+def _stale_files(section: PrepareSection, index: DatasetIndex) -> Iterator[str]:
+    for split in SPLITS:
+        corpus = getattr(section, split)
+        names, others = _names_of(corpus, section.root), _names_in(index.recipe, split)
+        if section.train.is_empty and corpus.is_empty:
+            continue
+        if names != others:
+            yield f"prepare.{split}: {', '.join(names) or 'none'}, the dataset has {', '.join(others) or 'none'}"
+        elif (form := _form(corpus)) != (found := index.recipe.get("forms", {}).get(split)):
+            yield f"prepare.{split}: {_shown(form)}, the dataset has {_shown(found)}"
+
+
+def _is_tokenizer_of(section: PrepareSection, index: DatasetIndex) -> bool:
+    """Whether the tokenizer that the section names or trains may be the one that the dataset has."""
+    given, found = section.tokenizer, index.tokenizer
+    if given.path is None:  # the dataset took one, of another dataset that such a section made
+        sizes = given.vocab_size, given.target_vocab_size or given.vocab_size
+        return sizes == (found.source_vocab_size, found.target_vocab_size)
+    try:
+        tokenizer = existing_tokenizer(given)
+    except UserError:  # gone meanwhile, which is no change of the section
+        return "tokenizer.fingerprint" in _in_full(index.recipe)
+    return tokenizer is not None and tokenizer.fingerprint == found.fingerprint
+
+
+def _settings_of(section: PrepareSection) -> dict[str, Any]:
+    tree: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(section)))
+    return {key: value for key, value in tree.items() if key not in NOT_IN_RECIPE}
+
+
+def _defaults() -> Settings:
+    return _flat(_settings_of(PrepareSection()))
+
+
+def _in_full(recipe: Mapping[str, Any]) -> Settings:
+    """The settings of a recipe, with the defaults of those that it does not hold."""
+    tree = recipe.get("settings")
+    given = _flat(tree) if isinstance(tree, dict) else {}
+    if "tokenizer.fingerprint" in given:
+        return {**_with_tokenizer(_defaults(), None), **given}
+    return {**_defaults(), **given}
+
+
+def _with_tokenizer(settings: Settings, fingerprint: str | None) -> Settings:
+    """The settings with the fingerprint of a tokenizer, if any, in place of how one is trained."""
+    rest = {key: value for key, value in settings.items() if not key.startswith("tokenizer.")}
+    return rest if fingerprint is None else {**rest, "tokenizer.fingerprint": fingerprint}
+
+
+def _different(old: Settings, new: Settings) -> list[str]:
+    return [key for key in {**new, **old} if old.get(key) != new.get(key)]
+
+
+def _flat(tree: Mapping[str, Any], where: str = "") -> Settings:
+    flat: Settings = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{where}{key}.") if isinstance(value, dict) else {f"{where}{key}": value}
+    return flat
+
+
+def _tree(settings: Settings) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for key, value in settings.items():
+        section, _, name = key.rpartition(".")
+        (tree.setdefault(section, {}) if section else tree)[name] = value
+    return tree
+
+
+def _form(corpus: CorpusFiles) -> dict[str, Any] | None:
+    """How the files of a corpus are read; None where there are none."""
+    if corpus.is_empty:
+        return None
+    form = next((k for k in ("tsv", "jsonl", "huggingface") if getattr(corpus, k)), "text")
+    return {"form": form, "fields": [corpus.source_field, corpus.target_field]}
+
+
+def _names_of(corpus: CorpusFiles, root: str) -> list[str]:
+    return _once([path.name for path in corpus_paths(corpus, root)])
+
+
+def _names_in(recipe: Mapping[str, Any], split: str) -> list[str]:
+    """Of a folder its own name, as `Input.name` has it, and not those of the files in it."""
+    files = [entry for entry in recipe.get("inputs", []) if entry.get("split") == split]
+    return _once([str(entry["file"]).partition("/")[0] for entry in files])
+
+
+def _once(names: Sequence[str]) -> list[str]:
+    """Without names that follow themselves."""
+    return [name for number, name in enumerate(names) if number == 0 or name != names[number - 1]]
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

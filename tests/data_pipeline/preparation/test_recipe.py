@@ -1,0 +1,118 @@
+"""A dataset is compared with the section that is to describe it: by what differs from the defaults, and by name."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs import CleaningSection, CorpusFiles, PrepareSection, TokenizerSection, UserError
+from data_pipeline.preparation import prepare
+from data_pipeline.preparation.recipe import stale_error, stale_fields
+from data_pipeline.prepared.dataset import Dataset
+
+Corpus = Callable[..., PrepareSection]
+Rewrite = Callable[[Path, Callable[[dict[str, Any]], None]], None]
+
+PAIRS = [(f"the cat number {n} sat", f"le chat numéro {n} assis") for n in range(100)]
+
+
+@pytest.fixture
+def made(corpus: Corpus, tmp_path: Path) -> PrepareSection:
+    """The section of a dataset that is there."""
+    (tmp_path / "v.en").write_text("a cat\n")
+    (tmp_path / "v.fr").write_text("un chat\n")
+    section = corpus(PAIRS, valid=CorpusFiles(source=["v.en"], target=["v.fr"]))
+    prepare.run(section)
+    return section
+
+
+def _check(section: PrepareSection, folder: str) -> None:
+    if fields := stale_fields(section, Dataset.load(folder).index):
+        raise stale_error(fields, folder, "zeromt prepare my.yaml")
+
+
+def test_a_setting_that_was_thought_of_later(made: PrepareSection, rewrite_index: Rewrite) -> None:
+    """A recipe does not hold it: the dataset is what its default says."""
+
+    def forget(tree: dict[str, Any]) -> None:
+        del tree["recipe"]["settings"]["cleaning"]["duplicates"], tree["recipe"]["settings"]["seed"]
+
+    rewrite_index(Path(made.output), forget)
+    prepare.run(made)  # it is there already
+    _check(made, made.output)
+    changed = dataclasses.replace(made, cleaning=CleaningSection(duplicates="drop"), seed=2)
+    with pytest.raises(UserError, match=r"cleaning.duplicates was 'keep' and is 'drop', seed was 1 and is 2"):
+        prepare.run(changed)
+    with pytest.raises(UserError, match=r"prepare.cleaning.duplicates: drop, the dataset has keep; prepare.seed: 2, "):
+        _check(changed, made.output)
+
+
+def test_recipes_hold_what_they_always_did(made: PrepareSection) -> None:
+    """So that fingerprints stay; anything newer only where it is not its default."""
+    kept = Path(__file__).parents[2] / "kept" / "bbb3253" / "dataset" / "index.json"
+    old = json.loads(kept.read_text())["recipe"]["settings"]
+    new = Dataset.load(made.output).index.recipe["settings"]
+    for name in ("tokenizer", "cleaning"):
+        assert list(new[name]) == list(old[name])
+    assert list(new) == list(old)
+    prepare.run(dataclasses.replace(made, max_unknown=0.5))  # it fixes no byte
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"target_language": "fr"}, "prepare.target_language: fr, the dataset has de"),
+        ({"max_pieces": 100}, "prepare.max_pieces: 100, the dataset has 512"),
+        ({"pairs_per_block": 9}, "prepare.pairs_per_block: 9, the dataset has null"),
+        ({"target_tag": ">>fra<<"}, "prepare.target_tag: >>fra<<, the dataset has null"),
+        ({"tag_both_sides": True}, "prepare.tag_both_sides: true, the dataset has false"),
+        ({"tokenizer": TokenizerSection(vocab_size=65)}, "prepare.tokenizer.vocab_size: 65, the dataset has 64"),
+        ({"tokenizer": TokenizerSection(path="no")}, "prepare.tokenizer.path: no, the dataset has a tokenizer of"),
+        ({"cleaning": CleaningSection(duplicates="drop")}, "prepare.cleaning.duplicates: drop, the dataset has keep"),
+        ({"train": CorpusFiles(tsv=["b.tsv"])}, "prepare.train: b.tsv, the dataset has train.en, train.fr"),
+        ({"train": CorpusFiles(source=["train.fr"], target=["train.en"])}, "prepare.train: train.fr, train.en, the"),
+        ({"valid": CorpusFiles()}, "prepare.valid: none, the dataset has v.en, v.fr"),
+        ({"test": CorpusFiles(tsv=["t.tsv"])}, "prepare.test: t.tsv, the dataset has none"),
+        # a section that names no training text describes no preparation: defaults say nothing, the rest must be true
+        ({"train": CorpusFiles(), "target_language": "fr"}, "prepare.target_language: fr, the dataset has de"),
+    ],
+)
+def test_what_is_false_is_named(made: PrepareSection, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        _check(dataclasses.replace(made, **change), made.output)
+    assert said in str(caught.value)
+    assert str(caught.value).count(", the dataset has ") == 1
+    assert "run `zeromt prepare my.yaml` with another prepare.output" in str(caught.value)
+
+
+def test_what_does_not_matter(made: PrepareSection, tmp_path: Path) -> None:
+    threads = dataclasses.replace(made.tokenizer, threads=7)
+    same = dataclasses.replace(made, root="/gone", output="x", workers=3, tokenizer=threads, max_unknown=1)
+    _check(same, made.output)
+    blocks = dataclasses.replace(made, pairs_per_block=9, output=str(tmp_path / "blocks"))
+    prepare.run(blocks)
+    _check(made, blocks.output)
+    _check(PrepareSection(output=made.output), made.output)
+    moved = Path(shutil.move(made.output, tmp_path / "moved"))
+    (tmp_path / "train.en").unlink()
+    _check(made, str(moved))
+
+
+def test_an_existing_tokenizer(made: PrepareSection, corpus: Corpus, tmp_path: Path) -> None:
+    taken = corpus(PAIRS, output=str(tmp_path / "taken"), tokenizer=TokenizerSection(path=made.output))
+    prepare.run(taken)
+    _check(taken, taken.output)
+    _check(dataclasses.replace(made, tokenizer=TokenizerSection(path=made.output)), made.output)  # its own
+    _check(dataclasses.replace(taken, tokenizer=made.tokenizer), taken.output)  # trained as this says, for the other
+    with pytest.raises(UserError, match=r"prepare.tokenizer.path: null, the dataset has another existing tokenizer; "):
+        _check(dataclasses.replace(taken, tokenizer=TokenizerSection()), taken.output)
+    other = corpus(PAIRS, output=str(tmp_path / "other"), tokenizer=TokenizerSection(vocab_size=60, threads=1))
+    prepare.run(other)
+    with pytest.raises(UserError, match=r"prepare.tokenizer"):
+        _check(dataclasses.replace(taken, tokenizer=TokenizerSection(path=other.output)), taken.output)
+    shutil.rmtree(made.output)
+    _check(taken, taken.output)  # the tokenizer is gone, which is no change
