@@ -3,8 +3,8 @@
     python benchmarks/decode.py RUN --source test.en --reference test.de
 
 What is wanted is held against the precision that `engine.precision: auto` takes on this CPU, in which `zeromt
-translate` then decodes too; the others are judged in fp32. A program that is not installed is left out with a line.
-JoeyNMT and Eole run by Pythons of their own: --joeynmt-python PATH, --eole-python PATH.
+translate --precision auto` decodes; the others are judged in fp32. A program that is not installed is left out with a
+line. JoeyNMT and Eole run by Pythons of their own: --joeynmt-python PATH, --eole-python PATH.
 """
 
 import importlib.util

@@ -4,10 +4,10 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from configs import CorpusFiles, RunConfig, UserError
+from configs import CorpusFiles, RunConfig, SearchSection, UserError
 from configs.files import check_apart, written
 from data_pipeline.preparation.corpus import read_chunks
 from model import Ensemble
@@ -15,7 +15,7 @@ from trainer.checkpoint.format import Checkpoint
 from trainer.environment import restored_environment
 from trainer.loading import TrainedModel, check_same_tokenizer, load_ensemble, with_checkpoints
 from trainer.process import tune_process
-from trainer.scoring import Scorer, bleu_tokenizer, spacing_problem
+from trainer.scoring import Scorer, Scores, bleu_tokenizer, spacing_problem
 from trainer.translate import search_section, warn
 from trainer.translation.languages import language_tags
 from trainer.translation.lines import CHUNK_LINES
@@ -30,6 +30,7 @@ def run(
     reference: str,
     ensemble: list[str],
     raw_weights: bool,
+    precision: str | None,
     source_language: str | None,
     target_language: str | None,
     search: Mapping[str, Any],
@@ -41,6 +42,7 @@ def run(
     Args:
         ensemble: further runs, whose probabilities are averaged with those of `run`.
         raw_weights: not their moving averages, where they have such.
+        precision: auto, fp32, bf16 or fp16; None for fp32 on a CPU and the run's on a GPU.
         source_language, target_language: of models that have tags on both sides; the run's unless given.
         search: fields of the run's search section to replace.
         tokenizer: sacreBLEU's, or `auto`; the run's own where it is None.
@@ -54,7 +56,9 @@ def run(
     tune_process()
     check_apart({"--source": source, "--reference": reference}, {} if output is None else {"--output": output})
     sources, references = _read(source, reference)
-    checkpoints, model, trained = with_checkpoints((run, *ensemble), lambda found: _load(found, raw=raw_weights))
+    checkpoints, model, trained = with_checkpoints(
+        (run, *ensemble), lambda found: _load(found, raw=raw_weights, precision=precision)
+    )
     language = target_language or trained.config.prepare.target_language
     scorer = _scorer(trained.config, tokenizer, language, references)
     section = search_section(trained.config.evaluation.search, search)
@@ -67,18 +71,8 @@ def run(
         seconds = time.monotonic() - begin
         scores = scorer.score(hypotheses, references)
         report = {
-            "bleu": round(scores.bleu, 2),
-            "bleu_signature": scores.bleu_signature,
-            "chrf": round(scores.chrf, 2),
-            "chrf_signature": scores.chrf_signature,
+            **_figures(scores, section, checkpoints, trained, raw=raw_weights),
             "pairs": len(sources),
-            "beam": section.beam,
-            "patience": section.patience,
-            "length_penalty": section.length_penalty,
-            "ensemble": [str(checkpoint.folder) for checkpoint in checkpoints[1:]],
-            "checkpoint": str(trained.checkpoint.folder),
-            "step": trained.checkpoint.manifest["step"],
-            "weights": trained.checkpoint.weights_kind(raw=raw_weights),
             "truncated": translator.counts.truncated,
             "seconds": round(seconds, 2),
         }
@@ -89,9 +83,31 @@ def run(
     return 0
 
 
-def _load(checkpoints: list[Checkpoint], *, raw: bool) -> tuple[list[Checkpoint], Ensemble, TrainedModel]:
+def _figures(
+    scores: Scores, section: SearchSection, checkpoints: Sequence[Checkpoint], trained: TrainedModel, *, raw: bool
+) -> dict[str, Any]:
+    """The scores, and what they were measured with."""
+    return {
+        "bleu": round(scores.bleu, 2),
+        "bleu_signature": scores.bleu_signature,
+        "chrf": round(scores.chrf, 2),
+        "chrf_signature": scores.chrf_signature,
+        "beam": section.beam,
+        "patience": section.patience,
+        "length_penalty": section.length_penalty,
+        "ensemble": [str(checkpoint.folder) for checkpoint in checkpoints[1:]],
+        "checkpoint": str(trained.checkpoint.folder),
+        "step": trained.checkpoint.manifest["step"],
+        "precision": trained.precision,
+        "weights": trained.checkpoint.weights_kind(raw=raw),
+    }
+
+
+def _load(
+    checkpoints: list[Checkpoint], *, raw: bool, precision: str | None
+) -> tuple[list[Checkpoint], Ensemble, TrainedModel]:
     check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
-    return checkpoints, *load_ensemble(checkpoints, raw=raw)
+    return checkpoints, *load_ensemble(checkpoints, raw=raw, precision=precision)
 
 
 def _scorer(config: RunConfig, tokenizer: str | None, language: str, references: list[str]) -> Scorer:

@@ -13,7 +13,7 @@ from data_pipeline.tokenizer import Tokenizer
 from model import Ensemble, Transformer
 from trainer.checkpoint.format import CONFIG, MANIFEST, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
 from trainer.model_files import build_model, load_weights, place
-from trainer.precision import DTYPES, resolve_precision
+from trainer.precision import DTYPES, Precision, translating_precision
 
 TRIES = 5
 """Times that a checkpoint is chosen anew because the one before was deleted meanwhile."""
@@ -33,6 +33,7 @@ class TrainedModel:
     config: RunConfig
     device: torch.device
     checkpoint: Checkpoint
+    precision: Precision
 
 
 def find_checkpoint(path: Path) -> Checkpoint:
@@ -87,43 +88,47 @@ def with_checkpoints(names: Sequence[str], use: Callable[[list[Checkpoint]], T])
     raise AssertionError("the last try returns or raises")
 
 
-def load_trained(path: Path, *, raw: bool = False) -> TrainedModel:
-    """Load the model of a run or checkpoint in the precision it was trained with, where the device has it.
+def load_trained(path: Path, *, raw: bool = False, precision: str | None = None) -> TrainedModel:
+    """Load the model of a run or checkpoint.
 
     Args:
         path: a run's folder, or a checkpoint.
         raw: see `load_weights`.
+        precision: see `translating_precision`.
 
     Raises:
-        UserError: there is no whole checkpoint.
+        UserError: there is no whole checkpoint, or the device has no such precision.
     """
-    return with_checkpoints([str(path)], lambda found: load_checkpoint(found[0], raw=raw))
+    return with_checkpoints([str(path)], lambda found: load_checkpoint(found[0], raw=raw, precision=precision))
 
 
-def load_checkpoint(checkpoint: Checkpoint, *, raw: bool) -> TrainedModel:
+def load_checkpoint(checkpoint: Checkpoint, *, raw: bool, precision: str | None) -> TrainedModel:
     """As `load_trained`, of a checkpoint that was verified."""
     config = load_run(str(checkpoint.folder / CONFIG))
     tokenizer = Tokenizer.load(checkpoint.folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    found = translating_precision(precision, config.engine.precision, device)
     model = build_model(config.model, tokenizer, seed=config.seed)
     load_weights(checkpoint, model, raw=raw)
-    dtype = DTYPES[resolve_precision(config.engine.precision, device)]
     return TrainedModel(
-        model=place(model, device, dtype).eval(),
+        model=place(model, device, DTYPES[found]).eval(),
         tokenizer=tokenizer,
         config=config,
         device=device,
         checkpoint=checkpoint,
+        precision=found,
     )
 
 
-def load_ensemble(checkpoints: Sequence[Checkpoint], *, raw: bool) -> tuple[Ensemble, TrainedModel]:
-    """Models that decode as one, and the first of them; for `raw` see `load_weights`.
+def load_ensemble(
+    checkpoints: Sequence[Checkpoint], *, raw: bool, precision: str | None
+) -> tuple[Ensemble, TrainedModel]:
+    """Models that decode as one, and the first of them; for the arguments see `load_trained`.
 
     Raises:
-        UserError: their vocabularies differ.
+        UserError: their vocabularies differ, or the device has no such precision.
     """
-    trained = [load_checkpoint(checkpoint, raw=raw) for checkpoint in checkpoints]
+    trained = [load_checkpoint(checkpoint, raw=raw, precision=precision) for checkpoint in checkpoints]
     try:
         return Ensemble([t.model for t in trained]), trained[0]
     except ValueError as error:

@@ -37,6 +37,7 @@ def run(
     run: str,
     ensemble: list[str],
     raw_weights: bool,
+    precision: str | None,
     source_language: str | None,
     target_language: str | None,
     input: str | None,
@@ -59,6 +60,7 @@ def run(
     Args:
         ensemble: further runs, whose probabilities are averaged with those of `run`.
         raw_weights: not their moving averages, where they have such.
+        precision: auto, fp32, bf16 or fp16; None for fp32 on a CPU and the run's on a GPU.
         source_language, target_language: of models that have tags on both sides; the run's unless given.
         search: fields of the run's search section to replace.
         target, prefix: files beside the input, with given translations and with what translations begin with.
@@ -83,6 +85,7 @@ def run(
         settings = Settings(
             checkpoints=[str(checkpoint.folder) for checkpoint in checkpoints],
             raw_weights=raw_weights,
+            precision=precision,
             tags=language_tags(config.prepare, tokenizer, source=source_language, target=target_language),
             section=search_section(config.evaluation.search, search),
             n_best=n_best,

@@ -92,6 +92,12 @@ def _add_runs(parser: Parser) -> None:
         help="further runs with the same tokenizer, whose probabilities are averaged with those of RUN",
     )
     add_raw_weights(parser)
+    parser.add_argument(
+        "--precision",
+        metavar="P",
+        type=one_of("auto", "fp32", "bf16", "fp16"),
+        help="number format: auto, fp32, bf16 or fp16 (default: fp32 on CPUs, the run's on GPUs)",
+    )
     add_languages(parser)
 
 

@@ -26,5 +26,10 @@ def _load(checkpoint: Checkpoint, *, raw: bool) -> TrainedModel:
     model = build_model(config.model, tokenizer, seed=config.seed)
     load_weights(checkpoint, model, raw=raw)
     return TrainedModel(
-        model=model.eval(), tokenizer=tokenizer, config=config, device=torch.device("cpu"), checkpoint=checkpoint
+        model=model.eval(),
+        tokenizer=tokenizer,
+        config=config,
+        device=torch.device("cpu"),
+        checkpoint=checkpoint,
+        precision="fp32",
     )

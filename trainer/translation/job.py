@@ -21,6 +21,8 @@ class Settings:
     """Folders, verified; several are an ensemble."""
     raw_weights: bool
     """Not their moving averages, where they have such."""
+    precision: str | None
+    """As asked for; see `trainer.precision.translating_precision`."""
     tags: LanguageTags | None
     section: SearchSection
     n_best: int
@@ -69,7 +71,7 @@ class Job:
         self._settings = settings
         self._rank, self._world_size = rank, world_size
         checkpoints = [read_checkpoint(Path(folder)) for folder in settings.checkpoints]
-        ensemble, trained = load_ensemble(checkpoints, raw=settings.raw_weights)
+        ensemble, trained = load_ensemble(checkpoints, raw=settings.raw_weights, precision=settings.precision)
         self._translator = Translator(ensemble, trained.tokenizer, settings.section, trained.device, tags=settings.tags)
 
     def do(self, chunk: Chunk) -> Answer:

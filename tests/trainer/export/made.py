@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from configs import ModelSection, PrepareSection, RunConfig, TokenizerSection
+from configs import EngineSection, ModelSection, PrepareSection, RunConfig, TokenizerSection
 from data_pipeline.preparation.tokenizer_training import train_tokenizer
 from data_pipeline.tokenizer import Tokenizer
 from model import Transformer
@@ -51,7 +51,14 @@ def make_model(section: ModelSection, tokenizer: Tokenizer, *, seed: int = 1) ->
 
 
 def make_run(
-    folder: Path, tokenizer: Tokenizer, *, seed: int = 1, step: int = 7, dataset: str = "nowhere", **options: Any
+    folder: Path,
+    tokenizer: Tokenizer,
+    *,
+    seed: int = 1,
+    step: int = 7,
+    dataset: str = "nowhere",
+    precision: Any = "auto",
+    **options: Any,
 ) -> Transformer:
     """A run of weights alone in a new folder; the model that it holds."""
     section = ModelSection(**{**SMALL, **options})
@@ -59,7 +66,11 @@ def make_run(
     parameters = dict(model.named_parameters())
     folder.mkdir()
     config = dataclasses.replace(
-        RunConfig(), model=section, seed=seed, prepare=PrepareSection(max_pieces=31, output=dataset)
+        RunConfig(),
+        model=section,
+        engine=EngineSection(precision=precision),
+        seed=seed,
+        prepare=PrepareSection(max_pieces=31, output=dataset),
     )
     write_run(
         folder,

@@ -21,6 +21,7 @@ def settings_of(trained: TrainedRun, **changes: Any) -> Settings:
     fields: dict[str, Any] = {
         "checkpoints": [str(trained.folder / "checkpoints" / "step-00000300")],
         "raw_weights": False,
+        "precision": None,
         "tags": None,
         "section": SearchSection(beam=2, batch_tokens=256),
         "n_best": 2,
