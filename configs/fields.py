@@ -7,8 +7,10 @@ from pydantic import AfterValidator, ConfigDict, Field
 from configs.errors import UserError
 from configs.files import expand
 
-Positive = Annotated[int, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
+MOST = 2**63 - 1
+"""The largest number that torch and numpy hold; they fail in ways of their own beyond it."""
+Positive = Annotated[int, Field(gt=0, le=MOST)]
+Count = Annotated[int, Field(ge=0, le=MOST)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0, lt=1)]

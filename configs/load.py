@@ -3,21 +3,20 @@
 import dataclasses
 import difflib
 import json
-import typing
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import OmegaConf
 from pydantic import TypeAdapter, ValidationError
-from yaml import YAMLError
 
 from configs import files
 from configs.errors import ConfigError, UserError
 from configs.model import ModelSection
+from configs.scalars import Texts, as_written, number_problems, place_of
 from configs.schema import RunConfig
+from configs.tree import Tree, dotted
 
 
 def find_config(name: str) -> Path:
@@ -71,21 +70,16 @@ def load_run(name: str, overrides: Sequence[str] = ()) -> RunConfig:
         ConfigError: with every error that was found.
         UserError: the file cannot be read.
     """
-    path = find_config(name)
-    try:
-        given = OmegaConf.load(path)
-        if not isinstance(given, DictConfig):
-            raise UserError(f"CONFIG: {name}: holds no section; allowed is a mapping such as `seed: 1`")
-        if "name" not in given:
-            given["name"] = path.stem
-        given = _merge(given, *(_override(item) for item in overrides))
-        preset = given.pop("preset", None)
-        if preset is not None:
-            given = _merge(OmegaConf.load(find_preset(preset)), given)
-        tree = OmegaConf.to_container(given, resolve=True)
-    except (OmegaConfBaseException, YAMLError, UnicodeDecodeError, OSError) as error:
-        raise UserError(f"CONFIG: {name}: cannot be read: {' '.join(str(error).split())}") from error
-    return parse_run(typing.cast("dict[str, Any]", tree))
+    path, what = find_config(name), f"CONFIG: {name}"
+    tree = Tree.read(path, what=what)
+    if "name" not in tree.node:
+        tree.node["name"] = path.stem
+    for item in overrides:
+        tree.put(item)
+    preset = tree.take("preset", what=what)
+    if preset is not None:
+        tree.put_below(Tree.read(find_preset(preset), what=f"preset: {preset}"), what=what)
+    return parse_run(tree.plain(what=what), tree.texts)
 
 
 def preset_model(preset: str, changes: Mapping[str, Any]) -> ModelSection:
@@ -95,7 +89,7 @@ def preset_model(preset: str, changes: Mapping[str, Any]) -> ModelSection:
         UserError: there is no such preset.
         ConfigError: with every error that was found.
     """
-    tree = typing.cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.load(find_preset(preset))))
+    tree = Tree.read(find_preset(preset), what=f"preset: {preset}").plain(what=f"preset: {preset}")
     fields = {**tree["model"], **changes}
     problems = list(_unknown_keys({"model": fields}, RunConfig, ""))
     try:
@@ -107,51 +101,42 @@ def preset_model(preset: str, changes: Mapping[str, Any]) -> ModelSection:
     return section
 
 
-def _merge(*lowest_first: Any) -> DictConfig:
-    return typing.cast(DictConfig, OmegaConf.merge(*lowest_first))
-
-
-def _override(item: str) -> DictConfig:
-    """The tree of one `section.key=value`."""
-    key, separator, value = item.partition("=")
-    if not separator or not key:
-        raise UserError(f"override: {item!r}; allowed is section.key=value")
-    if value.strip() == "~":  # YAML's null, and in a shell the home folder; null is written as nothing, too
-        item = f"{key}='~'"
-    try:
-        return OmegaConf.from_dotlist([item])
-    except (OmegaConfBaseException, YAMLError) as error:
-        raise UserError(f"override: {item!r}: the value is no YAML; allowed is section.key=value") from error
-
-
-def parse_run(tree: dict[str, Any]) -> RunConfig:
+def parse_run(tree: dict[str, Any], texts: Texts | None = None) -> RunConfig:
     """The typed configuration of a plain tree of dictionaries.
+
+    Args:
+        tree: what is given.
+        texts: how its values were written, where they were read from YAML.
 
     Raises:
         ConfigError: with every error that was found.
     """
-    config: RunConfig = parse_tree(tree, RunConfig)
+    config: RunConfig = parse_tree(tree, RunConfig, texts)
     return config
 
 
-def parse_tree(tree: dict[str, Any], type_: Any) -> Any:
-    """A typed section of a plain tree of dictionaries.
+def parse_tree(tree: dict[str, Any], type_: Any, texts: Texts | None = None) -> Any:
+    """A typed section of a plain tree of dictionaries; see `parse_run`.
 
     Raises:
         ConfigError: with every error that was found.
     """
+    texts = texts or {}
     problems = list(_unknown_keys(tree, type_, ""))
-    known = _prune(tree, type_)
+    known = as_written(_prune(tree, type_), texts, lambda given: _errors(type_, given))
+    odd_numbers = dict(number_problems(known, texts))
     try:
         config = _typed(type_, known)
     except ValidationError as error:
-        problems += [_describe(e) for e in error.errors(include_url=False)]
-        broken = {str(e["loc"][0]) for e in error.errors(include_url=False) if e["loc"]}
+        errors = error.errors(include_url=False)
+        problems += [_describe(e, texts) for e in errors]
+        problems += [line for place, line in odd_numbers.items() if place not in map(place_of, errors)]
+        broken = {str(e["loc"][0]) for e in errors if e["loc"]}
         for section in dataclasses.fields(type_):  # sections that stand by themselves still report what they know
             if section.name in known and section.name not in broken and dataclasses.is_dataclass(section.type):
                 problems += _section_problems(_typed(section.type, known[section.name]), section.name)
         raise ConfigError(problems) from error
-    problems += _section_problems(config, "")
+    problems += [*odd_numbers.values(), *_section_problems(config, "")]
     if problems:
         raise ConfigError(problems)
     return config
@@ -181,6 +166,15 @@ def _section_problems(section: Any, where: str) -> list[str]:
 def _typed(type_: Any, tree: Any) -> Any:
     """The tree as `type_`. Through JSON, where strict mode takes a mapping but no string for a number."""
     return TypeAdapter(type_).validate_json(json.dumps(tree))
+
+
+def _errors(type_: Any, tree: Any) -> list[Any]:
+    """What pydantic says against a tree."""
+    try:
+        _typed(type_, tree)
+    except ValidationError as error:
+        return list(error.errors(include_url=False))
+    return []
 
 
 def _is_section(type_: Any) -> bool:
@@ -221,8 +215,9 @@ _TYPES = {
 }
 
 
-def _describe(error: Any) -> str:
-    where = ".".join(str(part) for part in error["loc"] if not str(part).startswith(("constrained-", "function-")))
+def _describe(error: Any, texts: Texts | None = None) -> str:
+    place = place_of(error)
+    where = dotted(place)
     value = error["input"]
     if isinstance(value, dict):
         shown = "a section"
@@ -240,5 +235,7 @@ def _describe(error: Any) -> str:
         return f"{where}: {shown}; allowed is a section with keys"
     if error["type"] == "string_pattern_mismatch":
         return f"{where}: {shown}; allowed is text that matches {error['ctx']['pattern']}"
+    if error["type"] == "string_type" and isinstance(value, bool | int | float):
+        return f"{where}: {shown}; allowed is text: in quotes, '{(texts or {}).get(place, shown)}', it is"
     message = _TYPES.get(error["type"]) or error["msg"].replace("Input should be ", "")
     return f"{where}: {shown}; allowed is {message}"

@@ -12,7 +12,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from configs.data import DatasetSource, PrepareSection, StreamSection
-from configs.fields import STRICT, Count, Name, NonNegativeFloat, PathText, Positive, PositiveFloat, Probability
+from configs.fields import (
+    MOST,
+    STRICT,
+    Count,
+    Name,
+    NonNegativeFloat,
+    PathText,
+    Positive,
+    PositiveFloat,
+    Probability,
+)
 from configs.model import ModelSection
 
 BleuTokenizer = Literal[
@@ -241,7 +251,7 @@ class CheckpointSection:
 
     every_updates: Count = 1000
     """0 saves at the end only."""
-    keep_last: Annotated[int, Field(ge=2)] = 3
+    keep_last: Annotated[int, Field(ge=2, le=MOST)] = 3
     keep_best: Count = 1
     """Besides the last ones, so many with the best validation BLEU are kept."""
     keep_every: Count = 0

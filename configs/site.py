@@ -5,21 +5,18 @@ reads itself, no quotes or blanks either.
 """
 
 import re
-import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field
-from yaml import YAMLError
 
 from configs import files
 from configs.errors import UserError
-from configs.fields import STRICT, Count, Positive
+from configs.fields import MOST, STRICT, Count, Positive
 from configs.load import parse_tree, shipped
+from configs.tree import Tree
 
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.,:@+=/-]{0,127}$")]
 """A name that SLURM knows: of a partition, an account and so on."""
@@ -82,7 +79,7 @@ class SiteSection:
     """The rendezvous takes this port plus the job's number modulo 20,000."""
     join_timeout: Positive = 300
     """Seconds within which all nodes must have come."""
-    node_timeout: Annotated[int, Field(ge=3)] = 15
+    node_timeout: Annotated[int, Field(ge=3, le=MOST)] = 15
     """A node without a sign of life for so many seconds is lost."""
 
     def problems(self) -> Iterator[str]:
@@ -148,18 +145,14 @@ def load_site(
         ConfigError: with every error that was found.
         UserError: there is no such file, or it cannot be read.
     """
-    try:
-        given = OmegaConf.load(_find(name)) if name is not None else OmegaConf.create({})
-        if not isinstance(given, DictConfig):
-            raise UserError(f"--site: {name}: holds no keys; allowed is a mapping such as `partition: gpu`")
-        for item in settings:
-            if not re.match(r"[A-Za-z_.]+=", item):
-                raise UserError(f"--set: {item!r}; allowed is KEY=VALUE with a key of the site's profile")
-            given = typing.cast(DictConfig, OmegaConf.merge(given, OmegaConf.from_dotlist([item])))
-        tree = typing.cast("dict[str, object]", OmegaConf.to_container(given, resolve=True)) | dict(changes or {})
-    except (OmegaConfBaseException, YAMLError, UnicodeDecodeError, OSError) as error:
-        raise UserError(f"--site: {name}: cannot be read: {' '.join(str(error).split())}") from error
-    section: SiteSection = parse_tree(tree, SiteSection)
+    what = f"--site: {name}"
+    site = Tree.read(_find(name), what=what) if name is not None else Tree.empty()
+    for item in settings:
+        if not re.match(r"[A-Za-z_][A-Za-z0-9_.\[\]]*=", item):
+            raise UserError(f"--set: {item!r}; allowed is KEY=VALUE with a key of the site's profile")
+        site.put(item, what="--set")
+    tree = site.plain(what=what) | dict(changes or {})
+    section: SiteSection = parse_tree(tree, SiteSection, site.texts)
     return section
 
 

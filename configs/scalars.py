@@ -1,0 +1,129 @@
+"""What a plain scalar of YAML was before YAML 1.1 made something else of it than its reader meant.
+
+PyYAML and OmegaConf read YAML 1.1, in which `no` is false (and Norwegian), 8:30 is 510, in base 60, and 017 is 15, in
+base 8. What such a value means is kept where it means something: `tensorboard: no` is false. Where text is wanted,
+what YAML 1.2 reads as text is the text that was written; a number in base 60 or 8 is refused where a number is wanted.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import yaml
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""As OmegaConf's: the other one refuses a tab after a colon."""
+_TEXT_IS_WANTED = ("string_type", "literal_error")
+"""Kinds of pydantic's errors."""
+Place = tuple[str | int, ...]
+"""Names of sections and fields, and numbers of list items."""
+Texts = dict[Place, str]
+"""How values were written, of those that are neither text nor in quotes."""
+
+_NUMBER_OR_WORD_1_2 = re.compile(
+    r"""~|null|Null|NULL|true|True|TRUE|false|False|FALSE|
+    [-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+|
+    [-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|
+    [-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)|""",
+    re.VERBOSE,
+)
+"""What is no text in YAML 1.2's core schema, section 10.3.2 of its specification."""
+_OTHER_BASE = re.compile(r"[-+]?(?:0[0-9_]+|[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)")
+"""Numbers that YAML 1.1 reads in base 8 or 60. (0x10 and 0b11 say what they are.)"""
+
+
+def texts_of(text: str) -> Texts:
+    """How the plain scalars of a document were written, by their places.
+
+    Raises:
+        yaml.YAMLError: it is no YAML.
+    """
+    found: Texts = {}
+    waiting: list[tuple[Place, yaml.Node | None]] = [((), yaml.compose(text, Loader=_LOADER))]
+    while waiting:
+        place, node = waiting.pop()
+        if isinstance(node, yaml.MappingNode):
+            waiting += [((*place, key), value) for key, value in _entries(node).items()]
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += [((*place, number), item) for number, item in enumerate(node.value)]
+        elif isinstance(node, yaml.ScalarNode) and not node.style:
+            found[place] = node.value
+    return found
+
+
+def _entries(node: yaml.MappingNode) -> dict[str, yaml.Node]:
+    """A mapping's values by their keys, those of merged mappings (`<<`) too, which its own stand before."""
+    own = {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+    merged = own.pop("<<", None)
+    others = merged.value if isinstance(merged, yaml.SequenceNode) else [merged]
+    for other in others:
+        if isinstance(other, yaml.MappingNode):
+            own = _entries(other) | own
+    return own
+
+
+def is_text(written: str) -> bool:
+    """Whether YAML 1.2 reads it as text."""
+    return _NUMBER_OR_WORD_1_2.fullmatch(written) is None
+
+
+def is_in_other_base(written: str) -> bool:
+    """Whether YAML 1.1 reads it as a number in base 8 or 60."""
+    return _OTHER_BASE.fullmatch(written) is not None
+
+
+def place_of(error: Any) -> Place:
+    """Where in the tree one of pydantic's errors is."""
+    return tuple(part for part in error["loc"] if not str(part).startswith(("constrained-", "function-")))
+
+
+def as_written(tree: Any, texts: Texts, errors: Callable[[Any], Sequence[Any]]) -> Any:
+    """The tree with the text that was written wherever text is wanted and YAML 1.2 reads text.
+
+    Args:
+        tree: plain.
+        texts: how its values were written.
+        errors: what pydantic says against a tree.
+    """
+    if not any(is_text(written) for written in texts.values()):
+        return tree
+    for error in errors(tree):
+        place = place_of(error)
+        if error["type"] in _TEXT_IS_WANTED and is_text(texts.get(place, "0")):
+            tree = _with_text(tree, place, texts[place])
+    return tree
+
+
+def number_problems(tree: Any, texts: Texts) -> Iterator[tuple[Place, str]]:
+    """The numbers of a tree that were not written in base 10, and do not look it: where, and a line about it."""
+    for place, written in texts.items():
+        value = _at(tree, place) if is_in_other_base(written) else None
+        if isinstance(value, int | float) and not _is_the_same_in_base_10(written, value):
+            base = 60 if ":" in written else 8
+            yield (
+                place,
+                f"{'.'.join(map(str, place))}: YAML reads {written} in base {base}, as {value}; "
+                f"allowed is a number in base 10, such as {value}, or text in quotes",
+            )
+
+
+def _is_the_same_in_base_10(written: str, value: float) -> bool:
+    return ":" not in written and int(written.replace("_", "")) == value
+
+
+def _at(tree: Any, place: Place) -> Any:
+    try:
+        for step in place:
+            tree = tree[step]
+    except (KeyError, IndexError, TypeError):  # an unknown key, which is left out
+        return None
+    return tree
+
+
+def _with_text(tree: Any, place: Place, text: str) -> Any:
+    if not place:
+        return text
+    step, rest = place[0], place[1:]
+    if isinstance(tree, list):
+        return [_with_text(item, rest, text) if number == step else item for number, item in enumerate(tree)]
+    return {key: _with_text(item, rest, text) if key == step else item for key, item in tree.items()}

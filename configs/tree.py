@@ -1,0 +1,221 @@
+"""YAML files and `section.key=value` settings, merged into one tree: what is given, before its types are known."""
+
+import codecs
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from configs.errors import UserError
+from configs.scalars import Place, Texts, texts_of
+
+_WORD = re.compile(r"(\[)?([^.\[\]]+)\]?\.?")
+_KEY = re.compile(r"[^.\[\]]+(?:\[[^.\[\]]+\]|\.[^.\[\]]+)*")
+_SHOWN_CHARACTERS = 200
+"""Of a setting, in a message."""
+_UNREADABLE = (OmegaConfBaseException, YAMLError, ValueError, TypeError, OSError, RecursionError)
+"""What reading raises: of YAML, of interpolations, of numbers of thousands of digits, of lists that are keys."""
+
+
+@dataclass(slots=True)
+class Tree:
+    """What is given so far, and how numbers and such were written in it."""
+
+    node: DictConfig
+    texts: Texts
+
+    @classmethod
+    def empty(cls) -> "Tree":
+        """Nothing is given."""
+        return cls(OmegaConf.create({}), {})
+
+    @classmethod
+    def read(cls, path: Path, *, what: str) -> "Tree":
+        """The tree of a YAML file: UTF-8, or UTF-16 with its byte order mark; YAML 1.1, but see `configs.scalars`.
+
+        Args:
+            path: of the file.
+            what: begins the message.
+
+        Raises:
+            UserError: it cannot be read, or holds no mapping.
+        """
+        try:
+            text = _decoded(path.read_bytes())
+            node = OmegaConf.load(io.StringIO(text))
+            if not isinstance(node, DictConfig):
+                raise UserError(f"{what}: holds no section; allowed is a mapping such as `key: value`")
+            return cls(node, texts_of(text))
+        except _UNREADABLE as error:
+            raise UserError(f"{what}: cannot be read: {_line(error)}") from error
+
+    def put(self, item: str, *, what: str = "override") -> None:
+        """Set what one `section.key=value` says. The value is YAML; `list[0]` and `list.0` are an item of a list.
+
+        Raises:
+            UserError: it is no such setting, or names an item beyond the end of a list.
+        """
+        key, separator, text = item.partition("=")
+        shown = repr(item if len(item) <= _SHOWN_CHARACTERS else f"{item[:_SHOWN_CHARACTERS]}...")
+        if not separator or not _KEY.fullmatch(key):
+            raise UserError(f"{what}: {shown}; allowed is section.key=value")
+        if text.strip() == "~":  # YAML's null, and in a shell the home folder; null is written as nothing, too
+            text = "'~'"
+        try:
+            value = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]), resolve=False)
+            place, tree = self._place(key), cast("dict[str, Any]", value)["value"]
+            texts = texts_of(text)
+        except _UNREADABLE as error:
+            raise UserError(f"{what}: {shown}: the value is no YAML; allowed is section.key=value") from error
+        try:
+            self._merge(place, tree)
+        except IndexError as error:
+            raise UserError(f"{what}: {shown}: {error}") from error
+        except _UNREADABLE as error:
+            raise UserError(f"{what}: {shown}: cannot be set: {_line(error)}") from error
+        self.texts = {p: t for p, t in self.texts.items() if p[: len(place)] != place}
+        self.texts |= {place + p: t for p, t in texts.items()}
+
+    def take(self, key: str, *, what: str) -> Any:
+        """Take a value out of the uppermost section; None where there is none.
+
+        Raises:
+            UserError: it is an interpolation that leads nowhere.
+        """
+        try:
+            return self.node.pop(key, None)
+        except _UNREADABLE as error:
+            raise UserError(f"{what}: cannot be read: {_line(error)}") from error
+
+    def put_below(self, lower: "Tree", *, what: str) -> None:
+        """Take from another tree what is not given here.
+
+        Raises:
+            UserError: an interpolation is of another kind than what it is to be merged with.
+        """
+        try:
+            self.node = _merged(lower.node, self.node)
+        except _UNREADABLE as error:
+            raise UserError(f"{what}: cannot be read: {_line(error)}") from error
+
+    def plain(self, *, what: str) -> dict[str, Any]:
+        """Dictionaries, lists, text, numbers and None, with interpolations resolved.
+
+        Raises:
+            UserError: an interpolation leads nowhere, or a value is none of these.
+        """
+        try:
+            tree = OmegaConf.to_container(self.node, resolve=True)
+        except _UNREADABLE as error:
+            raise UserError(f"{what}: cannot be read: {_line(error)}") from error
+        for place, value in _leaves(tree):
+            if not isinstance(value, str | int | float | None):
+                kind = type(value).__name__
+                raise UserError(f"{what}: {dotted(place)}: {value!r} is {kind}; allowed is text, a number or a list")
+            if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
+                raise UserError(f"{what}: {dotted(place)}: {value!r} is no Unicode text; allowed is UTF-8")
+        return cast("dict[str, Any]", tree)
+
+    def _place(self, key: str) -> Place:
+        """Where a key leads: names, and numbers where there is a list, or brackets say that there is to be one."""
+        place: Place = ()
+        at: Any = OmegaConf.to_container(self.node, resolve=False)
+        for bracket, word in _WORD.findall(key):
+            is_list = isinstance(at, list) or (bool(bracket) and not isinstance(at, dict))
+            place += (int(word) if is_list and word.isdecimal() else word,)
+            at = _item(at, place[-1])
+        return place
+
+    def _merge(self, place: Place, value: Any) -> None:
+        """Put a value where a key leads."""
+        first = next((n for n, step in enumerate(place) if isinstance(step, int)), len(place))
+        if first < len(place):
+            above = dotted(place[:first])
+            there = OmegaConf.select(self.node, above, default=None)
+            content = OmegaConf.to_container(there, resolve=False) if OmegaConf.is_config(there) else there
+            value = _with(content, place[first:], value, above)
+        for step in reversed(place[:first]):
+            value = {step: value}
+        self.node = _merged(self.node, OmegaConf.create(value))
+
+
+def dotted(place: Place) -> str:
+    """`section.list.0`."""
+    return ".".join(map(str, place))
+
+
+def _decoded(content: bytes) -> str:
+    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if is_utf16 else "utf-8-sig")
+
+
+def _line(error: BaseException) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return f"{error}; allowed is UTF-8"
+    return " ".join(str(error).split())
+
+
+def _item(tree: Any, step: str | int) -> Any:
+    if isinstance(tree, dict):
+        return tree.get(step)
+    if isinstance(tree, list) and isinstance(step, int) and step < len(tree):
+        return tree[step]
+    return None
+
+
+def _with(tree: Any, place: Place, value: Any, where: str) -> Any:
+    """A copy of a list, or of what is in one, with a value put somewhere in it.
+
+    Raises:
+        IndexError: beyond the end of a list, or where there is none.
+    """
+    if not place:
+        return {**tree, **value} if isinstance(tree, dict) and isinstance(value, dict) else value
+    step, rest = place[0], place[1:]
+    if isinstance(step, str):
+        inner = tree if isinstance(tree, dict) else {}
+        return {**inner, step: _with(inner.get(step), rest, value, f"{where}.{step}")}
+    items = [] if tree is None else tree
+    if not isinstance(items, list):
+        raise IndexError(f"{where} is no list; allowed is {where}=VALUE")
+    if step > len(items):
+        raise IndexError(f"{where} has {len(items)} items; allowed is 0 to {len(items)}, of which the last adds one")
+    changed = _with(items[step] if step < len(items) else None, rest, value, f"{where}.{step}")
+    return [*items[:step], changed, *items[step + 1 :]]
+
+
+def _merged(lower: DictConfig, higher: DictConfig) -> DictConfig:
+    """Both, with the higher's values where both have one; a list and a section never mix: the higher one stands."""
+    plain = [OmegaConf.to_container(tree, resolve=False) for tree in (lower, higher)]
+    return cast(DictConfig, OmegaConf.merge(OmegaConf.create(_without_other_kinds(*plain)), higher))
+
+
+def _without_other_kinds(lower: Any, higher: Any) -> Any:
+    """The lower tree without what is a list where the higher one has a section, and the reverse."""
+    if not (isinstance(lower, dict) and isinstance(higher, dict)):
+        return lower
+
+    def clashes(key: Any) -> bool:
+        kinds = {type(tree[key]) for tree in (lower, higher)}
+        return key in higher and kinds == {dict, list}
+
+    return {k: _without_other_kinds(v, higher.get(k)) for k, v in lower.items() if k not in higher or not clashes(k)}
+
+
+def _leaves(tree: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from _leaves(value, (*place, key))
+    elif isinstance(tree, list):
+        for number, value in enumerate(tree):
+            yield from _leaves(value, (*place, number))
+    else:
+        yield place, tree

@@ -1,0 +1,191 @@
+"""What YAML and settings come to before and after types are known: lists, sections, words and numbers of YAML 1.1."""
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs import ConfigError, RunConfig, UserError, load_run
+from configs.site import load_site
+
+SECTIONS = [
+    "prepare", "prepare.train", "prepare.valid", "prepare.test", "prepare.tokenizer", "prepare.cleaning", "stream",
+    "model", "loss", "optimizer", "schedule", "engine", "engine.zero_optimization", "training", "evaluation",
+    "evaluation.search", "checkpoint", "stability", "supervision",
+]  # fmt: skip
+DATASETS = "stream: {datasets: [{path: a, weight: 1}, {path: b, weight: 1}]}\n"
+LAUGHS = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}, *{a}, *{a}]\n" for a, b in itertools.pairwise("abcdefghi"))
+FILES = "prepare: {train: {source: [a], target: [b]}}\n"
+
+
+def load(folder: Path, text: str | bytes, *overrides: str) -> RunConfig:
+    path = folder / "run.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return load_run(str(path), overrides)
+
+
+def refusal(folder: Path, text: str | bytes, *overrides: str) -> str:
+    with pytest.raises(UserError) as caught:
+        load(folder, text, *overrides)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize("value", ["[1]", "[{a: 1}]", "null", "text"])
+@pytest.mark.parametrize("below", ["preset: modern\n", "{x: 1}"])
+def test_section_that_is_none(section: str, value: str, below: str, tmp_path: Path) -> None:
+    """In place of nothing, of what a preset brings, and of a section of the file."""
+    text = below
+    if below.startswith("{"):
+        text = "\n".join(f"{'  ' * n}{key}:" for n, key in enumerate(section.split("."))) + f" {below}\n"
+    shown = {"null": "null", "text": "'text'", "[{a: 1}]": "[{'a': 1}]"}.get(value, value)
+    assert refusal(tmp_path, text, f"{section}={value}") == f"{section}: {shown}; allowed is a section with keys"
+
+
+@pytest.mark.parametrize("name", ["stream.datasets", "prepare.train.source", "prepare.tokenizer.tags"])
+@pytest.mark.parametrize("value", ["{a: 1}", "{}"])
+def test_list_that_is_none(name: str, value: str, tmp_path: Path) -> None:
+    assert refusal(tmp_path, DATASETS + FILES, f"{name}={value}") == f"{name}: a section; allowed is a list"
+    section, _, key = name.rpartition(".")
+    assert refusal(tmp_path, "", f"{section}={{{key}: {value}}}") == f"{name}: a section; allowed is a list"
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "paths", "weights"),
+    [
+        (DATASETS, ["stream.datasets[1].weight=2"], ["a", "b"], [1, 2]),
+        (DATASETS, ["stream.datasets.1.weight=2"], ["a", "b"], [1, 2]),
+        (DATASETS, ["stream.datasets[0]={path: c}"], ["c", "b"], [1, 1]),
+        (DATASETS, ["stream.datasets[2]={path: c, weight: 3}"], ["a", "b", "c"], [1, 1, 3]),
+        (DATASETS, ["stream.datasets[2].path=c", "stream.datasets[2].weight=3"], ["a", "b", "c"], [1, 1, 3]),
+        ("", ["stream.datasets[0].path=no"], ["no"], [None]),
+    ],
+)
+def test_item_of_a_list_is_set(
+    text: str, overrides: Sequence[str], paths: list[str], weights: list[float | None], tmp_path: Path
+) -> None:
+    found = load(tmp_path, text, *overrides).stream.datasets
+    assert ([d.path for d in found], [d.weight for d in found]) == (paths, weights)
+
+
+def test_item_of_files(tmp_path: Path) -> None:
+    for key in ("source[0]", "source.0"):
+        train = load(tmp_path, FILES, f"prepare.train.{key}=x.gz").prepare.train
+        assert (train.source, train.target) == (["x.gz"], ["b"])
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        ("stream.datasets[3].path=c", "stream.datasets has 2 items; allowed is 0 to 2, of which the last adds one"),
+        ("prepare.train.source[0][0]=c", "prepare.train.source.0 is no list; allowed is prepare.train.source.0=VALUE"),
+        ("optimizer..lr=1", "allowed is section.key=value"),
+        ("a[=1", "allowed is section.key=value"),
+        ("[0]=1", "allowed is section.key=value"),
+    ],
+)
+def test_item_that_is_none(item: str, said: str, tmp_path: Path) -> None:
+    found = refusal(tmp_path, DATASETS + FILES, item)
+    assert found.startswith(f"override: {item!r}")
+    assert found.endswith(said)
+
+
+@pytest.mark.parametrize("word", ["no", "No", "NO", "off", "on", "yes", "Yes"])
+def test_word_is_text_where_text_is_wanted(word: str, tmp_path: Path) -> None:
+    """Norwegian, and a file of that name; and it stays what it is once it was written to the run."""
+    text = f"name: {word}\nprepare: {{target_language: {word}, train: {{source: [{word}], target: &t [{word}]}}}}\n"
+    run = load(tmp_path, text + "optimizer: {lr: 0.5}\n")
+    assert (run.name, run.prepare.target_language) == (word, word)
+    assert (run.prepare.train.source, run.prepare.train.target) == ([word], [word])
+    assert load(tmp_path, "", f"prepare.target_language={word}").prepare.target_language == word
+
+
+@pytest.mark.parametrize(("word", "value"), [("no", False), ("OFF", False), ("on", True), ("Yes", True)])
+def test_word_is_what_it_was_where_none_is(word: str, value: bool, tmp_path: Path) -> None:
+    run = load(tmp_path, f"training: {{tensorboard: {word}}}\nengine: {{zero_stage: 2}}\n")
+    assert run.training.tensorboard is value
+    passed = load(tmp_path, "engine: {zero_stage: 2}", f"engine.zero_optimization.overlap_comm={word}")
+    assert passed.engine.zero_optimization == {"overlap_comm": value}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("training: {max_updates: 8:30}", "training.max_updates: YAML reads 8:30 in base 60, as 510; allowed is"),
+        ("training: {max_minutes: 8:30}", "training.max_minutes: YAML reads 8:30 in base 60, as 510; allowed is"),
+        ("training: {<<: {max_minutes: 1:30.5}}", "training.max_minutes: YAML reads 1:30.5 in base 60, as 90.5;"),
+        ("seed: 017", "seed: YAML reads 017 in base 8, as 15; allowed is a number in base 10, such as 15"),
+        ("stream: {datasets: [{path: a, weight: 010}]}", "stream.datasets.0.weight: YAML reads 010 in base 8, as 8;"),
+        ("engine: {zero_optimization: {reduce_bucket_size: 010}}", "reduce_bucket_size: YAML reads 010 in base 8"),
+        ("name: 017", "name: 15; allowed is text: in quotes, '017', it is"),
+        ("name: 2024", "name: 2024; allowed is text: in quotes, '2024', it is"),
+        ("name: 1.10", "name: 1.1; allowed is text: in quotes, '1.10', it is"),
+        ("name: true", "name: true; allowed is text: in quotes, 'true', it is"),
+        ("training: {tensorboard: 'no'}", "training.tensorboard: 'no'; allowed is true or false"),
+        ("training: {log_every: on}", "training.log_every: true; allowed is a whole number"),
+        ("seed: 9223372036854775808", "seed: 9223372036854775808; allowed is less than or equal to 922337203685477580"),
+        (f"seed: {'9' * 5000}", "cannot be read: Exceeds the limit"),
+        ("a: " + "[" * 3000 + "]" * 3000, "cannot be read: it is nested too deeply"),
+        ("a: &a [*a]", "cannot be read: YAML recursive aliases are not supported"),
+        (LAUGHS, "cannot be read: YAML "),
+        ("seed: 1\n---\nseed: 2\n", "cannot be read: expected a single document"),
+        ("optimizer:\n\tlr: 1\n", "cannot be read: while scanning"),
+        (b"name: \xff\n", "'utf-8' codec can't decode byte 0xff in position 6: invalid start byte; allowed is UTF-8"),
+        ("name: !!binary aGVsbG8=", "name: b'hello' is bytes; allowed is text, a number or a list"),
+        ("name: !!timestamp 2001-01-01", "cannot be read: Value 'date' is not a supported primitive type"),
+        ("? [1]\n: 2", "cannot be read: while constructing a mapping"),
+        ("5", "cannot be read: Invalid loaded object type: int"),
+    ],
+    ids=lambda value: repr(value)[:40],
+)  # fmt: skip
+def test_trap_is_one_line(text: str | bytes, said: str, tmp_path: Path) -> None:
+    found = refusal(tmp_path, text)
+    assert said in found
+    assert "\n" not in found
+
+
+@pytest.mark.parametrize(
+    ("text", "seed"),
+    [
+        ("seed: 0x10", 16), ("seed: 1_000", 1000), ("seed: 0b11", 3), ("seed: 00", 0), ("seed: 07", 7),
+        ("seed:\t3", 3), ("\ufeffseed: 3", 3), ("seed: 3".encode("utf-16"), 3), ("---\n...", 1),
+        ("seed: 9223372036854775807", 2**63 - 1),
+    ],
+)  # fmt: skip
+def test_valid_stays_what_it_was(text: str | bytes, seed: int, tmp_path: Path) -> None:
+    assert load(tmp_path, text).seed == seed
+
+
+@pytest.mark.parametrize("name", ["2026-01-01", "1_000", "0o17", "a:b", "1e", "08"])
+def test_text_that_looks_like_a_number(name: str, tmp_path: Path) -> None:
+    """What YAML 1.2 reads as text is text."""
+    assert load(tmp_path, f"output: {name}").output == name
+
+
+def test_interpolation_is_merged_with(tmp_path: Path) -> None:
+    text = "prepare: {valid: {source: [a], target: [b]}, test: '${prepare.valid}'}"
+    run = load(tmp_path, text, "prepare.test.source[0]=c")
+    assert (run.prepare.test.source, run.prepare.test.target) == (["c"], ["b"])
+    assert run.prepare.valid.source == ["a"]
+
+
+def test_long_setting_is_cut_in_its_message(tmp_path: Path) -> None:
+    assert len(refusal(tmp_path, "", f"seed={'9' * 5000}")) < 400
+
+
+def test_sites_are_read_alike(tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text("time: 8:30\nmodules: [a]\nenvironment: {NCCL_DEBUG: off}\n")
+    site = load_site(str(path), ["modules[0]=no"])
+    assert (site.time, site.modules, site.environment) == ("8:30", ["no"], {"NCCL_DEBUG": "off"})
+    wrong: list[tuple[Any, str]] = [
+        ("environment=[1]", "environment: [1]; allowed is a section with keys"),
+        ("modules={a: 1}", "modules: a section; allowed is a list"),
+        ("cpus_per_node=017", "cpus_per_node: YAML reads 017 in base 8"),
+    ]
+    for setting, said in wrong:
+        with pytest.raises(ConfigError) as caught:
+            load_site(str(path), [setting])
+        assert str(caught.value).startswith(said)
