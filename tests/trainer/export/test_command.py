@@ -27,7 +27,7 @@ from trainer.export.packages import optional
         (["{run}", "--format", "safetensors", "-o", "{out}", "--quantization", "int8"], "--quantization: 'int8'"),
         (["{run}", "--format", "ctranslate2", "-o", "{out}", "--dtype", "float16"], "--dtype: 'float16'"),
         (["{run}", "--format", "safetensors", "-o", "{out}", "--source", "{file}"], "--reference: missing"),
-        (["{filled}", "--format", "safetensors", "-o", "{out}"], "no complete checkpoint"),
+        (["{filled}", "--format", "safetensors", "-o", "{out}"], "neither a run's folder nor a checkpoint"),
     ],
 )
 def test_refuses_in_one_line(
