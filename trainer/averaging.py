@@ -86,6 +86,8 @@ def choose(folder: Path, *, last: int | None, best: int | None) -> list[Checkpoi
             found.append(_whole(path))
         except CheckpointError as error:
             tell(f"zeromt: left out: {error}")
+    if best is not None and not found:
+        raise UserError(f"--best: no checkpoint of {folder} is whole and has a validation score; take --last {best}")
     if len(found) != wanted:
         option, what = ("--last", "whole") if best is None else ("--best", "whole and scored")
         raise UserError(

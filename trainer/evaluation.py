@@ -143,6 +143,11 @@ class Evaluator:
         self._stop_requested = stop_requested
         self._model: Transformer | None = None
 
+    @property
+    def has_sets(self) -> bool:
+        """Whether there is anything to evaluate on."""
+        return bool(self._held_out)
+
     def evaluate(self, engine: Engine, step: int) -> Evaluation | None:
         """Score the engine's weights; every rank gets the result, rank 0 writes the translations to `eval/`.
 

@@ -14,15 +14,23 @@ log = logging.getLogger(__name__)
 
 
 def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], *, is_main: bool) -> list[HeldOutSet]:
-    """The validation sets, of every dataset that has one; rank 0 warns of scores that will say little.
+    """The validation sets, of every dataset that has one; rank 0 says who has none, and what scores will say little.
 
     Raises:
-        UserError: none has, or BLEU's tokenizer cannot be used.
+        UserError: BLEU's tokenizer cannot be used.
     """
     tokenizer = datasets[0].tokenizer
     names = dataset_names(datasets)
     found = []
-    for name, dataset in ({n: d for n, d in names.items() if "valid" in d.index.held_out} or names).items():
+    without = [name for name, dataset in names.items() if "valid" not in dataset.index.held_out]
+    if is_main and len(without) == len(names):
+        log.warning(
+            "no validation set (prepare.valid): this run reports its training loss alone; nothing is evaluated, and "
+            "checkpoint.keep_best keeps nothing"
+        )
+    elif is_main and without:
+        log.info("not evaluated, for want of a validation set (prepare.valid): %s", ", ".join(without))
+    for name, dataset in ((n, d) for n, d in names.items() if n not in without):
         sources, references = dataset.held_out("valid")
         scorer = Scorer(bleu_tokenizer(config.evaluation.tokenizer, dataset.target_language))
         if is_main and (problem := spacing_problem(scorer.tokenizer, references)):

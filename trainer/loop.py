@@ -260,7 +260,7 @@ class Trainer:
     def _evaluate(self) -> bool:
         """Score this step's weights, once; False where someone asked to stop before it was done."""
         step = self._state.step
-        if step in self._state.scores or step == 0:
+        if step in self._state.scores or step == 0 or not self._evaluator.has_sets:
             return True
         pause = time.monotonic()
         with self._sections("evaluation", step=step):

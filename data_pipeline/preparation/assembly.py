@@ -137,6 +137,8 @@ def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:
     print(f"  unknown  {unknown} (<unk>)")
     print(f"  pieces   {vocabulary.source_vocab_size:,} source, {vocabulary.target_vocab_size:,} target")
     print(f"  shards   {len(index.shards):,} of {size:,} bytes, {index.blocks:,} blocks")
+    if "valid" not in index.held_out:
+        print("  no validation set (prepare.valid): training will report its loss alone")
     sys.stdout.flush()
     for line in warnings(report, Dataset.load(output)):
         print(f"zeromt: warning: {line}", file=sys.stderr)

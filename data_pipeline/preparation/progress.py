@@ -48,9 +48,18 @@ class Progress:
             self._last = now
 
     def _line(self, seconds: float) -> str:
-        rate = (self._done - self._before) / seconds
-        if self._total is None:
-            return f"{self._what}: {self._done:,} {self._unit}, {rate:,.0f} {self._unit}/s"
-        share = f"{self._done:,} of {self._total:,} {self._unit} ({self._done / max(1, self._total):.0%})"
-        left = (self._total - self._done) / rate if rate else 0.0
-        return f"{self._what}: {share}, {rate:,.0f} {self._unit}/s, {tqdm.format_interval(left)} left"
+        done = self._done - self._before
+        share = ""
+        if self._total is not None:
+            share = f" of {self._total:,} {self._unit} ({self._done / max(1, self._total):.0%})"
+        said = [f"{self._what}: {self._done:,}{share or f' {self._unit}'}"]
+        if done:
+            said.append(f"{_figures(done / seconds)} {self._unit}/s")
+            if self._total is not None:
+                said.append(f"{tqdm.format_interval((self._total - self._done) * seconds / done)} left")
+        return ", ".join(said)
+
+
+def _figures(rate: float) -> str:
+    """A rate that is never 0: two figures where it is small."""
+    return f"{rate:,.0f}" if rate >= 10 else f"{float(f'{rate:.2g}'):.12f}".rstrip("0").rstrip(".")

@@ -73,6 +73,7 @@ def test_mixture(root: Path) -> None:
         assert re.search(rf"dataset {name}: {part.stop - part.start} pairs, share \d\d\.\d\d%, \d\.\d\d passes", out), (
             out
         )
+    assert "not evaluated, for want of a validation set (prepare.valid): third" in out
     run = root / "runs" / "through"
     evaluations = read_metrics(run, "evaluation")
     assert [e["step"] for e in evaluations] == [20, 40]
@@ -101,6 +102,16 @@ def test_no_validation_set_at_all(root: Path) -> None:
     config = root / "none.yaml"
     config.write_text(TRAINING.format(name="none", root=root))
     only = f"stream.datasets=[{{path: {root}/third}}]"
-    done = Command(ranks(1, "trainer", str(config), only), cwd=root).finish()
-    assert done.code == 2
-    assert re.search(r"dataset: .*/third has no valid set", done.err)
+    run = root / "runs" / "none"
+    for number, limit in enumerate((3, 5)):  # its training loss alone; it is saved and resumed as every other
+        settings = [only, f"training.max_updates={limit}", "evaluation.every_updates=2", "checkpoint.every_updates=2"]
+        done = Command(ranks(2, "trainer", str(config), *settings), cwd=root).finish()
+        assert done.code == 0, done.err
+        assert "no validation set (prepare.valid): this run reports its training loss alone" in done.out
+        assert ("resumed from" in done.out) == (number == 1)
+    assert [line["step"] for line in read_metrics(run)] == [1, 2, 3, 4, 5]
+    assert read_metrics(run, "evaluation") == []
+    assert [path.name for path in sorted((run / "checkpoints").glob("step-*"))][-1] == "step-00000005"
+    done = Command(zeromt("average", str(run), "--best", "1", "-o", str(root / "best")), cwd=root).finish()
+    assert (done.code, "has a validation score; take --last 1" in done.err) == (2, True), done.err
+    assert Command(zeromt("status", str(run)), cwd=root).finish().code == 0
