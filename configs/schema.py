@@ -24,21 +24,11 @@ from configs.fields import (
     Probability,
 )
 from configs.model import ModelSection
+from configs.zero_keys import zero_problems
 
 BleuTokenizer = Literal[
     "auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "spBLEU-1K", "none"
 ]
-# DeepSpeed keys that this project sets itself; the rest of `zero_optimization` passes through.
-OWN_ZERO_KEYS = ("stage", "offload_optimizer", "offload_param")
-# Keys that DeepSpeed dropped, with what to use in their place.
-REMOVED_ZERO_KEYS = {
-    "cpu_offload": "engine.offload_optimizer",
-    "cpu_offload_params": "engine.zero_stage=3 with engine.offload_optimizer",
-    "cpu_offload_use_pin_memory": "engine.offload_optimizer",
-    "stage3_gather_fp16_weights_on_model_save": "nothing: checkpoints hold whole fp32 weights at every stage",
-    "elastic_checkpoint": "nothing: every checkpoint is elastic",
-    "load_from_fp32_weights": "nothing: checkpoints hold fp32 weights",
-}
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -103,18 +93,7 @@ class EngineSection:
             yield "offload_optimizer: true at zero_stage=0; allowed at stages 1 to 3"
         if self.compile and self.zero_stage == 3:
             yield "compile: true at zero_stage=3, whose hooks cut every layer in pieces; allowed at stages 0 to 2"
-        for key in self.zero_optimization:
-            if key in OWN_ZERO_KEYS:
-                yield (
-                    f"zero_optimization.{key}: set by this project; "
-                    "allowed in its place is engine.zero_stage or engine.offload_optimizer"
-                )
-            elif key in REMOVED_ZERO_KEYS:
-                yield (
-                    f"zero_optimization.{key}: DeepSpeed removed it; allowed in its place is {REMOVED_ZERO_KEYS[key]}"
-                )
-        if self.zero_stage < 2 and self.zero_optimization.get("overlap_comm"):
-            yield (f"zero_optimization.overlap_comm: true at zero_stage={self.zero_stage}; allowed at stages 2 and 3")
+        yield from zero_problems(self.zero_optimization, self.zero_stage)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
