@@ -74,12 +74,23 @@ def load_run(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     tree = Tree.read(path, what=what)
     if "name" not in tree.node:
         tree.node["name"] = path.stem
+    if is_of_a_run(path):  # wherever it was when it was written, it goes on where it is
+        here = path.resolve().parent
+        if Path(str(tree.node.get("output", "")), str(tree.node["name"])).resolve() != here:
+            tree.node["output"], tree.node["name"] = str(here.parent), here.name
     for item in overrides:
         tree.put(item)
     preset = tree.take("preset", what=what)
     if preset is not None:
         tree.put_below(Tree.read(find_preset(preset), what=f"preset: {preset}"), what=what)
     return parse_run(tree.plain(what=what), tree.texts)
+
+
+def is_of_a_run(path: Path) -> bool:
+    """Whether a file is the resolved configuration that a run keeps in its own folder."""
+    return path.name == "config.yaml" and any(
+        files.exists(path.parent / name) for name in ("checkpoints", "status.json")
+    )
 
 
 def preset_model(preset: str, changes: Mapping[str, Any]) -> ModelSection:

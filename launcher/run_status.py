@@ -28,7 +28,7 @@ class RunStatus:
     never started."""
     stop_requested: bool
     stop_reason: str | None
-    """Of a stopped run: "stop file", or a signal's name."""
+    """Of a stopped run: "stop file", or a signal's name; of a finished one, the limit that it reached."""
     step: int | None
     """Updates done when the state was written."""
     updated: float | None
@@ -41,6 +41,8 @@ class RunStatus:
     """Steps of those that are complete."""
     ledger: dict[str, float] | None
     """Seconds by kind, and the goodput."""
+    refusal: str | None
+    """Why the last start was refused, of a run that had come to something before."""
     stuck: list[str]
     """Which ranks were ended by their watchdogs."""
 
@@ -91,6 +93,7 @@ def read_run(folder: Path) -> RunStatus:
         error=written.error if written else None,
         checkpoints=complete_steps(folder),
         ledger=read_figures(folder / LEDGER_FILE),
+        refusal=written.refusal if written else None,
         stuck=stuck,
     )
 

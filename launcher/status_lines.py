@@ -39,6 +39,8 @@ def to_lines(found: Overview) -> list[str]:
         shown |= _speed(progress)
     if progress.last_score is not None:
         shown["score"] = _scores(progress.last_score, progress.best_score)
+    if status.refusal:
+        shown["refused"] = "the last start: " + status.refusal.replace("\n", "; ")
     if status.error:
         shown["error"] = status.error.replace("\n", "; ")
     elif found.last_failure is not None:
@@ -54,6 +56,8 @@ def _state(status: RunStatus) -> str:
     about = []
     if status.state == "stopped" and status.stop_reason:
         about.append(f"by {status.stop_reason}")
+    if status.state == "finished" and status.stop_reason:
+        about.append(status.stop_reason)
     if status.state == "empty":
         about.append("never started")
     if status.updated is not None:

@@ -5,12 +5,13 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from configs import RunConfig, load_run
+from configs import RunConfig, UserError, load_run
 from configs.load import dump_run
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader, StreamState
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective
+from trainer.changes import announce_changes, check_limits
 from trainer.checkpoint.format import CONFIG, Checkpoint
 from trainer.checkpoint.manager import CheckpointManager, RunIdentity
 from trainer.checkpoint.resume import check_identity, restore_optimizer
@@ -101,6 +102,8 @@ def build(
     checkpoints, checkpoint = _open_checkpoints(config, only_datasets, precision, world, reset)
     saved = None if checkpoint is None else load_run(str(checkpoint.folder / CONFIG)).prepare
     check_prepared(only_datasets, config, saved=saved, reset="data" in reset)
+    if checkpoint is not None and not reset and left_out is None:
+        check_limits(config, checkpoint)
     engine = _engine(config, tokenizer, checkpoint, precision, world)
     config = _settle_memory(config, only_datasets, engine, world, checkpoint)
     checkpoints.identity = _identity(config, only_datasets, precision)
@@ -108,6 +111,7 @@ def build(
     state = _restore(checkpoint, engine, reader, reset=reset, left_out=left_out)
     changed = enter_series(config, only_datasets, held_out, state, checkpoint)
     _announce(config, only_datasets, reader, engine, world, precision)
+    changes = {} if checkpoint is None or left_out is not None else announce_changes(config, checkpoint, state, reset)
     built = _assemble(
         config,
         world,
@@ -122,6 +126,8 @@ def build(
     )
     if changed is not None and state.series is not None:
         built.metrics.event(state.step, {"event": "score_series", "series": state.series.id, "reason": changed})
+    if changes:
+        built.metrics.event(state.step, {"event": "changed", "fields": changes})
     return built
 
 
@@ -136,6 +142,11 @@ def _open_checkpoints(
     identity = _identity(config, datasets, precision)
     checkpoints = CheckpointManager(Path(config.folder) / "checkpoints", config.checkpoint, world, identity)
     checkpoint = checkpoints.newest()
+    if checkpoint is None and reset:
+        raise UserError(
+            f"--reset: {config.folder} has no checkpoint to take the weights from; give the name and output of the run "
+            "that has (name=..., output=...), or leave --reset away for a run from the beginning"
+        )
     if checkpoint is not None:
         check_reset(checkpoint, reset)
         fingerprints = [d.fingerprint for d in datasets]
@@ -288,6 +299,8 @@ def _restore(
         log.info("the data begin anew, with the weights of step %d", state.step)
     else:
         reader.restore(StreamState.from_json(tree["stream"]))
+    if reset:
+        state.start_step, state.start_seconds, state.start_epoch = state.step, state.seconds, reader.epoch
     if "optimizer" in reset:
         state.schedule_start = state.step - state.skipped_updates
         log.info("optimizer and learning rate begin anew, with the weights of step %d", state.step)

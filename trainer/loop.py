@@ -17,6 +17,7 @@ from trainer.engines import replicas
 from trainer.engines.protocol import Engine
 from trainer.errors import TrainingError
 from trainer.evaluation import Evaluator
+from trainer.limits import Limit, Limits
 from trainer.metrics import Metrics
 from trainer.pairs import PairLog
 from trainer.saving import Saver
@@ -68,6 +69,9 @@ class Trainer:
         self._sections = sections
         self._ledger = ledger
         self._stop_requested = stop_requested
+        self._limits = Limits(config.training, state)
+        self.end: Limit | None = None
+        """The limit that ended it; None before, and where someone asked it to stop."""
         self._window = LogWindow()
         self._recovery = Recovery(config, world=world, engine=engine, saver=saver, metrics=metrics, state=state)
         self._clock = time.monotonic()
@@ -96,23 +100,22 @@ class Trainer:
         if not stop:
             stop = not self._evaluate()
         self._tick()
+        self.end = None if stop else self._limits.reached(self._reader.epoch)
         self._saver.save_for_good()
         return "stopped" if stop else "finished"
 
     def _next_update(self) -> Update | None:
         """Fetch an update's micro-batches, and count over all ranks what it holds. None where the run is at its end."""
-        training = self._config.training
         self._tick()
-        while self._state.step < training.max_updates:
-            if training.max_epochs is not None and self._reader.epoch >= training.max_epochs:
+        while self._state.step < self._limits.last_step:
+            if self._limits.are_epochs_over(self._reader.epoch):
                 return None
             epoch, number = self._reader.epoch, self._reader.update
             begin = time.monotonic()
             with self._sections("data", step=self._state.step + 1):
                 micro_batches = self._reader.next_update()
                 self._window.waiting_seconds += time.monotonic() - begin
-                time_is_up = training.max_minutes is not None and self._state.seconds > 60 * training.max_minutes
-                flags = [self._stop_requested(), time_is_up, self._saver.is_writing]
+                flags = [self._stop_requested(), self._limits.is_time_up(), self._saver.is_writing]
                 *numbers, stops, times, writing = self._world.sum([*count(micro_batches).numbers(), *map(int, flags)])
             if not writing:
                 self._window.pause(self._saver.commit())
@@ -144,7 +147,7 @@ class Trainer:
             self._config.schedule,
             peak=optimizer.lr,
             update=state.step - state.skipped_updates - state.schedule_start + 1,
-            max_updates=self._config.training.max_updates - state.schedule_start,
+            max_updates=self._limits.last_step - state.schedule_start,
         )
         with self._sections("step", step=state.step + 1):
             try:
@@ -198,7 +201,7 @@ class Trainer:
 
     def _log_if_due(self, update: Update) -> None:
         state = self._state
-        if state.step % self._config.training.log_every and state.step != self._config.training.max_updates:
+        if state.step % self._config.training.log_every and state.step != self._limits.last_step:
             return
         self._tick()
         figures = self._window.figures(self._world)

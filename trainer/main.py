@@ -21,15 +21,17 @@ from configs.files import describe, problem_of
 from trainer.distributed import World, read_environment
 from trainer.environment import restored_environment
 from trainer.imports import quick_imports
+from trainer.limits import Limit, NothingToDo
 from trainer.process import tune_process
 from trainer.streams import LogHandler, leave_standard_streams, tell
 from trainer.supervision.failure import note_failure
 from trainer.supervision.ledger import LEDGER_FILE, Ledger
+from trainer.supervision.origin import claim
 from trainer.supervision.run_folder import make_shared
 from trainer.supervision.run_lock import RunLock, RunLockedError
 from trainer.supervision.sections import Sections
 from trainer.supervision.signals import StopRequest, end_with_parent, stop_request
-from trainer.supervision.status import STATUS_FILE, read_status, write_status
+from trainer.supervision.status import STATUS_FILE, read_status, withdraw_status, write_status
 from trainer.supervision.watchdog import STUCK_FILE, Watchdog, process_watchdog
 
 RESETS = frozenset({"data", "optimizer"})
@@ -84,7 +86,7 @@ def run(config_name: str, overrides: Sequence[str], *, reset: frozenset[str] = f
     _configure_logging(rank)
     folder = Path(config.folder)
     try:
-        return _train(config, folder, stop, watchdog, reset)
+        return _train(config, folder, stop, watchdog, reset, config_name, overrides)
     except RunLockedError:  # the run and its status are another job's
         raise
     except UserError as error:
@@ -122,7 +124,15 @@ def _note(folder: Path, state: str, *, exit_code: int, error: str) -> None:
         write_status(folder, state, exit_code=exit_code, error=error)
 
 
-def _train(config: RunConfig, folder: Path, stop: StopRequest, watchdog: Watchdog, reset: frozenset[str]) -> int:
+def _train(
+    config: RunConfig,
+    folder: Path,
+    stop: StopRequest,
+    watchdog: Watchdog,
+    reset: frozenset[str],
+    config_name: str,
+    overrides: Sequence[str],
+) -> int:
     watchdog.enter("setup", 60 * config.supervision.setup_minutes, 0)
     tune_process()
     if config.training.deterministic:
@@ -134,18 +144,29 @@ def _train(config: RunConfig, folder: Path, stop: StopRequest, watchdog: Watchdo
     watchdog.note_in(folder / STUCK_FILE)
     lock = RunLock(folder)
     _on_main(world, lock.acquire)
+    _on_main(world, lambda: claim(folder, config_name, overrides))
     ledger = _ledger(folder, watchdog.started) if world.is_main else None
     if world.is_main:
         stop.watch_file(folder)
         write_status(folder, "running", exit_code=EXIT_FAILED)
     sections = Sections(watchdog, ledger, config.supervision)
-    outcome, step = _fit(config, world, stop, sections, ledger, reset)
+    try:
+        outcome, step, limit = _fit(config, world, stop, sections, ledger, reset)
+    except NothingToDo as nothing:
+        log.info("%s: %s", folder, nothing)
+        if world.is_main:
+            withdraw_status(folder)
+        return _leave(world, sections, lock, stop, EXIT_FINISHED)
     code = EXIT_STOPPED if outcome == "stopped" else EXIT_FINISHED
-    reason = _stop_reason(world, stop) if outcome == "stopped" else None
+    reason = _stop_reason(world, stop) if outcome == "stopped" else f"{limit} is reached" if limit else None
     log.info("%s%s: %s", outcome, f" ({reason})" if reason else "", folder)
     if world.is_main:
         stop.consume()
         write_status(folder, outcome, exit_code=code, step=step, stop_reason=reason)
+    return _leave(world, sections, lock, stop, code)
+
+
+def _leave(world: World, sections: Sections, lock: RunLock, stop: StopRequest, code: int) -> int:
     with sections("shutdown"):
         world.close()
     lock.release()
@@ -160,8 +181,14 @@ def _fit(
     sections: Sections,
     ledger: Ledger | None,
     reset: frozenset[str],
-) -> tuple[Literal["finished", "stopped"], int | None]:
-    """Build the run and train; after a rewind, build it again from the newest checkpoint. Outcome and last step."""
+) -> tuple[Literal["finished", "stopped"], int | None, Limit | None]:
+    """Build the run and train; after a rewind, build it again from the newest checkpoint.
+
+    Outcome, last step, and the limit that ended it.
+
+    Raises:
+        NothingToDo: it was at its end before.
+    """
     # DeepSpeed takes seconds to import: errors of the configuration need not wait for it.
     with quick_imports():
         from trainer.build import build
@@ -198,7 +225,7 @@ def _fit(
                 built.close()
             if ledger is not None:
                 ledger.write()
-            return outcome, built.saved_step
+            return outcome, built.saved_step, built.trainer.end
         built.close()
         del built
         gc.collect()

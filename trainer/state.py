@@ -36,6 +36,10 @@ class TrainerState:
     """What the slowest save took from its beginning to its commit."""
     schedule_start: int = 0
     """Applied updates at which optimizer and learning rate began anew."""
+    start_step: int = 0
+    """Where limits are counted from: step, seconds and epoch of the last `--reset`."""
+    start_seconds: float = 0.0
+    start_epoch: int = 0
     loss_scale: float = 1.0
     """Of fp16."""
     scores: dict[int, float] = field(default_factory=dict)

@@ -44,8 +44,8 @@ def decide_begin(status: Status | None) -> tuple[str, str]:
         return "go", "nothing is there yet"
     if status.state == "finished":
         return "end", "the run is finished"
-    if status.state == "refused":
-        return "end", f"the run was refused: {status.error}"
+    if status.state == "refused" or status.refusal is not None:
+        return "end", f"the run was refused: {status.refusal or status.error}"
     if status.state == "stopped" and status.stop_reason == STOPPED_BY_FILE:
         return "end", "the run was stopped by `zeromt stop`"
     return "go", f"the run's state is {status.state}"

@@ -16,8 +16,15 @@ from trainer.engines.protocol import MOMENTS, Engine
 
 log = logging.getLogger(__name__)
 
-SAME_RESULT = {"activation_checkpointing"}
-"""Fields of the model that change what it takes, not what it computes."""
+SAME_WEIGHTS = {
+    "activation_checkpointing",
+    "dropout",
+    "embedding_dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "initialisation",
+}
+"""Fields of the model that leave the weights' meaning as it is."""
 
 
 def check_identity(
@@ -102,7 +109,8 @@ def architecture_differences(checkpoint: Checkpoint, config: RunConfig, *, name:
     """Fields of the model that another configuration has otherwise, one text each that calls the checkpoint `name`."""
     saved = dataclasses.asdict(load_run(str(checkpoint.folder / CONFIG)).model)
     now = dataclasses.asdict(config.model)
-    names = [k for k in now if k not in SAME_RESULT and now[k] != saved[k]]
+    free = SAME_WEIGHTS | (set() if config.model.positions == "learned" else {"max_positions"})
+    names = [k for k in now if k not in free and now[k] != saved[k]]
     return [f"model.{k}: {now[k]!r}, {name} has {saved[k]!r}" for k in names]
 
 

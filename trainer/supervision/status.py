@@ -5,8 +5,10 @@ import math
 import os
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 LAUNCH_ID = "ZEROMT_LAUNCH_ID"
 """Environment variable with the name of one start of the ranks."""
@@ -43,6 +45,9 @@ class Status:
         """Whether nobody was to go on with the run: a batch system's signal is followed by a time in its queue."""
         return self.state == "finished" or (self.state == "stopped" and self.stop_reason in BY_A_PERSON)
 
+    refusal: str | None = None
+    """Why the last start was refused, where the run had come to something before; that is what the rest says."""
+
     @property
     def is_settled(self) -> bool:
         """Whether the ranks ended by their own decision."""
@@ -55,12 +60,17 @@ class Status:
 
 
 def read_status(path: Path, launch_id: str | None = None) -> Status | None:
-    """What was written, during this launch if one is named; None where nothing was, or nothing readable."""
-    try:
-        written = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    """What was written, during this launch if one is named; None where nothing was, or nothing readable.
+
+    A start that was refused leaves what the run had come to before: without a launch, that is what this gives.
+    """
+    written = _read(path)
+    if written is None:
         return None
-    if not isinstance(written, dict) or (launch_id is not None and written.get("launch_id") != launch_id):
+    refusal = written.get("refusal") if isinstance(written.get("refusal"), dict) else None
+    if refusal is not None and launch_id is not None and refusal.get("launch_id") == launch_id:
+        written, refusal = {**refusal, "state": "refused"}, None
+    if launch_id is not None and written.get("launch_id") != launch_id:
         return None
 
     def text(key: str) -> str | None:
@@ -80,7 +90,17 @@ def read_status(path: Path, launch_id: str | None = None) -> Status | None:
         launch_id=text("launch_id"),
         job_id=text("job_id"),
         stop_reason=text("stop_reason"),
+        refusal=None if refusal is None else str(refusal.get("error")),
     )
+
+
+def saved_step(path: Path) -> int | None:
+    """The step at which a run finished or stopped, which is after a save, before this start of its ranks too."""
+    tree = _read(path) or {}
+    for found in (tree, tree.get("before")):
+        if isinstance(found, dict) and found.get("state") in ("finished", "stopped"):
+            return found["step"] if isinstance(found.get("step"), int) else None
+    return None
 
 
 def write_status(
@@ -113,6 +133,7 @@ def write_status(
     """
     path = folder / STATUS_FILE
     launch_id = launch_id or os.environ.get(LAUNCH_ID)
+    outcome = _outcome_before(path, launch_id)
     before = None if launch_id is None else read_status(path, launch_id)
     if state == "failed" and before is not None and before.state in ("failed", "refused") and not is_cause:
         return
@@ -128,6 +149,50 @@ def write_status(
         "job_id": os.environ.get(JOB_ID),
         "stop_reason": stop_reason,
     }
+    if outcome is not None and state == "running" and step is None:
+        status["before"] = outcome
+    if outcome is not None and state == "refused":
+        keys = ("error", "pid", "host", "updated", "launch_id", "job_id")
+        status = {**outcome, "refusal": {key: status[key] for key in keys}}
+    _write(folder, status)
+
+
+def withdraw_status(folder: Path) -> None:
+    """Let what stood in `status.json` before this start stand again: it had nothing to do.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    outcome = _outcome_before(folder / STATUS_FILE, os.environ.get(LAUNCH_ID))
+    if outcome is None:
+        write_status(folder, "finished", exit_code=0)
+    else:
+        _write(folder, outcome)
+
+
+def _outcome_before(path: Path, launch_id: str | None) -> dict[str, Any] | None:
+    """What the run had come to before this start of its ranks; None where nothing had."""
+    tree = _read(path)
+    if tree is None:
+        return None
+    is_this_start = tree.get("launch_id") == launch_id if launch_id else tree.get("pid") == os.getpid()
+    if is_this_start or (tree.get("state") == "running" and isinstance(tree.get("before"), dict)):
+        tree = tree.get("before")
+    if not isinstance(tree, dict) or tree.get("state") == "refused":
+        return None
+    return {key: value for key, value in tree.items() if key not in ("before", "refusal")}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        written = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return written if isinstance(written, dict) else None
+
+
+def _write(folder: Path, status: Mapping[str, Any]) -> None:
+    path = folder / STATUS_FILE
     folder.mkdir(parents=True, exist_ok=True)
     beside = folder / f"{STATUS_FILE}.{os.getpid()}"
     try:

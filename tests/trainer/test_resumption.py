@@ -1,0 +1,254 @@
+"""What a run that is started again takes up, what it refuses, what it says, and where its limits are counted from."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs import UserError, load_run
+from launcher.run_status import read_overview
+from launcher.status_lines import to_lines
+from tests.conftest import Command, Finished, read_metrics, zeromt
+from trainer.changes import changed_fields, describe, describe_jump
+from trainer.limits import Limits
+from trainer.state import TrainerState
+from trainer.supervision.origin import claim
+from trainer.supervision.status import LAUNCH_ID, read_status, saved_step, withdraw_status, write_status
+
+KEPT = Path(__file__).parents[1] / "kept" / "bbb3253"
+Again = Callable[..., Finished]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with a dataset, `small.yaml`, and `runs/small`, which has finished at step 10."""
+    return Path(shutil.copytree(KEPT, tmp_path / "place"))
+
+
+@pytest.fixture
+def train(place: Path) -> Again:
+    def run(*arguments: str, config: str = "small.yaml") -> Finished:
+        more = ["training.tensorboard=false", "evaluation.max_pairs=2", "training.memory_probe=false"]
+        return Command(zeromt("train", config, *arguments, *more), cwd=place).finish(120)
+
+    return run
+
+
+def status(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "status.json").read_text())
+    return found
+
+
+def files(run: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in run.iterdir() if p.is_file() and p.suffix != ".lock"}
+
+
+class TestCheckpointsThatAreGone:
+    @pytest.mark.parametrize("how", ["purged", "emptied", "link", "no-status", "no-metrics"])
+    def test_training_does_not_begin_anew_unasked(self, how: str, place: Path, train: Again) -> None:
+        run = place / "runs" / "small"
+        shutil.rmtree(run / "checkpoints")
+        if how == "emptied":
+            (run / "checkpoints").mkdir()
+        if how == "link":
+            (run / "checkpoints").symlink_to(place / "not-mounted")
+        if how.startswith("no-"):
+            (run / {"no-status": "status.json", "no-metrics": "metrics.jsonl"}[how]).unlink()
+        metrics = (run / "metrics.jsonl").read_bytes() if how != "no-metrics" else None
+        done = train("training.max_updates=20")
+        assert done.code == 2
+        assert len(done.err.splitlines()) == 1
+        assert "begin at step 0 by --fresh" in done.err
+        if metrics is not None:
+            assert (run / "metrics.jsonl").read_bytes() == metrics
+
+    def test_a_run_that_was_never_saved_begins_anew(self, place: Path, train: Again) -> None:
+        run = place / "runs" / "small"
+        shutil.rmtree(run)
+        run.mkdir()
+        (run / "status.json").write_text('{"state": "failed", "step": 3, "launch_id": null}')
+        (run / "metrics.jsonl").write_text('{"kind": "train", "step": 3}\n')
+        assert train("training.max_updates=1").code == 0
+        assert [line["step"] for line in read_metrics(run)] == [1]
+
+    def test_reset_wants_weights(self, train: Again) -> None:
+        done = train("name=misspelt", "--reset", "optimizer")
+        assert (done.code, len(done.err.splitlines())) == (2, 1)
+        assert "--reset: runs/misspelt has no checkpoint to take the weights from" in done.err
+
+
+def test_a_moved_run_goes_on_where_it_is(place: Path, train: Again) -> None:
+    """By its own config.yaml, whatever that says of where it was."""
+    moved = place / "elsewhere" / "renamed"
+    moved.parent.mkdir()
+    (place / "runs" / "small").rename(moved)
+    text = (moved / "config.yaml").read_text().replace("output: runs", f"output: {place / 'runs'}")
+    (moved / "config.yaml").write_text(text)
+    done = train("training.max_updates=12", config="elsewhere/renamed/config.yaml")
+    assert done.code == 0, done.err
+    assert read_metrics(moved)[-1]["step"] == 12
+    assert not (place / "runs" / "small").exists()
+    assert load_run(str(moved / "config.yaml"), ["name=other"]).name == "other"
+
+
+class TestRefusedStarts:
+    def test_a_finished_run_stays_finished(self, place: Path, train: Again) -> None:
+        run = place / "runs" / "small"
+        done = train("model.d_model=32")
+        assert done.code == 2
+        written = status(run)
+        assert (written["state"], written["step"]) == ("finished", 10)
+        assert "model.d_model: 32" in written["refusal"]["error"]
+        lines = to_lines(read_overview(run))
+        assert any(line.startswith("state") and "finished" in line for line in lines)
+        assert any(line.startswith("refused") and "the last start: model.d_model: 32" in line for line in lines)
+        assert train("training.max_updates=11").code == 0
+        assert "refusal" not in status(run)
+
+    def test_the_launch_that_was_refused_learns_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "status.json"
+        monkeypatch.setenv(LAUNCH_ID, "one")
+        write_status(tmp_path, "running", exit_code=1, step=7)
+        write_status(tmp_path, "stopped", exit_code=75, step=8, stop_reason="SIGTERM")
+        monkeypatch.setenv(LAUNCH_ID, "two")
+        write_status(tmp_path, "running", exit_code=1)
+        assert saved_step(path) == 8
+        write_status(tmp_path, "refused", exit_code=2, error="no")
+        write_status(tmp_path, "failed", exit_code=1, error="a victim")
+        ours, runs = read_status(path, "two"), read_status(path)
+        assert ours is not None
+        assert runs is not None
+        assert (ours.state, ours.error) == ("refused", "no")
+        assert (runs.state, runs.step, runs.stop_reason, runs.refusal) == ("stopped", 8, "SIGTERM", "no")
+
+    def test_of_a_new_run_nothing_else_is_known(self, tmp_path: Path) -> None:
+        write_status(tmp_path, "running", exit_code=1)
+        write_status(tmp_path, "refused", exit_code=2, error="no")
+        found = read_status(tmp_path / "status.json")
+        assert found is not None
+        assert (found.state, found.error, found.refusal) == ("refused", "no", None)
+
+    def test_withdrawn(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(LAUNCH_ID, "one")
+        write_status(tmp_path, "finished", exit_code=0, step=9)
+        before = (tmp_path / "status.json").read_bytes()
+        monkeypatch.setenv(LAUNCH_ID, "two")
+        write_status(tmp_path, "running", exit_code=1)
+        withdraw_status(tmp_path)
+        assert json.loads((tmp_path / "status.json").read_bytes()) == json.loads(before)
+
+
+class TestLimits:
+    def test_one_that_is_reached_changes_nothing(self, place: Path, train: Again) -> None:
+        run = place / "runs" / "small"
+        train("training.max_updates=11")
+        before, steps = files(run), sorted(p.name for p in (run / "checkpoints").iterdir())
+        for limit, said in (
+            ("training.max_updates=11", "training.max_updates=11 is reached at step 11; training.max_updates above 11"),
+            ("training.max_updates=5", "training.max_updates=5 is reached at step 11; training.max_updates above 11"),
+            ("training.max_epochs=1", "training.max_epochs=1 is reached at step 11; training.max_epochs above 1"),
+            ("training.max_minutes=1e-6", "training.max_minutes=1e-06 is reached after"),
+        ):
+            more = () if "max_updates" in limit else ("training.max_updates=1000",)
+            done = train(limit, *more)
+            assert done.code == 0, done.err
+            assert done.out.splitlines()[-1].startswith(f"runs/small: nothing to do: {said}")
+            assert files(run) == before
+        assert sorted(p.name for p in (run / "checkpoints").iterdir()) == steps
+
+    def test_after_a_reset_they_count_from_there(self, place: Path, train: Again) -> None:
+        run = place / "runs" / "small"
+        done = train("--reset", "optimizer", "training.max_updates=3")
+        assert done.code == 0, done.err
+        assert "limit 3 updates, counted from step 10" in done.out
+        assert "finished (training.max_updates=3, counted from step 10 is reached): runs/small" in done.out
+        assert [line["step"] for line in read_metrics(run)][-3:] == [11, 12, 13]
+        assert status(run)["stop_reason"] == "training.max_updates=3, counted from step 10 is reached"
+        done = train("training.max_updates=3")
+        assert "training.max_updates=3, counted from step 10 is reached at step 13" in done.out
+        assert train("training.max_updates=4").code == 0
+        assert read_metrics(run)[-1]["step"] == 14
+
+    def test_clock_and_epochs(self) -> None:
+        section = load_run("debug", ["training.max_minutes=2", "training.max_epochs=3"]).training
+        state = TrainerState(step=50, seconds=1000.0, start_step=40, start_seconds=900.0, start_epoch=2)
+        limits = Limits(section, state)
+        assert limits.last_step == 100
+        assert not limits.is_time_up()
+        assert limits.reached(4) is None
+        assert str(limits.reached(5)) == "training.max_epochs=3, counted from step 40"
+        state.seconds = 1021.0
+        assert str(limits.reached(4)) == "training.max_minutes=2, counted from step 40"
+        assert limits.describe() == "limit 60 updates, 3 epochs, 2 minutes, counted from step 40"
+
+
+class TestChanges:
+    def test_are_said_and_written(self, place: Path, train: Again) -> None:
+        run = place / "runs" / "small"
+        done = train("training.max_updates=12", "optimizer.lr=1e-2", "model.dropout=0.3", "loss.label_smoothing=0.0")
+        assert done.code == 0, done.err
+        assert "changed at step 10: optimizer.lr was 0.003 and is 0.01" in done.out
+        assert "changed at step 10: model.dropout was 0.1 and is 0.3" in done.out
+        assert "the learning rate jumps from 0.00181 to 0.00603 at step 11" in done.out
+        (event,) = [e for e in read_metrics(run, "event") if e["event"] == "changed"]
+        assert event["fields"]["loss.label_smoothing"] == [0.1, 0.0]
+        assert "prepare.output" not in event["fields"]
+
+    def test_the_same_again_says_nothing(self) -> None:
+        run = load_run("debug")
+        assert changed_fields(run, load_run("debug", ["output=elsewhere", "name=other"])) == {}
+        changed = changed_fields(run, load_run("debug", ["training.max_epochs=3", "training.tensorboard=false"]))
+        assert describe(changed, 7) == [
+            "changed at step 7: training.max_epochs was none and is 3",
+            "changed at step 7: training.tensorboard was true and is false",
+        ]
+
+    def test_a_schedule_that_is_extended_after_its_end(self) -> None:
+        then = load_run("debug", ["schedule.kind=linear", "training.max_updates=100"])
+        now = load_run("debug", ["schedule.kind=linear", "training.max_updates=200"])
+        state = TrainerState(step=100)
+        said = describe_jump(then, now, state, last_then=100, last_now=200)
+        assert said is not None
+        assert said.startswith("the learning rate jumps from 0 to 0.00165 at step 101")
+        assert describe_jump(then, then, state, last_then=100, last_now=100) is None
+        assert describe_jump(now, now, TrainerState(step=30), last_then=200, last_now=205) is None
+
+
+class TestOrigin:
+    def test_files_of_one_name_are_two_runs(self, tmp_path: Path) -> None:
+        for folder in ("a", "b"):
+            (tmp_path / folder).mkdir()
+            (tmp_path / folder / "exp.yaml").write_text("seed: 1\n")
+        run = tmp_path / "runs" / "exp"
+        run.mkdir(parents=True)
+        first, second = str(tmp_path / "a" / "exp.yaml"), str(tmp_path / "b" / "exp.yaml")
+        claim(run, first, [])
+        claim(run, first, [])
+        with pytest.raises(UserError, match=r"run of .*a/exp.yaml, and this is .*b/exp.yaml; give"):
+            claim(run, second, [])
+        claim(run, second, ["name=exp"])
+        claim(run, second, [])  # it is the run's from now on
+        Path(second).unlink()
+        claim(run, first, [])  # the other one is gone
+
+    def test_a_name_in_the_file_is_meant(self, tmp_path: Path) -> None:
+        for folder in ("a", "b"):
+            (tmp_path / folder).mkdir()
+            (tmp_path / folder / "exp.yaml").write_text("name: exp\n")
+        run = tmp_path / "runs"
+        run.mkdir()
+        for folder in ("a", "b"):
+            claim(run, str(tmp_path / folder / "exp.yaml"), [])
+
+    def test_ranks_refuse(self, place: Path, train: Again) -> None:
+        text = (place / "small.yaml").read_text().replace("name: small\n", "")
+        for folder in ("a", "b"):
+            (place / folder).mkdir()
+            (place / folder / "exp.yaml").write_text(text)
+        assert train("training.max_updates=1", config="a/exp.yaml").code == 0
+        done = train("training.max_updates=2", config="b/exp.yaml")
+        assert (done.code, len(done.err.splitlines())) == (2, 1)
+        assert "give this one a name" in done.err

@@ -1,0 +1,108 @@
+"""What is configured otherwise than when the checkpoint was saved that a run goes on from."""
+
+import dataclasses
+import logging
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from configs import RunConfig, load_run
+from data_pipeline.stream.state import StreamState
+from trainer.checkpoint.format import CONFIG, Checkpoint
+from trainer.checkpoint.weights_only import WEIGHTS_ONLY
+from trainer.limits import Limits, NothingToDo
+from trainer.schedule import learning_rate
+from trainer.state import TrainerState
+
+log = logging.getLogger(__name__)
+
+NOT_LISTED = ("name", "output", "prepare")
+"""What says where the run is, and what the data are made of, which has a check of its own."""
+JUMP = 1.2
+"""A rate that becomes so many times as large, or as small, from one update to the next, jumps."""
+
+
+def check_limits(config: RunConfig, checkpoint: Checkpoint) -> None:
+    """See whether there is anything left to do.
+
+    Raises:
+        NothingToDo: a limit is reached, and the scores of its step are there.
+    """
+    tree = checkpoint.state()
+    state = TrainerState.from_json(tree["trainer"])
+    limit = Limits(config.training, state).reached(StreamState.from_json(tree["stream"]).epoch)
+    if limit is not None and state.step in state.scores:
+        raise NothingToDo(limit)
+
+
+def announce_changes(
+    config: RunConfig, checkpoint: Checkpoint, state: TrainerState, reset: Collection[str]
+) -> dict[str, tuple[Any, Any]]:
+    """Say which fields have another value than in the checkpoint, and give them.
+
+    Args:
+        config: of the run as it is now.
+        checkpoint: that it goes on from.
+        state: as it goes on.
+        reset: what begins anew.
+    """
+    limits = Limits(config.training, state)
+    if (line := limits.describe()) is not None:
+        log.info("%s", line)
+    if WEIGHTS_ONLY in checkpoint.manifest:  # of another run
+        return {}
+    then = load_run(str(checkpoint.folder / CONFIG))
+    changes = changed_fields(then, config)
+    for line in describe(changes, state.step):
+        log.info("%s", line)
+    saved = TrainerState.from_json(checkpoint.state()["trainer"])
+    if "optimizer" not in reset:
+        ends = Limits(then.training, saved).last_step, limits.last_step
+        if (line := describe_jump(then, config, state, last_then=ends[0], last_now=ends[1])) is not None:
+            log.warning("%s", line)
+    return changes
+
+
+def changed_fields(then: RunConfig, now: RunConfig) -> dict[str, tuple[Any, Any]]:
+    """Fields with another value, by their paths: then and now."""
+    found = _differences(dataclasses.asdict(then), dataclasses.asdict(now), "")
+    return {key: pair for key, pair in found if key.split(".")[0] not in NOT_LISTED}
+
+
+def describe(changes: dict[str, tuple[Any, Any]], step: int) -> list[str]:
+    """A line for each."""
+    return [
+        f"changed at step {step}: {key} was {_shown(then)} and is {_shown(now)}" for key, (then, now) in changes.items()
+    ]
+
+
+def describe_jump(then: RunConfig, now: RunConfig, state: TrainerState, *, last_then: int, last_now: int) -> str | None:
+    """What to warn of where the rate of the next update is far from what it would have been.
+
+    Args:
+        then, now: the configurations.
+        state: of the checkpoint; where its schedule begins.
+        last_then, last_now: steps at which the run ends by either.
+    """
+    update = state.step - state.skipped_updates - state.schedule_start + 1
+    before, after = (
+        learning_rate(c.schedule, peak=c.optimizer.lr, update=update, max_updates=last - state.schedule_start)
+        for c, last in ((then, last_then), (now, last_now))
+    )
+    if max(before, after) <= JUMP * min(before, after):
+        return None
+    return (
+        f"the learning rate jumps from {before:.3g} to {after:.3g} at step {state.step + 1}: the schedule is another "
+        "than the one that it was trained with"
+    )
+
+
+def _differences(then: Any, now: Any, where: str) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in {**then, **now}:
+            yield from _differences(then.get(key), now.get(key), f"{where}.{key}" if where else str(key))
+    elif then != now:
+        yield where, (then, now)
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else f"{value}"
