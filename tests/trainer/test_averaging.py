@@ -121,7 +121,13 @@ def test_an_average_is_inspected_translated_with_and_trained_on(
     assert main(["inspect", str(out)]) == main(["inspect", str(out / "checkpoints" / "step-00000300")]) == 0
     assert len(load_trained(out).model.source_embedding.tokens.weight) == 400
     config = str(out / "config.yaml")
-    settings = ["training.max_updates=1", "optimizer.lr=1e-30", "engine.precision=bf16", "optimizer.weight_decay=0"]
+    settings = [
+        "training.max_updates=1",
+        "schedule.warmup_updates=0",
+        "optimizer.lr=1e-30",
+        "engine.precision=bf16",
+        "optimizer.weight_decay=0",
+    ]
     refused = start(*zeromt("train", config, *settings)).finish()
     assert refused.code == 2
     assert "--reset: nothing, and" in refused.err
