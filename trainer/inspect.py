@@ -96,9 +96,11 @@ def inspect_run(folder: Path) -> tuple[list[str], bool]:
     train, scores = _read_metrics(folder / "metrics.jsonl")
     if train:
         lines.append(f"step            {_last_figures(train)}")
+    current = next((score["series"] for score in reversed(scores) if score.get("series")), None)
     for score in scores[-5:]:
         shown = ", ".join(f"{name} {_number(score, key)}" for key, name in (("bleu", "BLEU"), ("chrf", "chrF")))
-        lines.append(f"evaluation      step {_number(score, 'step', 0)}: {shown}")
+        note = "" if score.get("series") in (None, current) else ", of another series of scores"
+        lines.append(f"evaluation      step {_number(score, 'step', 0)}: {shown}{note}")
     whole = True
     for checkpoint in list_steps(folder / "checkpoints"):
         _, is_whole = inspect_checkpoint(checkpoint)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import CorpusFiles, PrepareSection, UserError
+from configs.languages import same_language
 from data_pipeline.preparation.raw_text import corpus_paths
 from data_pipeline.preparation.staging import Input
 from data_pipeline.preparation.tokenizer_training import existing_tokenizer
@@ -162,7 +163,13 @@ def _with_tokenizer(settings: Settings, fingerprint: str | None) -> Settings:
 
 
 def _different(old: Settings, new: Settings) -> list[str]:
-    return [key for key in {**new, **old} if old.get(key) != new.get(key)]
+    return [key for key in {**new, **old} if not _is_same(key, old.get(key), new.get(key))]
+
+
+def _is_same(key: str, old: Any, new: Any) -> bool:
+    """Whether two settings mean the same; a language may be named by any of its codes."""
+    is_language = key in ("source_language", "target_language")
+    return old == new or (is_language and same_language(old, [new]) == [new] and same_language(new, [old]) == [old])
 
 
 def _flat(tree: Mapping[str, Any], where: str = "") -> Settings:

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any, NoReturn
 
-from launcher.options.values import existing, existing_folder, path
+from launcher.options.values import existing, existing_folder, language, path
 
 
 class Parser(argparse.ArgumentParser):
@@ -52,5 +52,6 @@ def add_languages(parser: Parser) -> None:
         parser.add_argument(
             f"--{side}-language",
             metavar="L",
+            type=language,
             help="such as eng_Latn, for models with language tags on both sides, as NLLB (default: the run's)",
         )

@@ -18,6 +18,13 @@ def one_of(*names: str) -> Callable[[str], str]:
     return parse
 
 
+def language(text: str) -> str:
+    """The code of a language, or whatever a model's tag holds between its brackets."""
+    if not text or any(c.isspace() or c in "<>" for c in text):
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed is the code of a language, such as fr or fra_Latn")
+    return text
+
+
 def whole(low: int, high: int) -> Callable[[str], int]:
     """A whole number from `low` to `high`."""
 

@@ -108,6 +108,14 @@ BAD = [
         ["translate", ".", "--length-penalty", "nan"],
         "argument --length-penalty: 'nan'; allowed is a finite number",
     ),
+    (
+        ["translate", ".", "--precision", "half"],
+        "argument --precision: 'half'; allowed is auto or fp32 or bf16 or fp16",
+    ),
+    (
+        ["translate", ".", "--target-language", ""],
+        "argument --target-language: ''; allowed is the code of a language, such as fr or fra_Latn",
+    ),
     (["translate", ".", "--n-best", "1.5"], "argument --n-best: '1.5'; allowed is a whole number"),
     (["translate", ".", "more"], "unrecognized arguments: more"),
     (["evaluate", "."], "the following arguments are required: --source, --reference"),

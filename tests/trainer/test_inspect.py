@@ -53,6 +53,15 @@ def test_lines_that_say_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ]
 
 
+def test_scores_of_another_series(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [{"kind": "evaluation", "step": s, "bleu": 9.0, "chrf": 1.0, "series": n} for s, n in ((1, "a"), (2, "b"))]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert _inspect(tmp_path, capsys)[1][1:] == [
+        "evaluation      step 1: BLEU 9.00, chrF 1.00, of another series of scores",
+        "evaluation      step 2: BLEU 9.00, chrF 1.00",
+    ]
+
+
 def test_name_that_would_write_lines_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "a\nb\x1b[31m"
     shutil.copytree(KEPT, folder)

@@ -93,6 +93,9 @@ def test_what_does_not_matter(made: PrepareSection, tmp_path: Path) -> None:
     threads = dataclasses.replace(made.tokenizer, threads=7)
     same = dataclasses.replace(made, root="/gone", output="x", workers=3, tokenizer=threads, max_unknown=1)
     _check(same, made.output)
+    other_codes = dataclasses.replace(made, source_language="eng_Latn", target_language="ger")
+    _check(other_codes, made.output)
+    prepare.run(other_codes)  # it is there already
     blocks = dataclasses.replace(made, pairs_per_block=9, output=str(tmp_path / "blocks"))
     prepare.run(blocks)
     _check(made, blocks.output)
