@@ -1,9 +1,10 @@
 """What a tokenizer does not know of the text that it encodes: how much is too much, and what is said of it."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 
 from configs import PrepareSection, UserError
-from data_pipeline.preparation.report import SIDES, PieceCount, Report
+from data_pipeline.preparation.report import NUM_TAGS, SIDES, PieceCount, Report
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import UNK_ID
 
@@ -46,12 +47,14 @@ def warnings(report: Report, dataset: Dataset) -> Iterator[str]:
         for side, count in zip(SIDES, _of_held_out(dataset, split), strict=True):
             if count.share > WORTH_A_WARNING:
                 yield f"prepare.{split}: {count} {side} pieces are unknown to the tokenizer (<unk>)"
-    yield from (f"prepare.train: {line}" for line in describe_tags(report))
+        tags = dataset.tokenizer.tags_that_are_text(dataset.held_out(split)[0])
+        yield from (f"prepare.{split}: {line}" for line in describe_tags(tags))
+    yield from (f"prepare.train: {line}" for line in describe_tags(report.tags_as_text))
 
 
-def describe_tags(report: Report) -> Iterator[str]:
-    """Tags of a corpus that no tag was made of, a line each."""
-    for tag, lines in report.tags_as_text.items():
+def describe_tags(tags: Mapping[str, int]) -> Iterator[str]:
+    """Tags at the beginning of source lines that were taken for text, a line each for the first few."""
+    for tag, lines in itertools.islice(tags.items(), NUM_TAGS):
         yield (
             f"{lines:,} source lines begin with {tag}, which is taken for text: a tag stands at the very start of a "
             "line, is one of prepare.tokenizer.tags, and has no other before it"

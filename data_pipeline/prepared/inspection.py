@@ -102,7 +102,7 @@ def describe(dataset: Dataset, report: Report, unknown: Mapping[Side, int]) -> l
         f"held out  {held_out}",
         f"tokens    {index.source_tokens:,} source, {index.target_tokens:,} target",
         f"unknown   {counts['source']} source tokens, {counts['target']} target (<unk>)",
-        *(f"          {line}" for line in describe_tags(report)),
+        *(f"          {line}" for line in describe_tags(report.tags_as_text)),
         f"pieces    {pieces.source_vocab_size:,} source, {pieces.target_vocab_size:,} target, {kind}",
         f"shards    {len(index.shards):,} of {size:,} bytes, {index.blocks:,} blocks",
         "filters",

@@ -135,7 +135,8 @@ def save_model(
     """
     parameters = dict(model.named_parameters())
     prepare = prepare or PrepareSection()
-    prepare = dataclasses.replace(prepare, max_pieces=min(prepare.max_pieces, model.max_positions - 1))
+    room = model.max_positions - 1 - bool(tokenizer.tags)  # for an end mark and a language's tag
+    prepare = dataclasses.replace(prepare, max_pieces=min(prepare.max_pieces, room))
     config = dataclasses.replace(RunConfig(), model=model.section, prepare=prepare)
     with new_folder(output) as folder:
         checkpoint = write_run(

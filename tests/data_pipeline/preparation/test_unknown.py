@@ -91,8 +91,10 @@ def test_unknown_tags_of_a_corpus_are_said(corpus: Corpus, tmp_path: Path, capsy
     tags = [">>fra<<"] * 20 + [">>xyz<<"] * 10 + ["\ufeff>>fra<<"] + [" >>fra<<"] * 2
     pairs = [(f"{tag} {s}", t) for tag, (s, t) in zip(tags * 5, PAIRS, strict=False)]
     tokenizer = TokenizerSection(vocab_size=80, threads=1, tags=[">>fra<<"])
-    prepare.run(corpus(pairs, tokenizer=tokenizer))
+    (tmp_path / "v.tsv").write_text(">>deu<< cat\tchat\n>>fra<< cat\tchat\n")
+    prepare.run(corpus(pairs, tokenizer=tokenizer, valid=CorpusFiles(tsv=["v.tsv"])))
     said = capsys.readouterr().err
+    assert "prepare.valid: 1 source lines begin with >>deu<<, which is taken for text" in said
     assert "50 source lines begin with >>xyz<<, which is taken for text" in said
     assert "10 source lines begin with >>fra<<, which is taken for text" in said
     assert any("50 source lines begin with >>xyz<<" in line for line in inspect_dataset(tmp_path / "out")[0])
