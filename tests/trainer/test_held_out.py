@@ -49,7 +49,8 @@ def test_a_tokenizer_that_is_not_there_is_refused_before_the_engine_is_built(
 ) -> None:
     monkeypatch.setattr("sacrebleu.utils.SACREBLEU_DIR", str(tmp_path))
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ko_mecab.MeCab", None)
-    monkeypatch.setattr(build_module, "_engine", lambda *_: pytest.fail("it is built"))
+    for name in ("_open_checkpoints", "_engine"):
+        monkeypatch.setattr(build_module, name, lambda *_: pytest.fail("the run is opened"))
     config = load_run(
         "debug",
         [
