@@ -1,5 +1,6 @@
 """The typed tree of a run's configuration, and how it is read."""
 
+from configs.components import Schedule
 from configs.data import (
     UNDETERMINED,
     CleaningSection,
@@ -20,7 +21,6 @@ from configs.schema import (
     LossSection,
     OptimizerSection,
     RunConfig,
-    ScheduleSection,
     SearchSection,
     StabilitySection,
     SupervisionSection,
@@ -42,7 +42,7 @@ __all__ = [
     "OptimizerSection",
     "PrepareSection",
     "RunConfig",
-    "ScheduleSection",
+    "Schedule",
     "SearchSection",
     "StabilitySection",
     "StreamSection",

@@ -12,8 +12,10 @@ from omegaconf import OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
 from configs import files
+from configs.components import Choice, choice_of, kinds, unknown
 from configs.errors import ConfigError, UserError
 from configs.model import ModelSection
+from configs.old_keys import renew
 from configs.scalars import Texts, as_written, number_problems, place_of
 from configs.schema import RunConfig
 from configs.tree import Tree, dotted
@@ -83,7 +85,8 @@ def load_run(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     preset = tree.take("preset", what=what)
     if preset is not None:
         tree.put_below(Tree.read(find_preset(preset), what=f"preset: {preset}"), what=what)
-    return parse_run(tree.plain(what=what), tree.texts)
+    plain, _ = renew(tree.plain(what=what))
+    return parse_run(plain, tree.texts)
 
 
 def is_of_a_run(path: Path) -> bool:
@@ -133,6 +136,7 @@ def parse_tree(tree: dict[str, Any], type_: Any, texts: Texts | None = None) -> 
         ConfigError: with every error that was found.
     """
     texts = texts or {}
+    tree = _expanded(tree, type_)
     problems = list(_unknown_keys(tree, type_, ""))
     known = as_written(_prune(tree, type_), texts, lambda given: _errors(type_, given))
     odd_numbers = dict(number_problems(known, texts))
@@ -188,8 +192,11 @@ def _errors(type_: Any, tree: Any) -> list[Any]:
     return []
 
 
-def _is_section(type_: Any) -> bool:
-    return isinstance(type_, type) and dataclasses.is_dataclass(type_)
+def _section(annotation: Any, value: Any) -> Any:
+    """The section that a field holds: its own, or the component that the value chooses; None for other fields."""
+    if (choice := choice_of(annotation)) is not None:
+        return choice.section(value)
+    return annotation if isinstance(annotation, type) and dataclasses.is_dataclass(annotation) else None
 
 
 def _unknown_keys(tree: Any, type_: Any, where: str) -> Iterator[str]:
@@ -198,8 +205,10 @@ def _unknown_keys(tree: Any, type_: Any, where: str) -> Iterator[str]:
     fields = {f.name: f.type for f in dataclasses.fields(type_)}
     for key, value in tree.items():
         if key in fields:
-            if _is_section(fields[key]):
-                yield from _unknown_keys(value, fields[key], f"{where}{key}.")
+            if (choice := choice_of(fields[key])) is not None and _names_no_kind(choice, value):
+                yield f"{where}{key}.kind: {unknown(value['kind'], kinds(choice.family))}"
+            elif (section := _section(fields[key], value)) is not None:
+                yield from _unknown_keys(value, section, f"{where}{key}.")
             continue
         near = difflib.get_close_matches(str(key), fields, n=1, cutoff=0.5)
         hint = f"did you mean {where}{near[0]}?" if near else f"allowed: {', '.join(fields)}"
@@ -212,7 +221,32 @@ def _prune(tree: Any, type_: Any) -> Any:
     if not isinstance(tree, dict):
         return tree
     fields = {f.name: f.type for f in dataclasses.fields(type_)}
-    return {k: _prune(v, fields[k]) if _is_section(fields[k]) else v for k, v in tree.items() if k in fields}
+    found = {}
+    for key, value in tree.items():
+        if key not in fields or ((choice := choice_of(fields[key])) and _names_no_kind(choice, value)):
+            continue
+        section = _section(fields[key], value)
+        found[key] = value if section is None else _prune(value, section)
+    return found
+
+
+def _expanded(tree: Any, type_: Any) -> Any:
+    """The tree with the kind of every component that it chooses, in a mapping."""
+    if not isinstance(tree, dict):
+        return tree
+    fields = {f.name: f.type for f in dataclasses.fields(type_)}
+    found = {}
+    for key, value in tree.items():
+        choice = choice_of(fields.get(key))
+        value = value if choice is None else choice.expanded(value)
+        section = _section(fields.get(key), value)
+        found[key] = value if section is None else _expanded(value, section)
+    return found
+
+
+def _names_no_kind(choice: Choice, value: Any) -> bool:
+    """Whether an expanded value names a kind that there is not."""
+    return isinstance(value, dict) and isinstance(value["kind"], str) and choice.section(value) is None
 
 
 _TYPES = {
@@ -242,7 +276,9 @@ def _describe(error: Any, texts: Texts | None = None) -> str:
         return f"{where}: missing; allowed is a value"
     if error["type"] == "unexpected_keyword_argument":
         return f"{where}: unknown key"
-    if error["type"] in ("dataclass_type", "dataclass_exact_type"):
+    if error["type"].startswith("union_tag") and isinstance(value, dict):
+        return f"{where}.kind: {value['kind']!r}; allowed is the name of a kind"
+    if error["type"] in ("dataclass_type", "dataclass_exact_type") or error["type"].startswith("union_tag"):
         return f"{where}: {shown}; allowed is a section with keys"
     if error["type"] == "string_pattern_mismatch":
         return f"{where}: {shown}; allowed is text that matches {error['ctx']['pattern']}"

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from configs.components import Choice, Schedule, make
 from configs.data import DatasetSource, PrepareSection, StreamSection
 from configs.fields import (
     MOST,
@@ -55,18 +56,6 @@ class OptimizerSection:
     """On matrices; norms and biases are left alone."""
     clip_norm: NonNegativeFloat = 1.0
     """0 clips nothing."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class ScheduleSection:
-    """The learning rate as a function of applied updates: linear warm-up, then a decay by name."""
-
-    __pydantic_config__ = STRICT
-
-    kind: Literal["inverse_sqrt", "cosine", "linear", "constant"] = "inverse_sqrt"
-    warmup_updates: Count = 4000
-    min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Floor of the decay as a share of the peak; cosine and linear end there at `training.max_updates`."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -256,7 +245,10 @@ class RunConfig:
     model: ModelSection = field(default_factory=ModelSection)
     loss: LossSection = field(default_factory=LossSection)
     optimizer: OptimizerSection = field(default_factory=OptimizerSection)
-    schedule: ScheduleSection = field(default_factory=ScheduleSection)
+    schedule: Annotated[Schedule, Choice("schedule", "inverse_sqrt")] = field(
+        default_factory=lambda: make("schedule", "inverse_sqrt")
+    )
+    """The learning rate as a function of applied updates: a component of trainer/schedules."""
     engine: EngineSection = field(default_factory=EngineSection)
     training: TrainingSection = field(default_factory=TrainingSection)
     evaluation: EvaluationSection = field(default_factory=EvaluationSection)
@@ -271,7 +263,7 @@ class RunConfig:
                 "model.tied_embeddings: three-way with prepare.tokenizer.vocabulary=separate; "
                 "allowed is decoder or none, or a joint vocabulary"
             )
-        if self.schedule.kind in ("cosine", "linear") and self.schedule.warmup_updates >= self.training.max_updates:
+        if self.schedule.ends and self.schedule.warmup_updates >= self.training.max_updates:
             yield (
                 f"schedule.warmup_updates: {self.schedule.warmup_updates} leaves nothing of "
                 f"training.max_updates={self.training.max_updates} to decay in; allowed is less than that"

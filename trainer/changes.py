@@ -10,7 +10,6 @@ from data_pipeline.stream.state import StreamState
 from trainer.checkpoint.format import CONFIG, Checkpoint
 from trainer.checkpoint.weights_only import WEIGHTS_ONLY
 from trainer.limits import Limits, NothingToDo
-from trainer.schedule import learning_rate
 from trainer.state import TrainerState
 
 log = logging.getLogger(__name__)
@@ -85,7 +84,7 @@ def describe_jump(then: RunConfig, now: RunConfig, state: TrainerState, *, last_
     """
     update = state.step - state.skipped_updates - state.schedule_start + 1
     before, after = (
-        learning_rate(c.schedule, peak=c.optimizer.lr, update=update, max_updates=last - state.schedule_start)
+        c.schedule.rate(update, peak=c.optimizer.lr, last=last - state.schedule_start)
         for c, last in ((then, last_then), (now, last_now))
     )
     if max(before, after) <= JUMP * min(before, after):

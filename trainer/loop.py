@@ -21,7 +21,6 @@ from trainer.limits import Limit, Limits
 from trainer.metrics import Metrics
 from trainer.pairs import PairLog
 from trainer.saving import Saver
-from trainer.schedule import learning_rate
 from trainer.stability import memory
 from trainer.stability.recovery import Recovery
 from trainer.stability.rewind import is_left_out
@@ -143,11 +142,10 @@ class Trainer:
         """One optimizer step on the token-normalised loss of the whole update."""
         begin = time.monotonic()
         state, optimizer = self._state, self._config.optimizer
-        lr = learning_rate(
-            self._config.schedule,
+        lr = self._config.schedule.rate(
+            state.step - state.skipped_updates - state.schedule_start + 1,
             peak=optimizer.lr,
-            update=state.step - state.skipped_updates - state.schedule_start + 1,
-            max_updates=self._limits.last_step - state.schedule_start,
+            last=self._limits.last_step - state.schedule_start,
         )
         with self._sections("step", step=state.step + 1):
             try:

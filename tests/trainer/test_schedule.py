@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from configs import ScheduleSection
-from trainer.schedule import learning_rate
+from configs.components import make
 
 
 @pytest.mark.parametrize(
@@ -28,14 +27,15 @@ from trainer.schedule import learning_rate
     ],
 )
 def test_rate(kind: str, warmup: int, floor: float, update: int, expected: float) -> None:
-    section = ScheduleSection(kind=kind, warmup_updates=warmup, min_lr_ratio=floor)  # type: ignore[arg-type]
-    assert learning_rate(section, peak=1.0, update=update, max_updates=1000) == pytest.approx(expected, abs=1e-12)
+    fields = {"min_lr_ratio": floor} if kind != "constant" else {}
+    schedule = make("schedule", kind, warmup_updates=warmup, **fields)
+    assert schedule.rate(update, peak=1.0, last=1000) == pytest.approx(expected, abs=1e-12)
 
 
 def test_vaswani_is_inverse_sqrt_with_its_own_peak() -> None:
     width, warmup = 512, 4000
-    section = ScheduleSection(kind="inverse_sqrt", warmup_updates=warmup)
+    schedule = make("schedule", "inverse_sqrt", warmup_updates=warmup)
     for update in (1, 100, 4000, 10_000, 100_000):
         paper = width**-0.5 * min(update**-0.5, update * warmup**-1.5)
-        ours = learning_rate(section, peak=(width * warmup) ** -0.5, update=update, max_updates=10**6)
+        ours = schedule.rate(update, peak=(width * warmup) ** -0.5, last=10**6)
         assert math.isclose(paper, ours, rel_tol=1e-12)

@@ -1,0 +1,161 @@
+"""Components: their fields are checked like ours, wherever they come from; unknown kinds; keys of earlier versions."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from configs import ConfigError, UserError, load_run
+from configs.components import Schedule, component, kinds, make
+from configs.components.registry import FAMILIES
+from configs.load import parse_run
+from configs.old_keys import OLD_KEYS, paths, renew
+from tests.conftest import environment
+
+WSD = '''
+"""A schedule of somebody else's, in one file outside of the repository."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from configs.components import Schedule, component
+
+
+@component("schedule", "wsd")
+class WarmupStableDecay(Schedule):
+    """Warm-up, then a constant rate, then a linear decay (Hu et al., 2024)."""
+
+    ends = True
+    decay_updates: Annotated[int, Field(gt=0)]
+
+    def factor(self, update, last):
+        return min(1.0, (last - update) / self.decay_updates)
+'''
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> dict[str, str]:
+    """The environment of a process that has a package installed with a schedule in it."""
+    (tmp_path / "their_schedules.py").write_text(WSD)
+    info = tmp_path / "theirs-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[zeromt.plugins]\nschedules = their_schedules\n")
+    variables = environment()
+    return {**variables, "PYTHONPATH": f"{variables['PYTHONPATH']}:{tmp_path}"}
+
+
+def run(code: str, variables: dict[str, str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_schedule_in_one_file_outside(plugin: dict[str, str]) -> None:
+    """By an entry point: its fields come from the configuration and are checked, and it is what a run has."""
+    code = """
+from configs import ConfigError, load_run
+from configs.load import dump_run
+run = load_run("debug", ["schedule={kind: wsd, decay_updates: 10}", "schedule.warmup_updates=2"])
+print([round(run.schedule.rate(n, peak=1.0, last=60), 3) for n in (1, 2, 30, 55, 60)], "kind: wsd" in dump_run(run))
+for wrong in ("schedule={kind: wsd}", "schedule={kind: wsd, decay_updates: 0}", "schedule={kind: wsd, decay: 1}"):
+    try:
+        load_run("debug", [wrong])
+    except ConfigError as error:
+        print(error)
+"""
+    assert run(code, plugin).splitlines() == [
+        "[0.5, 1.0, 1.0, 0.5, 0.0] True",
+        "schedule.decay_updates: missing; allowed is a value",
+        "schedule.decay_updates: 0; allowed is greater than 0",
+        "schedule.decay: unknown key; did you mean schedule.decay_updates?",
+        "schedule.decay_updates: missing; allowed is a value",
+    ]
+
+
+def test_a_package_that_cannot_be_imported_is_named(plugin: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "their_schedules.py").write_text("import what_is_not_there\n")
+    arguments = ["plan", "debug", "--nodes", "1", "--gpus-per-node", "1", "--gpu-memory", "8GB"]
+    code = f"from launcher.cli import main; print(main({arguments}))"
+    assert run(f"import sys; sys.stderr = sys.stdout; {code}", plugin).splitlines() == [
+        "zeromt: error: plugin schedules (their_schedules): cannot be imported: ModuleNotFoundError: "
+        "No module named 'what_is_not_there'",
+        "2",
+    ]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_component_is_documented_and_needs_no_torch(family: str) -> None:
+    code = f"""
+import sys
+sys.modules["torch"] = None
+from configs.components import kinds
+for kind, cls in kinds({family!r}).items():
+    assert cls.__doc__ and not cls.__doc__.startswith(cls.__name__ + "("), kind
+    print(kind)
+"""
+    assert run(code, environment()).split() == sorted(run(code, environment()).split(), key=list(kinds(family)).index)
+
+
+def test_a_plan_is_made_without_torch() -> None:
+    code = """
+import sys
+sys.modules["torch"] = None
+from launcher.cli import main
+print(main(["plan", "wmt_base", "--nodes", "1", "--gpus-per-node", "8", "--gpu-memory", "80GB"]))
+"""
+    assert run(code, environment()).splitlines()[-1] == "0"
+
+
+def test_kinds_by_name_alone_or_unsaid() -> None:
+    assert load_run("debug", ["schedule=linear", "training.max_updates=5000"]).schedule.kind == "linear"
+    assert load_run("debug").schedule == make("schedule", "inverse_sqrt", warmup_updates=20)
+    for wrong, said in (
+        ("schedule.kind=cosin", "schedule.kind: there is no kind 'cosin'; did you mean cosine?"),
+        ("schedule=zigzag", "schedule.kind: there is no kind 'zigzag'; known are constant, cosine"),
+        ("schedule.kind=3", "schedule.kind: 3; allowed is the name of a kind"),
+        ("schedule=3", "schedule: 3; allowed is a section with keys"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load_run("debug", [wrong])
+        assert str(caught.value).startswith(said)
+
+
+def test_two_of_one_name() -> None:
+    with pytest.raises(UserError, match=r"two components are called 'linear', in trainer.schedules.decays and"):
+
+        @component("schedule", "linear")
+        class Other(Schedule):
+            """Another one."""
+
+    with pytest.raises(UserError, match="there is no family 'shedule'; did you mean schedule"):
+        component("shedule", "x")
+
+
+class TestOldKeys:
+    @pytest.mark.parametrize("key", OLD_KEYS, ids=lambda key: key.old)
+    def test_are_read(self, key: object) -> None:
+        assert key in OLD_KEYS
+        tree, said = renew({"schedule": {"kind": "constant", "min_lr_ratio": 0.0}, "seed": 3})
+        assert (tree, said) == ({"schedule": {"kind": "constant"}, "seed": 3}, [])
+
+    def test_where_they_still_mean_something_they_stay(self) -> None:
+        tree = {"schedule": {"kind": "cosine", "min_lr_ratio": 0.1}}
+        assert renew(tree) == (tree, [])
+
+    def test_every_key_of_bbb3253_is_read(self) -> None:
+        """The resolved configuration of a run names them all."""
+        kept = Path(__file__).parents[1] / "kept" / "bbb3253" / "runs" / "small" / "config.yaml"
+        tree = OmegaConf.to_container(OmegaConf.load(kept))
+        assert isinstance(tree, dict)
+        for kind in ("inverse_sqrt", "cosine", "linear", "constant"):
+            now, _ = renew({**tree, "schedule": {**tree["schedule"], "kind": kind}})  # type: ignore[dict-item]
+            run = parse_run(json.loads(json.dumps(now)))
+            assert run.schedule.kind == kind
+            assert set(paths(now)) >= {"seed", "schedule.warmup_updates", "prepare.cleaning.duplicates"}

@@ -1,0 +1,36 @@
+"""Schedules that end at the last update."""
+
+import math
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from configs.components import Schedule, component
+
+
+@component("schedule", "cosine")
+class Cosine(Schedule):
+    """Half a cosine, without restarts (Loshchilov and Hutter, 2017)."""
+
+    ends: ClassVar[bool] = True
+    min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """What is left at the last update, as a share of the peak."""
+
+    def factor(self, update: int, last: int) -> float:
+        """See Schedule."""
+        share = (1 + math.cos(math.pi * self.done(update, last))) / 2
+        return self.min_lr_ratio + (1 - self.min_lr_ratio) * share
+
+
+@component("schedule", "linear")
+class Linear(Schedule):
+    """A straight line down."""
+
+    ends: ClassVar[bool] = True
+    min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """What is left at the last update, as a share of the peak."""
+
+    def factor(self, update: int, last: int) -> float:
+        """See Schedule."""
+        share = 1 - self.done(update, last)
+        return self.min_lr_ratio + (1 - self.min_lr_ratio) * share
