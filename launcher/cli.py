@@ -6,12 +6,12 @@ command is well formed.
 """
 
 import difflib
+import os
 import select
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from launcher import node_options, options, ssh_options
@@ -19,7 +19,15 @@ from launcher.dispatch import resolve
 from launcher.options import Parser
 from launcher.planning import options as planning_options
 from launcher.slurm import options as slurm_options
-from trainer.streams import leave_standard_streams, open_standard_streams, tell
+
+try:
+    from trainer.streams import leave_standard_streams, open_standard_streams, tell
+except ImportError as error:
+    print(
+        f"zeromt: error: {error}: another `trainer` is found before zeromt's own: rename it, or mend PYTHONPATH",
+        file=sys.stderr,
+    )
+    raise SystemExit(2) from error
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -30,6 +38,8 @@ class Command:
     usage: str
     add_arguments: Callable[[Parser], None]
     target: str
+    computes: bool = False
+    """Whether its process takes threads and devices that the environment names."""
 
 
 COMMANDS = {
@@ -38,18 +48,21 @@ COMMANDS = {
         usage="CONFIG [--part I/N | --merge] [section.key=value ...]",
         add_arguments=options.add_prepare,
         target="launcher.commands:prepare",
+        computes=True,
     ),
     "train": Command(
         summary="one process, or one rank when torchrun started it",
         usage="CONFIG [--fresh | --reset WHAT] [section.key=value ...]",
         add_arguments=options.add_train,
         target="launcher.commands:train",
+        computes=True,
     ),
     "launch local": Command(
         summary="torchrun on this machine",
         usage="CONFIG [--nproc N] [--max-restarts R] [--fresh | --reset WHAT] [section.key=value ...]",
         add_arguments=options.add_launch_local,
         target="launcher.commands:launch_local",
+        computes=True,
     ),
     "launch slurm": Command(
         summary="a batch job on a cluster: submitted, or its script shown",
@@ -62,6 +75,7 @@ COMMANDS = {
         usage="CONFIG --nnodes N --rendezvous HOST:PORT --job-id ID [--node-rank R] [--nproc N] [...]",
         add_arguments=node_options.add_launch_node,
         target="launcher.commands:launch_node",
+        computes=True,
     ),
     "launch ssh": Command(
         summary="torchrun on several machines that share a file system, started by ssh",
@@ -86,30 +100,35 @@ COMMANDS = {
         usage="RUN [-i FILE] [-o FILE] [--beam N] [--n-best K] [--processes N] [--ensemble RUN ...] [--score] [...]",
         add_arguments=options.add_translate,
         target="trainer.translate:run",
+        computes=True,
     ),
     "evaluate": Command(
         summary="corpus BLEU and chrF as JSON, with signatures",
         usage="RUN --source FILE --reference FILE [--beam N] [--tokenizer T] [-o FILE] [--ensemble RUN ...] [...]",
         add_arguments=options.add_evaluate,
         target="trainer.evaluate:run",
+        computes=True,
     ),
     "export": Command(
         summary="the model as Hugging Face Transformers, CTranslate2 or plain safetensors load it, checked",
         usage="RUN --format FORMAT -o DIR [--dtype D | --quantization Q] [--source FILE --reference FILE]",
         add_arguments=options.add_export,
         target="trainer.export.command:run",
+        computes=True,
     ),
     "average": Command(
         summary="the mean of several checkpoints' weights, as a run of its own",
         usage="RUN --last K | --best K -o DIR",
         add_arguments=options.add_average,
         target="trainer.averaging:run",
+        computes=True,
     ),
     "import": Command(
         summary="weights that others trained, as a run to translate with and to fine-tune",
         usage="STATE.safetensors --preset NAME --tokenizer MODEL -o RUN [...] | --huggingface DIR -o RUN [...]",
         add_arguments=options.add_import,
         target="trainer.importing.command:run",
+        computes=True,
     ),
     "plan": Command(
         summary="memory, time, cost and checkpoint interval of a run on a cluster",
@@ -156,6 +175,12 @@ def _code_of(error: Exception) -> int:
         for line in str(error).splitlines():
             tell(f"zeromt: error: {line}")
         return 2
+    if isinstance(error, ImportError | AttributeError):
+        from trainer.clash import find_clash
+
+        if (clash := find_clash()) is not None:
+            tell(f"zeromt: error: {clash}")
+            return 2
     if isinstance(error, OSError) and error.errno is not None:
         from configs.files import describe, problem_of  # not before it is needed
 
@@ -170,10 +195,11 @@ def _run(argv: list[str]) -> int:
         command, arguments = parse(argv)
     except SystemExit as leaving:  # argparse has said what there is to say: help, version or an error
         return leaving.code if isinstance(leaving.code, int) else 2
-    if (clash := _clash()) is not None:
-        tell(f"zeromt: error: {clash}")
-        return 2
-    from trainer.environment import restored_environment
+    if command.computes:
+        from trainer.environment import check_process
+
+        check_process(os.environ)  # before libraries read it, and write lines of their own
+    from trainer.caller import restored_environment
 
     with restored_environment():  # whoever calls `main` in a process of their own has one too
         return int(resolve(command.target)(**arguments))
@@ -250,17 +276,6 @@ def _version() -> str:
         return metadata.version("zeromt")
     except metadata.PackageNotFoundError:
         return "(not installed)"
-
-
-def _clash() -> str | None:
-    """What is found in place of this project's packages; None where they are found."""
-    try:
-        from trainer.clash import find_clash
-    except ImportError:  # `trainer` itself is another's
-        other, root = sys.modules.get("trainer"), Path(__file__).parents[1]
-        found = getattr(other, "__file__", None) or next(iter(getattr(other, "__path__", [])), "nothing")
-        return f"trainer: {found!r} is found in place of zeromt's own package {str(root / 'trainer')!r}; rename it"
-    return find_clash()
 
 
 def _is_users(error: Exception) -> bool:

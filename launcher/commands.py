@@ -43,6 +43,7 @@ def train(*, config: str, overrides: Sequence[str], fresh: bool, reset: str | No
     run = resolve("configs:load_run")(config, overrides)
     if not run.stream.datasets and (Path(run.prepare.output) / "index.json").is_file():
         resolve("launcher.job:check_datasets")(run, config, overrides)
+    resolve("trainer.environment:check_rank")(os.environ)
     # Both before torch is imported.
     resolve("trainer.supervision.signals:stop_request")()
     resolve("trainer.supervision.watchdog:process_watchdog")().start()

@@ -9,6 +9,7 @@ from launcher.attempts import run_job
 from launcher.hardware import num_cores, num_gpus
 from launcher.job import Job, check_datasets, choose_processes, shutdown_seconds
 from launcher.supervise import Supervisor
+from trainer.environment import check_machine
 
 
 def launch(
@@ -40,6 +41,7 @@ def launch(
             writes the run.
     """
     run = load_run(config, overrides)
+    check_machine(os.environ)
     check_datasets(run, config, overrides)
     cores = num_cores()
     job = Job(

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed import HashStore, PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 
 from configs import UserError
+from trainer.environment import read_environment
 
 
 class World:
@@ -34,6 +35,11 @@ class World:
         """
         self.rank, self.size, self.local_rank = read_environment(os.environ)
         if torch.cuda.is_available():
+            if self.local_rank >= torch.cuda.device_count():
+                raise UserError(
+                    f"LOCAL_RANK: {self.local_rank} with {torch.cuda.device_count()} GPUs on this machine; "
+                    "allowed is a GPU for each rank, or CUDA_VISIBLE_DEVICES= in the environment to train on the CPU"
+                )
             torch.cuda.set_device(self.local_rank)
             self.device = torch.device("cuda", self.local_rank)
         else:
@@ -117,30 +123,3 @@ class World:
         """Leave. Not after an error: the other ranks may no longer be there to leave with."""
         if dist.is_initialized():
             dist.destroy_process_group()
-
-
-def read_environment(environment: "os._Environ[str] | dict[str, str]") -> tuple[int, int, int]:
-    """(rank, world size, local rank) from RANK, WORLD_SIZE and LOCAL_RANK; (0, 1, 0) where none of them is set.
-
-    Raises:
-        UserError: they are incomplete, not numbers, or contradict each other.
-    """
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-    given = {name: environment[name] for name in names if name in environment}
-    if not given:
-        return 0, 1, 0
-    missing = [name for name in names if name not in given]
-    if missing:
-        raise UserError(
-            f"{missing[0]}: not set beside {', '.join(given)}; "
-            f"allowed is all of {', '.join(names)}, as torchrun sets them, or none"
-        )
-    for name, value in given.items():
-        if not value.isdecimal():
-            raise UserError(f"{name}: {value!r}; allowed is a whole number from 0")
-    rank, size, local_rank = (int(given[name]) for name in names)
-    if size < 1 or rank >= size:
-        raise UserError(f"RANK: {rank} with WORLD_SIZE={size}; allowed is 0 to WORLD_SIZE - 1")
-    if local_rank > rank:
-        raise UserError(f"LOCAL_RANK: {local_rank} with RANK={rank}; allowed is at most RANK")
-    return rank, size, local_rank

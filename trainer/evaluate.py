@@ -11,8 +11,8 @@ from configs import CorpusFiles, RunConfig, SearchSection, UserError
 from configs.files import check_apart, written
 from data_pipeline.preparation.corpus import read_chunks
 from model import Ensemble
+from trainer.caller import restored_environment
 from trainer.checkpoint.format import Checkpoint
-from trainer.environment import restored_environment
 from trainer.loading import TrainedModel, check_same_tokenizer, load_ensemble, with_checkpoints
 from trainer.process import tune_process
 from trainer.scoring import Scorer, Scores, bleu_tokenizer, spacing_problem

@@ -18,8 +18,9 @@ import torch
 
 from configs import RunConfig, UserError, load_run
 from configs.files import describe, problem_of
-from trainer.distributed import World, read_environment
-from trainer.environment import restored_environment
+from trainer.caller import restored_environment
+from trainer.distributed import World
+from trainer.environment import check_rank, read_environment
 from trainer.imports import quick_imports
 from trainer.limits import Limit, NothingToDo
 from trainer.process import tune_process
@@ -82,6 +83,7 @@ def run(config_name: str, overrides: Sequence[str], *, reset: frozenset[str] = f
     faulthandler.enable()
     config = load_run(config_name, overrides)
     setup_seconds = 60 * config.supervision.setup_minutes
+    check_rank(os.environ)
     rank, _, _ = read_environment(os.environ)
     _configure_logging(rank)
     folder = Path(config.folder)

@@ -7,6 +7,8 @@ import os
 
 import torch
 
+from trainer.environment import check_process
+
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
@@ -20,7 +22,11 @@ def tune_process() -> None:
     On Hopper cards torch prefers cuDNN's attention, which makes a plan for every shape that it has not seen: batches
     bring new ones all the time, and so does each step of a search.
     A process that ends looks for garbage among the million objects of torch and DeepSpeed, for a second.
+
+    Raises:
+        UserError: the environment asks for threads or devices that are none.
     """
+    check_process(os.environ)
     atexit.register(gc.freeze)
     # Named, so that DeepSpeed need not look for it, and say what it found.
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")

@@ -13,8 +13,8 @@ from configs import RunConfig, SearchSection, UserError, load_run
 from configs.files import check_apart, written
 from data_pipeline.preparation.progress import Progress
 from data_pipeline.tokenizer import Tokenizer
+from trainer.caller import restored_environment
 from trainer.checkpoint.format import CONFIG, Checkpoint
-from trainer.environment import restored_environment
 from trainer.heat_map import draw
 from trainer.loading import check_same_tokenizer, with_checkpoints
 from trainer.process import tune_process

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPO, environment, torchrun
+from tests.kept.test_bbb3253 import KEPT
 
 
 def _run(command: list[str], folder: Path, *paths: Path) -> "subprocess.CompletedProcess[str]":
@@ -68,11 +69,20 @@ def test_folder_without_code_beside_an_editable_installation(tmp_path: Path) -> 
     assert done.stderr.startswith(f"zeromt: error: configs: {str(tmp_path / 'configs')!r} is found in place")
 
 
-@pytest.mark.parametrize("name", ["configs", "trainer"])
+@pytest.mark.parametrize("name", ["configs", "data_pipeline", "model"])
 def test_command_line_names_it(name: str, tmp_path: Path) -> None:
     (tmp_path / f"{name}.py").touch()
-    code = "import sys; from launcher.cli import main; sys.exit(main(['launch', 'local', 'debug']))"
-    done = _run([sys.executable, "-P", "-c", code], REPO, tmp_path)
+    code = "import sys; from launcher.cli import main; sys.exit(main(sys.argv[1:]))"
+    arguments = ["translate", str(KEPT / "runs" / "small"), "-i", str(KEPT / "corpus" / "in.en")]
+    done = _run([sys.executable, "-P", "-c", code, *arguments], REPO, tmp_path)
     [line] = done.stderr.splitlines()
-    assert line.startswith(f"zeromt: error: {name}: {str(tmp_path / name)!r}".removesuffix("'") + ".py' is found")
+    assert line.startswith(f"zeromt: error: {name}: '{tmp_path / name}.py' is found in place of")
+    assert done.returncode == 2
+
+
+def test_command_line_beside_another_trainer(tmp_path: Path) -> None:
+    (tmp_path / "trainer.py").touch()
+    done = _run([sys.executable, "-P", "-c", "from launcher.cli import main; main(['--version'])"], REPO, tmp_path)
+    [line] = done.stderr.splitlines()
+    assert "another `trainer` is found before zeromt's own" in line
     assert done.returncode == 2

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from configs import UserError
-from trainer.environment import restored_environment
+from trainer.caller import restored_environment
 from trainer.export import as_ctranslate2, as_huggingface, as_safetensors
 from trainer.export.check import find_text, make_sample
 from trainer.export.exact import load_exact

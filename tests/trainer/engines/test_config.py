@@ -5,8 +5,8 @@ from typing import Literal
 import pytest
 
 from configs import EngineSection, UserError
-from trainer.distributed import read_environment
 from trainer.engines.deepspeed.config import deepspeed_config
+from trainer.environment import read_environment
 from trainer.precision import Precision
 
 
