@@ -15,8 +15,10 @@ PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=128)]
-PathText = Annotated[str, AfterValidator(lambda text: _expanded(text))]
-"""A file or folder; `~` is the home folder."""
+Home = AfterValidator(lambda text: _expanded(text))
+"""`~` at the beginning is the home folder."""
+PathText = Annotated[str, Home]
+"""A file or folder."""
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([_-][A-Za-z0-9]+)*$")]
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)

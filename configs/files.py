@@ -2,10 +2,13 @@
 
 import contextlib
 import errno
+import io
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,6 +40,10 @@ _USERS = (
     errno.EXDEV,
 )
 """What the user can mend before anything is tried again."""
+
+
+TEMPORARY = ".zeromt-"
+"""What the names of files that are being written begin with."""
 
 
 class FileError(UserError):
@@ -113,9 +120,11 @@ def is_file(path: str | os.PathLike[str]) -> bool:
 
 
 def check_apart(inputs: Mapping[str, str | None], outputs: Mapping[str, str | None]) -> None:
-    """See that no output is an input or another output, by whatever names, links or redirections.
+    """See that no path of a command is two things: by whatever names, links or redirections.
 
-    What is written anyway (pipes, terminals, /dev/null) may be named as often as one likes.
+    Nothing may be written to an input or into an input folder, or twice to one place. A stream (a pipe, a terminal) can
+    be read once. Standard output and error are outputs whether or not they are named; they may be one. Devices such as
+    /dev/null may be named as often as one likes.
 
     Args:
         inputs: paths by what the user knows them by; None for standard input.
@@ -125,14 +134,26 @@ def check_apart(inputs: Mapping[str, str | None], outputs: Mapping[str, str | No
         FileError: naming both.
     """
     seen: dict[object, str] = {}
-    for is_output, named in ((False, inputs), (True, outputs)):
-        for what, path in named.items():
-            place = _place(path, is_output=is_output)
-            if place is None:
-                continue
-            if is_output and place in seen:
-                raise FileError(f"{what}: {_name(path)} is what {seen[place]} names, too; give another file")
-            seen.setdefault(place, what)
+    for what, path in inputs.items():
+        place = _Place.of(path, 0)
+        if place.is_stream and place.key in seen:
+            raise FileError(f"{what}: {place.name} is what {seen[place.key]}, too; give another")
+        seen.setdefault(place.key, f"{what} reads")
+    folders = [(what, os.path.realpath(path)) for what, path in inputs.items() if path is not None and is_dir(path)]
+    for what, path in outputs.items():
+        place = _Place.of(path, 1)
+        if place.key in seen and not place.may_be_shared:
+            raise FileError(f"{what}: {place.name} is what {seen[place.key]}, too; give another file")
+        for other, folder in folders:
+            if path is not None and f"{os.path.realpath(path)}/".startswith(f"{folder.rstrip('/')}/"):
+                raise FileError(f"{what}: {place.name} is in {folder!r}, which {other} reads; give another place")
+        if not place.may_be_shared:
+            seen[place.key] = f"{what} writes"
+    own = {_Place.of(path, 1).key for path in outputs.values() if path is None or _descriptor(path) is not None}
+    for what, number in (("standard output", 1), ("standard error", 2)):
+        place = _Place.of(None, number)
+        if place.key in seen and place.key not in own and not place.is_stream:
+            raise FileError(f"{what}: is sent to the file that {seen[place.key]}; send it to another")
 
 
 @contextlib.contextmanager
@@ -140,7 +161,7 @@ def written(path: str, what: str, mode: str = "w") -> Iterator[IO[Any]]:
     """A file to write, which appears when all went well and not otherwise; what was there stays till then.
 
     It is opened at once, so that what cannot be written is known before the work. What is no regular file (a pipe, a
-    device) is written as it is.
+    device) is written as it is, and so is an open stream of this process, such as /dev/stdout.
 
     Args:
         path: of the file; where it is a link, what that leads to.
@@ -148,27 +169,70 @@ def written(path: str, what: str, mode: str = "w") -> Iterator[IO[Any]]:
         mode: w for text, wb for bytes.
 
     Raises:
-        FileError: it cannot be written.
+        FileError: it cannot be written. Errors of anything else are left as they are.
     """
-    found = status_of(path)
-    options: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    if found is not None and not stat.S_ISREG(found.st_mode):
-        with _told(path, what), open(path, mode, **options) as file:  # noqa: PTH123
+    found, descriptor = status_of(path), _descriptor(path)
+    if descriptor is not None or (found is not None and not stat.S_ISREG(found.st_mode)):
+        with _told(path, what):
+            raw = os.dup(descriptor) if descriptor is not None else os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        with _opened(raw, path, what, mode) as file:
             yield file
         return
     target = Path(os.path.realpath(path))
     with _told(path, what):
         if found is not None and not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        descriptor, beside = tempfile.mkstemp(prefix=f".{target.name[:80]}.", dir=target.parent)
+        raw, beside = _temporary(target)
     try:
+        with _opened(raw, path, what, mode) as file:
+            yield file
         with _told(path, what):
-            with open(descriptor, mode, **options) as file:  # noqa: PTH123
-                yield file
             os.chmod(beside, stat.S_IMODE(found.st_mode) if found is not None else 0o666 & ~umask())  # noqa: PTH101
-            Path(beside).replace(target)
+            try:
+                Path(beside).replace(target)
+            except OSError:  # a mount point, or a file that may be written in a folder that may not
+                if found is None:
+                    raise
+                shutil.copyfile(beside, target)
     finally:
         Path(beside).unlink(missing_ok=True)
+
+
+def _temporary(target: Path) -> tuple[int, str]:
+    """A new file, open: beside the target, or in the system's folder where that may not be written and the file may."""
+    try:
+        return tempfile.mkstemp(prefix=TEMPORARY, dir=target.parent)
+    except OSError as error:
+        if target.exists() and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return tempfile.mkstemp(prefix=TEMPORARY)
+        raise
+
+
+@contextlib.contextmanager
+def _opened(descriptor: int, path: str, what: str, mode: str) -> Iterator[IO[Any]]:
+    """A file on a descriptor whose own errors name it; those of whoever writes to it are left as they are."""
+    buffered = io.BufferedWriter(_Raw(descriptor, path, what))
+    file: IO[Any] = buffered if "b" in mode else io.TextIOWrapper(buffered, encoding="utf-8", newline="\n")
+    try:
+        yield file
+    except BaseException:
+        with contextlib.suppress(Exception):  # what it holds is of no use, and what was raised matters more
+            file.close()
+        raise
+    file.close()
+
+
+class _Raw(io.FileIO):
+    """Unbuffered, with an option's name in its errors."""
+
+    def __init__(self, descriptor: int, path: str, what: str) -> None:
+        super().__init__(descriptor, "wb")
+        self._path, self._what = path, what
+
+    def write(self, data: Any, /) -> int:
+        """See `io.FileIO`."""
+        with _told(self._path, self._what):
+            return super().write(data)
 
 
 def umask() -> int:
@@ -180,28 +244,57 @@ def umask() -> int:
 
 @contextlib.contextmanager
 def _told(path: str, what: str) -> Iterator[None]:
-    """Turn errors about a path, and those without a name, into one that names the option."""
+    """Turn what the file system says into an error that names the option."""
     try:
         yield
-    except BrokenPipeError:
-        raise
+    except BrokenPipeError as error:
+        if _descriptor(path) is not None:  # whoever reads standard output has enough
+            raise
+        raise FileError(f"{what}: {path!r} cannot be written: nobody reads it any more") from error
     except OSError as error:
         raise FileError(f"{what}: {path!r} cannot be written: {explain(error)}") from error
 
 
-def _place(path: str | None, *, is_output: bool) -> object | None:
-    """What tells a regular file or a folder from others; None for whatever else there is."""
-    if path is None:
-        try:
-            found: os.stat_result | None = os.fstat(1 if is_output else 0)
-        except OSError:
+def _descriptor(path: str) -> int | None:
+    """The open file of this process that a path such as /dev/stdout or /dev/fd/3 names; None where it names another."""
+    for _ in range(40):  # as many links as the kernel follows
+        folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100
+        if os.path.realpath(folder) == f"/proc/{os.getpid()}/fd":
+            return int(name) if name.isdigit() else None
+        if not os.path.islink(path):  # noqa: PTH114
             return None
-    else:
-        found = status_of(path)
-    if found is None:
-        return os.path.realpath(str(path))
-    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode) else None
+        path = os.path.join(folder, os.readlink(path))  # noqa: PTH115, PTH118
+    return None
 
 
-def _name(path: str | None) -> str:
-    return "the standard stream" if path is None else repr(path)
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a path or a descriptor stands for."""
+
+    key: object
+    """The same for two names of one thing."""
+    name: str
+    is_stream: bool = False
+    """What is read from it is gone: a pipe, a socket, a terminal."""
+    may_be_shared: bool = False
+    """By what is read and what is written: a device, such as a terminal or /dev/null, or a socket."""
+
+    @classmethod
+    def of(cls, path: str | None, descriptor: int) -> "_Place":
+        """Of a path; of a descriptor where that is None."""
+        name = ("standard input", "standard output", "standard error")[descriptor] if path is None else repr(path)
+        try:
+            found = os.fstat(descriptor) if path is None else status_of(path)
+        except OSError:  # closed
+            return cls(object(), name)
+        if found is None:
+            return cls(os.path.realpath(str(path)), name)
+        is_device, is_socket = stat.S_ISCHR(found.st_mode), stat.S_ISSOCK(found.st_mode)
+        is_stream = stat.S_ISFIFO(found.st_mode) or is_socket or (is_device and _is_terminal(found))
+        key = object() if is_device and not is_stream else (found.st_dev, found.st_ino)
+        return cls(key, name, is_stream, may_be_shared=is_device or is_socket)
+
+
+def _is_terminal(found: os.stat_result) -> bool:
+    """Of a device: pseudo-terminals and consoles (major numbers 4, 5 and 136 to 143 of Linux)."""
+    return os.major(found.st_rdev) in (4, 5, *range(136, 144))

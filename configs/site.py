@@ -14,7 +14,7 @@ from pydantic import Field
 
 from configs import files
 from configs.errors import UserError
-from configs.fields import MOST, STRICT, Count, Positive
+from configs.fields import MOST, STRICT, Count, Home, Positive
 from configs.load import parse_tree, shipped
 from configs.tree import Tree
 
@@ -23,6 +23,8 @@ Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.,:@+=/-]{0,127}$"
 Feature = Annotated[str, Field(pattern=r"^[A-Za-z0-9_\[(][A-Za-z0-9_.,:@+=*|&()\[\]-]{0,127}$")]
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=4096)]
 """Quoted for the shell, whatever it holds."""
+Place = Annotated[Text, Home]
+"""A file or folder of the cluster: quoted, so that no shell would expand `~`."""
 Memory = Annotated[str, Field(pattern=r"^[0-9]+[KMGT]?$")]
 Interface = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}(,[A-Za-z0-9][A-Za-z0-9._-]{0,14})*$")]
 Port = Annotated[int, Field(ge=1024, le=45_535)]
@@ -62,16 +64,16 @@ class SiteSection:
     """Seconds between the warning and the time limit; None: three of the run's slowest saves, and at least 300."""
     modules: list[Text] = field(default_factory=list)
     """Loaded by `module load`, in this order."""
-    source: list[Text] = field(default_factory=list)
+    source: list[Place] = field(default_factory=list)
     """Shell scripts that are sourced after that, such as /opt/venv/bin/activate."""
     environment: dict[str, Text] = field(default_factory=dict)
     """Variables that are set after that, such as NCCL_IB_HCA."""
-    python: Text | None = None
+    python: Place | None = None
     """The interpreter that has zeromt; None: that of the submission, and `python3` in a container."""
     container: Literal["none", "apptainer", "pyxis"] = "none"
     """What runs images: Apptainer, or SLURM's plugin pyxis."""
-    container_image: Text | None = None
-    container_mounts: list[Text] = field(default_factory=list)
+    container_image: Place | None = None
+    container_mounts: list[Place] = field(default_factory=list)
     """SOURCE:TARGET; Apptainer's --bind, pyxis's --container-mounts."""
     interface: Interface | None = None
     """Network interface of gloo and NCCL."""

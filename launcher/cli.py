@@ -184,7 +184,8 @@ def _code_of(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno is not None:
         from configs.files import describe, problem_of  # not before it is needed
 
-        tell(f"zeromt: error: {describe(error)}")
+        of_output = "standard output: " if error.filename is None and not _takes_output() else ""
+        tell(f"zeromt: error: {of_output}{describe(error)}")
         return 1 if problem_of(error) is None else 2
     traceback.print_exc()
     return 1
@@ -282,6 +283,15 @@ def _is_users(error: Exception) -> bool:
     """Whether the error is the user's to mend. Where `configs` was never imported none can be."""
     errors = sys.modules.get("configs.errors")
     return errors is not None and isinstance(error, errors.UserError)
+
+
+def _takes_output() -> bool:
+    """Whether what is held of standard output can be written."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _is_stdout_closed() -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from launcher.node_options import add_network, rendezvous
 from launcher.options import Parser, add_launch_local
-from launcher.options.values import existing_file, whole
+from launcher.options.values import existing_file, path, whole
 
 CONNECT_SECONDS = 30
 
@@ -66,16 +66,18 @@ def add_launch_ssh(parser: Parser) -> None:
 
 def python(text: str) -> str:
     """A path that needs no quotes in any shell: it is all of the command line that a remote shell sees."""
-    if not re.fullmatch(r"[A-Za-z0-9._/][A-Za-z0-9._/+-]*", text):
+    name = path(text)
+    if not re.fullmatch(r"[A-Za-z0-9._/][A-Za-z0-9._/+-]*", name):
         raise argparse.ArgumentTypeError(f"{text!r}; allowed are letters, digits, '.', '_', '/', '+' and '-'")
-    return text
+    return name
 
 
 def directory(text: str) -> str:
     """An absolute path."""
-    if not text.startswith("/") or "\0" in text:
+    name = path(text)
+    if not name.startswith("/"):
         raise argparse.ArgumentTypeError(f"{text!r}; allowed is an absolute path")
-    return text
+    return name
 
 
 def variable(text: str) -> tuple[str, str]:

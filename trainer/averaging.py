@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from configs import UserError, load_run
+from configs.files import is_dir
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import (
     CONFIG,
@@ -19,6 +20,7 @@ from trainer.checkpoint.format import (
 )
 from trainer.checkpoint.resume import architecture_differences
 from trainer.checkpoint.weights_only import write_run
+from trainer.loading import CHECKPOINTS, TRIES, places_of, while_they_last
 from trainer.new_folder import check_new, new_folder
 from trainer.state import TrainerState
 from trainer.streams import tell
@@ -37,16 +39,22 @@ def run(*, run: str, last: int | None, best: int | None, output: str, raw_weight
     Raises:
         UserError: there are not so many whole checkpoints, or they differ in architecture or tokenizer.
     """
-    check_new(Path(output))
-    found = choose(Path(run), last=last, best=best)
+    check_new(Path(output), places_of([run]))
+    return while_they_last(
+        lambda: choose(Path(run), last=last, best=best),
+        lambda found: _write_average(found, Path(output), raw_weights=raw_weights),
+    )
+
+
+def _write_average(found: Sequence[Checkpoint], output: Path, *, raw_weights: bool) -> int:
     check_alike(found)
     newest = max(found, key=lambda c: int(c.manifest["step"]))
     kinds = [checkpoint.weights_kind(raw=raw_weights) for checkpoint in found]
     stored = [checkpoint.stored(kind) for checkpoint, kind in zip(found, kinds, strict=True)]
-    with new_folder(Path(output)) as folder:
+    with new_folder(output) as folder:
         checkpoint = write_run(
             folder,
-            Path(output),
+            output,
             load_run(str(newest.folder / CONFIG)),
             Tokenizer.load(newest.folder),
             shapes={name: stored[0].shape(name) for name in stored[0]},
@@ -70,9 +78,19 @@ def choose(folder: Path, *, last: int | None, best: int | None) -> list[Checkpoi
     Raises:
         UserError: the folder is no run's, or has too few.
     """
-    steps = list_steps(folder / "checkpoints")
+    for _ in range(TRIES):
+        steps = list_steps(folder / CHECKPOINTS)
+        try:
+            return _choose(folder, steps, last=last, best=best)
+        except UserError:
+            if all(is_dir(path) for path in steps):  # else a training run deleted what was listed, and saved another
+                raise
+    raise UserError(f"RUN: the checkpoints of {str(folder)!r} are deleted as fast as they are read; name fewer")
+
+
+def _choose(folder: Path, steps: Sequence[Path], *, last: int | None, best: int | None) -> list[Checkpoint]:
     if not steps:
-        raise UserError(f"RUN: {str(folder)!r} has no checkpoint; allowed is a run's folder")
+        raise UserError(f"RUN: {str(folder)!r} has no checkpoint; allowed is a run's folder, after its first save")
     if best is not None:
         scores = _scores(steps)
         scored = [p for p in steps if int(p.name.removeprefix("step-")) in scores]
@@ -85,7 +103,8 @@ def choose(folder: Path, *, last: int | None, best: int | None) -> list[Checkpoi
         try:
             found.append(_whole(path))
         except CheckpointError as error:
-            tell(f"zeromt: left out: {error}")
+            if is_dir(path):
+                tell(f"zeromt: left out: {error}")
     if best is not None and not found:
         raise UserError(f"--best: no checkpoint of {folder} is whole and has a validation score; take --last {best}")
     if len(found) != wanted:

@@ -13,7 +13,7 @@ from data_pipeline.preparation.corpus import read_chunks
 from model import Ensemble
 from trainer.caller import restored_environment
 from trainer.checkpoint.format import Checkpoint
-from trainer.loading import TrainedModel, check_same_tokenizer, load_ensemble, with_checkpoints
+from trainer.loading import TrainedModel, check_same_tokenizer, load_ensemble, places_of, with_checkpoints
 from trainer.process import tune_process
 from trainer.scoring import Scorer, Scores, bleu_tokenizer, spacing_problem
 from trainer.translate import search_section, warn
@@ -54,7 +54,10 @@ def run(
     if tokenizer is not None and tokenizer != "auto":
         Scorer(tokenizer, option="--tokenizer")  # refused before anything is read
     tune_process()
-    check_apart({"--source": source, "--reference": reference}, {} if output is None else {"--output": output})
+    check_apart(
+        {"--source": source, "--reference": reference, **places_of((run, *ensemble))},
+        {} if output is None else {"--output": output},
+    )
     sources, references = _read(source, reference)
     checkpoints, model, trained = with_checkpoints(
         (run, *ensemble), lambda found: _load(found, raw=raw_weights, precision=precision)

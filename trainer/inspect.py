@@ -9,6 +9,7 @@ from typing import Any
 from safetensors import safe_open
 
 from configs import UserError
+from configs.files import exists, is_dir
 from configs.text import visible
 from data_pipeline.prepared.inspection import inspect_dataset, is_dataset
 from trainer.checkpoint.format import MANIFEST, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
@@ -24,13 +25,13 @@ def run(*, path: str) -> int:
     folder = Path(path)
     if "://" in path:
         lines, whole = inspect_dataset(path)
-    elif not folder.is_dir():
+    elif not is_dir(folder):
         raise UserError(f"PATH: no such folder: {path!r}; allowed is a dataset, a checkpoint or a run")
     elif is_dataset(folder):
         lines, whole = inspect_dataset(folder)
-    elif (folder / MANIFEST).exists():
+    elif exists(folder / MANIFEST):
         lines, whole = inspect_checkpoint(folder)
-    elif (folder / "checkpoints").is_dir() or (folder / "metrics.jsonl").exists():
+    elif is_dir(folder / "checkpoints") or exists(folder / "metrics.jsonl"):
         lines, whole = inspect_run(folder)
     else:
         raise UserError(f"PATH: {path!r} is no dataset, checkpoint or run; allowed is a folder with one of them")
@@ -103,9 +104,14 @@ def inspect_run(folder: Path) -> tuple[list[str], bool]:
         lines.append(f"evaluation      step {_number(score, 'step', 0)}: {shown}{note}")
     whole = True
     for checkpoint in list_steps(folder / "checkpoints"):
-        _, is_whole = inspect_checkpoint(checkpoint)
-        origin = _origin(checkpoint) if is_whole else None
-        note = f", weights only (zeromt {origin})" if origin else ""
+        try:
+            _, is_whole = inspect_checkpoint(checkpoint)
+            origin = _origin(checkpoint) if is_whole else None
+        except OSError:
+            is_whole = False
+        if not is_whole and not is_dir(checkpoint):  # the run goes on and has deleted it meanwhile
+            continue
+        note = f", weights only (zeromt {origin})" if is_whole and origin else ""
         lines.append(f"checkpoint      {checkpoint.name}: {'whole' if is_whole else 'BROKEN'}{note}")
         whole &= is_whole
     return lines, whole

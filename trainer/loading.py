@@ -18,7 +18,7 @@ from trainer.precision import DTYPES, Precision, translating_precision
 TRIES = 5
 """Times that a checkpoint is chosen anew because the one before was deleted meanwhile."""
 CHECKPOINTS = "checkpoints"
-OF_A_RUN = (CONFIG, "status.json", "metrics.jsonl", "run.lock", "launch.lock")
+OF_A_RUN = (CONFIG, "status.json", "metrics.jsonl", "ledger.json", "run.lock", "launch.lock")
 """What tells a run's folder from others before its first checkpoint."""
 
 T = TypeVar("T")
@@ -67,9 +67,7 @@ def find_checkpoint(path: Path) -> Checkpoint:
 
 
 def with_checkpoints(names: Sequence[str], use: Callable[[list[Checkpoint]], T]) -> T:
-    """What becomes of the checkpoints of some runs; where one is deleted meanwhile, of those that are the newest then.
-
-    A training run that goes on deletes old checkpoints when it has saved new ones.
+    """What becomes of the newest checkpoints of some runs; see `while_they_last`.
 
     Args:
         names: folders of runs, or checkpoints.
@@ -78,14 +76,36 @@ def with_checkpoints(names: Sequence[str], use: Callable[[list[Checkpoint]], T])
     Raises:
         UserError: see `find_checkpoint`.
     """
+    return while_they_last(lambda: [find_checkpoint(Path(name)) for name in names], use)
+
+
+def while_they_last(choose: Callable[[], list[Checkpoint]], use: Callable[[list[Checkpoint]], T]) -> T:
+    """What becomes of chosen checkpoints; where one of them is deleted meanwhile, of those that are chosen then.
+
+    A training run that goes on deletes old checkpoints when it has saved new ones.
+    """
     for left in reversed(range(TRIES)):
-        found = [find_checkpoint(Path(name)) for name in names]
+        found = choose()
         try:
             return use(found)
-        except (UserError, OSError):
+        except Exception:  # of whatever kind: a worker's, or that of a library which finds no file
             if not left or all(is_dir(checkpoint.folder) for checkpoint in found):
                 raise
     raise AssertionError("the last try returns or raises")
+
+
+def places_of(runs: Sequence[str]) -> dict[str, str | None]:
+    """What commands read of runs and checkpoints, for `configs.files.check_apart`: nothing may be written there.
+
+    Other files may be in a run's folder, translations for instance.
+    """
+    places: dict[str, str | None] = {}
+    for number, name in enumerate(runs):
+        what = "RUN" if number == 0 else f"--ensemble {name}"
+        folder = Path(name)
+        places[what] = str(folder / CHECKPOINTS if is_dir(folder / CHECKPOINTS) else folder)
+        places |= {f"{what} ({file})": str(folder / file) for file in OF_A_RUN if is_file(folder / file)}
+    return places
 
 
 def load_trained(path: Path, *, raw: bool = False, precision: str | None = None) -> TrainedModel:

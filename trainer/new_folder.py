@@ -1,27 +1,47 @@
 """Folders that appear with all that belongs in them, or not at all."""
 
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from configs import UserError
+from configs.files import check_apart, explain, is_dir, status_of, umask
+
+TEMPORARY = "tmp-"
 
 
-def check_new(path: Path) -> None:
-    """See that a folder can be made.
+def check_new(path: Path, inputs: Mapping[str, str | None] | None = None) -> None:
+    """See that a folder can be made, before the work.
+
+    Args:
+        path: of the folder.
+        inputs: what the command reads; see `configs.files.check_apart`.
 
     Raises:
-        UserError: something is there, or it has no folder to be in.
+        UserError: something is there, it cannot be made, or it is in what is read.
     """
-    if path.is_symlink() or (path.exists() and not path.is_dir()):
-        raise UserError(f"-o: {str(path)!r} is a file; allowed is a new or an empty folder")
-    if path.is_dir() and any(path.iterdir()):
-        raise UserError(f"-o: {str(path)!r} is not empty; allowed is a new or an empty folder")
-    if not path.absolute().parent.is_dir():
+    found = status_of(path)
+    if path.is_symlink() or (found is not None and not is_dir(path)):
+        what = "a link" if path.is_symlink() else "a file"
+        raise UserError(f"-o: {str(path)!r} is {what}; allowed is a new or an empty folder")
+    if not is_dir(path.absolute().parent):
         raise UserError(f"-o: {str(path.absolute().parent)!r}: no such folder; allowed is one that exists")
+    try:
+        if found is not None and any(path.iterdir()):
+            raise UserError(f"-o: {str(path)!r} is not empty; allowed is a new or an empty folder")
+        if found is not None and (os.path.ismount(path) or path.samefile(Path.cwd())):
+            what = "a mount point" if os.path.ismount(path) else "the current folder"
+            raise UserError(f"-o: {str(path)!r} is {what}; give a new folder in it")
+        _beside(path).rmdir()
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    check_apart(inputs or {}, {"-o": str(path)})
 
 
 @contextmanager
@@ -33,23 +53,33 @@ def new_folder(path: Path) -> Iterator[Path]:
     """
     check_new(path)
     try:
-        temporary = Path(tempfile.mkdtemp(prefix=f"tmp-{path.name}-", dir=path.absolute().parent))
+        temporary = _beside(path)
     except OSError as error:
-        raise UserError(f"-o: {str(path)!r} cannot be written: {error.strerror}") from error
+        raise _unwritable(path, error) from error
     try:
         yield temporary
-        mask = _umask()  # mkdtemp's folder, and files of some libraries, are the user's alone
+        mask = umask()  # mkdtemp's folder, and files of some libraries, are the user's alone
         for file in temporary.rglob("*"):
             file.chmod((0o777 if file.is_dir() else 0o666) & ~mask)
         temporary.chmod(0o777 & ~mask)
         temporary.replace(path)
     except OSError as error:
-        raise UserError(f"-o: {str(path)!r} cannot be written: {error}") from error
+        raise _unwritable(path, error) from error
+    except SafetensorError as error:  # in Rust's words
+        code = re.search(r"(?:code: |os error )(\d+)", str(error))
+        if code is None:
+            raise
+        raise _unwritable(path, OSError(int(code[1]), os.strerror(int(code[1])))) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _beside(path: Path) -> Path:
+    """A folder that can be renamed to the path. Its name is short: the path's own may be as long as names can be."""
+    return Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=path.absolute().parent))
+
+
+def _unwritable(path: Path, error: OSError) -> UserError:
+    at = error.filename
+    where = f" ({at})" if isinstance(at, str) and TEMPORARY not in at and Path(at) != path else ""
+    return UserError(f"-o: {str(path)!r} cannot be written: {explain(error)}{where}")

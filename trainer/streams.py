@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import sys
+from pathlib import Path
 
 
 def open_standard_streams() -> None:
@@ -21,7 +22,10 @@ def open_standard_streams() -> None:
                 os.close(opened)
             os.set_inheritable(descriptor, True)
         if getattr(sys, name) is None:
-            stream = open(descriptor, mode, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+            try:
+                stream = open(descriptor, mode, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+            except OSError:  # a folder
+                stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115
             setattr(sys, name, stream)
 
 

@@ -16,7 +16,7 @@ from data_pipeline.tokenizer import Tokenizer
 from trainer.caller import restored_environment
 from trainer.checkpoint.format import CONFIG, Checkpoint
 from trainer.heat_map import draw
-from trainer.loading import check_same_tokenizer, with_checkpoints
+from trainer.loading import check_same_tokenizer, places_of, with_checkpoints
 from trainer.process import tune_process
 from trainer.streams import tell
 from trainer.translation.job import Answer, Chunk, Job, Line, Settings
@@ -73,7 +73,7 @@ def run(
     tune_process()
     _check_options(n_best=n_best, score=score, target=target, prefix=prefix)
     check_apart(
-        {"--input": input, **_named(target=target, prefix=prefix)},
+        {"--input": input, **_named(target=target, prefix=prefix), **places_of((run, *ensemble))},
         {"--output": output, **_named(alignment=alignment, attention=attention)},
     )
     num_processes = processes if processes is not None else torch.cuda.device_count() or len(os.sched_getaffinity(0))

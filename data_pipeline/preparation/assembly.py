@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from configs import UserError
 from data_pipeline.preparation.encode import DUPLICATE
+from data_pipeline.preparation.progress import say
 from data_pipeline.preparation.report import SIDES, Report
 from data_pipeline.preparation.shards import ShardJob
 from data_pipeline.preparation.unknown import warnings
@@ -141,4 +142,4 @@ def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:
         print("  no validation set (prepare.valid): training will report its loss alone")
     sys.stdout.flush()
     for line in warnings(report, Dataset.load(output)):
-        print(f"zeromt: warning: {line}", file=sys.stderr)
+        say(f"zeromt: warning: {line}", file=sys.stderr)

@@ -22,13 +22,14 @@ from data_pipeline.preparation.corpus import Part, RawPart, Unit, corpus_units, 
 from data_pipeline.preparation.encode import EncodeJob, make_cleaner
 from data_pipeline.preparation.held_out import read_held_out, write_held_out
 from data_pipeline.preparation.pool import run_tasks
-from data_pipeline.preparation.progress import Progress
+from data_pipeline.preparation.progress import Progress, say
 from data_pipeline.preparation.recipe import is_already_prepared, make_recipe
 from data_pipeline.preparation.report import Report
 from data_pipeline.preparation.staging import (
     Input,
     WorkFolder,
     check_disk,
+    check_places,
     check_unchanged,
     discard,
     disk_errors,
@@ -83,6 +84,7 @@ def run(section: PrepareSection, *, share: Share | None = None, merge: bool = Fa
     output = place_of(section.output)
     if section.train.is_empty:
         raise UserError("prepare.train: no file is named; allowed is source and target, tsv, jsonl or huggingface")
+    check_places(section, output)
     work = WorkFolder.beside(output)
     inputs = inspect_inputs(section, work.hashes)
     tokenizer = existing_tokenizer(section.tokenizer)
@@ -140,7 +142,7 @@ def _make(
     if share is not None:
         with work.lock(output, shared=False, name=f"share-{share.number}-of-{share.of}.lock"):
             preparation.encode(job, [p for p in job.survey.parts if p.number % share.of == share.number - 1])
-        print(f"{output}: share {share.number} of {share.of} is ready; zeromt prepare --merge joins them")
+        say(f"{output}: share {share.number} of {share.of} is ready; zeromt prepare --merge joins them")
         return None
     if merge:
         _must_be_complete(job, output)

@@ -1,8 +1,10 @@
 """Progress of long work: a bar on a terminal, a plain line now and then elsewhere."""
 
+import contextlib
 import sys
 import time
 from types import TracebackType
+from typing import TextIO
 
 from tqdm import tqdm
 
@@ -44,7 +46,7 @@ class Progress:
         if self._bar is not None:
             self._bar.update(number)
         elif not self._is_quiet and now - self._last >= SECONDS_BETWEEN_LINES:
-            print(self._line(now - self._start), file=sys.stderr, flush=True)
+            say(self._line(now - self._start), file=sys.stderr)
             self._last = now
 
     def _line(self, seconds: float) -> str:
@@ -63,3 +65,9 @@ class Progress:
 def _figures(rate: float) -> str:
     """A rate that is never 0: two figures where it is small."""
     return f"{rate:,.0f}" if rate >= 10 else f"{float(f'{rate:.2g}'):.12f}".rstrip("0").rstrip(".")
+
+
+def say(line: str, *, file: TextIO | None = None) -> None:
+    """A line for whoever watches, on standard output unless said. Nobody need: it may be closed, or full."""
+    with contextlib.suppress(OSError, ValueError):
+        print(line, file=file or sys.stdout, flush=True)

@@ -189,13 +189,33 @@ def read_blocks(path: Path) -> Iterator[bytes]:
             suffix = path.suffix.lower()
             make = _DECOMPRESSORS.get(suffix if suffix in COMPRESSED else _packing(head))
             blocks = itertools.chain([head], iter(lambda: file.read(BLOCK_BYTES // (1 if make is None else 8)), b""))
-            yield from _text(path, blocks if make is None else _decompress(path, blocks, make))
+            yield from _text(path, blocks if make is None else _whole(path, _decompress(path, blocks, make)))
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
-    except EOFError as error:
-        raise UserError(f"{path}: is cut short: its compressed data ends early") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def unpacked(path: Path, head: bytes, blocks: Iterator[bytes]) -> Iterator[bytes] | None:
+    """What is compressed in a stream; None where it does not begin as something compressed does.
+
+    Args:
+        path: its name, for messages.
+        head: what was read of it.
+        blocks: the rest.
+
+    Raises:
+        UserError: when it is read: it is broken or cut short.
+    """
+    make = _DECOMPRESSORS.get(_packing(head))
+    return None if make is None else _whole(path, _decompress(path, itertools.chain([head], blocks), make))
+
+
+def _whole(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    try:
+        yield from blocks
+    except EOFError as error:
+        raise UserError(f"{path}: is cut short: its compressed data ends early") from error
 
 
 def _packing(head: bytes) -> str:

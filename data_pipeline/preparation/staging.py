@@ -11,14 +11,16 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from configs import PrepareSection, UserError
+from configs.files import check_apart, exists, explain, is_dir, status_of
 from data_pipeline.preparation.raw_text import corpus_paths, packing_of
-from data_pipeline.prepared.index import check_local, hash_file
+from data_pipeline.prepared.index import INDEX_FILE, check_local, hash_file
 
 COMPRESSION_RATIO = 4  # of compressed text, roughly
 
@@ -113,12 +115,38 @@ def place_of(name: str) -> Path:
         UserError: none can, which is said before the work; or it is a URL.
     """
     check_local(name)
+    status_of(name)  # that may be a reason by itself
     output = Path(os.path.realpath(name)) if Path(name).is_symlink() else Path(name)
-    if output.absolute().resolve() == Path.cwd().resolve():
+    if os.path.realpath(output) == os.path.realpath(Path.cwd()):
         raise UserError(f"prepare.output: {name!r} is the current folder; give a folder in it, such as data/prepared")
     if os.path.ismount(output):
         raise UserError(f"prepare.output: {name!r} is a mount point; give a folder in it")
     return output
+
+
+def check_places(section: PrepareSection, output: Path) -> None:
+    """See that the output is apart from the corpus and can be written, before the corpus is read.
+
+    Raises:
+        UserError: it cannot, or it is in a folder that is read.
+    """
+    inputs = {
+        f"prepare.{split} ({path})": str(path)
+        for split in ("train", "valid", "test")
+        for path in corpus_paths(getattr(section, split), section.root)
+        if getattr(section, split).huggingface or not is_dir(path)  # else it is refused as what it is
+    }
+    check_apart(inputs, {"prepare.output": str(output)})
+    if exists(output / INDEX_FILE):  # there already, perhaps where nothing can be written
+        return
+    folder = output.absolute().parent
+    while not exists(folder):
+        folder = folder.parent
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"prepare.output: {output}: cannot be written: {explain(error)}") from error
 
 
 def check_disk(output: Path, inputs: list[Input]) -> None:

@@ -19,7 +19,7 @@ from data_pipeline.preparation.cleaning import HeldOut
 from data_pipeline.preparation.corpus import Part, Unit, stream_parts
 from data_pipeline.preparation.encode import make_cleaner
 from data_pipeline.preparation.pool import run_apart
-from data_pipeline.preparation.progress import Progress
+from data_pipeline.preparation.progress import Progress, say
 from data_pipeline.preparation.staging import sync_folder
 from data_pipeline.preparation.tokenizer_training import Sample, forecast_memory, train_tokenizer
 from data_pipeline.tokenizer import Tokenizer
@@ -95,10 +95,9 @@ class SurveyJob:
                 f"prepare.train: nothing is left of {num_pairs:,} pairs; allowed is a corpus with sentences"
             )
         size = sum(len(line.encode()) for side in (sources, targets) for line in side)
-        print(
+        say(
             f"training the tokenizer on {len(sources):,} of {num_pairs:,} pairs, {size / 1e6:,.1f} MB of text; "
-            f"takes up to {forecast_memory(settings, sources, targets) / 1e9:.1f} GB of memory",
-            flush=True,
+            f"takes up to {forecast_memory(settings, sources, targets) / 1e9:.1f} GB of memory"
         )
         return train_tokenizer(settings, sources, targets)
 

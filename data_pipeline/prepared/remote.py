@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from configs import StreamSection, UserError
+from configs.files import expand
 from data_pipeline.errors import DataError, MissingError, ReadError
 from data_pipeline.prepared.disk_cache import DiskCache
 from data_pipeline.prepared.index import INDEX_FILE, DatasetIndex, FileEntry, hash_file
@@ -50,7 +51,7 @@ class RemoteStorage:
         self._retries = section.retries
         self._timeout = section.timeout_seconds
         self._has_ranges = True
-        self._cache = DiskCache(Path(section.cache).expanduser(), int(section.cache_gigabytes * 1e9))
+        self._cache = DiskCache(Path(expand(section.cache)), int(section.cache_gigabytes * 1e9))
         try:
             self._files = _filesystem(self._scheme, section.timeout_seconds)
         except ImportError as error:

@@ -2,12 +2,14 @@
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from configs import load_run
 from configs.files import FileError, check_apart, describe, exists, expand, is_dir, problem_of, written
+from configs.site import load_site
 
 LONG = "x" * 300
 
@@ -38,6 +40,9 @@ def test_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(FileError, match="no such home folder"):
         expand("~nobody-of-this-name/a")
     run = load_run("debug", ["output=~/runs", "prepare.root=~", "stream.datasets=[{path: ~/d}]"])
+    site = load_site(None, ["python=~/bin/python", "source=[~/activate]", "container_mounts=['~/a:/b']"])
+    assert (site.python, site.source) == (f"{tmp_path}/bin/python", [f"{tmp_path}/activate"])
+    assert site.container_mounts == [f"{tmp_path}/a:/b"]
     assert (run.output, run.prepare.root, run.datasets[0].path) == (f"{tmp_path}/runs", str(tmp_path), f"{tmp_path}/d")
 
 
@@ -47,13 +52,55 @@ class TestApart:
         (tmp_path / "soft").symlink_to(tmp_path / "a")
         os.link(tmp_path / "a", tmp_path / "hard")
         for name in ("a", "soft", "hard", "../" + tmp_path.name + "/a"):
-            with pytest.raises(FileError, match=r"--output: .* is what --input names, too"):
+            with pytest.raises(FileError, match=r"--output: .* is what --input reads, too"):
                 check_apart({"--input": str(tmp_path / "a")}, {"--output": str(tmp_path / name)})
 
     def test_two_outputs_that_are_not_there(self, tmp_path: Path) -> None:
         (tmp_path / "to-new").symlink_to(tmp_path / "new")
         with pytest.raises(FileError, match="--alignment"):
             check_apart({}, {"--output": str(tmp_path / "new"), "--alignment": str(tmp_path / "to-new")})
+
+    def test_in_a_folder_that_is_read(self, tmp_path: Path) -> None:
+        (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+        (tmp_path / "link").symlink_to(tmp_path / "run")
+        inputs = {"RUN": str(tmp_path / "run" / "checkpoints")}
+        check_apart(inputs, {"--output": str(tmp_path / "run" / "translations")})
+        for name in ("run/checkpoints/new", "link/checkpoints/step-1/model", "link/checkpoints"):
+            with pytest.raises(FileError, match=r"--output: .* RUN reads"):
+                check_apart(inputs, {"--output": str(tmp_path / name)})
+
+    def test_streams(self, tmp_path: Path) -> None:
+        """A pipe or a terminal can be read once; a terminal can be read and written."""
+        os.mkfifo(tmp_path / "pipe")
+        ours, theirs = os.openpty()
+        terminal = os.ttyname(theirs)
+        try:
+            for name in (str(tmp_path / "pipe"), terminal):
+                with pytest.raises(FileError, match=r"--prefix: .* is what --input reads, too"):
+                    check_apart({"--input": name, "--prefix": name}, {})
+            check_apart({"--input": terminal}, {"--output": terminal, "--alignment": terminal})
+            with pytest.raises(FileError, match=r"--alignment: .* is what --output writes, too"):
+                check_apart({}, {"--output": str(tmp_path / "pipe"), "--alignment": str(tmp_path / "pipe")})
+        finally:
+            os.close(ours)
+            os.close(theirs)
+
+    @pytest.mark.parametrize(("descriptor", "name"), [(1, "standard output"), (2, "standard error")])
+    def test_redirections(self, descriptor: int, name: str, tmp_path: Path) -> None:
+        """`zeromt ... -i a >> a`, and `-o b 2> b`."""
+        (tmp_path / "a").write_text("a")
+        before = os.dup(descriptor)
+        try:
+            with (tmp_path / "a").open("a") as file:
+                os.dup2(file.fileno(), descriptor)
+            with pytest.raises(FileError, match=f"{name}: is sent to the file that --source reads"):
+                check_apart({"--source": str(tmp_path / "a")}, {"--output": str(tmp_path / "b")})
+            with pytest.raises(FileError, match=f"{name}: is sent to the file that --output writes"):
+                check_apart({}, {"--output": str(tmp_path / "a")})
+            check_apart({}, {"--output": f"/dev/fd/{descriptor}"})
+        finally:
+            os.dup2(before, descriptor)
+            os.close(before)
 
     def test_what_may_be_named_often(self, tmp_path: Path) -> None:
         (tmp_path / "a").write_text("a")
@@ -92,6 +139,51 @@ class TestWritten:
         with pytest.raises(FileError, match="--output: '/dev/full' cannot be written: No space left on device; make"):  # noqa: SIM117
             with written("/dev/full", "--output") as file:
                 file.write("new")
+
+    def test_an_open_file_is_written_where_it_is(self, tmp_path: Path) -> None:
+        """`{ echo head; zeromt ... -o /dev/stdout; } > a`: what was written before stays."""
+        with (tmp_path / "a").open("w") as opened:
+            opened.write("head\n")
+            opened.flush()
+            (tmp_path / "link").symlink_to(f"/dev/fd/{opened.fileno()}")
+            for name in (f"/dev/fd/{opened.fileno()}", f"/proc/self/fd/{opened.fileno()}", str(tmp_path / "link")):
+                with written(name, "--output") as file:
+                    file.write("new\n")
+        assert (tmp_path / "a").read_text() == "head\nnew\nnew\nnew\n"
+
+    def test_errors_of_others_are_not_the_files(self, tmp_path: Path) -> None:
+        with pytest.raises(OSError, match="No space left") as caught, written(str(tmp_path / "a"), "--output"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        assert not isinstance(caught.value, FileError)
+        assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize("name", ["x" * 255, "\N{GRINNING FACE}" * 63])
+    def test_names_as_long_as_can_be(self, name: str, tmp_path: Path) -> None:
+        with written(str(tmp_path / name), "--output") as file:
+            file.write("new")
+        assert [p.name for p in tmp_path.iterdir()] == [name]
+
+    @pytest.mark.parametrize("code", [errno.EBUSY, errno.EXDEV])
+    def test_a_file_that_cannot_be_replaced(self, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A file that is mounted, or stands in a folder where nothing may be made, is written itself."""
+        (tmp_path / "a").write_text("old and longer")
+
+        def make(prefix: str, dir: Path | None = None) -> tuple[int, str]:
+            if dir == tmp_path:
+                raise PermissionError(errno.EACCES, "Permission denied")
+            return mkstemp(prefix=prefix, dir=dir)
+
+        def replace(*_: object) -> None:
+            raise OSError(code, os.strerror(code))
+
+        mkstemp = tempfile.mkstemp
+        monkeypatch.setattr(tempfile, "mkstemp", make)
+        monkeypatch.setattr(Path, "replace", replace)
+        with written(str(tmp_path / "a"), "--output") as file:
+            file.write("new")
+        assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a", "new")]
+        with pytest.raises(FileError, match=r"--output: .* cannot be written: Permission denied"):
+            written(str(tmp_path / "b"), "--output").__enter__()
 
     def test_is_opened_before_the_work(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")

@@ -1,10 +1,13 @@
 """Commands whose outputs are inputs or cannot be written, or whose streams are closed: nothing is lost."""
 
+import contextlib
 import gzip
 import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -12,9 +15,11 @@ import pytest
 from launcher.cli import main
 from tests.conftest import Corpus, environment, zeromt
 from tests.trainer.conftest import TrainedRun
-from trainer import loading
+from trainer import averaging, inspect, loading
+from trainer.checkpoint import format as format_
 from trainer.checkpoint.format import Checkpoint
 from trainer.loading import find_checkpoint, with_checkpoints
+from trainer.translation.lines import _cut, _lines, _stream, read_chunks
 
 
 @pytest.fixture
@@ -36,6 +41,9 @@ def lines(trained: TrainedRun, tmp_path: Path) -> Path:
         ["translate", "-i", "s", "-o", "new", "--attention", "s"],
         ["evaluate", "--source", "s", "--reference", "r", "-o", "r"],
         ["evaluate", "--source", "s", "--reference", "r", "-o", "link"],
+        ["translate", "-i", "s", "-o", "RUN/metrics.jsonl"],
+        ["evaluate", "--source", "s", "--reference", "r", "-o", "RUN/checkpoints/step-00000300/config.yaml"],
+        ["translate", "-i", "s", "-o", "new", "--alignment", "RUN/checkpoints/latest"],
     ],
     ids=" ".join,
 )
@@ -48,13 +56,40 @@ def test_an_output_that_is_an_input(
 ) -> None:
     monkeypatch.chdir(lines)
     (lines / "link").symlink_to("s")
-    before = (Path("s").read_bytes(), Path("r").read_bytes())
-    assert main([arguments[0], str(trained.folder), *arguments[1:]]) == 2
-    assert (Path("s").read_bytes(), Path("r").read_bytes()) == before, "an input has changed"
+    run = Path(shutil.copytree(trained.folder, lines / "RUN"))
+    before = _contents(lines)
+    assert main([arguments[0], str(run), *arguments[1:]]) == 2
+    assert _contents(lines) == before, "an input has changed"
     assert not Path("new").exists()
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
-    assert "names, too; give another file" in said[0]
+    assert "; give another" in said[0]
+
+
+def _contents(folder: Path) -> dict[Path, bytes]:
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != "new"}
+
+
+def test_a_file_of_the_run_that_is_none_of_its_own(lines: Path, trained: TrainedRun) -> None:
+    run = Path(shutil.copytree(trained.folder, lines / "RUN"))
+    for _ in range(2):
+        assert main(["translate", str(run), "-i", str(lines / "s"), "-o", str(run / "translations")]) == 0
+    assert len((run / "translations").read_text().splitlines()) == 5
+
+
+def test_full_standard_output_is_not_the_files_fault(
+    lines: Path, trained: TrainedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lines / "o").write_text("old")
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        source, reference = str(lines / "s"), str(lines / "r")
+        run = ["evaluate", str(trained.folder), "--source", source, "--reference", reference, "-o", str(lines / "o")]
+        code = main(run)
+        said = capsys.readouterr().err
+    assert said == "zeromt: error: standard output: No space left on device; make room, or give another place\n"
+    assert code == 1
+    assert (lines / "o").read_text() == "old"
 
 
 def test_scores_are_shown_whatever_becomes_of_the_file(
@@ -112,6 +147,42 @@ def test_an_idle_pipe_is_answered(processes: str, lines: Path, trained: TrainedR
         process.wait()
 
 
+def test_a_pipe_that_gives_a_little_all_the_time(tmp_path: Path) -> None:
+    """It is never idle, and its lines are translated all the same."""
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        for _ in range(40):
+            os.write(writing, b"a line\n")
+            time.sleep(0.05)
+        os.close(writing)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    begin = time.monotonic()
+    with os.fdopen(reading, "rb") as file:
+        chunks = _cut(_lines(_stream(file), "-"), "-", is_scored=False)
+        first = next(chunk for chunk in chunks if chunk is not None)
+        waited = time.monotonic() - begin
+        thread.join()
+    assert 1 <= len(first.sources) < 40
+    assert waited < 1.8
+
+
+@pytest.mark.parametrize("name", ["s.gz", "s"])
+def test_compressed_through_a_named_pipe(name: str, trained: TrainedRun, tmp_path: Path) -> None:
+    """It is opened once, and known by its name or by what it begins with."""
+    os.mkfifo(tmp_path / name)
+    content = gzip.compress(b"".join(trained.source.read_bytes().splitlines(keepends=True)[:5]))
+    thread = threading.Thread(target=lambda: (tmp_path / name).write_bytes(content))
+    thread.start()
+    with contextlib.ExitStack() as stack:
+        [chunk] = [c for c in read_chunks(stack, str(tmp_path / name), None, None, is_scored=False) if c is not None]
+    thread.join()
+    assert chunk is not None
+    assert len(chunk.sources) == 5
+
+
 class TestWhichCheckpoint:
     def test_before_the_first(self, trained: TrainedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         shutil.copy(trained.folder / "config.yaml", tmp_path)
@@ -149,6 +220,59 @@ class TestWhichCheckpoint:
 
         assert with_checkpoints([str(run)], load)
         assert seen == ["step-00000300", "step-00000150"]
+
+    def test_errors_of_any_kind(self, trained: TrainedRun, tmp_path: Path) -> None:
+        """Of a process of the pool, or of a library that finds no file."""
+        run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
+
+        def load(found: list[Checkpoint]) -> str:
+            if found[0].folder.name == "step-00000300":
+                shutil.rmtree(found[0].folder)
+                raise RuntimeError("in a translation process: FileNotFoundError")
+            return found[0].folder.name
+
+        assert with_checkpoints([str(run)], load) == "step-00000150"
+
+    def test_of_an_average(
+        self,
+        trained: TrainedRun,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
+        whole, last = averaging._whole, run / "checkpoints" / "step-00000300"
+
+        def replaced_meanwhile(folder: Path) -> Checkpoint:
+            if folder == last and last.exists():
+                last.rename(run / "checkpoints" / "tmp-delete-step-00000300")
+                shutil.copytree(run / "checkpoints" / "step-00000150", run / "checkpoints" / "step-00000200")
+            return whole(folder)
+
+        monkeypatch.setattr(averaging, "_whole", replaced_meanwhile)
+        assert main(["average", str(run), "--last", "2", "-o", str(tmp_path / "mean")]) == 0
+        assert capsys.readouterr().err == ""
+
+    def test_of_a_look(
+        self,
+        trained: TrainedRun,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
+        verify = format_.verify
+
+        def deleted_meanwhile(checkpoint: Checkpoint) -> list[str]:
+            if checkpoint.folder.name == "step-00000300":
+                shutil.rmtree(checkpoint.folder)
+            return verify(checkpoint)
+
+        monkeypatch.setattr(inspect, "verify", deleted_meanwhile)
+        assert main(["inspect", str(run)]) == 0
+        said = capsys.readouterr().out
+        assert "step-00000150: whole" in said
+        assert "step-00000300" not in said
 
 
 def _shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:

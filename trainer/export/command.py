@@ -9,6 +9,7 @@ from trainer.caller import restored_environment
 from trainer.export import as_ctranslate2, as_huggingface, as_safetensors
 from trainer.export.check import find_text, make_sample
 from trainer.export.exact import load_exact
+from trainer.loading import places_of
 from trainer.new_folder import check_new, new_folder
 from trainer.process import tune_process
 
@@ -45,7 +46,7 @@ def run(
         raise UserError(f"--quantization: {quantization!r} with --format {format}; allowed there is --dtype")
     if dtype is not None and format == "ctranslate2":
         raise UserError(f"--dtype: {dtype!r} with --format ctranslate2; allowed there is --quantization {dtype}")
-    check_new(Path(output))
+    check_new(Path(output), places_of([run]))
     tune_process()
     torch.set_flush_denormal(False)  # the others do not flush them
     trained = load_exact(Path(run), raw=raw_weights)

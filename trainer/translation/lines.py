@@ -6,19 +6,22 @@ import os
 import select
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, TypeVar
 
 from configs import UserError
 from configs.files import explain, status_of
-from data_pipeline.preparation.raw_text import COMPRESSED, read_blocks
+from data_pipeline.preparation.raw_text import COMPRESSED, read_blocks, unpacked
 from trainer.translation.job import Chunk
 
 CHUNK_LINES = 2048
 """Lines read, sorted by length and translated at once; fewer where no more come for a while."""
 IDLE_SECONDS = 0.2
 """A pipe or terminal that gives nothing for so long is idle: what has come is translated."""
+PATIENCE_SECONDS = 1.0
+"""The same where it was waited for so long in all since lines were last translated: it gives a little all the time."""
 READ_BYTES = 1 << 20
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -137,15 +140,30 @@ def _decoded(raw: bytes, name: str, number: int) -> str:
 def _blocks(stack: contextlib.ExitStack, name: str | None, option: str) -> Iterator[bytes | None]:
     """The bytes of a file or of standard input, and `Idle` where a pipe or a terminal waits."""
     if name is None:
-        return _stream(sys.stdin.buffer)
+        return _unpacked(_stream(sys.stdin.buffer), "standard input")
     path, status = Path(name), status_of(name)
+    is_regular = status is not None and stat.S_ISREG(status.st_mode)
+    if is_regular or path.suffix.lower() in COMPRESSED:
+        blocks = read_blocks(path)
+        first = next(blocks, b"")  # what cannot be read is known before the work
+        return itertools.chain([first], blocks)
     try:
-        file = stack.enter_context(path.open("rb"))
+        return _unpacked(_stream(stack.enter_context(path.open("rb"))), name)
     except OSError as error:
         raise UserError(f"{option}: {name!r} cannot be read: {explain(error)}") from error
-    if path.suffix.lower() in COMPRESSED or (status is not None and stat.S_ISREG(status.st_mode)):
-        return read_blocks(path)
-    return _stream(file)
+
+
+def _unpacked(blocks: Iterator[bytes | None], name: str) -> Iterator[bytes | None]:
+    """A stream's text, which may be compressed."""
+    head = next(blocks, None)
+    if head is None:
+        return
+    inside = unpacked(Path(name), head, filter(None, blocks))
+    if inside is not None:
+        yield from inside
+        return
+    yield head
+    yield from blocks
 
 
 def _stream(file: IO[bytes]) -> Iterator[bytes | None]:
@@ -156,13 +174,16 @@ def _stream(file: IO[bytes]) -> Iterator[bytes | None]:
         while block := file.read(READ_BYTES):
             yield block
         return
-    was_idle = True
+    is_idle, waited = True, 0.0
     while True:
-        if not was_idle and not select.select([descriptor], [], [], IDLE_SECONDS)[0]:
-            was_idle = True
-            yield Idle
-        block = os.read(descriptor, READ_BYTES)
-        if not block:
+        if not is_idle:
+            begin = time.monotonic()
+            has_more = bool(select.select([descriptor], [], [], IDLE_SECONDS)[0])
+            waited += time.monotonic() - begin
+            if not has_more or waited >= PATIENCE_SECONDS:
+                is_idle, waited = True, 0.0
+                yield Idle
+        if not (block := os.read(descriptor, READ_BYTES)):
             return
-        was_idle = False
+        is_idle = False
         yield block

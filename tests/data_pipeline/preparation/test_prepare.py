@@ -1,11 +1,15 @@
+import contextlib
 import dataclasses
+import errno
 import gzip
+import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -297,6 +301,7 @@ def test_two_at_once_are_refused(in_parts: PrepareSection, tmp_path: Path) -> No
 
 RUN = """
 import sys
+import tempfile
 from pathlib import Path
 from configs import CleaningSection, CorpusFiles, PrepareSection, TokenizerSection
 from data_pipeline.preparation import corpus
@@ -448,3 +453,41 @@ class TestPlacesOfTheOutput:
         monkeypatch.setattr(prepare, "inspect_inputs", lambda *_: pytest.fail("the work has begun"))
         with pytest.raises(UserError, match="give a folder in it"):
             prepare.run(section)
+
+    def test_links_in_a_circle(self, corpus: Corpus, tmp_path: Path) -> None:
+        (tmp_path / "loop").symlink_to("loop")
+        for name in ("loop", "loop/a"):
+            with pytest.raises(UserError, match="circle"):
+                prepare.run(dataclasses.replace(corpus(PAIRS), output=str(tmp_path / name)))
+
+    def test_what_cannot_be_written_is_known_before_the_corpus_is_read(
+        self, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        section = dataclasses.replace(corpus(PAIRS), output=str(tmp_path / "out"))
+
+        def refuse(**_: object) -> object:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+        monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+        monkeypatch.setattr(prepare, "inspect_inputs", lambda *_: pytest.fail("the work has begun"))
+        with pytest.raises(UserError, match=r"prepare\.output: .*: cannot be written: Read-only file system"):
+            prepare.run(section)
+
+    def test_in_what_is_read(self, tmp_path: Path) -> None:
+        (tmp_path / "rows").mkdir()
+        corpus = CorpusFiles(huggingface=[str(tmp_path / "rows")])
+        with pytest.raises(UserError, match=r"prepare\.output: .*/rows/out' is in .*/rows', which prepare\.train"):
+            prepare.run(PrepareSection(output=str(tmp_path / "rows" / "out"), train=corpus))
+
+    def test_full_streams(self, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The dataset is made; that it cannot be told is no failure of its place."""
+
+        class Full(io.StringIO):
+            def write(self, _: str) -> int:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(sys, "stdout", Full())
+        monkeypatch.setattr(sys, "stderr", Full())
+        with contextlib.suppress(OSError):
+            prepare.run(dataclasses.replace(corpus(PAIRS), output=str(tmp_path / "out")))
+        assert (tmp_path / "out" / "index.json").is_file()
