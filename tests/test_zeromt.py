@@ -1,0 +1,35 @@
+"""`import zeromt`: quick, safe, and what it gives."""
+
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import zeromt
+from tests.conftest import environment
+
+KEPT = Path(__file__).parent / "kept" / "bbb3253"
+
+
+def test_importing_it_imports_nothing_else() -> None:
+    names = {"configs", "model", "data_pipeline", "trainer", "launcher", "torch", "numpy"}
+    code = f"import sys, zeromt; print({names} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_a_trained_model() -> None:
+    trained = zeromt.load(KEPT / "runs" / "small")
+    assert trained.checkpoint.manifest["step"] == 10
+    assert not trained.model.training
+    assert trained.tokenizer.target_vocab_size == trained.model.output.weight.shape[0]
+
+
+def test_errors_and_version(tmp_path: Path) -> None:
+    with pytest.raises(zeromt.UserError, match="neither a run's folder nor a checkpoint"):
+        zeromt.load(tmp_path)
+    assert zeromt.__version__ == metadata.version("zeromt")
+    with pytest.raises(AttributeError, match="no attribute 'lod'"):
+        zeromt.lod  # noqa: B018
