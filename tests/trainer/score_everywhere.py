@@ -19,7 +19,9 @@ def main() -> None:
         # parameters are released at once, as those of a large model are
         zero = "{stage3_max_live_parameters: 0, stage3_max_reuse_distance: 0, stage3_param_persistence_threshold: 0}"
         extra = [f"engine.zero_optimization={zero}"] if stage == 3 else []
-        run = load_run(config, [f"engine.zero_stage={stage}", "training.tensorboard=false", *extra])
+        run = load_run(
+            config, [f"engine.zero_stage={stage}", "training.tensorboard=false", "training.max_updates=301", *extra]
+        )
         built = build(run, world, stop_requested=lambda: False)
         assert built.resumed_step == 300
         evaluation = built.evaluator.evaluate(built.engine, step=300)
