@@ -9,12 +9,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from configs import UNDETERMINED, PrepareSection, RunConfig, UserError, preset_model
+from configs import UNDETERMINED, EvaluationSection, PrepareSection, RunConfig, SearchSection, UserError, preset_model
 from data_pipeline.tokenizer import JOINT_FILE, Tokenizer
 from model import Transformer, reference
 from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
 from trainer.checkpoint.weights_only import write_run
-from trainer.importing.huggingface import has_tags_on_both_sides, load_huggingface
+from trainer.importing.generation import read_generation
+from trainer.importing.huggingface import has_tags_on_both_sides, load_checkpoint
+from trainer.importing.languages import find_languages
+from trainer.importing.settings import read_tokenizer_config
 from trainer.new_folder import check_new, new_folder
 from trainer.state import TrainerState
 from trainer.translation.languages import check_languages
@@ -56,15 +59,21 @@ def run(
 
 
 def _import_huggingface(folder: str, source_language: str | None, target_language: str | None, output: Path) -> int:
-    model, pieces = load_huggingface(Path(folder))
+    loaded = load_checkpoint(Path(folder))
+    generation = read_generation(Path(folder), loaded.config)
+    found = find_languages(loaded, generation, read_tokenizer_config(Path(folder)))
     section = PrepareSection(
-        source_language=source_language or UNDETERMINED,
-        target_language=target_language or UNDETERMINED,
+        source_language=source_language or found.source or UNDETERMINED,
+        target_language=target_language or found.target or UNDETERMINED,
         tag_both_sides=has_tags_on_both_sides(Path(folder)),
     )
+    pieces = loaded.vocabularies.tokenizer
     check_languages(section, pieces)
-    save_model(model, pieces, output, origin={"command": "import", "huggingface": folder}, prepare=section)
+    origin = {"command": "import", "huggingface": folder}
+    save_model(loaded.model, pieces, output, origin=origin, prepare=section, search=generation.search)
     print(f"imported {folder}: {output}")
+    for note in (*generation.notes, *found.notes(section)):
+        print(note)
     return 0
 
 
@@ -120,6 +129,7 @@ def save_model(
     *,
     origin: Mapping[str, Any],
     prepare: PrepareSection | None = None,
+    search: SearchSection | None = None,
 ) -> None:
     """A run at step 0 with the model's weights.
 
@@ -129,6 +139,7 @@ def save_model(
         output: a new folder.
         origin: for the manifest.
         prepare: its languages and their tags, where they are known.
+        search: what it is to be searched with, where that is known.
 
     Raises:
         UserError: the folder cannot be written, or is no name of a run.
@@ -137,7 +148,8 @@ def save_model(
     prepare = prepare or PrepareSection()
     room = model.max_positions - 1 - bool(tokenizer.tags)  # for an end mark and a language's tag
     prepare = dataclasses.replace(prepare, max_pieces=min(prepare.max_pieces, room))
-    config = dataclasses.replace(RunConfig(), model=model.section, prepare=prepare)
+    evaluation = dataclasses.replace(EvaluationSection(), search=search or SearchSection())
+    config = dataclasses.replace(RunConfig(), model=model.section, prepare=prepare, evaluation=evaluation)
     with new_folder(output) as folder:
         checkpoint = write_run(
             folder,

@@ -1,10 +1,11 @@
 """Checkpoints of Hugging Face Transformers: Marian, Pegasus as this project exports it, M2M100 and NLLB.
 
 Their files are read as they are, without Transformers, and weights as safetensors alone: a pickled `pytorch_model.bin`
-can run code.
+can run code. Every tensor of a checkpoint is used, or refused by name.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +15,38 @@ from torch import Tensor
 from configs import ModelSection, UserError
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from model import SpecialIds, Transformer, build_transformer
+from model.positions import SinusoidalPositions
 from trainer.checkpoint.format import StoredTensors
 from trainer.export.as_huggingface import their_name
-from trainer.importing.pieces import Side, Vocabularies, read_json, read_vocabularies
+from trainer.importing.embeddings import check_rows, embedding_names, read_embeddings, ties
+from trainer.importing.pieces import Side, Vocabularies, read_vocabularies
+from trainer.importing.settings import ACTIVATIONS, KINDS, read_config
+from trainer.importing.weights import listed, read_weights
 
 NEVER = -100.0
 """The bias of pieces that their model cannot write."""
-_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
-_TYPES: dict[str, dict[str, Any]] = {
-    "marian": {"norm_position": "post", "position_layout": "halves"},
-    "pegasus": {"norm_position": "pre", "position_layout": "halves"},
-    "m2m_100": {"norm_position": "pre", "position_layout": "tensor2tensor"},
+_BIAS = "final_logits_bias"
+_POSITIONS = {
+    f"model.{stack}.embed_positions.{end}": f"{side}_embedding"
+    for stack, side in (("encoder", "source"), ("decoder", "target"))
+    for end in ("weight", "weights")
 }
-_NEEDED = (
-    "d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads", "encoder_ffn_dim",
-    "max_position_embeddings", "activation_function", "pad_token_id", "eos_token_id", "decoder_start_token_id",
-)  # fmt: skip
-_EMBEDDINGS = {
-    "source_embedding.tokens.weight": ("model.encoder.embed_tokens.weight", "model.shared.weight", "lm_head.weight"),
-    "target_embedding.tokens.weight": ("model.decoder.embed_tokens.weight", "model.shared.weight", "lm_head.weight"),
-    "output.weight": ("lm_head.weight", "model.shared.weight", "model.decoder.embed_tokens.weight"),
-}
+"""Tables of sinusoids that older checkpoints hold, and this project's module with the same."""
+_TABLE_TOLERANCE = 1e-2
+"""Between tables of sinusoids: in half precision they are rounded."""
+_VERSIONS = ("model.encoder.version", "model.decoder.version")
+"""What fairseq's conversion left in some checkpoints; no weights."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Loaded:
+    """What a checkpoint holds."""
+
+    model: Transformer
+    """In fp32 on the CPU."""
+    vocabularies: Vocabularies
+    config: dict[str, Any]
+    """Its `config.json`, defaults filled in."""
 
 
 def load_huggingface(folder: Path) -> tuple[Transformer, Tokenizer]:
@@ -43,16 +55,25 @@ def load_huggingface(folder: Path) -> tuple[Transformer, Tokenizer]:
     Raises:
         UserError: it is of another architecture, or is not whole.
     """
-    config = read_json(folder / "config.json")
-    _check_config(config)
-    weights = _read_weights(folder)
-    matrices = {ours: _matrix(weights, theirs) for ours, theirs in _EMBEDDINGS.items()}
+    loaded = load_checkpoint(folder)
+    return loaded.model, loaded.vocabularies.tokenizer
+
+
+def load_checkpoint(folder: Path) -> Loaded:
+    """A checkpoint, read and checked.
+
+    Raises:
+        UserError: it is of another architecture, or is not whole, or holds what this project would not use.
+    """
+    config = read_config(folder)
+    weights = read_weights(folder)
+    matrices = read_embeddings(weights, config)
+    check_rows(matrices, config)
     sizes = (len(matrices["source_embedding.tokens.weight"]), len(matrices["output.weight"]))
     vocabularies = read_vocabularies(folder, config, sizes=sizes)
-    bias = _output_bias(weights, vocabularies.target)
-    section = _section(config, vocabularies, has_bias=bool(bias.any()))
+    bias = _output_bias(weights, config, vocabularies.target, sizes[1])
     model = build_transformer(
-        section,
+        _section(config, vocabularies, has_bias=bool(bias.any())),
         source_vocab_size=len(vocabularies.source.rows),
         target_vocab_size=len(vocabularies.target.rows),
         special=SpecialIds(pad=PAD_ID, bos=BOS_ID, eos=EOS_ID),
@@ -64,8 +85,10 @@ def load_huggingface(folder: Path) -> tuple[Transformer, Tokenizer]:
         "output.weight": matrices["output.weight"][vocabularies.target.rows],
         "output.bias": bias,
     }
-    _fill(model, ours, weights, folder)
-    return model.eval(), vocabularies.tokenizer
+    _check_names(model, weights, config, folder)
+    _check_positions(model, weights, config)
+    _fill(model, ours, weights)
+    return Loaded(model=model.eval(), vocabularies=vocabularies, config=config)
 
 
 def has_tags_on_both_sides(folder: Path) -> bool:
@@ -74,15 +97,15 @@ def has_tags_on_both_sides(folder: Path) -> bool:
     Raises:
         UserError: it is no checkpoint.
     """
-    return bool(read_json(folder / "config.json").get("model_type") == "m2m_100")
+    return bool(read_config(folder)["model_type"] == "m2m_100")
 
 
 def _section(config: Mapping[str, Any], vocabularies: Vocabularies, *, has_bias: bool) -> ModelSection:
     """The model's options."""
     kind = config["model_type"]
     options = {
-        **_TYPES[kind],
-        "tied_embeddings": _ties(config, vocabularies),
+        **KINDS[kind].options,
+        "tied_embeddings": ties(config, is_joint=vocabularies.tokenizer.is_joint),
         "position_offset": config["pad_token_id"] + 1 if kind == "m2m_100" else 0,
         "d_model": config["d_model"],
         "num_heads": config["encoder_attention_heads"],
@@ -90,90 +113,86 @@ def _section(config: Mapping[str, Any], vocabularies: Vocabularies, *, has_bias:
         "encoder_layers": config["encoder_layers"],
         "decoder_layers": config["decoder_layers"],
         "max_positions": config["max_position_embeddings"],
-        "activation": _ACTIVATIONS[config["activation_function"]],
-        "scale_embeddings": bool(config.get("scale_embedding", False)),
+        "activation": ACTIVATIONS[config["activation_function"]],
+        "scale_embeddings": config["scale_embedding"],
         "output_bias": has_bias,
-        "dropout": config.get("dropout", 0.1),
-        "attention_dropout": config.get("attention_dropout", 0.0),
-        "activation_dropout": config.get("activation_dropout", 0.0),
+        "dropout": config["dropout"],
+        "attention_dropout": config["attention_dropout"],
+        "activation_dropout": config["activation_dropout"],
     }
     return ModelSection(**options)
 
 
-def _check_config(config: Mapping[str, Any]) -> None:
-    """See that this project has such a model.
+def _output_bias(weights: StoredTensors, config: Mapping[str, Any], target: Side, size: int) -> Tensor:
+    """Theirs, and what keeps doubled rows out of the softmax.
 
     Raises:
-        UserError: naming what it does not have, or what is missing.
+        UserError: it is missing, of another size, or there where their model has none.
     """
-    kind = config.get("model_type")
-    if kind not in _TYPES:
-        raise UserError(f"--huggingface: model_type {kind!r}; allowed is {', '.join(_TYPES)}")
-    for name in _NEEDED:
-        if name not in config:
-            raise UserError(f"--huggingface: config.json has no {name}; allowed is a whole checkpoint")
-        if name != "activation_function" and not isinstance(config[name], int):
-            raise UserError(f"--huggingface: {name} {config[name]!r}; allowed is a whole number")
-    for name, allowed in (
-        ("decoder_attention_heads", config["encoder_attention_heads"]),
-        ("decoder_ffn_dim", config["encoder_ffn_dim"]),
-        ("normalize_embedding", False),
-        ("normalize_before", kind != "marian"),
-        ("static_position_embeddings", True),
-    ):
-        if config.get(name, allowed) != allowed:
-            raise UserError(f"--huggingface: {name} {config[name]!r} of {kind}; allowed is {allowed!r}")
-    if config["activation_function"] not in _ACTIVATIONS:
-        found, allowed = config["activation_function"], ", ".join(_ACTIVATIONS)
-        raise UserError(f"--huggingface: activation_function {found!r}; allowed is {allowed}")
-
-
-def _ties(config: Mapping[str, Any], vocabularies: Vocabularies) -> str:
-    """Three-way where both sides have one tokenizer too: theirs may cut source and target in two ways."""
-    if not config.get("tie_word_embeddings", True):
-        return "none"
-    is_shared = config.get("share_encoder_decoder_embeddings", True)
-    return "three-way" if is_shared and vocabularies.tokenizer.is_joint else "decoder"
-
-
-def _read_weights(folder: Path) -> StoredTensors:
-    paths = sorted(folder.glob("model*.safetensors"))
-    if not paths:
-        raise UserError(
-            f"--huggingface: {folder} has no model.safetensors; allowed is a checkpoint that was saved as safetensors "
-            "(pickled weights are not read)"
-        )
-    return StoredTensors(paths)
-
-
-def _matrix(weights: StoredTensors, names: tuple[str, ...]) -> Tensor:
-    """The first that is there: Transformers stores a tied matrix once, under one of its names."""
-    for name in names:
-        if name in weights:
-            return weights[name].float()
-    raise UserError(f"--huggingface: {names[0]} is missing; allowed is a whole translation model")
-
-
-def _output_bias(weights: StoredTensors, target: Side) -> Tensor:
-    """Theirs, and what keeps doubled rows out of the softmax."""
-    theirs = weights["final_logits_bias"].float().flatten() if "final_logits_bias" in weights else None
-    bias = torch.zeros(len(target.rows)) if theirs is None else theirs[target.rows]
+    theirs = torch.zeros(size)
+    if _BIAS in weights:
+        theirs = weights[_BIAS].float().flatten()
+    elif KINDS[config["model_type"]].has_bias:
+        raise UserError(f"--huggingface: {_BIAS} is missing; copy the whole checkpoint anew")
+    if theirs.shape != (size,):
+        raise UserError(f"--huggingface: {_BIAS} has {len(theirs)} numbers; allowed is {size}, one for each piece")
+    if not KINDS[config["model_type"]].has_bias and theirs.any():
+        raise UserError(f"--huggingface: {_BIAS} is not zero, and {config['model_type']} has none; remove it")
+    bias = theirs[target.rows]
     bias[target.never] = NEVER
     return bias
 
 
-def _fill(model: Transformer, ours: Mapping[str, Tensor], weights: StoredTensors, folder: Path) -> None:
+def _check_names(model: Transformer, weights: StoredTensors, config: Mapping[str, Any], folder: Path) -> None:
+    """See that every weight of the model is there, and nothing beside.
+
+    Raises:
+        UserError: naming what is missing, or what would be left over.
+    """
+    wanted = [theirs for name, _ in model.named_parameters() if (theirs := their_name(name)) is not None]
+    if missing := [name for name in wanted if name not in weights]:
+        others = f", and so are {listed(missing[1:])}" if missing[1:] else ""
+        raise UserError(
+            f"--huggingface: {missing[0]} is missing in {folder}{others}; allowed is a whole checkpoint, with as many "
+            "layers as its config.json says"
+        )
+    known = {*wanted, *embedding_names(config), _BIAS, *_POSITIONS, *_VERSIONS}
+    if unknown := sorted(name for name in weights if name not in known):
+        raise UserError(
+            f"--huggingface: {folder} holds {listed(unknown)}, which no {config['model_type']} model of its "
+            "config.json has; give the config.json of these weights, or remove them"
+        )
+
+
+def _check_positions(model: Transformer, weights: StoredTensors, config: Mapping[str, Any]) -> None:
+    """See that positions that are stored are the sinusoids that they are taken for.
+
+    Raises:
+        UserError: they are others.
+    """
+    first = model.section.position_offset
+    for name, ours in _POSITIONS.items():
+        if name not in weights:
+            continue
+        positions = model.get_submodule(ours).positions
+        assert isinstance(positions, SinusoidalPositions)
+        stored = weights[name].float()[first : first + len(positions.table)]
+        difference = (stored - positions.table).abs().max() if stored.shape == positions.table.shape else None
+        if difference is None or not difference <= _TABLE_TOLERANCE:
+            raise UserError(
+                f"--huggingface: {name} holds other positions than the sinusoids of {config['model_type']} with "
+                f"max_position_embeddings {config['max_position_embeddings']}; allowed are those"
+            )
+
+
+def _fill(model: Transformer, ours: Mapping[str, Tensor], weights: StoredTensors) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             theirs = their_name(name)
-            if theirs is None:
-                value = ours[name]
-            elif theirs in weights:
-                value = weights[theirs].float()
-            else:
-                raise UserError(f"--huggingface: {theirs} is missing in {folder}; allowed is a whole checkpoint")
-            if value.shape != parameter.shape:
+            value = ours[name] if theirs is None else weights[theirs]
+            if value.shape != parameter.shape or not value.is_floating_point():
+                found = f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
                 raise UserError(
-                    f"--huggingface: {theirs or name} is {tuple(value.shape)}; allowed is {tuple(parameter.shape)}"
+                    f"--huggingface: {theirs or name} is {found}; allowed is {tuple(parameter.shape)} in floating point"
                 )
-            parameter.copy_(value)
+            parameter.copy_(value.float())

@@ -5,7 +5,6 @@ pieces that their SentencePiece model has and their vocabulary lacks, which they
 target-language tags such as `>>fra<<`. Every row has a piece, so that a softmax goes over the same logits as theirs.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,12 @@ from typing import Any
 from sentencepiece import sentencepiece_model_pb2
 
 from configs import UserError
+from configs.files import is_file
 from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TAG, TARGET_FILE, Tokenizer
+from trainer.importing.json_files import TOKENIZER, TOKENIZER_CONFIG, read_json
+from trainer.importing.settings import check_tokenizer_config, read_tokenizer_config
+from trainer.importing.tokenizer_json import PIECES, model_of, names_of
+from trainer.importing.weights import listed
 
 _FAIRSEQ_SPECIAL = 3
 """Pieces at the beginning of a SentencePiece model that NLLB has elsewhere."""
@@ -29,8 +33,13 @@ _M2M100_LANGUAGES = [
     "si", "sk", "sl", "so", "sq", "sr", "ss", "su", "sv", "sw", "ta", "th", "tl", "tn", "tr", "uk", "ur", "uz", "vi",
     "wo", "xh", "yi", "yo", "zh", "zu",
 ]  # fmt: skip
-"""In the order of their ids. They stand in the code of its tokenizer alone."""
+SENTENCEPIECE = "sentencepiece.bpe.model"
+_WMT21_LANGUAGES = ["en", "ha", "is", "ja", "cs", "ru", "zh", "de"]
+_LANGUAGES = {"m2m100": _M2M100_LANGUAGES, "wmt21": _WMT21_LANGUAGES}
+"""By the tokenizer's `language_codes`, in the order of their ids. They stand in the code of its tokenizer alone."""
 _MARKS = ("<pad>", "<s>", "</s>", "<unk>")
+_UNUSED_MARKS = ("<mask>", "<eop>", "<eod>")
+"""Special pieces of their tokenizers that no translation model has a use for."""
 _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
 
 
@@ -66,20 +75,88 @@ def read_vocabularies(folder: Path, config: Mapping[str, Any], *, sizes: tuple[i
     Raises:
         UserError: a file is missing or is not what its name says.
     """
-    if (folder / "source.spm").is_file():
-        target_vocab = "target_vocab.json" if (folder / "target_vocab.json").is_file() else "vocab.json"
-        read = [(_read(folder, "source.spm"), _names(folder, "vocab.json"))]
-        read.append((_read(folder, "target.spm"), _names(folder, target_vocab)))
+    settings = read_tokenizer_config(folder)
+    check_tokenizer_config(settings, config)
+    if is_file(folder / "source.spm") or config["model_type"] != "m2m_100":
+        read = _read_two(folder, settings)
     else:
-        model = _read(folder, "sentencepiece.bpe.model")
-        known = _m2m100_names(folder) if (folder / "vocab.json").is_file() else _fairseq_names(model)
-        read = [(model, {**known, **_added_names(folder)})] * 2
+        read = [_read_one(folder, settings)] * 2
+    for (_, names), size in zip(read, sizes, strict=True):
+        if beyond := [name for i, name in sorted(names.items()) if i >= size]:
+            raise UserError(
+                f"--huggingface: {folder}: the tokenizer has {max(names) + 1} pieces and the embedding {size} rows, "
+                f"none for {listed(beyond)}; give the tokenizer of this model"
+            )
     sides = [_side(m, names, config, size) for (m, names), size in zip(read, sizes, strict=True)]
     if sides[0] == sides[1]:
         files = {JOINT_FILE: sides[0].model}
     else:
         files = {SOURCE_FILE: sides[0].model, TARGET_FILE: sides[1].model}
     return Vocabularies(tokenizer=Tokenizer(files), source=sides[0], target=sides[1])
+
+
+def _read_two(folder: Path, settings: Mapping[str, Any]) -> list[tuple[bytes, dict[int, str]]]:
+    """A SentencePiece model and names for each side, as MarianTokenizer has them."""
+    is_separate = settings.get("separate_vocabs", is_file(folder / "target_vocab.json"))
+    vocabularies = ("vocab.json", "target_vocab.json" if is_separate else "vocab.json")
+    sides = zip(("source.spm", "target.spm"), vocabularies, strict=True)
+    return [(_read(folder, model), _names(folder, vocabulary)) for model, vocabulary in sides]
+
+
+def _read_one(folder: Path, settings: Mapping[str, Any]) -> tuple[bytes, dict[int, str]]:
+    """A SentencePiece model for both sides and its names, as M2M100 and NLLB have them."""
+    path = folder / TOKENIZER
+    tree = read_json(path) if is_file(path) else {}
+    if is_file(folder / "vocab.json"):
+        model = _read(folder, SENTENCEPIECE)
+        known = _m2m100_names(folder, settings)
+    elif is_file(folder / SENTENCEPIECE):
+        model = _read(folder, SENTENCEPIECE)
+        known = _fairseq_names(model)
+        if PIECES in tree:
+            _check_same(known, names_of(tree), folder)
+    elif PIECES in tree:
+        model, known = model_of(tree), names_of(tree)
+    else:
+        raise UserError(
+            f"--huggingface: {folder} has no tokenizer; allowed is a checkpoint with {SENTENCEPIECE}, tokenizer.json, "
+            "or source.spm and target.spm"
+        )
+    added = _added_names(folder)
+    _check_added(added, known, folder)
+    return model, {**known, **added}
+
+
+def _check_same(one: Mapping[int, str], other: Mapping[int, str], folder: Path) -> None:
+    """See that two files of a folder tell of the same vocabulary.
+
+    Raises:
+        UserError: they do not.
+    """
+    if unlike := [i for i in sorted({*one, *other}) if one.get(i, other.get(i)) != other.get(i, one.get(i))]:
+        first = unlike[0]
+        raise UserError(
+            f"--huggingface: {folder}: piece {first} is {one.get(first)!r} in {SENTENCEPIECE} and {other.get(first)!r} "
+            f"in tokenizer.json; delete the one that is not this model's"
+        )
+
+
+def _check_added(added: Mapping[int, str], known: Mapping[int, str], folder: Path) -> None:
+    """See that what was added to a vocabulary is languages and marks: other pieces are cut from a text beforehand.
+
+    Raises:
+        UserError: there are others.
+    """
+    others = [
+        name
+        for i, name in sorted(added.items())
+        if known.get(i) != name and name not in (*_MARKS, *_UNUSED_MARKS) and not any(c.match(name) for c in _CODES)
+    ]
+    if others:
+        raise UserError(
+            f"--huggingface: {folder}: the tokenizer cuts {listed(others)} from a text before all others, which "
+            "zeromt has nothing like; give a tokenizer without added pieces"
+        )
 
 
 def _side(model: bytes, names: Mapping[int, str], config: Mapping[str, Any], size: int) -> Side:
@@ -150,13 +227,16 @@ def _names(folder: Path, name: str) -> dict[int, str]:
     return {int(i): str(piece) for piece, i in read_json(folder / name).items()}
 
 
-def _m2m100_names(folder: Path) -> dict[int, str]:
+def _m2m100_names(folder: Path, settings: Mapping[str, Any]) -> dict[int, str]:
     """M2M100's pieces by id, and behind them its languages, unless a file of this folder says which they are."""
     names = _names(folder, "vocab.json")
     named = (*names.values(), *_added_names(folder).values())
     if any(pattern.match(name) for name in named for pattern in _CODES):
         return names
-    return {**names, **{len(names) + i: f"__{code}__" for i, code in enumerate(_M2M100_LANGUAGES)}}
+    codes = settings.get("language_codes") or "m2m100"
+    if codes not in _LANGUAGES:
+        raise UserError(f"--huggingface: language_codes {codes!r}; allowed is {', '.join(_LANGUAGES)}")
+    return {**names, **{len(names) + i: f"__{code}__" for i, code in enumerate(_LANGUAGES[codes])}}
 
 
 def _fairseq_names(model: bytes) -> dict[int, str]:
@@ -174,25 +254,13 @@ def _added_names(folder: Path) -> dict[int, str]:
 
 
 def _added(folder: Path) -> Iterator[tuple[int, str]]:
-    if (path := folder / "tokenizer.json").is_file():
+    if is_file(path := folder / TOKENIZER):
         yield from ((int(t["id"]), str(t["content"])) for t in read_json(path).get("added_tokens", []))
-    if (path := folder / "tokenizer_config.json").is_file():
+    if is_file(path := folder / TOKENIZER_CONFIG):
         decoder = read_json(path).get("added_tokens_decoder", {})
         yield from ((int(i), str(t["content"])) for i, t in decoder.items())
-    if (path := folder / "added_tokens.json").is_file():
+    if is_file(path := folder / "added_tokens.json"):
         yield from ((int(i), str(piece)) for piece, i in read_json(path).items())
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file.
-
-    Raises:
-        UserError: it is not there, or is none.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"--huggingface: {path} cannot be read: {error}; allowed is a whole checkpoint") from error
 
 
 def _read(folder: Path, name: str) -> bytes:
