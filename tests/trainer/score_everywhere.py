@@ -19,6 +19,7 @@ def main() -> None:
         # parameters are released at once, as those of a large model are
         zero = "{stage3_max_live_parameters: 0, stage3_max_reuse_distance: 0, stage3_param_persistence_threshold: 0}"
         extra = [f"engine.zero_optimization={zero}"] if stage == 3 else []
+        # a run that has reached its limit has nothing to do, and is not built
         run = load_run(
             config, [f"engine.zero_stage={stage}", "training.tensorboard=false", "training.max_updates=301", *extra]
         )
