@@ -2,9 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from configs.fields import STRICT, Count, Positive, PositiveFloat, Probability
+from pydantic import Field
+
+from configs.fields import STRICT, PositiveFloat, Probability
+
+Size = Annotated[int, Field(gt=0, le=1 << 24)]
+"""Of one dimension; a product of two is a number that torch can hold."""
+Layers = Annotated[int, Field(gt=0, le=10_000)]
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -13,16 +19,16 @@ class ModelSection:
 
     __pydantic_config__ = STRICT
 
-    d_model: Positive = 512
-    num_heads: Positive = 8
-    num_kv_heads: Positive | None = None
+    d_model: Size = 512
+    num_heads: Size = 8
+    num_kv_heads: Size | None = None
     """Heads of keys and values, each shared by num_heads / num_kv_heads heads of queries (Ainslie et al., 2023);
     unless given, as many as num_heads."""
-    head_width: Positive | None = None
+    head_width: Size | None = None
     """d_model / num_heads unless given."""
-    d_ff: Positive = 2048
-    encoder_layers: Positive = 6
-    decoder_layers: Positive = 6
+    d_ff: Size = 2048
+    encoder_layers: Layers = 6
+    decoder_layers: Layers = 6
     norm_position: Literal["pre", "post", "post_dropout_last", "post_block_dropout"] = "pre"
     """The last two are orders of reference systems; `model/reference/residuals.py` states them."""
     norm: Literal["layer", "rms", "scalar", "scalar_from_ones", "sample"] = "layer"
@@ -44,9 +50,9 @@ class ModelSection:
     position_layout: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
     """Of sinusoidal positions: sine and cosine by turns (Vaswani et al., 2017); all sines, then all cosines (Marian);
     or so, with wavelengths spread over one place less (tensor2tensor, fairseq, M2M100)."""
-    position_offset: Count = 0
+    position_offset: Annotated[int, Field(ge=0, le=1 << 24)] = 0
     """Number of the first position, where a table is added: 2 in fairseq and its descendants."""
-    max_positions: Positive = 1024
+    max_positions: Size = 1024
     """Longest sequence. Learned positions have so many (and the offset); whatever is longer is refused."""
     activation: Literal["relu", "gelu", "silu", "swiglu", "none"] = "relu"
     tied_embeddings: Literal["three-way", "decoder", "none"] = "three-way"

@@ -13,7 +13,7 @@ from typing import Any
 
 from launcher.dispatch import resolve
 from launcher.supervise import FORWARDED, Supervisor
-from trainer.supervision.signals import tell
+from trainer.supervision.signals import tell_in_handler
 
 STOPPED = 75
 
@@ -101,7 +101,7 @@ def _ending_at_a_signal() -> Iterator[None]:
     def end(number: int, _: FrameType | None) -> None:
         _kill_workers()
         name = signal.Signals(number).name
-        tell(f"\nzeromt: {name}: ended; the same command goes on from here")
+        tell_in_handler(f"\nzeromt: {name}: ended; the same command goes on from here")
         os._exit(STOPPED)
 
     # Python's own helper removes the pool's semaphores then, and would complain of having to.

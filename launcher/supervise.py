@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any, Self
 
-from trainer.supervision.signals import tell
+from trainer.supervision.signals import tell_in_handler
 
 # What reaches the launcher, and what the ranks get: they know two requests to save and stop.
 FORWARDED = {
@@ -80,9 +80,9 @@ class Supervisor:
         name = signal.Signals(number).name
         if self._request is None:
             self._request = signal.Signals(number)
-            tell(f"zeromt: {name}: asking the ranks to save and stop; waiting for them")
+            tell_in_handler(f"zeromt: {name}: asking the ranks to save and stop; waiting for them")
         else:
-            tell(f"zeromt: {name}: already stopping; kill -9 {os.getpid()} gives up waiting")
+            tell_in_handler(f"zeromt: {name}: already stopping; kill -9 {os.getpid()} gives up waiting")
         self._pass_on()
 
     def _pass_on(self) -> None:

@@ -212,7 +212,13 @@ def _engine(
     config: RunConfig, tokenizer: Tokenizer, checkpoint: Checkpoint | None, precision: Precision, world: World
 ) -> DeepSpeedEngine:
     """The model in its engine, with the checkpoint's weights: DeepSpeed takes its fp32 masters from them at once."""
-    model = build_model(config.model, tokenizer, seed=config.seed)
+    try:
+        model = build_model(config.model, tokenizer, seed=config.seed)
+    except (RuntimeError, MemoryError) as error:
+        if not memory.is_out_of_memory(error):
+            raise
+        said = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UserError(f"model: its weights do not fit the memory of this machine: {said}") from error
     if checkpoint is not None:
         load_weights(checkpoint, model, raw=True)
     return DeepSpeedEngine(

@@ -49,6 +49,13 @@ def check_lengths(datasets: Sequence[Dataset], config: RunConfig) -> None:
                     f"{dataset.location} with its end mark; allowed is at least that, or "
                     f"stream.{side}_tokens={most} with stream.on_oversized_pair=drop"
                 )
+            multiple, budget = config.stream.length_multiple, getattr(config.stream, f"{side}_tokens")
+            padded = min(-(-longest // multiple), budget // multiple) * multiple
+            if padded > most:
+                raise UserError(
+                    f"stream.length_multiple: {multiple} makes {padded} of the {longest} of the longest {side} in "
+                    f"{dataset.location}, more than model.max_positions={most}; allowed is a smaller multiple"
+                )
 
 
 def check_prepared(

@@ -129,6 +129,8 @@ def test_word_is_what_it_was_where_none_is(word: str, value: bool, tmp_path: Pat
         ("training: {tensorboard: 'no'}", "training.tensorboard: 'no'; allowed is true or false"),
         ("training: {log_every: on}", "training.log_every: true; allowed is a whole number"),
         ("seed: 9223372036854775808", "seed: 9223372036854775808; allowed is less than or equal to 922337203685477580"),
+        ("model: {d_ff: 9223372036854775807}", "model.d_ff: 9223372036854775807; allowed is less than or equal to 167"),
+        ("model: {decoder_layers: 1000000}", "model.decoder_layers: 1000000; allowed is less than or equal to 10000"),
         (f"seed: {'9' * 5000}", "cannot be read: Exceeds the limit"),
         ("a: " + "[" * 3000 + "]" * 3000, "cannot be read: it is nested too deeply"),
         ("a: &a [*a]", "cannot be read: YAML recursive aliases are not supported"),

@@ -27,7 +27,10 @@ def test_pairs_that_are_too_long_for_the_model(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"max_positions: {longest} is less than the {longest + 1} of the longest tar"):
         check_lengths([dataset], load_run("debug", [*too_few, "stream.target_tokens=4096"]))
     check_lengths([dataset], load_run("debug", [*too_few, f"stream.target_tokens={longest}"]))
-    check_lengths([dataset], load_run("debug", [stream, f"model.max_positions={longest + 1}"]))
+    just = [stream, f"model.max_positions={longest + 1}", "stream.target_tokens=4096"]
+    check_lengths([dataset], load_run("debug", just))
+    with pytest.raises(UserError, match=r"length_multiple: 512 makes 512 of the 3 of the longest source"):
+        check_lengths([dataset], load_run("debug", [*just, "stream.length_multiple=512", "stream.source_tokens=512"]))
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def tell(line: str) -> None:
+def tell_in_handler(line: str) -> None:
     """Write a line to stderr from a signal handler, whatever has become of it: of a closed terminal, nobody reads it.
 
     Not print: a handler may run in the middle of one, and a buffered stream cannot be entered twice.
