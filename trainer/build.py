@@ -20,13 +20,13 @@ from trainer.datasets import check_lengths, check_prepared, check_tags, describe
 from trainer.distributed import World
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import Engine
-from trainer.evaluation import Evaluator, HeldOutSet
-from trainer.held_out import held_out_sets
+from trainer.evaluation import Evaluator
+from trainer.held_out import held_out_sets, make_evaluator
 from trainer.loop import Trainer
 from trainer.metrics import Metrics, NoMetrics, RunMetrics
 from trainer.model_files import build_model, load_weights
 from trainer.pairs import PairLog
-from trainer.precision import DTYPES, Precision, agreed_precision
+from trainer.precision import Precision, agreed_precision
 from trainer.saving import Saver
 from trainer.series import enter_series
 from trainer.stability import memory
@@ -117,15 +117,15 @@ def build(
         world,
         engine=engine,
         reader=reader,
-        evaluator=_evaluator(config, tokenizer, held_out, world, precision, stop_requested),
+        evaluator=make_evaluator(config, tokenizer, held_out, world, precision, stop_requested),
         checkpoints=checkpoints,
         state=state,
         sections=sections,
         ledger=ledger,
         stop_requested=stop_requested,
     )
-    if changed is not None and state.series is not None:
-        built.metrics.event(state.step, {"event": "score_series", "series": state.series.id, "reason": changed})
+    if changed is not None:
+        built.metrics.event(state.step, changed)
     if changes:
         built.metrics.event(state.step, {"event": "changed", "fields": changes})
     return built
@@ -334,26 +334,4 @@ def _identity(config: RunConfig, datasets: Sequence[Dataset], precision: Precisi
             "versions": versions(),
             "fingerprints": {"data": [d.fingerprint for d in datasets], "tokenizer": tokenizer.fingerprint},
         },
-    )
-
-
-def _evaluator(
-    config: RunConfig,
-    tokenizer: Tokenizer,
-    held_out: Sequence[HeldOutSet],
-    world: World,
-    precision: Precision,
-    stop_requested: Callable[[], bool],
-) -> Evaluator:
-    """The evaluator of the held-out sets."""
-    return Evaluator(
-        config.evaluation,
-        build_model=lambda: build_model(config.model, tokenizer, seed=config.seed),
-        tokenizer=tokenizer,
-        held_out=held_out,
-        label_smoothing=config.loss.label_smoothing,
-        dtype=DTYPES[precision],
-        world=world,
-        folder=Path(config.folder) / "eval",
-        stop_requested=stop_requested,
     )

@@ -62,11 +62,10 @@ def run(
     checkpoints, model, trained = with_checkpoints(
         (run, *ensemble), lambda found: _load(found, raw=raw_weights, precision=precision)
     )
-    language = target_language or trained.config.prepare.target_language
-    scorer = _scorer(trained.config, tokenizer, language, references)
+    scorer = _scorer(trained.config, tokenizer, target_language, references)
     section = search_section(trained.config.evaluation.search, search)
-    prepare = trained.config.prepare
-    tags = language_tags(prepare, trained.tokenizer, source=source_language, target=target_language)
+    languages = {"source": source_language, "target": target_language}
+    tags = language_tags(trained.config.prepare, trained.tokenizer, **languages)
     translator = Translator(model, trained.tokenizer, section, trained.device, tags=tags)
     with contextlib.nullcontext() if output is None else written(output, "--output") as sink:
         begin = time.monotonic()
@@ -113,14 +112,15 @@ def _load(
     return checkpoints, *load_ensemble(checkpoints, raw=raw, precision=precision)
 
 
-def _scorer(config: RunConfig, tokenizer: str | None, language: str, references: list[str]) -> Scorer:
-    """The scorer of a target language; says so where its scores will say little.
+def _scorer(config: RunConfig, tokenizer: str | None, language: str | None, references: list[str]) -> Scorer:
+    """The scorer of a target language, the run's unless given; says so where its scores will say little.
 
     Raises:
         UserError: BLEU's tokenizer cannot be used.
     """
     option = "evaluation.tokenizer" if tokenizer is None else "--tokenizer"
-    scorer = Scorer(bleu_tokenizer(tokenizer or config.evaluation.tokenizer, language), option=option)
+    target = language or config.prepare.target_language
+    scorer = Scorer(bleu_tokenizer(tokenizer or config.evaluation.tokenizer, target), option=option)
     if problem := spacing_problem(scorer.tokenizer, references):
         print(f"zeromt: {problem}", file=sys.stderr)
     return scorer

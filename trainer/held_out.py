@@ -1,12 +1,17 @@
 """The held-out sets of a run's datasets, with what scores them."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from configs import RunConfig
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.tokenizer import Tokenizer
 from trainer.datasets import dataset_names
-from trainer.evaluation import HeldOutSet
+from trainer.distributed import World
+from trainer.evaluation import Evaluator, HeldOutSet
+from trainer.model_files import build_model
+from trainer.precision import DTYPES, Precision
 from trainer.scoring import Scorer, bleu_tokenizer, spacing_problem
 from trainer.translation.languages import language_tags
 
@@ -48,3 +53,25 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], *, is_main: bo
             )
         )
     return found
+
+
+def make_evaluator(
+    config: RunConfig,
+    tokenizer: Tokenizer,
+    held_out: Sequence[HeldOutSet],
+    world: World,
+    precision: Precision,
+    stop_requested: Callable[[], bool],
+) -> Evaluator:
+    """The evaluator of the held-out sets."""
+    return Evaluator(
+        config.evaluation,
+        build_model=lambda: build_model(config.model, tokenizer, seed=config.seed),
+        tokenizer=tokenizer,
+        held_out=held_out,
+        label_smoothing=config.loss.label_smoothing,
+        dtype=DTYPES[precision],
+        world=world,
+        folder=Path(config.folder) / "eval",
+        stop_requested=stop_requested,
+    )

@@ -38,8 +38,8 @@ def enter_series(
     held_out: Sequence[HeldOutSet],
     state: TrainerState,
     checkpoint: Checkpoint | None,
-) -> str | None:
-    """Put the state of a checkpoint into the series that the run's scores belong to; what changed, where it is another.
+) -> dict[str, str] | None:
+    """Put the state of a checkpoint into the series that the run's scores belong to; an event, where it is another.
 
     Args:
         config: the run's.
@@ -52,9 +52,10 @@ def enter_series(
     if checkpoint is not None:
         adopt_scores_without_series(state, current, checkpoint, config, datasets)
     changed = enter(state, current)
-    if changed is not None:
-        log.info("%s", changed)
-    return changed
+    if changed is None:
+        return None
+    log.info("%s", changed)
+    return {"event": "score_series", "series": current.id, "reason": changed}
 
 
 def current_series(config: RunConfig, held_out: Sequence[HeldOutSet], tokenizer: str) -> ScoreSeries:
