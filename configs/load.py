@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
 from configs import files
-from configs.components import Choice, choice_of, kinds, unknown
+from configs.components import Choice, choice_of, item_of, kinds, unknown
 from configs.errors import ConfigError, UserError
 from configs.model import ModelSection
 from configs.old_keys import renew
@@ -173,8 +173,9 @@ def _section_problems(section: Any, where: str) -> list[str]:
     found = [prefix + p for p in section.problems()] if hasattr(section, "problems") else []
     for f in dataclasses.fields(section):
         value = getattr(section, f.name)
-        if dataclasses.is_dataclass(value):
-            found += _section_problems(value, prefix + f.name)
+        for name, item in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            if dataclasses.is_dataclass(item):
+                found += _section_problems(item, prefix + (f.name if name is None else dotted((f.name, name))))
     return found
 
 
@@ -205,10 +206,11 @@ def _unknown_keys(tree: Any, type_: Any, where: str) -> Iterator[str]:
     fields = {f.name: f.type for f in dataclasses.fields(type_)}
     for key, value in tree.items():
         if key in fields:
-            if (choice := choice_of(fields[key])) is not None and _names_no_kind(choice, value):
-                yield f"{where}{key}.kind: {unknown(value['kind'], kinds(choice.family))}"
-            elif (section := _section(fields[key], value)) is not None:
-                yield from _unknown_keys(value, section, f"{where}{key}.")
+            for inner, item, annotation in _values(key, value, fields[key]):
+                if (choice := choice_of(annotation)) is not None and _names_no_kind(choice, item):
+                    yield f"{where}{inner}.kind: {unknown(item['kind'], kinds(choice.family))}"
+                elif (section := _section(annotation, item)) is not None:
+                    yield from _unknown_keys(item, section, f"{where}{inner}.")
             continue
         near = difflib.get_close_matches(str(key), fields, n=1, cutoff=0.5)
         hint = f"did you mean {where}{near[0]}?" if near else f"allowed: {', '.join(fields)}"
@@ -223,11 +225,28 @@ def _prune(tree: Any, type_: Any) -> Any:
     fields = {f.name: f.type for f in dataclasses.fields(type_)}
     found = {}
     for key, value in tree.items():
-        if key not in fields or ((choice := choice_of(fields[key])) and _names_no_kind(choice, value)):
+        if key not in fields:
             continue
-        section = _section(fields[key], value)
-        found[key] = value if section is None else _prune(value, section)
+        kept = []
+        for _, item, annotation in _values(key, value, fields[key]):
+            if (choice := choice_of(annotation)) is None or not _names_no_kind(choice, item):
+                section = _section(annotation, item)
+                kept.append(item if section is None else _prune(item, section))
+        if item_of(fields[key]) is not None and isinstance(value, list):
+            found[key] = kept
+        elif kept:
+            found[key] = kept[0]
     return found
+
+
+def _values(key: str, value: Any, annotation: Any) -> Iterator[tuple[str, Any, Any]]:
+    """A field's value, or those of a list of components: name, value, annotation."""
+    item = item_of(annotation)
+    if item is None or not isinstance(value, list):
+        yield key, value, annotation
+        return
+    for number, one in enumerate(value):
+        yield dotted((key, number)), one, item
 
 
 def _expanded(tree: Any, type_: Any) -> Any:
@@ -237,11 +256,16 @@ def _expanded(tree: Any, type_: Any) -> Any:
     fields = {f.name: f.type for f in dataclasses.fields(type_)}
     found = {}
     for key, value in tree.items():
-        choice = choice_of(fields.get(key))
-        value = value if choice is None else choice.expanded(value)
-        section = _section(fields.get(key), value)
-        found[key] = value if section is None else _expanded(value, section)
+        expanded = [_expanded_value(item, kind) for _, item, kind in _values(key, value, fields.get(key))]
+        found[key] = expanded if item_of(fields.get(key)) is not None and isinstance(value, list) else expanded[0]
     return found
+
+
+def _expanded_value(value: Any, annotation: Any) -> Any:
+    choice = choice_of(annotation)
+    value = value if choice is None else choice.expanded(value)
+    section = _section(annotation, value)
+    return value if section is None else _expanded(value, section)
 
 
 def _names_no_kind(choice: Choice, value: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from configs.components import Choice, Schedule, make
+from configs.components import Choice, Schedule, Tracker, make
 from configs.data import DatasetSource, PrepareSection, StreamSection
 from configs.fields import (
     MOST,
@@ -255,6 +255,8 @@ class RunConfig:
     checkpoint: CheckpointSection = field(default_factory=CheckpointSection)
     stability: StabilitySection = field(default_factory=StabilitySection)
     supervision: SupervisionSection = field(default_factory=SupervisionSection)
+    trackers: list[Annotated[Tracker, Choice("tracker", "tensorboard")]] = field(default_factory=list)
+    """Where figures go beside TensorBoard (`training.tensorboard`): components of trainer/trackers, or plugins."""
 
     def problems(self) -> Iterator[str]:
         """What is wrong between the sections, one line each."""

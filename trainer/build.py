@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from configs import RunConfig, UserError, load_run
+from configs.components import make
 from configs.load import dump_run
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader, StreamState
@@ -238,7 +239,9 @@ def _metrics(config: RunConfig, identity: RunIdentity, step: int, world: World) 
         return NoMetrics()
     folder = Path(config.folder)
     (folder / CONFIG).write_text(identity.config_yaml, encoding="utf-8")
-    return RunMetrics(folder, tensorboard=config.training.tensorboard, resume_step=step)
+    board = [make("tracker", "tensorboard")] if config.training.tensorboard else []
+    trackers = [*board, *config.trackers]
+    return RunMetrics(folder, resume_step=step, trackers=trackers, config=dataclasses.asdict(config))
 
 
 def _announce(

@@ -1,4 +1,4 @@
-"""metrics.jsonl and TensorBoard: the same figures, by step. Only rank 0 writes."""
+"""metrics.jsonl and the trackers: the same figures, by step. Only rank 0 writes."""
 
 import contextlib
 import json
@@ -7,37 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
+from configs.components import Tracker, Writer
 from configs.text import to_json
-from trainer.board import Board
-from trainer.heat_map import draw
 from trainer.translation.words import Attention
 
 log = logging.getLogger(__name__)
-
-TRAIN_SCALARS = {
-    "loss": "train/loss",
-    "nll": "train/nll",
-    "perplexity": "train/perplexity",
-    "lr": "train/learning_rate",
-    "grad_norm": "train/gradient_norm",
-    "tokens_per_second": "train/tokens_per_second",
-    "padding": "train/padding_share",
-    "empty_micro_batches": "train/empty_micro_batches",
-    "skipped_updates": "train/skipped_updates",
-    "goodput": "train/goodput",
-    "update_seconds_p95": "train/update_seconds_p95",
-    "epoch": "train/epoch",
-}
-EVALUATION_SCALARS = {
-    "loss": "valid/loss",
-    "nll": "valid/nll",
-    "perplexity": "valid/perplexity",
-    "bleu": "valid/bleu",
-    "chrf": "valid/chrf",
-}
-SAMPLE = ("source", "reference", "translation")
 
 
 class Metrics(Protocol):
@@ -89,18 +63,36 @@ class NoMetrics:
 
 
 class RunMetrics:
-    """Writes a run's figures. On resume, what was written after the checkpoint's step is cut away first."""
+    """Writes a run's figures: to metrics.jsonl, and to every tracker.
 
-    def __init__(self, folder: Path, *, tensorboard: bool, resume_step: int) -> None:
+    On resume, what was written after the checkpoint's step is cut away first. A tracker that raises, whatever it is, is
+    given up with a warning: no place to watch a run in may end it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        resume_step: int,
+        trackers: Sequence[Tracker] = (),
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
         path = folder / "metrics.jsonl"
         cut_back(path, resume_step)
         self._file = path.open("a", encoding="utf-8", buffering=1)
-        self._board = _open_board(folder / "tensorboard", resume_step) if tensorboard else None
+        self._writers: dict[str, Writer] = {}
+        for number, tracker in enumerate(trackers):
+            name = type(tracker).__name__
+            name = name if name not in self._writers else f"{name} {number}"
+            try:
+                self._writers[name] = tracker.open(folder, config=config or {}, resume_step=resume_step)
+            except Exception as error:
+                log.warning("%s is left out, training goes on: %s", name, said(error))
 
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Metrics."""
         self._write({"kind": "train", "step": step, **figures})
-        self._scalars(step, figures, TRAIN_SCALARS)
+        self._tell(lambda writer: writer.train(step, figures))
 
     def evaluation(
         self,
@@ -111,23 +103,17 @@ class RunMetrics:
     ) -> None:
         """See Metrics."""
         self._write({"kind": "evaluation", "step": step, **figures})
-        of_sets = {key: f"valid/{key}" for key in figures if "/" in key}
-        self._scalars(step, figures, {**EVALUATION_SCALARS, **of_sets})
-        if samples:
-            self._on_board(lambda board: board.table(step, "valid/translations", SAMPLE, samples))
-        for number, attention in enumerate(attentions, start=1):
-            self._picture(step, f"valid/attention_{number}", attention)
+        self._tell(lambda writer: writer.evaluation(step, figures, samples, attentions))
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Metrics."""
         self._write({"kind": "event", "step": step, **figures})
+        self._tell(lambda writer: writer.event(step, figures))
 
     def close(self) -> None:
         """See Metrics."""
         self._file.close()
-        if self._board is not None:
-            with contextlib.suppress(OSError):
-                self._board.close()
+        self._tell(lambda writer: writer.close())
 
     def _write(self, line: Mapping[str, Any]) -> None:
         try:
@@ -135,22 +121,19 @@ class RunMetrics:
         except OSError as error:
             log.warning("metrics.jsonl: %s", error)
 
-    def _scalars(self, step: int, figures: Mapping[str, Any], tags: Mapping[str, str]) -> None:
-        shown = {tag: float(figures[key]) for key, tag in tags.items() if figures.get(key) is not None}
-        self._on_board(lambda board: board.scalars(step, shown))
+    def _tell(self, action: Callable[[Writer], None]) -> None:
+        for name, writer in list(self._writers.items()):
+            try:
+                action(writer)
+            except Exception as error:
+                log.warning("%s is given up, training goes on: %s", name, said(error))
+                del self._writers[name]
 
-    def _picture(self, step: int, tag: str, attention: Attention) -> None:
-        self._on_board(lambda board: board.picture(step, tag, np.asarray(draw([attention]))))
 
-    def _on_board(self, action: Callable[[Board], None]) -> None:
-        """TensorBoard's folder may be full or unwritable; training goes on without it, and says so once."""
-        if self._board is None:
-            return
-        try:
-            action(self._board)
-        except OSError as error:
-            log.warning("TensorBoard is given up, training goes on: %s", error)
-            self._board = None
+def said(error: Exception) -> str:
+    """What an error says, in a line."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, OSError) else f"{type(error).__name__}: {text}"
 
 
 def cut_back(path: Path, step: int) -> None:
@@ -165,12 +148,3 @@ def cut_back(path: Path, step: int) -> None:
     beside = path.with_name(path.name + ".tmp")
     beside.write_text("".join(kept), encoding="utf-8")
     beside.replace(path)
-
-
-def _open_board(folder: Path, resume_step: int) -> Board | None:
-    """None where the folder cannot be written."""
-    try:
-        return Board(folder, resume_step=resume_step)
-    except OSError as error:
-        log.warning("TensorBoard is left out, training goes on: %s", error)
-        return None

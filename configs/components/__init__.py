@@ -1,6 +1,19 @@
 """Components that a configuration chooses by their kinds: the registry, and what each family's components are."""
 
-from configs.components.registry import Choice, Component, choice_of, component, kinds, make, unknown
+from configs.components.registry import Choice, Component, choice_of, component, item_of, kinds, make, unknown
 from configs.components.schedule import Schedule
+from configs.components.tracker import Tracker, Writer
 
-__all__ = ["Choice", "Component", "Schedule", "choice_of", "component", "kinds", "make", "unknown"]
+__all__ = [
+    "Choice",
+    "Component",
+    "Schedule",
+    "Tracker",
+    "Writer",
+    "choice_of",
+    "component",
+    "item_of",
+    "kinds",
+    "make",
+    "unknown",
+]

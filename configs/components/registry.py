@@ -22,6 +22,7 @@ import difflib
 import importlib
 import inspect
 import pkgutil
+import typing
 from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
@@ -32,7 +33,7 @@ from pydantic_core import CoreSchema, core_schema
 from configs.errors import UserError
 from configs.fields import STRICT
 
-FAMILIES: dict[str, str] = {"schedule": "trainer.schedules"}
+FAMILIES: dict[str, str] = {"schedule": "trainer.schedules", "tracker": "trainer.trackers"}
 """The package with our own components of each family."""
 ENTRY_POINTS = "zeromt.plugins"
 
@@ -148,6 +149,13 @@ class Choice:
 def choice_of(annotation: Any) -> Choice | None:
     """The choice that an annotation holds."""
     return next((part for part in getattr(annotation, "__metadata__", ()) if isinstance(part, Choice)), None)
+
+
+def item_of(annotation: Any) -> Any:
+    """What the items of a list of components are annotated with; None for all else."""
+    if typing.get_origin(annotation) is list and choice_of(item := typing.get_args(annotation)[0]) is not None:
+        return item
+    return None
 
 
 def _tag(value: Any) -> str | None:

@@ -10,6 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as PluginEvents
 from tensorboard.plugins.text.text_plugin import text_array_to_html
 
+from configs.components import make
 from trainer.board import NAME, Board, table
 from trainer.metrics import RunMetrics
 
@@ -139,7 +140,7 @@ def test_files_of_earlier_versions_and_of_killed_runs(tmp_path: Path) -> None:
 
 def test_training_goes_on_without_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "tensorboard").write_text("no folder")
-    metrics = RunMetrics(tmp_path, tensorboard=True, resume_step=0)
+    metrics = RunMetrics(tmp_path, trackers=[make("tracker", "tensorboard")], resume_step=0)
     metrics.train(1, {"loss": 1.0})
     metrics.close()
     assert [record.getMessage()[:27] for record in caplog.records] == ["TensorBoard is left out, tr"]

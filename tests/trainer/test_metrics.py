@@ -79,7 +79,7 @@ def test_cut_back_keeps_what_the_checkpoint_knows(tmp_path: Path) -> None:
 
 
 def test_non_finite_figures_stay_json(tmp_path: Path) -> None:
-    metrics = RunMetrics(tmp_path, tensorboard=False, resume_step=0)
+    metrics = RunMetrics(tmp_path, resume_step=0)
     metrics.train(1, {"loss": float("nan"), "grad_norm": float("inf"), "lr": 0.5})
     metrics.close()
     line = (tmp_path / "metrics.jsonl").read_text()

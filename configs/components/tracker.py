@@ -1,0 +1,52 @@
+"""What a tracker of runs is: TensorBoard, and whatever a team watches its runs with."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from configs.components.registry import Component
+
+
+class Writer(Protocol):
+    """Where a run's figures go, beside metrics.jsonl. One that raises is given up with a warning; training goes on."""
+
+    def train(self, step: int, figures: Mapping[str, Any]) -> None:
+        """Figures of a log step, by the names that they have in metrics.jsonl."""
+        ...
+
+    def evaluation(
+        self,
+        step: int,
+        figures: Mapping[str, Any],
+        samples: Sequence[tuple[str, str, str]],
+        attentions: Sequence[Any],
+    ) -> None:
+        """Scores; samples of source, reference and translation; attention to draw (`trainer.heat_map.draw`)."""
+        ...
+
+    def event(self, step: int, figures: Mapping[str, Any]) -> None:
+        """Something that happened, such as a checkpoint, a skipped update or a rewind."""
+        ...
+
+    def close(self) -> None:
+        """Write out what is still held."""
+        ...
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True)
+class Tracker(Component):
+    """A place to watch runs in."""
+
+    def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
+        """Begin to write, or go on.
+
+        Args:
+            folder: of the run.
+            config: the run's resolved configuration, as plain mappings.
+            resume_step: of the checkpoint that the run goes on from; what was written of later steps is void.
+
+        Raises:
+            Exception: whatever is wrong; the run goes on without.
+        """
+        raise NotImplementedError

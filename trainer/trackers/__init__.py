@@ -1,0 +1,1 @@
+"""Trackers of runs, each a component; another is one more file here, or a plugin. Without torch until one is opened."""
