@@ -198,7 +198,7 @@ def running(**changes: Any) -> Overview:
     status: dict[str, Any] = {
         "run": "runs/x", "state": "running", "stop_requested": False, "stop_reason": None, "step": 1000,
         "updated": None, "pid": None, "host": None, "error": None, "checkpoints": [100, 200, 300, 400, 500, 600],
-        "ledger": None, "stuck": [],
+        "ledger": None, "refusal": None, "stuck": [],
     } | changes  # fmt: skip
     figures = Progress(
         max_updates=3000,
