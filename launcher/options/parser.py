@@ -3,7 +3,7 @@
 import argparse
 from typing import Any, NoReturn
 
-from launcher.options.values import existing, existing_folder, language, path
+from launcher.options.values import existing, existing_folder, language, new_path
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,7 +34,7 @@ def add_run(parser: Parser) -> None:
 
 def add_new_folder(parser: Parser) -> None:
     """Where something is written that was not there."""
-    parser.add_argument("-o", "--output", metavar="DIR", type=path, required=True, help="a new or an empty folder")
+    parser.add_argument("-o", "--output", metavar="DIR", type=new_path, required=True, help="a new or an empty folder")
 
 
 def add_raw_weights(parser: Parser) -> None:

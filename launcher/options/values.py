@@ -98,6 +98,15 @@ def path(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def new_path(text: str) -> str:
+    """A path for what libraries and JSON files will name: those of other encodings can be read, and not be named."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: is not UTF-8; give a name that is") from error
+    return path(text)
+
+
 def mode_of(name: str) -> int | None:
     """What kind of thing is at a path; None where nothing is."""
     from configs.errors import UserError

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from launcher.options import Parser, add_config
-from launcher.options.values import mode_of, number, output_file, whole
+from launcher.options.values import mode_of, new_path, number, output_file, whole
 from launcher.planning.hardware import GPUS
 
 BYTE_UNITS = {
@@ -151,7 +151,7 @@ def _new_file(text: str) -> str:
     """A file to write, which is not there."""
     said = f"{text!r}; allowed is a new file in a folder that exists"
     try:
-        name = output_file(text)
+        name = output_file(new_path(text))
     except argparse.ArgumentTypeError as error:
         raise argparse.ArgumentTypeError(said) from error
     if name is None or mode_of(name) is not None:

@@ -18,7 +18,7 @@ class Call:
     """Written into the folder first."""
     environment: dict[str, str] = field(default_factory=dict)
     stdin: str = "null"
-    """null, closed, text, binary, folder, write-only."""
+    """null, closed, text, binary, write-only. (Of a folder Python itself says so and ends.)"""
     stdout: str = "file"
     """file, closed, full, gone (a pipe that nobody reads), read-only."""
     stderr: str = "file"

@@ -152,7 +152,7 @@ def calls(draw: Draw, target: Target, *, ranks: bool) -> Call:
         argv=(*command.split(), *argv),
         files=files,
         environment={name: draw(st.sampled_from(ENVIRONMENT[name])) for name in names},
-        stdin="null" if plain else draw(st.sampled_from(("null", "closed", "text", "binary", "folder", "write-only"))),
+        stdin="null" if plain else draw(st.sampled_from(("null", "closed", "text", "binary", "write-only"))),
         stdout="file" if plain else draw(st.sampled_from(outputs)),
         stderr="file" if plain else draw(st.sampled_from(outputs)),
         starts_ranks=ranks,

@@ -148,9 +148,14 @@ def _may_change(call: Call, name: str) -> bool:
         return name.startswith(("runs/", "home/"))
     if command == "prepare" and name.startswith(("made/", "dataset-broken/", "dataset-garbled/")):
         return True
-    inputs, outputs = (({os.path.normpath(n) for n in names if n}) for names in call.names())
+    inputs, outputs = (({_behind_links(n) for n in names if n}) for names in call.names())
     is_input = name in inputs or any(str(parent) in inputs for parent in Path(name).parents)
     return (name in outputs and not is_input) or name.startswith("home/")
+
+
+def _behind_links(name: str) -> str:
+    first, *others = Path(os.path.normpath(name)).parts
+    return os.path.join(places.LINKS.get(first, first), *others)  # noqa: PTH118
 
 
 @contextmanager

@@ -28,6 +28,7 @@ ODD = (
     "runs/small/checkpoints/step-00000010/model-00000-of-00002.safetensors", "dataset/tokenizer.model",
 )  # fmt: skip
 """What may stand where a name of a file or folder is wanted."""
+LINKS = {"loop": "loop", "dangling": "nowhere", "link-to-run": RUN, "link-to-text": TEXTS[0]}
 OUTPUTS = (
     "out/new",
     "out/new.gz",
@@ -95,7 +96,7 @@ def _broken(folder: Path) -> None:
 
 
 def _links(folder: Path) -> None:
-    for name, target in (("loop", "loop"), ("dangling", "nowhere"), ("link-to-run", RUN), ("link-to-text", TEXTS[0])):
+    for name, target in LINKS.items():
         (folder / name).symlink_to(target)
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(folder / "socket"))

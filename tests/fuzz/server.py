@@ -236,7 +236,6 @@ def _stream(kind: str, output: int) -> int:
         "null": (os.devnull, os.O_RDWR),
         "text": ("corpus/in.en", os.O_RDONLY),
         "binary": ("binary", os.O_RDONLY),
-        "folder": ("folder", os.O_RDONLY),
         "write-only": ("out/old.txt", os.O_WRONLY),
         "full": ("/dev/full", os.O_WRONLY),
         "read-only": ("/dev/null", os.O_RDONLY),
