@@ -156,8 +156,10 @@ def _refusal(ended: Sequence[Ended], status: Status | None) -> list[str]:
 
 
 def _details(cause: Failure, rank: Ended | None) -> list[str]:
-    """The traceback, or the end of its log where it left none."""
-    lines = []
+    """The traceback, or the end of its log where it left none; nothing where the message says all."""
+    lines: list[str] = []
+    if cause.says_all:
+        return lines
     if cause.traceback:
         lines = ["zeromt: its traceback:", *(f"    {line}" for line in cause.traceback.rstrip().splitlines())]
     elif rank is not None and rank.logs is not None and (tail := rank.tail()):

@@ -17,7 +17,7 @@ def to_json(found: Overview) -> dict[str, Any]:
     """The fields of state and progress side by side, `job` and `last_failure` as objects or null."""
     failure = dataclasses.asdict(found.last_failure) if found.last_failure else None
     if failure is not None:
-        del failure["traceback"]
+        del failure["traceback"], failure["says_all"]
     return {
         **dataclasses.asdict(found.status),
         **dataclasses.asdict(found.progress),

@@ -17,15 +17,16 @@ from typing import Literal
 import torch
 
 from configs import RunConfig, UserError, load_run
-from configs.files import describe, problem_of
+from configs.files import problem_of
 from trainer.caller import restored_environment
 from trainer.distributed import World
 from trainer.environment import check_rank, read_environment
+from trainer.errors import says_all
 from trainer.imports import quick_imports
 from trainer.limits import Limit, NothingToDo
 from trainer.process import tune_process
 from trainer.streams import LogHandler, leave_standard_streams, tell
-from trainer.supervision.failure import note_failure
+from trainer.supervision.failure import message_of, note_failure
 from trainer.supervision.ledger import LEDGER_FILE, Ledger
 from trainer.supervision.origin import claim
 from trainer.supervision.run_folder import make_shared
@@ -108,14 +109,13 @@ def run(config_name: str, overrides: Sequence[str], *, reset: frozenset[str] = f
 def _failed(error: Exception, folder: Path, rank: int) -> int:
     """Say and note what ended this rank. No more collectives: the others may not be there to answer."""
     is_noted = note_failure(error, folder, rank)
-    told = f"rank {rank} on {socket.gethostname()}: {type(error).__name__}: {error}"
-    if isinstance(error, OSError) and error.errno is not None:  # a full disk: its cause is all there is to say
-        told = f"rank {rank} on {socket.gethostname()}: {describe(error)}"
-        if rank or not is_noted:
+    told = f"rank {rank} on {socket.gethostname()}: {message_of(error)}"
+    if rank or not is_noted:  # the launcher shows the root cause first; rank 0, at the terminal, may be a victim
+        if says_all(error):
             tell(f"zeromt: error: {told}")
-    elif rank or not is_noted:  # the launcher shows the root cause first; rank 0, at the terminal, may be a victim
-        with contextlib.suppress(OSError):
-            traceback.print_exception(error)
+        else:
+            with contextlib.suppress(OSError):
+                traceback.print_exception(error)
     _note(folder, "failed", exit_code=EXIT_FAILED, error=told)
     return EXIT_FAILED
 

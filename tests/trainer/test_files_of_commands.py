@@ -315,6 +315,38 @@ def test_places_that_cannot_be(command: str, place: str, corpus_en_fr: Corpus, t
     assert {p.name for p in tmp_path.iterdir()} == {"file", "loop"}
 
 
+def test_a_file_in_the_way_of_checkpoints(corpus_en_fr: Corpus, tmp_path: Path) -> None:
+    """It is found before there is anything to save."""
+    (tmp_path / "debug").mkdir()
+    (tmp_path / "debug" / "checkpoints").write_text("")
+    done = _shell(" ".join(["zeromt train debug", *corpus_en_fr.overrides, f"output={tmp_path}"]), tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(
+        f"zeromt: error: output: {str(tmp_path / 'debug' / 'checkpoints')!r} cannot be written"
+    )
+    assert len(done.stderr.splitlines()) == 1
+    assert "step 1" not in done.stdout
+
+
+@pytest.mark.parametrize("command", ["train", "launch local --nproc 1 --max-restarts 0"])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_disk_that_fills(command: str, corpus_en_fr: Corpus, tmp_path: Path) -> None:
+    """The cause is named in one line, and no traceback hides it."""
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(runs)], check=False).returncode:
+        pytest.skip("no mounts here")
+    try:
+        settings = " ".join([*corpus_en_fr.overrides, f"output={runs}", "training.max_updates=2"])
+        more = "evaluation.max_pairs=2 training.tensorboard=false schedule.warmup_updates=1 checkpoint.max_failures=1"
+        done = _shell(f"zeromt {command} debug {settings} {more}", tmp_path)
+        assert done.returncode == 1, done.stderr
+        assert "Traceback" not in done.stderr
+        assert sum("bytes are free, a checkpoint needs" in line for line in done.stderr.splitlines()) == 1
+    finally:
+        subprocess.run(["umount", str(runs)], check=False)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 def test_a_full_disk_at_the_start(corpus_en_fr: Corpus, tmp_path: Path) -> None:
     """One line, no empty .shared-* file."""

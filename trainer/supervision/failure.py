@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from configs.files import describe
+from trainer.errors import says_all
 from trainer.supervision.status import LAUNCH_ID
 
 FAILURES = "failures"
@@ -34,6 +36,8 @@ class Failure:
     """Seconds since the epoch."""
     message: str
     traceback: str = ""
+    says_all: bool = False
+    """Whether the message is all there is to say."""
 
     @property
     def first_line(self) -> str:
@@ -55,7 +59,12 @@ def note_failure(error: BaseException, folder: Path, rank: int) -> bool:
     now = time.time()
     trace = "".join(traceback.format_exception(error))
     failure = Failure(
-        rank=rank, host=socket.gethostname(), time=now, message=f"{type(error).__name__}: {error}", traceback=trace
+        rank=rank,
+        host=socket.gethostname(),
+        time=now,
+        message=message_of(error),
+        traceback="" if says_all(error) else trace,
+        says_all=says_all(error),
     )
     launch_id, path = os.environ.get(LAUNCH_ID), os.environ.get(ERROR_FILE)
     is_noted = launch_id is not None and leave_note(folder, launch_id, failure)
@@ -63,6 +72,13 @@ def note_failure(error: BaseException, folder: Path, rank: int) -> bool:
         extra = {"py_callstack": trace, "timestamp": str(int(now))}
         _write(Path(path), json.dumps({"message": {"message": failure.message, "extraInfo": extra}}))
     return is_noted
+
+
+def message_of(error: BaseException) -> str:
+    """What is said of an error: its kind and its message; of one of the system what it names and what to do."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return describe(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def leave_note(folder: Path, launch_id: str, failure: Failure) -> bool:
@@ -105,6 +121,7 @@ def read_failures(folder: Path, launch_id: str) -> dict[int, Failure]:
                 time=float(tree["time"]),
                 message=str(tree["message"]),
                 traceback=str(tree["traceback"]),
+                says_all=bool(tree.get("says_all", False)),
             )
         except (OSError, ValueError, KeyError, TypeError):
             continue
