@@ -20,6 +20,10 @@ from configs.scalars import Texts, as_written, number_problems, place_of
 from configs.schema import RunConfig
 from configs.tree import Tree, dotted
 
+RUN_CONFIG = "config.yaml"
+"""The resolved configuration in a run's folder."""
+_SECTIONS = ("name", "output", "prepare", "stream", "model", "loss", "optimizer", "schedule", "engine", "training")
+
 
 def find_config(name: str) -> Path:
     """The YAML file of a run: a path, or the name of one that is shipped (`tatoeba_demo`).
@@ -76,9 +80,10 @@ def load_run(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     tree = Tree.read(path, what=what)
     if "name" not in tree.node:
         tree.node["name"] = path.stem
-    if is_of_a_run(path):  # wherever it was when it was written, it goes on where it is
-        here = path.resolve().parent
-        if Path(str(tree.node.get("output", "")), str(tree.node["name"])).resolve() != here:
+    if is_of_a_run(path, tree.node):  # wherever it was when it was written, it goes on where it is
+        here = path.parent.absolute()
+        here = here.resolve() if ".." in here.parts else here
+        if Path(str(tree.node["output"]), str(tree.node["name"])).resolve() != here.resolve():
             tree.node["output"], tree.node["name"] = str(here.parent), here.name
     for item in overrides:
         tree.put(item)
@@ -89,11 +94,20 @@ def load_run(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     return parse_run(plain, tree.texts)
 
 
-def is_of_a_run(path: Path) -> bool:
-    """Whether a file is the resolved configuration that a run keeps in its own folder."""
-    return path.name == "config.yaml" and any(
-        files.exists(path.parent / name) for name in ("checkpoints", "status.json")
-    )
+def is_of_a_run(path: Path, tree: Mapping[Any, Any]) -> bool:
+    """Whether a file is the resolved configuration that a run keeps in its own folder.
+
+    Args:
+        path: of the file.
+        tree: what it holds.
+    """
+    beside = ("checkpoints", "status.json", "metrics.jsonl")
+    return path.name == RUN_CONFIG and is_resolved(tree) and any(files.exists(path.parent / name) for name in beside)
+
+
+def is_resolved(tree: Mapping[Any, Any]) -> bool:
+    """Whether a configuration holds what one that this project has written does; people leave most of it out."""
+    return set(_SECTIONS) <= set(tree)
 
 
 def preset_model(preset: str, changes: Mapping[str, Any]) -> ModelSection:

@@ -16,6 +16,7 @@ from launcher.restarts import Restarts
 from launcher.run_folder import make_ready, newest_step
 from launcher.supervise import Supervisor
 from trainer.streams import tell
+from trainer.supervision.kept import check_reset
 from trainer.supervision.run_lock import LAUNCH_LOCK, RunLock
 from trainer.supervision.signals import STOP_FILE
 from trainer.supervision.status import LAUNCH_ID, STATUS_FILE, Status, read_status, write_status
@@ -47,6 +48,7 @@ def run_job(job: Job, supervisor: Supervisor, *, cores: int, max_restarts: int, 
     Raises:
         UserError: another job writes the run, or its folder cannot be written.
     """
+    check_reset(job.folder, job.reset or "")
     if not job.is_first_node:  # the first one makes the folder ready before the others join it
         return _attempts(job, supervisor, cores, max_restarts, first_step=0 if fresh else newest_step(job.folder))
     make_ready(str(job.folder), fresh=fresh)

@@ -48,7 +48,7 @@ def train(*, config: str, overrides: Sequence[str], fresh: bool, reset: str | No
     resolve("trainer.supervision.signals:stop_request")()
     resolve("trainer.supervision.watchdog:process_watchdog")().start()
     if int(os.environ.get("RANK", "0") or 0) == 0:
-        resolve("launcher.run_folder:make_ready")(run.folder, fresh=fresh)
+        resolve("launcher.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset)
     return int(resolve("trainer.main:run")(config, list(overrides), reset=_parts(reset)))
 
 

@@ -41,6 +41,7 @@ class Progress:
     """How far, how fast, how good; None where it is not known."""
 
     max_updates: int | None
+    """The last update that the limit allows, also where that is counted from a reset."""
     updates_per_second: float | None
     """Mean over the last lines of training; evaluations and saves between them count."""
     target_tokens_per_second: float | None
@@ -66,7 +67,7 @@ def read_progress(folder: Path, steps: list[int]) -> Progress:
     updates, tokens = rates(lines)
     scores = current_scores(evaluations, series, *_saved_scores(folder, steps))
     return Progress(
-        max_updates=_whole(limits.get("max_updates")),
+        max_updates=last_update(limits, lines[0] if lines else {}),
         updates_per_second=updates,
         target_tokens_per_second=tokens,
         seconds_left=seconds_left(limits, lines[0], updates) if lines else None,
@@ -190,13 +191,29 @@ def seconds_left(
         updates_per_second: None where it is not known.
     """
     left = []
-    if updates_per_second and (most := _whole(limits.get("max_updates"))) is not None:
+    if updates_per_second and (most := last_update(limits, newest)) is not None:
         left.append((most - newest["step"]) / updates_per_second)
     minutes = _number(limits, "max_minutes")
-    spent = _number(newest, "total_seconds")
+    spent = _number(newest, "total_seconds") - (_number(_limits_from(newest), "seconds") if _limits_from(newest) else 0)
     if math.isfinite(minutes) and math.isfinite(spent):
         left.append(60 * minutes - spent)
     return max(0.0, min(left)) if left else None
+
+
+def last_update(limits: Mapping[str, Any], newest: Mapping[str, Any]) -> int | None:
+    """The last update that `max_updates` allows.
+
+    Args:
+        limits: the section `training`.
+        newest: line of training, which says from where limits are counted.
+    """
+    most = _whole(limits.get("max_updates"))
+    return None if most is None else most + (_whole(_limits_from(newest).get("step")) or 0)
+
+
+def _limits_from(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = line.get("limits_from")
+    return found if isinstance(found, dict) else {}
 
 
 def _saved_scores(folder: Path, steps: list[int]) -> tuple[str | None, dict[int, float]]:

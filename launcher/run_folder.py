@@ -6,6 +6,7 @@ from pathlib import Path
 
 from configs import UserError
 from trainer.streams import tell
+from trainer.supervision.kept import check_reset
 from trainer.supervision.run_lock import LAUNCH_LOCK, RUN_LOCK, RunLock, is_locked
 from trainer.supervision.signals import STOP_FILE
 
@@ -35,18 +36,20 @@ def newest_step(folder: Path) -> int:
     return max(complete_steps(folder), default=0)
 
 
-def make_ready(name: str, *, fresh: bool) -> None:
+def make_ready(name: str, *, fresh: bool, reset: str | None = None) -> None:
     """Before a job starts: move the run that is there out of its way if asked to, and forget an old request to stop.
 
     Args:
         name: the run's folder, which need not be there.
         fresh: rename it; nothing is ever deleted.
+        reset: what is to begin anew with the weights of the newest checkpoint.
 
     Raises:
-        UserError: a job is writing the run, or it cannot be renamed.
+        UserError: a job is writing the run, or it cannot be renamed, or there is no checkpoint.
     """
     folder = Path(name)
-    if fresh and folder.exists():
+    check_reset(folder, reset or "")
+    if fresh and (folder.exists() or folder.is_symlink()):
         _replace(folder)
     if (folder / STOP_FILE).exists() and not is_locked(folder, RUN_LOCK):
         (folder / STOP_FILE).unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from launcher.job_queue import Job, find_job
 from launcher.progress import Progress, read_progress
 from launcher.run_folder import complete_steps
 from trainer.supervision.failure import Failure, newest_cause
+from trainer.supervision.kept import find_loss
 from trainer.supervision.ledger import LEDGER_FILE, read_figures
 from trainer.supervision.run_lock import LAUNCH_LOCK, RUN_LOCK, holder_since, is_locked
 from trainer.supervision.signals import STOP_FILE
@@ -39,9 +40,11 @@ class RunStatus:
     """Of a run that failed or was refused; names the rank that failed first and its host."""
     checkpoints: list[int]
     """Steps of those that are complete."""
+    loss: str | None = None
+    """How it is known that the checkpoints are gone, where they are."""
     ledger: dict[str, float] | None
     """Seconds by kind, and the goodput."""
-    refusal: str | None
+    refusal: str | None = None
     """Why the last start was refused, of a run that had come to something before."""
     stuck: list[str]
     """Which ranks were ended by their watchdogs."""
@@ -92,6 +95,7 @@ def read_run(folder: Path) -> RunStatus:
         host=written.host if written else None,
         error=written.error if written else None,
         checkpoints=complete_steps(folder),
+        loss=find_loss(folder),
         ledger=read_figures(folder / LEDGER_FILE),
         refusal=written.refusal if written else None,
         stuck=stuck,

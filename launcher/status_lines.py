@@ -45,7 +45,7 @@ def to_lines(found: Overview) -> list[str]:
         shown["error"] = status.error.replace("\n", "; ")
     elif found.last_failure is not None:
         shown["last failure"] = _failure(found.last_failure)
-    shown["checkpoints"] = _checkpoints(status.checkpoints, progress.checkpoint_age)
+    shown["checkpoints"] = status.loss or _checkpoints(status.checkpoints, progress.checkpoint_age)
     if status.ledger:
         shown["time"] = _ledger(status.ledger)
     rows = [*shown.items(), *(("stuck", line.removeprefix("zeromt: ")) for line in status.stuck)]
@@ -70,7 +70,7 @@ def _state(status: RunStatus) -> str:
 
 
 def _step(step: int, most: int | None) -> str:
-    return f"{step} of {most} ({step / most:.1%})" if most else str(step)
+    return f"{step} of {most} ({step / most:.1%})" if most and step <= most else str(step)
 
 
 def _speed(progress: Progress) -> dict[str, str]:

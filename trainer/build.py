@@ -34,6 +34,7 @@ from trainer.stability import memory
 from trainer.state import TrainerState
 from trainer.supervision.ledger import Ledger
 from trainer.supervision.sections import Sections
+from trainer.supervision.status import STATUS_FILE, finished_step
 from trainer.supervision.watchdog import Watchdog
 from trainer.versions import versions
 
@@ -104,7 +105,7 @@ def build(
     saved = None if checkpoint is None else load_run(str(checkpoint.folder / CONFIG)).prepare
     check_prepared(only_datasets, config, saved=saved, reset="data" in reset)
     if checkpoint is not None and not reset and left_out is None:
-        check_limits(config, checkpoint)
+        check_limits(config, checkpoint, finished=world.from_main(finished_step(Path(config.folder) / STATUS_FILE)))
     engine = _engine(config, tokenizer, checkpoint, precision, world)
     config = _settle_memory(config, only_datasets, engine, world, checkpoint)
     checkpoints.identity = _identity(config, only_datasets, precision)
@@ -143,11 +144,6 @@ def _open_checkpoints(
     identity = _identity(config, datasets, precision)
     checkpoints = CheckpointManager(Path(config.folder) / "checkpoints", config.checkpoint, world, identity)
     checkpoint = checkpoints.newest()
-    if checkpoint is None and reset:
-        raise UserError(
-            f"--reset: {config.folder} has no checkpoint to take the weights from; give the name and output of the run "
-            "that has (name=..., output=...), or leave --reset away for a run from the beginning"
-        )
     if checkpoint is not None:
         check_reset(checkpoint, reset)
         fingerprints = [d.fingerprint for d in datasets]

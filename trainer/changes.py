@@ -20,17 +20,22 @@ JUMP = 1.2
 """A rate that becomes so many times as large, or as small, from one update to the next, jumps."""
 
 
-def check_limits(config: RunConfig, checkpoint: Checkpoint) -> None:
+def check_limits(config: RunConfig, checkpoint: Checkpoint, *, finished: int | None) -> None:
     """See whether there is anything left to do.
+
+    Args:
+        config: of the run as it is now.
+        checkpoint: that it would go on from.
+        finished: the step at which the run says that it finished: its scores may be newer than its checkpoint.
 
     Raises:
         NothingToDo: a limit is reached, and the scores of its step are there.
     """
     tree = checkpoint.state()
     state = TrainerState.from_json(tree["trainer"])
-    limit = Limits(config.training, state).reached(StreamState.from_json(tree["stream"]).epoch)
-    if limit is not None and state.step in state.scores:
-        raise NothingToDo(limit)
+    limits = Limits(config.training, state).reached(StreamState.from_json(tree["stream"]).epoch)
+    if limits and (state.step in state.scores or state.step == finished):
+        raise NothingToDo(limits, step=state.step)
 
 
 def announce_changes(

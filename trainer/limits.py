@@ -1,6 +1,9 @@
 """When a run ends: the limits of the section `training`, counted from where the run began, or began anew."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from configs import TrainingSection
 from trainer.state import TrainerState
@@ -23,9 +26,19 @@ class Limit:
         return f"training.{self.field}={self.value}"
 
     @property
+    def reason(self) -> str:
+        """Why the run ended."""
+        return f"{self} is reached"
+
+    @property
     def advice(self) -> str:
         """What to say where nothing is left to do."""
-        return f"nothing to do: {self} is reached {self.at}; training.{self.field} above {self.more} goes on"
+        return f"{self} is reached {self.at}; training.{self.field} above {self.more} goes on"
+
+
+def reasons(limits: Sequence[Limit]) -> str | None:
+    """Why the run ended, where limits ended it."""
+    return "; ".join(limit.reason for limit in limits) or None
 
 
 class Limits:
@@ -50,26 +63,34 @@ class Limits:
         most = self._section.max_epochs
         return most is not None and epoch - self._state.start_epoch >= most
 
-    def reached(self, epoch: int) -> Limit | None:
-        """The first limit that stands in the way of another update.
+    def reached(self, epoch: int) -> list[Limit]:
+        """The limits that stand in the way of another update.
 
         Args:
             epoch: of the next update.
         """
         section, state = self._section, self._state
         counted = f", counted from step {state.start_step:,}" if state.start_step else ""
+        found = []
         if state.step >= self.last_step:
             value, done = f"{section.max_updates:,}{counted}", state.step - state.start_step
-            return Limit(field="max_updates", value=value, at=f"at step {state.step:,}", more=f"{done}")
+            found.append(Limit(field="max_updates", value=value, at=f"at step {state.step:,}", more=f"{done}"))
         if self.are_epochs_over(epoch):
             value, done = f"{section.max_epochs}{counted}", epoch - state.start_epoch
-            return Limit(field="max_epochs", value=value, at=f"at step {state.step:,}", more=f"{done}")
+            found.append(Limit(field="max_epochs", value=value, at=f"at step {state.step:,}", more=f"{done}"))
         if self.is_time_up():
-            minutes = (state.seconds - state.start_seconds) / 60
+            spent = math.ceil((state.seconds - state.start_seconds) / 60 * 1000) / 1000  # above it there is time left
             value = f"{section.max_minutes:g}{counted}"
-            at = f"after {minutes:.3g} minutes, at step {state.step:,}"
-            return Limit(field="max_minutes", value=value, at=at, more=f"{minutes:.3g}")
-        return None
+            at = f"after {spent:.3f} minutes, at step {state.step:,}"
+            found.append(Limit(field="max_minutes", value=value, at=at, more=f"{spent:.3f}"))
+        return found
+
+    def figures(self) -> dict[str, Any]:
+        """Where they are counted from, for whoever reads the run's metrics; nothing where that is step 0."""
+        state = self._state
+        if not state.start_step:
+            return {}
+        return {"limits_from": {"step": state.start_step, "seconds": round(state.start_seconds, 3)}}
 
     def describe(self) -> str | None:
         """What to say at a start where limits are not counted from step 0."""
@@ -83,8 +104,9 @@ class Limits:
 
 
 class NothingToDo(Exception):  # noqa: N818 (no error)
-    """A limit was reached before, and all that belongs to its step is there."""
+    """Limits were reached before, and all that belongs to their step is there."""
 
-    def __init__(self, limit: Limit) -> None:
-        super().__init__(limit.advice)
-        self.limit = limit
+    def __init__(self, limits: Sequence[Limit], *, step: int) -> None:
+        super().__init__("nothing to do: " + "; ".join(limit.advice for limit in limits))
+        self.reason = "; ".join(limit.reason for limit in limits)
+        self.step = step

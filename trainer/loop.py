@@ -17,7 +17,7 @@ from trainer.engines import replicas
 from trainer.engines.protocol import Engine
 from trainer.errors import TrainingError
 from trainer.evaluation import Evaluator
-from trainer.limits import Limit, Limits
+from trainer.limits import Limits, reasons
 from trainer.metrics import Metrics
 from trainer.pairs import PairLog
 from trainer.saving import Saver
@@ -69,8 +69,9 @@ class Trainer:
         self._ledger = ledger
         self._stop_requested = stop_requested
         self._limits = Limits(config.training, state)
-        self.end: Limit | None = None
-        """The limit that ended it; None before, and where someone asked it to stop."""
+        self._was_time_up = self._limits.is_time_up()  # the checkpoint's word, the same on every rank
+        self.end: str | None = None
+        """Which limits ended it; None before, and where someone asked it to stop."""
         self._window = LogWindow()
         self._recovery = Recovery(config, world=world, engine=engine, saver=saver, metrics=metrics, state=state)
         self._clock = time.monotonic()
@@ -99,14 +100,14 @@ class Trainer:
         if not stop:
             stop = not self._evaluate()
         self._tick()
-        self.end = None if stop else self._limits.reached(self._reader.epoch)
+        self.end = None if stop else reasons(self._limits.reached(self._reader.epoch))
         self._saver.save_for_good()
         return "stopped" if stop else "finished"
 
     def _next_update(self) -> Update | None:
         """Fetch an update's micro-batches, and count over all ranks what it holds. None where the run is at its end."""
         self._tick()
-        while self._state.step < self._limits.last_step:
+        while self._state.step < self._limits.last_step and not self._was_time_up:
             if self._limits.are_epochs_over(self._reader.epoch):
                 return None
             epoch, number = self._reader.epoch, self._reader.update
@@ -114,7 +115,9 @@ class Trainer:
             with self._sections("data", step=self._state.step + 1):
                 micro_batches = self._reader.next_update()
                 self._window.waiting_seconds += time.monotonic() - begin
-                flags = [self._stop_requested(), self._limits.is_time_up(), self._saver.is_writing]
+                # by the clock that is saved, or the next start might find some time left
+                time_is_up = self._world.is_main and self._limits.is_time_up()
+                flags = [self._stop_requested(), time_is_up, self._saver.is_writing]
                 *numbers, stops, times, writing = self._world.sum([*count(micro_batches).numbers(), *map(int, flags)])
             if not writing:
                 self._window.pause(self._saver.commit())
@@ -210,6 +213,7 @@ class Trainer:
             "corrupt_blocks": self._world.sum([self._reader.num_corrupt_blocks])[0],
             "total_target_tokens": state.target_tokens,
             "total_seconds": round(state.seconds, 3),
+            **self._limits.figures(),
         }
         figures |= self._figures_of_ranks()
         if self._ledger is not None:

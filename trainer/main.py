@@ -23,12 +23,13 @@ from trainer.distributed import World
 from trainer.environment import check_rank, read_environment
 from trainer.errors import says_all
 from trainer.imports import quick_imports
-from trainer.limits import Limit, NothingToDo
+from trainer.limits import NothingToDo
 from trainer.process import tune_process
 from trainer.streams import LogHandler, leave_standard_streams, tell
 from trainer.supervision.failure import message_of, note_failure
+from trainer.supervision.kept import check_reset
 from trainer.supervision.ledger import LEDGER_FILE, Ledger
-from trainer.supervision.origin import claim
+from trainer.supervision.origin import claim, note
 from trainer.supervision.run_folder import make_shared
 from trainer.supervision.run_lock import RunLock, RunLockedError
 from trainer.supervision.sections import Sections
@@ -142,28 +143,31 @@ def _train(
         torch.use_deterministic_algorithms(True)
     world = World(timeout_minutes=config.engine.communication_timeout_minutes, waiting=watchdog.waiting)
     reset = world.from_main(reset)  # the launchers of several nodes may not have seen the same newest checkpoint
+    _on_main(world, lambda: check_reset(folder, ",".join(sorted(reset))))  # before a folder is made of that name
     make_shared(folder, world)
     watchdog.note_in(folder / STUCK_FILE)
     lock = RunLock(folder)
     _on_main(world, lock.acquire)
-    _on_main(world, lambda: claim(folder, config_name, overrides))
+    _on_main(world, lambda: claim(folder, config_name, overrides, resets=bool(reset)))
     ledger = _ledger(folder, watchdog.started) if world.is_main else None
     if world.is_main:
         stop.watch_file(folder)
         write_status(folder, "running", exit_code=EXIT_FAILED)
     sections = Sections(watchdog, ledger, config.supervision)
     try:
-        outcome, step, limit = _fit(config, world, stop, sections, ledger, reset)
+        outcome, step, end = _fit(config, world, stop, sections, ledger, reset)
     except NothingToDo as nothing:
         log.info("%s: %s", folder, nothing)
         if world.is_main:
-            withdraw_status(folder)
+            stop.consume()
+            withdraw_status(folder, step=nothing.step, reason=nothing.reason)
         return _leave(world, sections, lock, stop, EXIT_FINISHED)
     code = EXIT_STOPPED if outcome == "stopped" else EXIT_FINISHED
-    reason = _stop_reason(world, stop) if outcome == "stopped" else f"{limit} is reached" if limit else None
+    reason = _stop_reason(world, stop) if outcome == "stopped" else end
     log.info("%s%s: %s", outcome, f" ({reason})" if reason else "", folder)
     if world.is_main:
         stop.consume()
+        note(folder, config_name)
         write_status(folder, outcome, exit_code=code, step=step, stop_reason=reason)
     return _leave(world, sections, lock, stop, code)
 
@@ -183,10 +187,10 @@ def _fit(
     sections: Sections,
     ledger: Ledger | None,
     reset: frozenset[str],
-) -> tuple[Literal["finished", "stopped"], int | None, Limit | None]:
+) -> tuple[Literal["finished", "stopped"], int | None, str | None]:
     """Build the run and train; after a rewind, build it again from the newest checkpoint.
 
-    Outcome, last step, and the limit that ended it.
+    Outcome, last step, and the limits that ended it.
 
     Raises:
         NothingToDo: it was at its end before.

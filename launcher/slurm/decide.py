@@ -44,8 +44,10 @@ def decide_begin(status: Status | None) -> tuple[str, str]:
         return "go", "nothing is there yet"
     if status.state == "finished":
         return "end", "the run is finished"
-    if status.state == "refused" or status.refusal is not None:
-        return "end", f"the run was refused: {status.refusal or status.error}"
+    if status.state == "refused":
+        return "end", f"the run was refused: {status.error}"
+    if status.refused_job is not None:  # a start by hand that was refused is not the chain's
+        return "end", f"the run was refused: {status.refusal}"
     if status.state == "stopped" and status.stop_reason == STOPPED_BY_FILE:
         return "end", "the run was stopped by `zeromt stop`"
     return "go", f"the run's state is {status.state}"
@@ -129,6 +131,8 @@ def main(argv: Sequence[str]) -> int:
             decision, reason = decide_begin(status) if arguments.link > 1 else ("go", "the run is free")
     else:
         job = os.environ.get("SLURM_JOB_ID", "")
+        if status is not None and status.refused_job is not None and status.refused_job == job:
+            arguments.code = REFUSED  # which srun may have lost among the codes of those that it killed
         if status is not None and status.job_id != job:
             status = None  # this job's ranks had not begun: it is about another start
         requeues = read_requeues(arguments.run, job)

@@ -162,7 +162,7 @@ def test_what_train_is_given(tmp_path: Path, workplace: Path) -> None:
         "    return 75\n"
     )
     paths = os.pathsep.join([str(workplace / "fake"), environment()["PYTHONPATH"]])
-    (workplace / "runs" / "debug").mkdir(parents=True)
+    (workplace / "runs" / "debug" / "checkpoints" / "step-00000001").mkdir(parents=True)
     outs = []
     for arguments in (["--reset", "optimizer"], ["--fresh"]):
         done = subprocess.run(

@@ -35,6 +35,7 @@ def test_crash_loop_ends_with_the_step_that_it_cannot_pass(launch: Launch, workp
 
 
 def test_progress_earns_restarts_and_a_reset_is_not_repeated(launch: Launch, workplace: Path) -> None:
+    (run_folder(workplace) / "checkpoints" / "step-00000005").mkdir(parents=True)  # there must be weights to go on with
     child = launch("progress", "--nproc", "1", "--max-restarts", "1", "--reset", "optimizer,data")
     _, err = child.communicate(timeout=240)
     assert child.returncode == 0, err

@@ -1,12 +1,14 @@
 """A run that has learnt something: 100 pairs by heart, so that its scores are far from 0."""
 
 import gzip
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import BUNDLED, Command, ranks, zeromt
+from tests.forked_commands import Commands
 
 NUM_PAIRS = 100
 
@@ -17,6 +19,14 @@ class TrainedRun:
     config: Path
     source: Path
     reference: Path
+
+
+@pytest.fixture(scope="session")
+def commands() -> Iterator[Commands]:
+    """For many starts of small runs."""
+    server = Commands()
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")

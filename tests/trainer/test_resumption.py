@@ -11,12 +11,13 @@ import pytest
 from configs import UserError, load_run
 from launcher.run_status import read_overview
 from launcher.status_lines import to_lines
-from tests.conftest import Command, Finished, read_metrics, zeromt
+from tests.conftest import Finished, read_metrics
+from tests.forked_commands import Commands
 from trainer.changes import changed_fields, describe, describe_jump
 from trainer.limits import Limits
 from trainer.state import TrainerState
-from trainer.supervision.origin import claim
-from trainer.supervision.status import LAUNCH_ID, read_status, saved_step, withdraw_status, write_status
+from trainer.supervision.origin import claim, note
+from trainer.supervision.status import LAUNCH_ID, read_ended, read_status, withdraw_status, write_status
 
 KEPT = Path(__file__).parents[1] / "kept" / "bbb3253"
 Again = Callable[..., Finished]
@@ -29,10 +30,10 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def train(place: Path) -> Again:
+def train(place: Path, commands: Commands) -> Again:
     def run(*arguments: str, config: str = "small.yaml") -> Finished:
         more = ["training.tensorboard=false", "evaluation.max_pairs=2", "training.memory_probe=false"]
-        return Command(zeromt("train", config, *arguments, *more), cwd=place).finish(120)
+        return commands("train", config, *arguments, *more, cwd=place)
 
     return run
 
@@ -44,54 +45,6 @@ def status(run: Path) -> dict[str, Any]:
 
 def files(run: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in run.iterdir() if p.is_file() and p.suffix != ".lock"}
-
-
-class TestCheckpointsThatAreGone:
-    @pytest.mark.parametrize("how", ["purged", "emptied", "link", "no-status", "no-metrics"])
-    def test_training_does_not_begin_anew_unasked(self, how: str, place: Path, train: Again) -> None:
-        run = place / "runs" / "small"
-        shutil.rmtree(run / "checkpoints")
-        if how == "emptied":
-            (run / "checkpoints").mkdir()
-        if how == "link":
-            (run / "checkpoints").symlink_to(place / "not-mounted")
-        if how.startswith("no-"):
-            (run / {"no-status": "status.json", "no-metrics": "metrics.jsonl"}[how]).unlink()
-        metrics = (run / "metrics.jsonl").read_bytes() if how != "no-metrics" else None
-        done = train("training.max_updates=20")
-        assert done.code == 2
-        assert len(done.err.splitlines()) == 1
-        assert "begin at step 0 by --fresh" in done.err
-        if metrics is not None:
-            assert (run / "metrics.jsonl").read_bytes() == metrics
-
-    def test_a_run_that_was_never_saved_begins_anew(self, place: Path, train: Again) -> None:
-        run = place / "runs" / "small"
-        shutil.rmtree(run)
-        run.mkdir()
-        (run / "status.json").write_text('{"state": "failed", "step": 3, "launch_id": null}')
-        (run / "metrics.jsonl").write_text('{"kind": "train", "step": 3}\n')
-        assert train("training.max_updates=1").code == 0
-        assert [line["step"] for line in read_metrics(run)] == [1]
-
-    def test_reset_wants_weights(self, train: Again) -> None:
-        done = train("name=misspelt", "--reset", "optimizer")
-        assert (done.code, len(done.err.splitlines())) == (2, 1)
-        assert "--reset: runs/misspelt has no checkpoint to take the weights from" in done.err
-
-
-def test_a_moved_run_goes_on_where_it_is(place: Path, train: Again) -> None:
-    """By its own config.yaml, whatever that says of where it was."""
-    moved = place / "elsewhere" / "renamed"
-    moved.parent.mkdir()
-    (place / "runs" / "small").rename(moved)
-    text = (moved / "config.yaml").read_text().replace("output: runs", f"output: {place / 'runs'}")
-    (moved / "config.yaml").write_text(text)
-    done = train("training.max_updates=12", config="elsewhere/renamed/config.yaml")
-    assert done.code == 0, done.err
-    assert read_metrics(moved)[-1]["step"] == 12
-    assert not (place / "runs" / "small").exists()
-    assert load_run(str(moved / "config.yaml"), ["name=other"]).name == "other"
 
 
 class TestRefusedStarts:
@@ -115,7 +68,9 @@ class TestRefusedStarts:
         write_status(tmp_path, "stopped", exit_code=75, step=8, stop_reason="SIGTERM")
         monkeypatch.setenv(LAUNCH_ID, "two")
         write_status(tmp_path, "running", exit_code=1)
-        assert saved_step(path) == 8
+        ended = read_ended(path)
+        assert ended is not None
+        assert (ended.state, ended.step) == ("stopped", 8)
         write_status(tmp_path, "refused", exit_code=2, error="no")
         write_status(tmp_path, "failed", exit_code=1, error="a victim")
         ours, runs = read_status(path, "two"), read_status(path)
@@ -137,7 +92,7 @@ class TestRefusedStarts:
         before = (tmp_path / "status.json").read_bytes()
         monkeypatch.setenv(LAUNCH_ID, "two")
         write_status(tmp_path, "running", exit_code=1)
-        withdraw_status(tmp_path)
+        withdraw_status(tmp_path, step=9, reason="")
         assert json.loads((tmp_path / "status.json").read_bytes()) == json.loads(before)
 
 
@@ -178,10 +133,10 @@ class TestLimits:
         limits = Limits(section, state)
         assert limits.last_step == 100
         assert not limits.is_time_up()
-        assert limits.reached(4) is None
-        assert str(limits.reached(5)) == "training.max_epochs=3, counted from step 40"
+        assert limits.reached(4) == []
+        assert [str(limit) for limit in limits.reached(5)] == ["training.max_epochs=3, counted from step 40"]
         state.seconds = 1021.0
-        assert str(limits.reached(4)) == "training.max_minutes=2, counted from step 40"
+        assert [str(limit) for limit in limits.reached(4)] == ["training.max_minutes=2, counted from step 40"]
         assert limits.describe() == "limit 60 updates, 3 epochs, 2 minutes, counted from step 40"
 
 
@@ -230,18 +185,39 @@ class TestOrigin:
         with pytest.raises(UserError, match=r"run of .*a/exp.yaml, and this is .*b/exp.yaml; give"):
             claim(run, second, [])
         claim(run, second, ["name=exp"])
+        claim(run, second, [], resets=True)
+        note(run, second)
         claim(run, second, [])  # it is the run's from now on
         Path(second).unlink()
         claim(run, first, [])  # the other one is gone
 
-    def test_a_name_in_the_file_is_meant(self, tmp_path: Path) -> None:
+    def test_files_that_give_one_name(self, tmp_path: Path) -> None:
+        """A copy is the same run; one with other settings is not."""
         for folder in ("a", "b"):
             (tmp_path / folder).mkdir()
             (tmp_path / folder / "exp.yaml").write_text("name: exp\n")
-        run = tmp_path / "runs"
-        run.mkdir()
-        for folder in ("a", "b"):
+        (tmp_path / "link").symlink_to(tmp_path / "a")
+        run = tmp_path / "runs" / "exp"
+        run.mkdir(parents=True)
+        for folder in ("a", "link", "b"):
             claim(run, str(tmp_path / folder / "exp.yaml"), [])
+        (tmp_path / "b" / "exp.yaml").write_text("name: exp\nseed: 2\n")
+        with pytest.raises(UserError, match=r"run of .*a/exp.yaml, and this is .*b/exp.yaml; give"):
+            claim(run, str(tmp_path / "b" / "exp.yaml"), [])
+
+    def test_shipped_runs_are_known_by_their_names(self, tmp_path: Path) -> None:
+        claim(tmp_path, "debug", [])
+        assert json.loads((tmp_path / "origin.json").read_text()) == {"config": "debug"}
+        claim(tmp_path, "debug", ["seed=2"])
+        (tmp_path / "debug.yaml").write_text("seed: 2\n")
+        with pytest.raises(UserError, match="is the run of debug, and this is"):
+            claim(tmp_path, str(tmp_path / "debug.yaml"), [])
+
+    def test_what_is_refused_claims_nothing(self, place: Path, train: Again) -> None:
+        assert train("model.d_model=32").code == 2
+        assert not (place / "runs" / "small" / "origin.json").exists()
+        assert train("training.max_updates=11").code == 0
+        assert (place / "runs" / "small" / "origin.json").exists()
 
     def test_ranks_refuse(self, place: Path, train: Again) -> None:
         text = (place / "small.yaml").read_text().replace("name: small\n", "")

@@ -1,7 +1,5 @@
 """The newest whole checkpoint of a folder, found and verified by all ranks together, and the pointer that names it."""
 
-import contextlib
-import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -18,12 +16,11 @@ from trainer.checkpoint.format import (
 )
 from trainer.checkpoint.retention import TEMPORARY, remove_leftovers
 from trainer.distributed import World
-from trainer.supervision.status import STATUS_FILE, saved_step
+from trainer.supervision.kept import find_loss
 
 log = logging.getLogger(__name__)
 
 LATEST = "latest"
-METRICS_FILE = "metrics.jsonl"
 
 
 def find_newest(folder: Path, world: World) -> tuple[Checkpoint | None, set[str]]:
@@ -50,11 +47,10 @@ def find_newest(folder: Path, world: World) -> tuple[Checkpoint | None, set[str]
         for problem in problems:
             log.warning("checkpoint refused: %s", problem)
     if not names and pointer is None:
-        if known := world.from_main(_saved_before(folder) if world.is_main else None):
+        if loss := world.from_main(find_loss(folder.parent) if world.is_main else None):
             raise CheckpointError(
-                f"checkpoints: {known}, and {folder} {_absence(folder)}; bring them back (a file system that is not "
-                "mounted, a link that leads nowhere, a scratch folder that was purged), or begin at step 0 by --fresh, "
-                "which puts this run aside"
+                f"checkpoints: {loss}; bring them back (a file system that is not mounted, a scratch folder that was "
+                "purged), or begin at step 0 by --fresh, which puts this run aside"
             )
         return None, set()
     what = (
@@ -106,27 +102,6 @@ def _look(folder: Path) -> tuple[list[str], str | None, str | None]:
     except OSError as error:
         return [], None, str(error)
     return names, said, None
-
-
-def _saved_before(folder: Path) -> str | None:
-    """What tells that the run in whose folder it is was saved once; None where nothing does."""
-    if folder.is_symlink() and not folder.exists():
-        return f"{folder} is a link to {folder.readlink()}"
-    run = folder.parent
-    if step := saved_step(run / STATUS_FILE):
-        return f"{run / STATUS_FILE} says that the run was saved at step {step}"
-    with contextlib.suppress(OSError):
-        for line in reversed((run / METRICS_FILE).read_text(encoding="utf-8", errors="replace").splitlines()):
-            if '"checkpoint"' in line and '"succeeded": true' in line:
-                with contextlib.suppress(ValueError, KeyError, TypeError):
-                    return f"{run / METRICS_FILE} says that the run was saved at step {int(json.loads(line)['step'])}"
-    return None
-
-
-def _absence(folder: Path) -> str:
-    if folder.is_dir():
-        return "holds no checkpoint"
-    return "is not there" if not folder.is_symlink() else "leads nowhere"
 
 
 def _problems(folder: Path, world: World) -> list[str]:

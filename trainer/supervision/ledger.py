@@ -95,6 +95,14 @@ def read_figures(path: Path) -> dict[str, float] | None:
         return None
 
 
+def read_highest_step(path: Path) -> int:
+    """The last update that was made, as a ledger's file says; 0 where it says nothing."""
+    try:
+        return _read(path)[1]
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
 def _figures(seconds: Mapping[Kind, float]) -> dict[str, float]:
     total = sum(seconds.values())
     figures = {f"{kind}_seconds": round(s, 3) for kind, s in seconds.items()}

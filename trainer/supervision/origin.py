@@ -1,52 +1,79 @@
 """`origin.json` in a run's folder: which file the run was configured by. Without torch."""
 
 import contextlib
+import filecmp
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from configs import UserError, find_config
-from configs.load import is_of_a_run
+from configs.load import RUN_CONFIG
+from configs.tree import Tree
 
 ORIGIN_FILE = "origin.json"
 
 
-def claim(folder: Path, config_name: str, overrides: Sequence[str]) -> None:
-    """See that the run in a folder is the one that a file describes, and note which file it was.
+def claim(folder: Path, config_name: str, overrides: Sequence[str], *, resets: bool = False) -> None:
+    """See that the run in a folder is the one that a file describes; of a new run, note which.
 
-    A run that is called after its file is another run than one that is called after a file of the same name elsewhere.
-    Where the name was given (`name:` in the file, `name=` on the command line), or the other file is gone, it is meant.
+    A run that is called after its file is another run than one that is called after a file of the same name elsewhere;
+    so is one whose file gives it the name that a file with other settings gives. Where the name stands on the command
+    line, something is reset, or the other file is gone, that run is meant.
 
     Args:
         folder: of the run; it need not be there.
         config_name: a YAML file, or the name of a shipped run.
         overrides: `section.key=value` settings.
+        resets: whether data or optimizer begin anew.
 
     Raises:
-        UserError: the run belongs to another file of the same name.
+        UserError: the run belongs to another file.
     """
-    path = find_config(config_name).resolve()
-    if is_of_a_run(path):  # the run's own: who goes on by it says nothing new
+    mine = origin_of(config_name)
+    other = _read(folder / ORIGIN_FILE).get("config")
+    if not isinstance(other, str):
+        if not (folder / RUN_CONFIG).exists():  # else it may yet be refused, and refusals write nothing
+            note(folder, config_name)
         return
-    known = _read(folder / ORIGIN_FILE)
-    other = known.get("config")
-    if isinstance(other, str) and other != str(path) and not _is_named(path, overrides) and Path(other).is_file():
+    is_meant = resets or any(item.startswith("name=") for item in overrides) or _is_own(folder, config_name)
+    if other != mine and not is_meant and _is_another(other, config_name):
         raise UserError(
-            f"name: {folder} is the run of {other}, and this is {path}; give this one a name (name=...), "
+            f"name: {folder} is the run of {other}, and this is {mine}; give this one a name (name=...), "
             f"or name={folder.name} to go on with that run"
         )
-    with contextlib.suppress(OSError):
-        if other != str(path) and folder.is_dir():
-            (folder / ORIGIN_FILE).write_text(json.dumps({"config": str(path)}) + "\n", encoding="utf-8")
 
 
-def _is_named(path: Path, overrides: Sequence[str]) -> bool:
-    """Whether the run's name was given, and does not come from the file's."""
-    if any(item.startswith("name=") for item in overrides):
-        return True
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return any(line.startswith(("name:", "name :", '"name"')) for line in lines)
+def note(folder: Path, config_name: str) -> None:
+    """Note which file a run is configured by, where it is not its own."""
+    if folder.is_dir() and not _is_own(folder, config_name):
+        with contextlib.suppress(OSError):
+            (folder / ORIGIN_FILE).write_text(json.dumps({"config": origin_of(config_name)}) + "\n", encoding="utf-8")
+
+
+def origin_of(config_name: str) -> str:
+    """A file's absolute path, by which every folder's process finds it; or the name of a shipped run."""
+    path = Path(config_name)
+    return str(path.absolute()) if path.is_file() else config_name
+
+
+def _is_own(folder: Path, config_name: str) -> bool:
+    """Whether it is the configuration that the run itself has written: who goes on by it says nothing new."""
+    path = Path(config_name)
+    return path.name == RUN_CONFIG and path.resolve().parent == folder.resolve()
+
+
+def _is_another(other: str, config_name: str) -> bool:
+    """Whether the other file is there, and is not this one by another path, or a copy that gives the run its name."""
+    mine = find_config(config_name)
+    try:
+        theirs = find_config(other)
+        if mine.samefile(theirs):
+            return False
+        is_named = "name" in Tree.read(mine, what="CONFIG").node
+        return not (is_named and filecmp.cmp(mine, theirs, shallow=False))
+    except (UserError, OSError):  # it is gone
+        return False
 
 
 def _read(path: Path) -> dict[str, Any]:

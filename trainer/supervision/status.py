@@ -38,15 +38,17 @@ class Status:
     job_id: str | None = None
     """Of the SLURM job that the process ran in."""
     stop_reason: str | None = None
-    """Why a stopped run stopped: "stop file" (a user asked), or the ranks' first signal, or `ORPHANED`."""
+    """Why a stopped run stopped: "stop file" (a user asked), or the ranks' first signal, or `ORPHANED`; of a finished
+    one, the limit that it reached."""
+    refusal: str | None = None
+    """Why the last start was refused, where the run had come to something before; that is what the rest says."""
+    refused_job: str | None = None
+    """The SLURM job of that start."""
 
     @property
     def is_over(self) -> bool:
         """Whether nobody was to go on with the run: a batch system's signal is followed by a time in its queue."""
         return self.state == "finished" or (self.state == "stopped" and self.stop_reason in BY_A_PERSON)
-
-    refusal: str | None = None
-    """Why the last start was refused, where the run had come to something before; that is what the rest says."""
 
     @property
     def is_settled(self) -> bool:
@@ -69,10 +71,25 @@ def read_status(path: Path, launch_id: str | None = None) -> Status | None:
         return None
     refusal = written.get("refusal") if isinstance(written.get("refusal"), dict) else None
     if refusal is not None and launch_id is not None and refusal.get("launch_id") == launch_id:
-        written, refusal = {**refusal, "state": "refused"}, None
+        return _status({**refusal, "state": "refused"})
     if launch_id is not None and written.get("launch_id") != launch_id:
         return None
+    return _status(written, refusal)
 
+
+def read_ended(path: Path) -> Status | None:
+    """What the run had come to before a start that has not made a step yet; else as `read_status`."""
+    before = (_read(path) or {}).get("before")
+    return _status(before) if isinstance(before, dict) else read_status(path)
+
+
+def finished_step(path: Path) -> int | None:
+    """The step at which a run has finished; None where it says something else."""
+    ended = read_ended(path)
+    return ended.step if ended is not None and ended.state == "finished" else None
+
+
+def _status(written: Mapping[str, Any], refusal: Mapping[str, Any] | None = None) -> Status:
     def text(key: str) -> str | None:
         return found if isinstance(found := written.get(key), str) else None
 
@@ -91,16 +108,8 @@ def read_status(path: Path, launch_id: str | None = None) -> Status | None:
         job_id=text("job_id"),
         stop_reason=text("stop_reason"),
         refusal=None if refusal is None else str(refusal.get("error")),
+        refused_job=None if refusal is None or refusal.get("job_id") is None else str(refusal["job_id"]),
     )
-
-
-def saved_step(path: Path) -> int | None:
-    """The step at which a run finished or stopped, which is after a save, before this start of its ranks too."""
-    tree = _read(path) or {}
-    for found in (tree, tree.get("before")):
-        if isinstance(found, dict) and found.get("state") in ("finished", "stopped"):
-            return found["step"] if isinstance(found.get("step"), int) else None
-    return None
 
 
 def write_status(
@@ -116,14 +125,15 @@ def write_status(
 ) -> None:
     """Write `status.json`, whole or not at all.
 
-    Of several ranks that fail, the first word stands, and so does a refusal: the later ones are its victims.
+    Of several ranks that fail, the first word stands, and so does a refusal: the later ones are its victims. A refusal
+    leaves what the run had come to before, and is noted beside it; where there is no folder it is not.
 
     Args:
         folder: the run's.
         state: running, finished, stopped, failed or refused.
         exit_code: what the process ends with in that state.
         error: what went wrong.
-        step: updates done, where that is known; else what this launch wrote before stands.
+        step: updates done, where that is known; else a run that runs, or failed, is where it was.
         launch_id: which start of the ranks it is about; that of this process unless given.
         stop_reason: why a run stopped; see `Status`.
         is_cause: the error is known to be the cause of what was written before.
@@ -137,11 +147,14 @@ def write_status(
     before = None if launch_id is None else read_status(path, launch_id)
     if state == "failed" and before is not None and before.state in ("failed", "refused") and not is_cause:
         return
+    if state == "refused" and not folder.is_dir():
+        return
+    says_step = step is not None or state in ("finished", "stopped")  # of those it is what was saved
     status = {
         "state": state,
         "exit_code": exit_code,
         "error": error,
-        "step": before.step if step is None and before is not None else step,
+        "step": step if says_step else _status(_read(path) or {}).step,
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "updated": time.time(),
@@ -149,25 +162,32 @@ def write_status(
         "job_id": os.environ.get(JOB_ID),
         "stop_reason": stop_reason,
     }
-    if outcome is not None and state == "running" and step is None:
-        status["before"] = outcome
-    if outcome is not None and state == "refused":
-        keys = ("error", "pid", "host", "updated", "launch_id", "job_id")
+    if state == "refused" and outcome is not None:
+        keys = ("error", "exit_code", "pid", "host", "updated", "launch_id", "job_id")
         status = {**outcome, "refusal": {key: status[key] for key in keys}}
+    elif outcome is not None and not says_step:
+        status["before"] = outcome  # until this start has made a step, the run is what it was
     _write(folder, status)
 
 
-def withdraw_status(folder: Path) -> None:
+def withdraw_status(folder: Path, *, step: int, reason: str) -> None:
     """Let what stood in `status.json` before this start stand again: it had nothing to do.
+
+    A run that is at its end and did not say so (it was stopped there, or killed, or its limit was lowered) does now.
+
+    Args:
+        folder: the run's.
+        step: at which it is.
+        reason: the limit that is reached.
 
     Raises:
         OSError: it cannot be written.
     """
     outcome = _outcome_before(folder / STATUS_FILE, os.environ.get(LAUNCH_ID))
-    if outcome is None:
-        write_status(folder, "finished", exit_code=0)
-    else:
+    if outcome is not None and outcome.get("state") == "finished":
         _write(folder, outcome)
+    else:
+        write_status(folder, "finished", exit_code=EXIT_CODES["finished"], step=step, stop_reason=reason)
 
 
 def _outcome_before(path: Path, launch_id: str | None) -> dict[str, Any] | None:

@@ -114,3 +114,14 @@ def test_command(tmp_path: Path) -> None:
     lock.release()
     (tmp_path / LAUNCH_LOCK).unlink()
     assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
+
+
+def test_refused_starts_of_a_run_that_keeps_its_state(tmp_path: Path) -> None:
+    """A batch job's refusal ends its chain, whatever code srun gives for it; a person's does not."""
+    written = {"state": "stopped", "error": None, "stop_reason": "SIGUSR1", "job_id": "5"}
+    for job, at_the_begin, at_the_end in (("5", "end\n", "end\n"), (None, "go\n", "requeue\n")):
+        refusal = {"error": "seed: 2", "job_id": job, "launch_id": "A"}
+        (tmp_path / "status.json").write_text(json.dumps({**written, "refusal": refusal}))
+        assert decide(tmp_path, "begin", str(tmp_path), "--link", "2") == at_the_begin
+        options = ("--code", "75", "--signal", "USR1", "--max-requeues", "2")
+        assert decide(tmp_path, "end", str(tmp_path), *options) == at_the_end
