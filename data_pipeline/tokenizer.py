@@ -10,21 +10,18 @@ import sentencepiece
 
 from configs import UserError
 from configs.languages import same_language
+from data_pipeline.tag_pieces import TAG, WORD_BEGIN, as_controls, tag_of
 
 PAD_ID = 0
 BOS_ID = 1
 EOS_ID = 2
 UNK_ID = 3
-WORD_BEGIN = "\u2581"
-"""What SentencePiece writes in place of a space."""
 UNKNOWN_PIECE = "<unk>"
 
 JOINT_FILE = "tokenizer.model"
 SOURCE_FILE = "tokenizer.source.model"
 TARGET_FILE = "tokenizer.target.model"
 
-TAG = re.compile(r">>[^<>\s]{1,32}<<")
-"""A target-language tag. Where the source model has it as a control piece, it has meaning at the start of a line."""
 _LEADING_TAG = re.compile(rf"\ufeff?({TAG.pattern}) ?")
 """At the start of a line, or behind a byte order mark: files that are joined bring such marks into the middle."""
 _ALMOST_LEADING_TAG = re.compile(rf"[\s\ufeff\u200b-\u200f\u2060]*({TAG.pattern})")
@@ -48,7 +45,7 @@ class Tokenizer:
         if set(files) not in ({JOINT_FILE}, {SOURCE_FILE, TARGET_FILE}):
             found = ", ".join(sorted(files)) or "none"
             raise UserError(f"tokenizer: files {found}; allowed is {JOINT_FILE}, or {SOURCE_FILE} with {TARGET_FILE}")
-        self._files = dict(files)
+        self._files = {name: as_controls(content) for name, content in files.items()}
         self.is_joint = JOINT_FILE in files
         """Whether both sides share one vocabulary."""
         self._source = _processor(JOINT_FILE if self.is_joint else SOURCE_FILE, files)
@@ -198,14 +195,14 @@ def _encode(processor: sentencepiece.SentencePieceProcessor, lines: Sequence[str
 
 def _tags(processor: sentencepiece.SentencePieceProcessor) -> dict[str, int]:
     """The tags of a model and their ids."""
-    pieces = ((i, str(processor.id_to_piece(i))) for i in range(processor.get_piece_size()) if processor.is_control(i))
-    return {piece: i for i, piece in pieces if TAG.fullmatch(piece)}
+    controls = (i for i in range(processor.get_piece_size()) if processor.is_control(i))
+    return {tag: i for i in controls if (tag := tag_of(str(processor.id_to_piece(i))))}
 
 
 def _processor(name: str, files: Mapping[str, bytes]) -> sentencepiece.SentencePieceProcessor:
     processor = sentencepiece.SentencePieceProcessor()
     try:
-        loaded = bool(files[name]) and processor.load_from_serialized_proto(files[name])
+        loaded = bool(files[name]) and processor.load_from_serialized_proto(as_controls(files[name], begin=WORD_BEGIN))
     except (RuntimeError, OSError):
         loaded = False
     if not loaded:

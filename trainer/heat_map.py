@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from data_pipeline.tokenizer import WORD_BEGIN
+from data_pipeline.tag_pieces import WORD_BEGIN
 from trainer.translation.words import Attention
 
 CELL = 22

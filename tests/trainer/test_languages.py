@@ -156,7 +156,8 @@ def test_exported_it_is_forced_too(m2m100: Path, tmp_path: Path, capsys: pytest.
     served = ctranslate2.Translator(str(tmp_path / "ctranslate2"), device="cpu")
     tags = language_tags(trained.config.prepare, trained.tokenizer)
     assert tags is not None
-    [text] = as_ctranslate2.translate(served, trained.tokenizer, [ENGLISH[0]], beam=1, longest=LENGTH, tags=tags)
+    search = SearchSection(max_length_ratio=0.001, max_length_extra=LENGTH)
+    [text] = as_ctranslate2.translate(served, trained.tokenizer, [ENGLISH[0]], search, max_positions=40, tags=tags)
     assert text
 
 

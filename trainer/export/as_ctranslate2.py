@@ -1,21 +1,25 @@
 """A folder that CTranslate2 loads, made through its own specification API, with the SentencePiece models beside it."""
 
 import shutil
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from sentencepiece import SentencePieceProcessor
 from torch import Tensor
 from torch.nn import functional as F
 
-from configs import ModelSection, RunConfig, UserError
-from data_pipeline.tokenizer import EOS_ID, Tokenizer
+from configs import ModelSection, RunConfig, SearchSection, UserError
+from data_pipeline.tag_pieces import WORD_BEGIN, as_symbols
+from data_pipeline.tokenizer import EOS_ID, JOINT_FILE, SOURCE_FILE, Tokenizer
 from model import Transformer
 from trainer.export.as_huggingface import refuse
 from trainer.export.check import Sample, Text, accept, logits_of, pad
 from trainer.export.packages import optional
 from trainer.export.plain import is_post_norm, norm_eps, plain_weights
+from trainer.export.search_file import ctranslate2_options, write_search
 from trainer.loading import TrainedModel
 from trainer.scoring import Scorer, bleu_tokenizer
 from trainer.translation.languages import LanguageTags, encode_source, own_language_tags
@@ -23,6 +27,8 @@ from trainer.translation.languages import LanguageTags, encode_source, own_langu
 OPTION = "--format ctranslate2"
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swiglu": "SWISH"}
 _BATCH = 32
+_TAGGED = "A dog, 12 dogs."
+"""Text behind a tag, to see whether it is cut as it was in training."""
 _THREADS = 1
 
 Weights = Mapping[str, Tensor]
@@ -53,8 +59,27 @@ def export(
     for path in full.iterdir():
         path.replace(folder / path.name)
     full.rmdir()
-    trained.tokenizer.save(folder)
-    return notes
+    for name, content in trained.tokenizer.files().items():
+        (folder / name).write_bytes(as_symbols(content))
+    options = ctranslate2_options(trained.config.evaluation.search, trained.model.max_positions)
+    notes += write_search(folder, trained.config, trained.tokenizer, options=options)
+    return [*notes, *tag_notes(folder, trained.tokenizer)]
+
+
+def tag_notes(folder: Path, tokenizer: Tokenizer) -> list[str]:
+    """What to do with language tags; it is tried whether the exported model cuts them as the run's tokenizer does."""
+    if not tokenizer.tags:
+        return []
+    exported = SentencePieceProcessor(model_file=str(folder / (JOINT_FILE if tokenizer.is_joint else SOURCE_FILE)))
+    lines = [f"{tag} {_TAGGED}" for tag in tokenizer.tags]
+    rows = zip(lines, tokenizer.encode_source(lines), exported.encode(lines), strict=True)
+    wrong = [line.split()[0] for line, ours, theirs in rows if ours != theirs]
+    if not wrong:
+        return [f"tags: {tokenizer.tags[0]} and a space before a text are one piece of the exported tokenizer's"]
+    return [
+        f"tags: the exported tokenizer does not cut {', '.join(wrong)}; put the piece {WORD_BEGIN}{wrong[0]} before "
+        "those of the text"
+    ]
 
 
 def problems(section: ModelSection) -> Iterator[str]:
@@ -125,24 +150,34 @@ def translate(
     translator: Any,
     tokenizer: Tokenizer,
     lines: Sequence[str],
+    search: SearchSection,
     *,
-    beam: int,
-    longest: int,
+    max_positions: int,
     tags: LanguageTags | None = None,
 ) -> list[str]:
-    """Lines translated by an exported model."""
+    """Lines translated by an exported model, searched for as the run does; a line without text has none."""
     pieces = tokenizer.source_vocabulary()
     ids_of = {piece: i for i, piece in enumerate(tokenizer.target_vocabulary())}
-    sources = [[pieces[i] for i in ids[: longest - 1]] for ids in encode_source(tokenizer, lines, tags)]
-    found = translator.translate_batch(
-        sources,
-        target_prefix=None if tags is None else [tokenizer.target_pieces([tags.target])] * len(sources),
-        beam_size=beam,
-        max_decoding_length=longest,
-        max_batch_size=_BATCH,
-        suppress_sequences=[["<pad>"], ["<s>"]],
-    )
-    return tokenizer.decode_target([[ids_of[piece] for piece in f.hypotheses[0]] for f in found])
+    options = ctranslate2_options(search, max_positions)
+    by_limit: dict[int, list[int]] = defaultdict(list)  # the limit is of a call, and follows the source
+    sources = [[pieces[i] for i in ids[: max_positions - 1]] for ids in encode_source(tokenizer, lines, tags)]
+    for number, source in enumerate(sources):
+        if source:
+            limit = int((len(source) + 1) * search.max_length_ratio) + search.max_length_extra
+            by_limit[max(1, min(limit, max_positions))].append(number)
+    texts = [""] * len(lines)
+    for limit, numbers in by_limit.items():
+        found = translator.translate_batch(
+            [sources[i] for i in numbers],
+            target_prefix=None if tags is None else [tokenizer.target_pieces([tags.target])] * len(numbers),
+            max_decoding_length=max(1, limit - 1),  # without the end mark
+            max_batch_size=_BATCH,
+            **options,
+        )
+        rows = [[ids_of[piece] for piece in f.hypotheses[0]] for f in found]
+        for number, text in zip(numbers, tokenizer.decode_target(rows), strict=True):
+            texts[number] = text
+    return texts
 
 
 def _save(ctranslate2: Any, trained: TrainedModel, folder: Path, quantization: str | None) -> None:
@@ -171,11 +206,11 @@ def _compare(
         scorer = Scorer(bleu_tokenizer(config.evaluation.tokenizer, config.prepare.target_language))
     except UserError as error:  # the export is as good without
         return [f"checked before quantising to {name}; BLEU: {error}"]
-    beam, longest = config.evaluation.search.beam, trained.model.max_positions
+    search, longest = config.evaluation.search, trained.model.max_positions
     tags = own_language_tags(config.prepare, trained.tokenizer)
     bleu, signature = {}, ""
     for kind, translator in translators.items():
-        lines = translate(translator, trained.tokenizer, text.sources, beam=beam, longest=longest, tags=tags)
+        lines = translate(translator, trained.tokenizer, text.sources, search, max_positions=longest, tags=tags)
         scores = scorer.score(lines, text.references)
         bleu[kind], signature = scores.bleu, scores.bleu_signature
     change = f"{bleu['float32']:.2f} in float32, {bleu[name]:.2f} in {name} ({bleu[name] - bleu['float32']:+.2f})"

@@ -22,6 +22,7 @@ from trainer.export.check import Sample, Text, check_logits
 from trainer.export.marian_tokenizer import check_tokenizer, save_tokenizer
 from trainer.export.packages import optional
 from trainer.export.plain import is_post_norm, norm_eps, plain_weights
+from trainer.export.search_file import longest_of_all, mean_penalty, write_search
 from trainer.loading import TrainedModel
 from trainer.translation.languages import own_language_tags
 
@@ -62,7 +63,7 @@ def export(trained: TrainedModel, folder: Path, sample: Sample, text: Text | Non
     if dtype != torch.float32:
         model.to(dtype).save_pretrained(folder)
         notes.append(f"checked in float32, stored in {str(dtype).removeprefix('torch.')}")
-    return notes
+    return [*notes, *write_search(folder, trained.config, tokenizer)]
 
 
 def problems(section: ModelSection) -> Iterator[str]:
@@ -138,20 +139,21 @@ def configuration(section: ModelSection, tokenizer: Tokenizer) -> dict[str, Any]
 
 
 def generation(section: ModelSection, search: SearchSection) -> dict[str, Any]:
-    """How `generate` searches unless told otherwise.
-
-    Its length penalty divides by length^a, as our `mean` does. `gnmt` (Wu et al., 2016) divides by
-    ((5 + length) / 6)^alpha: a = 0.8 alpha prefers one length over another as that does at 20 tokens.
-    """
-    factor = 0.8 if search.length_penalty_kind == "gnmt" else 1.0
-    beams = {
-        "length_penalty": factor * search.length_penalty,
-        "early_stopping": True if search.patience else "never",  # a patience of 1, or none
-    }
+    """How `generate` searches unless told otherwise; see `search_file` for what it does not know."""
+    longest = longest_of_all(search, section.max_positions)
+    options: dict[str, Any] = {}
+    if search.beam > 1:  # a patience of 1, or none
+        options |= {"length_penalty": mean_penalty(search), "early_stopping": True if search.patience else "never"}
+    if search.no_repeat_ngram:
+        options["no_repeat_ngram_size"] = search.no_repeat_ngram
+    if search.min_length_extra:
+        options["min_length"] = search.min_length_extra
+    if search.sample:
+        options |= {"do_sample": True, "temperature": search.temperature, "top_k": search.top_k, "top_p": search.top_p}
     return {
         "num_beams": search.beam,
-        **(beams if search.beam > 1 else {}),
-        "max_length": section.max_positions,
+        **options,
+        "max_length": min(longest + 1, section.max_positions),  # the begin mark is counted too
         "suppress_tokens": [PAD_ID, BOS_ID],
         "pad_token_id": PAD_ID,
         "bos_token_id": BOS_ID,

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from data_pipeline.tag_pieces import tag_of
 from data_pipeline.tokenizer import EOS_ID, JOINT_FILE, SOURCE_FILE, TARGET_FILE, UNK_ID, Tokenizer
 from trainer.export.check import Text
 
@@ -11,7 +12,7 @@ _NUM_LINES = 200
 
 
 def save_tokenizer(transformers: Any, tokenizer: Tokenizer, folder: Path, *, max_length: int) -> None:
-    """Write its files.
+    """Write its files. Marian's tokenizer finds a tag at the beginning of a text itself, and looks it up as it stands.
 
     Raises:
         OSError: they cannot be written.
@@ -24,7 +25,7 @@ def save_tokenizer(transformers: Any, tokenizer: Tokenizer, folder: Path, *, max
     if not tokenizer.is_joint:
         vocabularies["target_vocab.json"] = tokenizer.target_vocabulary()
     for name, pieces in vocabularies.items():
-        ids = {piece: i for i, piece in enumerate(pieces)}
+        ids = {tag_of(piece) or piece: i for i, piece in enumerate(pieces)}
         (folder / name).write_text(json.dumps(ids, ensure_ascii=False, indent=1), encoding="utf-8")
     transformers.MarianTokenizer(
         source_spm=str(folder / "source.spm"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from configs import PrepareSection, UserError
-from data_pipeline.tokenizer import TAG
+from data_pipeline.tag_pieces import tag_of
 from trainer.importing.generation import Generation
 from trainer.importing.huggingface import Loaded
 from trainer.importing.json_files import TOKENIZER_CONFIG
@@ -52,12 +52,12 @@ def find_languages(loaded: Loaded, generation: Generation, settings: Mapping[str
         return FoundLanguages() if target is None else FoundLanguages(source=source, target=target)
     rows = loaded.vocabularies.target.rows
     piece = tokenizer.target_vocabulary()[rows.index(forced)] if forced in rows else None
-    tag = piece and TAG.search(piece)
-    if not tag or tag[0] not in tokenizer.tags:
+    tag = tag_of(piece or "")
+    if tag is None or tag not in tokenizer.tags:
         raise UserError(
             f"--huggingface: forced_bos_token_id {forced} is {piece!r}; allowed is one of the languages, or none"
         )
-    return FoundLanguages(source=source, target=tag[0][2:-2])
+    return FoundLanguages(source=source, target=tag[2:-2])
 
 
 def _named(settings: Mapping[str, Any], name: str, tags: tuple[str, ...]) -> str | None:

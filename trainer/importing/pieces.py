@@ -15,7 +15,8 @@ from sentencepiece import sentencepiece_model_pb2
 
 from configs import UserError
 from configs.files import is_file
-from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TAG, TARGET_FILE, Tokenizer
+from data_pipeline.tag_pieces import TAG
+from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
 from trainer.importing.json_files import TOKENIZER, TOKENIZER_CONFIG, read_json
 from trainer.importing.settings import check_tokenizer_config, read_tokenizer_config
 from trainer.importing.tokenizer_json import PIECES, model_of, names_of

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from data_pipeline.tokenizer import UNKNOWN_PIECE, WORD_BEGIN
+from data_pipeline.tag_pieces import WORD_BEGIN
+from data_pipeline.tokenizer import UNKNOWN_PIECE
 from model.search.alignment import Weights, align_words, default_layer
 
 

@@ -6,7 +6,15 @@ from typing import Any
 
 import torch
 
-from configs import EngineSection, ModelSection, PrepareSection, RunConfig, TokenizerSection
+from configs import (
+    EngineSection,
+    EvaluationSection,
+    ModelSection,
+    PrepareSection,
+    RunConfig,
+    SearchSection,
+    TokenizerSection,
+)
 from data_pipeline.preparation.tokenizer_training import train_tokenizer
 from data_pipeline.tokenizer import Tokenizer
 from model import Transformer
@@ -35,6 +43,13 @@ def make_tokenizer(*, joint: bool = True) -> Tokenizer:
     return train_tokenizer(section, ENGLISH, FRENCH)
 
 
+def make_tagged(kind: Any, is_joint: bool, tags: list[str], **options: Any) -> Tokenizer:
+    """A tokenizer with several tags."""
+    vocabulary: Any = "joint" if is_joint else "separate"
+    section = TokenizerSection(threads=1, kind=kind, vocabulary=vocabulary, tags=tags, vocab_size=42, **options)
+    return train_tokenizer(section, ENGLISH, FRENCH)
+
+
 def make_model(section: ModelSection, tokenizer: Tokenizer, *, seed: int = 1) -> Transformer:
     model = build_model(section, tokenizer, seed=seed).eval()
     generator = torch.Generator().manual_seed(seed)
@@ -58,6 +73,7 @@ def make_run(
     step: int = 7,
     dataset: str = "nowhere",
     precision: Any = "auto",
+    search: SearchSection | None = None,
     **options: Any,
 ) -> Transformer:
     """A run of weights alone in a new folder; the model that it holds."""
@@ -71,6 +87,7 @@ def make_run(
         engine=EngineSection(precision=precision),
         seed=seed,
         prepare=PrepareSection(max_pieces=31, output=dataset),
+        evaluation=EvaluationSection(search=search or SearchSection()),
     )
     write_run(
         folder,
