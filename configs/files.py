@@ -84,6 +84,24 @@ def expand(name: str) -> str:
         raise FileError(f"{name!r}: no such home folder; write the path out, or ./~ for that name") from error
 
 
+@contextlib.contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Put an option or a field in front of what the file system says.
+
+    Raises:
+        FileError: something was said that the user can mend.
+    """
+    try:
+        yield
+    except FileError as error:
+        said = str(error)
+        raise FileError(said if said.startswith(f"{what}:") else f"{what}: {said}") from error
+    except OSError as error:
+        if (problem := problem_of(error)) is None:
+            raise
+        raise FileError(f"{what}: {problem}") from error
+
+
 def status_of(path: str | os.PathLike[str]) -> os.stat_result | None:
     """What is at a path; None where nothing is.
 
@@ -135,13 +153,15 @@ def check_apart(inputs: Mapping[str, str | None], outputs: Mapping[str, str | No
     """
     seen: dict[object, str] = {}
     for what, path in inputs.items():
-        place = _Place.of(path, 0)
+        with naming(what):
+            place = _Place.of(path, 0)
         if place.is_stream and place.key in seen:
             raise FileError(f"{what}: {place.name} is what {seen[place.key]}, too; give another")
         seen.setdefault(place.key, f"{what} reads")
     folders = [(what, os.path.realpath(path)) for what, path in inputs.items() if path is not None and is_dir(path)]
     for what, path in outputs.items():
-        place = _Place.of(path, 1)
+        with naming(what):
+            place = _Place.of(path, 1)
         if place.key in seen and not place.may_be_shared:
             raise FileError(f"{what}: {place.name} is what {seen[place.key]}, too; give another file")
         for other, folder in folders:
@@ -171,7 +191,8 @@ def written(path: str, what: str, mode: str = "w") -> Iterator[IO[Any]]:
     Raises:
         FileError: it cannot be written. Errors of anything else are left as they are.
     """
-    found, descriptor = status_of(path), _descriptor(path)
+    with naming(what):
+        found, descriptor = status_of(path), _descriptor(path)
     if descriptor is not None or (found is not None and not stat.S_ISREG(found.st_mode)):
         with _told(path, what):
             raw = os.dup(descriptor) if descriptor is not None else os.open(path, os.O_WRONLY | os.O_CLOEXEC)

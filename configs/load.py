@@ -32,8 +32,9 @@ def find_config(name: str) -> Path:
         UserError: there is no such file; the message names those that are shipped.
     """
     path = Path(name)
-    if files.is_file(path):
-        return path
+    with files.naming("CONFIG"):
+        if files.is_file(path):
+            return path
     known = shipped("configs.runs")
     if name in known:
         return known[name]

@@ -160,8 +160,9 @@ def load_site(
 
 def _find(name: str) -> Path:
     path = Path(name)
-    if files.is_file(path):
-        return path
+    with files.naming("--site"):
+        if files.is_file(path):
+            return path
     known = shipped("configs.sites")
     if name in known:
         return known[name]

@@ -41,7 +41,9 @@ def train(*, config: str, overrides: Sequence[str], fresh: bool, reset: str | No
         UserError: the configuration is wrong, or another job writes the run.
     """
     run = resolve("configs:load_run")(config, overrides)
-    if not run.stream.datasets and (Path(run.prepare.output) / "index.json").is_file():
+    with resolve("configs.files:naming")("prepare.output"):
+        is_there = resolve("configs.files:is_file")(Path(run.prepare.output) / "index.json")
+    if not run.stream.datasets and is_there:
         resolve("launcher.job:check_datasets")(run, config, overrides)
     resolve("trainer.environment:check_rank")(os.environ)
     # Both before torch is imported.

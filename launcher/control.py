@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from configs import UserError
+from configs.files import naming
 from launcher.run_status import ACTIVE, RunStatus, read_overview, read_run
 from launcher.status_lines import to_json, to_lines
 from trainer.streams import tell
@@ -18,7 +19,8 @@ _LINE_SECONDS = 10.0
 
 def status(*, run: str, as_json: bool) -> int:
     """`zeromt status`: print what a run is doing."""
-    found = read_overview(Path(run))
+    with naming("RUN"):
+        found = read_overview(Path(run))
     print(json.dumps(to_json(found)) if as_json else "\n".join(to_lines(found)))
     return 0
 
@@ -33,7 +35,8 @@ def stop(*, run: str, wait: bool) -> int:
         UserError: it is not running, or its folder cannot be written.
     """
     folder = Path(run)
-    found = read_run(folder)
+    with naming("RUN"):
+        found = read_run(folder)
     if found.state not in ACTIVE:
         raise UserError(f"RUN: {run!r} is not running, its state is {found.state}; allowed is a run that is")
     request = folder / STOP_FILE

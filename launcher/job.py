@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs import RunConfig, UserError
+from configs.files import check_apart, is_dir, is_file, naming
 from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import open_index
 from data_pipeline.prepared.index import INDEX_FILE
@@ -86,12 +87,18 @@ def check_datasets(run: RunConfig, config: str, overrides: Sequence[str]) -> Non
     """
     command = shlex.join(["zeromt", "prepare", config, *(o for o in overrides if o.startswith("prepare."))])
     for source in run.datasets:
-        if "://" not in source.path and not (Path(source.path) / INDEX_FILE).is_file():
-            key = "stream.datasets" if run.stream.datasets else "prepare.output"
+        if "://" in source.path:
+            continue
+        key = "stream.datasets" if run.stream.datasets else "prepare.output"
+        with naming(key):
+            is_there = is_file(Path(source.path) / INDEX_FILE)
+        if not is_there:
             raise UserError(
                 f"{key}: {source.path!r} holds no index.json; allowed is a prepared dataset: run `{command}` first"
             )
-    is_new = not (Path(run.folder) / "checkpoints").is_dir()  # else the ranks compare with what was saved
+        check_apart({key: source.path}, {"output/name": run.folder})
+    with naming("output"):
+        is_new = not is_dir(Path(run.folder) / "checkpoints")  # else the ranks compare with what was saved
     if is_new and not run.stream.datasets and "://" not in run.prepare.output:
         try:
             _, index, _ = open_index(run.prepare.output)

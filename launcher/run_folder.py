@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from configs import UserError
+from configs.files import exists, naming
 from trainer.streams import tell
 from trainer.supervision.kept import check_reset
 from trainer.supervision.run_lock import LAUNCH_LOCK, RUN_LOCK, RunLock, is_locked
@@ -48,8 +49,10 @@ def make_ready(name: str, *, fresh: bool, reset: str | None = None) -> None:
         UserError: a job is writing the run, or it cannot be renamed, or there is no checkpoint.
     """
     folder = Path(name)
-    check_reset(folder, reset or "")
-    if fresh and (folder.exists() or folder.is_symlink()):
+    with naming("output"):
+        check_reset(folder, reset or "")
+        is_there = exists(folder)
+    if fresh and (is_there or folder.is_symlink()):
         _replace(folder)
     if (folder / STOP_FILE).exists() and not is_locked(folder, RUN_LOCK):
         (folder / STOP_FILE).unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from typing import Any
 from safetensors import safe_open
 
 from configs import UserError
-from configs.files import exists, is_dir
+from configs.files import exists, is_dir, naming
 from configs.text import visible
 from data_pipeline.prepared.inspection import inspect_dataset, is_dataset
 from trainer.checkpoint.format import MANIFEST, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
@@ -22,6 +22,11 @@ def run(*, path: str) -> int:
     Raises:
         UserError: the path holds none of the three.
     """
+    with naming("PATH"):
+        return _look(path)
+
+
+def _look(path: str) -> int:
     folder = Path(path)
     if "://" in path:
         lines, whole = inspect_dataset(path)

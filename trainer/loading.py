@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 
 from configs import RunConfig, UserError, load_run
-from configs.files import exists, is_dir, is_file
+from configs.files import exists, is_dir, is_file, naming
 from data_pipeline.tokenizer import Tokenizer
 from model import Ensemble, Transformer
 from trainer.checkpoint.format import CONFIG, MANIFEST, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
@@ -42,6 +42,11 @@ def find_checkpoint(path: Path) -> Checkpoint:
     Raises:
         UserError: there is none, or the one that was named is broken.
     """
+    with naming("RUN"):
+        return _find(path)
+
+
+def _find(path: Path) -> Checkpoint:
     if not is_dir(path):
         raise UserError(f"RUN: no such folder: {str(path)!r}; allowed is a run's folder or one checkpoint in it")
     if is_file(path / MANIFEST):

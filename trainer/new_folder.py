@@ -11,7 +11,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from configs import UserError
-from configs.files import check_apart, explain, is_dir, status_of, umask
+from configs.files import check_apart, explain, is_dir, naming, status_of, umask
 
 TEMPORARY = "tmp-"
 
@@ -26,11 +26,12 @@ def check_new(path: Path, inputs: Mapping[str, str | None] | None = None) -> Non
     Raises:
         UserError: something is there, it cannot be made, or it is in what is read.
     """
-    found = status_of(path)
+    with naming("-o"):
+        found, has_parent = status_of(path), is_dir(path.absolute().parent)
     if path.is_symlink() or (found is not None and not is_dir(path)):
         what = "a link" if path.is_symlink() else "a file"
         raise UserError(f"-o: {str(path)!r} is {what}; allowed is a new or an empty folder")
-    if not is_dir(path.absolute().parent):
+    if not has_parent:
         raise UserError(f"-o: {str(path.absolute().parent)!r}: no such folder; allowed is one that exists")
     try:
         if found is not None and any(path.iterdir()):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import PrepareSection, UserError
+from configs.files import naming
 from data_pipeline.preparation import corpus
 from data_pipeline.preparation.cleaning import HeldOut
 from data_pipeline.preparation.corpus import Part, RawPart, Unit, corpus_units, stream_parts
@@ -81,7 +82,8 @@ def run(section: PrepareSection, *, share: Share | None = None, merge: bool = Fa
             work there, or shares are missing.
     """
     started = time.monotonic()
-    output = place_of(section.output)
+    with naming("prepare.output"):
+        output = place_of(section.output)
     if section.train.is_empty:
         raise UserError("prepare.train: no file is named; allowed is source and target, tsv, jsonl or huggingface")
     check_places(section, output)
@@ -89,7 +91,9 @@ def run(section: PrepareSection, *, share: Share | None = None, merge: bool = Fa
     inputs = inspect_inputs(section, work.hashes)
     tokenizer = existing_tokenizer(section.tokenizer)
     recipe = make_recipe(section, inputs, tokenizer)
-    if is_already_prepared(output, recipe):
+    with naming("prepare.output"):
+        is_there = is_already_prepared(output, recipe)
+    if is_there:
         _leave_as_it_is(output, work)
         return
     preparation = Preparation(section, inputs, recipe, tokenizer)

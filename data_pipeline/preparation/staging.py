@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import PrepareSection, UserError
-from configs.files import check_apart, exists, explain, is_dir, status_of
+from configs.files import check_apart, exists, explain, is_dir, naming, status_of
 from data_pipeline.preparation.raw_text import corpus_paths, packing_of
 from data_pipeline.prepared.index import INDEX_FILE, check_local, hash_file
 
@@ -52,29 +53,36 @@ def inspect_inputs(section: PrepareSection, known: Path) -> list[Input]:
         UserError: one is missing, unreadable or empty.
     """
     hashes = _read_hashes(known)
-    inputs = []
+    inputs: list[Input] = []
     for split in ("train", "valid", "test"):
         for given in corpus_paths(getattr(section, split), section.root):
-            if not given.exists():
-                raise UserError(f"prepare.{split}: {given}: no such file")
-            if not given.is_dir() and not given.is_file():
-                raise UserError(
-                    f"prepare.{split}: {given}: is a pipe or a device, which can be read once; it is read several "
-                    "times: write it to a file first"
-                )
-            if given.is_dir() and not getattr(section, split).huggingface:
-                raise UserError(f"prepare.{split}: {given}: is no file; allowed is a text file")
-            for path in sorted(p for p in given.rglob("*") if p.is_file()) if given.is_dir() else [given]:
-                try:
-                    status = path.stat()
-                    if status.st_size == 0 and path == given:
-                        raise UserError(f"prepare.{split}: {path}: is empty; allowed is text with at least one line")
-                    digest = hashes.get(_file_key(path, status.st_size, status.st_mtime_ns)) or hash_file(path)
-                except OSError as error:
-                    raise UserError(f"prepare.{split}: {path}: cannot be read: {error.strerror}") from error
-                name = f"{given.name}/{path.relative_to(given)}" if given.is_dir() else path.name
-                inputs.append(Input(split, path, name, status.st_size, status.st_mtime_ns, digest))
+            with naming(f"prepare.{split}"):
+                inputs += _files_of(given, split, hashes, is_folder=bool(getattr(section, split).huggingface))
     return inputs
+
+
+def _files_of(given: Path, split: str, hashes: dict[str, str], *, is_folder: bool) -> Iterator[Input]:
+    """The files of one path of a corpus; several where that is to be a folder."""
+    found = status_of(given)
+    if found is None:
+        raise UserError(f"prepare.{split}: {given}: no such file")
+    if not stat.S_ISDIR(found.st_mode) and not stat.S_ISREG(found.st_mode):
+        raise UserError(
+            f"prepare.{split}: {given}: is a pipe or a device, which can be read once; it is read several "
+            "times: write it to a file first"
+        )
+    if stat.S_ISDIR(found.st_mode) and not is_folder:
+        raise UserError(f"prepare.{split}: {given}: is no file; allowed is a text file")
+    for path in sorted(p for p in given.rglob("*") if p.is_file()) if stat.S_ISDIR(found.st_mode) else [given]:
+        try:
+            status = path.stat()
+            if status.st_size == 0 and path == given:
+                raise UserError(f"prepare.{split}: {path}: is empty; allowed is text with at least one line")
+            digest = hashes.get(_file_key(path, status.st_size, status.st_mtime_ns)) or hash_file(path)
+        except OSError as error:
+            raise UserError(f"prepare.{split}: {path}: cannot be read: {error.strerror}") from error
+        name = f"{given.name}/{path.relative_to(given)}" if path != given else path.name
+        yield Input(split, path, name, status.st_size, status.st_mtime_ns, digest)
 
 
 def keep_hashes(inputs: list[Input], path: Path) -> None:
@@ -130,12 +138,12 @@ def check_places(section: PrepareSection, output: Path) -> None:
     Raises:
         UserError: it cannot, or it is in a folder that is read.
     """
-    inputs = {
-        f"prepare.{split} ({path})": str(path)
-        for split in ("train", "valid", "test")
-        for path in corpus_paths(getattr(section, split), section.root)
-        if getattr(section, split).huggingface or not is_dir(path)  # else it is refused as what it is
-    }
+    inputs: dict[str, str | None] = {}
+    for split in ("train", "valid", "test"):
+        for path in corpus_paths(getattr(section, split), section.root):
+            with naming(f"prepare.{split}"):
+                if getattr(section, split).huggingface or not is_dir(path):  # else it is refused as what it is
+                    inputs[f"prepare.{split} ({path})"] = str(path)
     check_apart(inputs, {"prepare.output": str(output)})
     if exists(output / INDEX_FILE):  # there already, perhaps where nothing can be written
         return

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import RunConfig, UserError
+from configs.files import is_file, naming
 from launcher.planning.parameters import Vocabularies
 
 ASSUMED_LENGTH = 32
@@ -72,8 +73,9 @@ def _assumed(config: RunConfig, length: float | None) -> Corpus:
 
 def _index(path: str) -> dict[str, Any] | None:
     file = Path(path) / "index.json"
-    if "://" in path or not file.is_file():
-        return None
+    with naming("prepare.output"):
+        if "://" in path or not is_file(file):
+            return None
     try:
         tree: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         counts = [tree[key] for key in ("pairs", "source_tokens", "target_tokens")]

@@ -149,11 +149,7 @@ def _gpu(text: str) -> str:
 
 def _new_file(text: str) -> str:
     """A file to write, which is not there."""
-    said = f"{text!r}; allowed is a new file in a folder that exists"
-    try:
-        name = output_file(new_path(text))
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(said) from error
+    name = output_file(new_path(text))
     if name is None or mode_of(name) is not None:
-        raise argparse.ArgumentTypeError(said)
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed is a new file in a folder that exists")
     return name

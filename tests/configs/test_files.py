@@ -10,6 +10,7 @@ import pytest
 from configs import load_run
 from configs.files import FileError, check_apart, describe, exists, expand, is_dir, problem_of, written
 from configs.site import load_site
+from launcher.cli import main
 
 LONG = "x" * 300
 
@@ -192,6 +193,44 @@ class TestWritten:
             written(str(tmp_path / "file" / "a"), "--output"),
         ):
             pytest.fail("the work has begun")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["prepare", "c.yaml", "prepare.output=PLACE"], "prepare.output"),
+        (["prepare", "c.yaml", "prepare.train.source=[PLACE]"], "prepare.train"),
+        (["prepare", "c.yaml", "prepare.root=PLACE"], "prepare.train"),
+        (["prepare", "c.yaml", "prepare.tokenizer.path=PLACE"], "prepare.tokenizer.path"),
+        (["prepare", "PLACE"], "CONFIG"),
+        (["train", "c.yaml", "prepare.output=PLACE"], "prepare.output"),
+        (["launch", "local", "c.yaml", "prepare.output=PLACE"], "prepare.output"),
+        (["launch", "local", "c.yaml", "stream.datasets=[{path: PLACE}]"], "stream.datasets"),
+        (["launch", "slurm", "c.yaml", "--site", "PLACE", "--dry-run"], "--site"),
+        (["launch", "ssh", "c.yaml", "--hosts", "PLACE"], "argument --hosts"),
+        (["status", "PLACE"], "argument RUN"),
+        (["plan", "c.yaml", "--write", "PLACE", "--gpu-memory", "80GB"], "argument --write"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+@pytest.mark.parametrize("place", ["loop/a", LONG])
+def test_the_field_or_option_is_named(
+    arguments: list[str],
+    named: str,
+    place: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("a\n")
+    (tmp_path / "c.yaml").write_text("prepare: {output: out, train: {source: [a], target: [b]}}")
+    assert main([argument.replace("PLACE", place) for argument in arguments]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"zeromt: error: {named}: ")
+    assert "circle" in line or "symbolic links" in line or "too long" in line
 
 
 def test_which_errors_are_the_users() -> None:
