@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from launcher.cli import COMMANDS
 from tests.fuzz import campaign, slots
 from tests.fuzz.call import Call, Outcome
-from tests.fuzz.calls import FIELDS, targets
+from tests.fuzz.calls import FIELDS, Target, fields, targets
 from tests.fuzz.client import judge
 
 SEED, SLOW_SEED = 35, 2025
@@ -45,11 +46,28 @@ def test_calls_that_once_ended_badly() -> None:
 
 
 def test_every_option_and_field_has_its_turn() -> None:
-    drawn = campaign.draw(2000, SLOW_SEED)
-    assert sum(call.starts_ranks for call in drawn) == 100
-    typed = "\n".join("\n".join([*call.argv, *call.files.values()]) for call in drawn)
-    assert {t.command for t in targets(ranks=False)} == set(COMMANDS)
-    assert [path for path in FIELDS if path.rpartition(".")[2] not in typed] == []
+    """Also those that are not there yet."""
+
+    @dataclass
+    class Inner:
+        new: int = 1
+
+    @dataclass
+    class Outer:
+        section: Inner
+        other: str = ""
+
+    assert dict(fields(Outer)) == {"section": Inner, "section.new": int, "other": str}
+    about = targets(ranks=False)
+    assert {t.command for t in about if t.option} == set(COMMANDS)
+    assert {t.field for t in about if t.field} == set(FIELDS) >= {"evaluation.search", "evaluation.search.beam"}
+    assert Target("translate", option="beam") in about
+
+
+def test_the_same_seed_draws_the_same_calls() -> None:
+    drawn = campaign.draw(60, SEED)
+    assert drawn == campaign.draw(60, SEED) != campaign.draw(60, SEED + 1)
+    assert (len(drawn), sum(call.starts_ranks for call in drawn)) == (60, 3)
 
 
 def test_what_is_wrong_is_found() -> None:
