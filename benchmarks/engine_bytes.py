@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from configs import EngineSection, ModelSection, OptimizerSection
+from configs import EngineSection, ModelSection, RunConfig
 from launcher.planning.memory import Stage
 from model import Objective, SpecialIds, build_transformer
 from trainer.distributed import World
@@ -77,7 +77,7 @@ def make_engine(case: Case, world: World) -> DeepSpeedEngine:
     return DeepSpeedEngine(
         Objective(model, label_smoothing=0.1).train(),
         section=case.engine_section(),
-        optimizer=OptimizerSection(),
+        optimizer=RunConfig().optimizer,
         precision=case.precision,
         device=world.device,
         world_size=world.size,

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from configs import EngineSection, OptimizerSection, preset_model
+from configs import EngineSection, RunConfig, preset_model
 from model import Objective, SpecialIds, build_transformer
 from trainer.distributed import World
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
@@ -32,7 +32,7 @@ def peak(*, preset: str, stage: int, tokens: int, length: int, vocabulary: int) 
     engine = DeepSpeedEngine(
         Objective(model, label_smoothing=0.1).train(),
         section=EngineSection(zero_stage=stage),  # type: ignore[arg-type]
-        optimizer=OptimizerSection(),
+        optimizer=RunConfig().optimizer,
         precision="bf16",
         device=world.device,
         world_size=world.size,

@@ -64,7 +64,7 @@ def compare_bytes(case: Case, found: dict[str, Any], *, world_size: int, rank: i
         precision=case.precision,
         world_size=world_size,
         rank=rank,
-        keeps_ema=case.keeps_ema,
+        num_moments=2 + case.keeps_ema,
     )
     return {
         "weights": (states.weights, found["rest"]["weights"]),

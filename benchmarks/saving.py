@@ -21,7 +21,7 @@ sys.path[0] = str(ROOT)
 
 from benchmarks import measure  # noqa: E402
 from benchmarks.child import environment  # noqa: E402
-from configs import CheckpointSection, EngineSection, ModelSection, OptimizerSection, UserError  # noqa: E402
+from configs import CheckpointSection, EngineSection, ModelSection, RunConfig, UserError  # noqa: E402
 
 RANKS = "--ranks-of-benchmark"
 WAYS = ("background", "blocking")
@@ -109,7 +109,7 @@ class _Rank:
         self.engine = DeepSpeedEngine(
             Objective(model, label_smoothing=0.1).train(),
             section=EngineSection(zero_stage=stage),  # type: ignore[arg-type]
-            optimizer=OptimizerSection(),
+            optimizer=RunConfig().optimizer,
             precision="fp32",
             device=self.world.device,
             world_size=self.world.size,

@@ -1,6 +1,6 @@
 """The typed tree of a run's configuration, and how it is read."""
 
-from configs.components import Schedule
+from configs.components import Optimizer, Schedule
 from configs.data import (
     UNDETERMINED,
     CleaningSection,
@@ -19,7 +19,6 @@ from configs.schema import (
     EngineSection,
     EvaluationSection,
     LossSection,
-    OptimizerSection,
     RunConfig,
     SearchSection,
     StabilitySection,
@@ -39,7 +38,7 @@ __all__ = [
     "EvaluationSection",
     "LossSection",
     "ModelSection",
-    "OptimizerSection",
+    "Optimizer",
     "PrepareSection",
     "RunConfig",
     "Schedule",

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from configs.components import Choice, Schedule, Tracker, make
+from configs.components import Choice, Optimizer, Schedule, Tracker, make
 from configs.data import DatasetSource, PrepareSection, StreamSection
 from configs.fields import (
     MOST,
@@ -39,23 +39,6 @@ class LossSection:
     __pydantic_config__ = STRICT
 
     label_smoothing: Probability = 0.1
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class OptimizerSection:
-    """AdamW (Loshchilov and Hutter, 2019) and the clipping of the gradient's global norm."""
-
-    __pydantic_config__ = STRICT
-
-    lr: PositiveFloat = 1e-3
-    """Peak learning rate."""
-    beta1: Probability = 0.9
-    beta2: Probability = 0.98
-    eps: PositiveFloat = 1e-9
-    weight_decay: NonNegativeFloat = 0.0
-    """On matrices; norms and biases are left alone."""
-    clip_norm: NonNegativeFloat = 1.0
-    """0 clips nothing."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -244,7 +227,10 @@ class RunConfig:
     stream: StreamSection = field(default_factory=StreamSection)
     model: ModelSection = field(default_factory=ModelSection)
     loss: LossSection = field(default_factory=LossSection)
-    optimizer: OptimizerSection = field(default_factory=OptimizerSection)
+    optimizer: Annotated[Optimizer, Choice("optimizer", "adamw")] = field(
+        default_factory=lambda: make("optimizer", "adamw")
+    )
+    """A component of trainer/optimizers."""
     schedule: Annotated[Schedule, Choice("schedule", "inverse_sqrt")] = field(
         default_factory=lambda: make("schedule", "inverse_sqrt")
     )

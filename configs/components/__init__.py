@@ -1,5 +1,6 @@
 """Components that a configuration chooses by their kinds: the registry, and what each family's components are."""
 
+from configs.components.optimizer import Optimizer
 from configs.components.registry import Choice, Component, choice_of, component, item_of, kinds, make, unknown
 from configs.components.schedule import Schedule
 from configs.components.tracker import Tracker, Writer
@@ -7,6 +8,7 @@ from configs.components.tracker import Tracker, Writer
 __all__ = [
     "Choice",
     "Component",
+    "Optimizer",
     "Schedule",
     "Tracker",
     "Writer",

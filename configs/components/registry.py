@@ -33,7 +33,11 @@ from pydantic_core import CoreSchema, core_schema
 from configs.errors import UserError
 from configs.fields import STRICT
 
-FAMILIES: dict[str, str] = {"schedule": "trainer.schedules", "tracker": "trainer.trackers"}
+FAMILIES: dict[str, str] = {
+    "optimizer": "trainer.optimizers",
+    "schedule": "trainer.schedules",
+    "tracker": "trainer.trackers",
+}
 """The package with our own components of each family."""
 ENTRY_POINTS = "zeromt.plugins"
 

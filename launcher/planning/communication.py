@@ -9,7 +9,7 @@ training's precision. Latency and the messages of the trainer itself are left ou
 from dataclasses import dataclass
 
 from launcher.planning.memory import MemoryModel, Setting
-from launcher.planning.model_states import ELEMENT, FLOAT, Layout
+from launcher.planning.model_states import ELEMENT, FLOAT, Layout, num_moments
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -34,7 +34,14 @@ def volume(model: MemoryModel, setting: Setting, *, world_size: int, num_slots: 
         world_size: number of ranks.
         num_slots: micro-batches of one rank.
     """
-    layout = Layout(model.parameters, model.config.engine, precision=model.precision, world_size=world_size, rank=0)
+    layout = Layout(
+        model.parameters,
+        model.config.engine,
+        precision=model.precision,
+        world_size=world_size,
+        rank=0,
+        num_moments=num_moments(model.config),
+    )
     element = ELEMENT[model.precision]
     if setting.stage == 0:
         return Volume(all_reduced=FLOAT * layout.all if world_size > 1 else 0, gathered=0, scattered=0)

@@ -197,7 +197,7 @@ class Planner:
         A save in the background stops the training while the states are gathered and copied to the host; a failure
         before it is written costs the time that it took beside the work since.
         """
-        numbers = 1 + num_moments(keeps_ema=self.config.training.ema_decay > 0)
+        numbers = 1 + num_moments(self.config)
         size = FLOAT * numbers * self.model.num_parameters
         write = size / cluster.storage_bandwidth
         gather = size / cluster.bandwidth if cluster.num_gpus > 1 else 0.0

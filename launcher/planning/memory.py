@@ -8,7 +8,7 @@ from typing import Literal
 from configs import EngineSection, ModelSection, RunConfig
 from launcher.planning.activations import activations, output_bytes
 from launcher.planning.flops import Shape
-from launcher.planning.model_states import ELEMENT, ModelStates, model_states
+from launcher.planning.model_states import ELEMENT, ModelStates, model_states, num_moments
 from launcher.planning.parameters import Parameter, Vocabularies, parameters
 
 WORKSPACE = 32 << 20
@@ -123,7 +123,7 @@ class MemoryModel:
                 engine,
                 precision=self.precision,
                 world_size=world_size,
-                keeps_ema=self.config.training.ema_decay > 0,
+                num_moments=num_moments(self.config),
             )
         return self._states[key]
 

@@ -3,7 +3,7 @@
 The stages are those of ZeRO (Rajbhandari et al., 2020, section 5); the sizes are not the paper's 2 + 2 + 12 bytes,
 because gradients add up in fp32 and because DeepSpeed keeps what it keeps. Which class does what:
 
-- stage 0: torch's AdamW in fp32; `FP16_UnfusedOptimizer` in bf16 and fp16, to which our engine gives fp32 gradients
+- stage 0: torch's optimizer in fp32; `FP16_UnfusedOptimizer` in bf16 and fp16, to which our engine gives fp32 gradients
 - stage 1 in bf16: `BF16_Optimizer`, which keeps the whole fp32 gradient beside the bf16 one
 - stages 1 and 2: `DeepSpeedZeroOptimizer`; in bf16 stage 2 keeps one flat fp32 partition of the gradient, else every
   parameter that its partition touches, whole
@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from configs import EngineSection, UserError
+from configs import EngineSection, RunConfig, UserError
 from launcher.planning.parameters import Parameter
 
 FLOAT = 4
@@ -34,9 +34,9 @@ LIVE_ELEMENTS = 1_000_000_000
 """DeepSpeed's `stage3_max_live_parameters` and `stage3_max_reuse_distance`."""
 
 
-def num_moments(*, keeps_ema: bool) -> int:
-    """Numbers that AdamW keeps of every parameter: two moments, and the moving average where there is one."""
-    return 3 if keeps_ema else 2
+def num_moments(config: RunConfig) -> int:
+    """Numbers that are kept of every parameter: the optimizer's states, and the moving average where there is one."""
+    return len(config.optimizer.states) + (config.training.ema_decay > 0)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -50,7 +50,7 @@ class ModelStates:
     gradients: int
     """At most, between the micro-batches of an update."""
     optimizer: int
-    """fp32 masters and the moments of AdamW; in fp32 at stage 0 there are no masters."""
+    """fp32 masters and the optimizer's states; in fp32 at stage 0 there are no masters."""
     buckets: int
     """Buffers of the communication, and what a reduction takes beside them."""
     buckets_in_backward: int
@@ -84,6 +84,7 @@ class Layout:
         engine: stage, offload and DeepSpeed's own keys.
         precision: fp32, bf16 or fp16.
         world_size: number of ranks.
+        num_moments: what is kept of every parameter; see `num_moments`.
         rank: which one; the fullest unless given.
     """
 
@@ -95,9 +96,9 @@ class Layout:
         precision: str,
         world_size: int,
         rank: int | None = None,
-        keeps_ema: bool = False,
+        num_moments: int,
     ) -> None:
-        self.num_moments = num_moments(keeps_ema=keeps_ema)
+        self.num_moments = num_moments
         self.stage, self.offload = engine.zero_stage, engine.offload_optimizer
         self.precision, self.element = precision, ELEMENT[precision]
         self.world_size = world_size
@@ -148,10 +149,10 @@ def model_states(
     precision: str,
     world_size: int,
     rank: int | None = None,
-    keeps_ema: bool = False,
+    num_moments: int,
 ) -> ModelStates:
     """The bytes of one rank; see `Layout`."""
-    layout = Layout(found, engine, precision=precision, world_size=world_size, rank=rank, keeps_ema=keeps_ema)
+    layout = Layout(found, engine, precision=precision, world_size=world_size, rank=rank, num_moments=num_moments)
     gradients, host_gradients = _gradients(layout)
     optimizer = _optimizer(layout)
     buckets, in_backward = _buckets(layout)

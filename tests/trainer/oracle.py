@@ -12,6 +12,7 @@ from data_pipeline.stream.reader import StreamReader
 from model import SpecialIds, build_transformer
 from model.kernels import use_kernels
 from trainer.batches import micro_batch_seed
+from trainer.optimizers.adamw import AdamW
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -44,6 +45,7 @@ def plain_run(config: RunConfig) -> PlainRun:
         use_kernels(model, torch.device("cpu"))
     parameters = list(model.parameters())
     o = config.optimizer
+    assert isinstance(o, AdamW)
     adamw = torch.optim.AdamW(
         [
             {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": o.weight_decay},

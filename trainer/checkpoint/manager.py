@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,10 +129,9 @@ class CheckpointManager:
         )
         self._outcome = None
         sizes = engine.parameter_sizes()
-        share = Share(sizes, self._world.rank, self._world.size, has_ema=engine.keeps_ema)
-        save.problem = on_main(
-            self._world, lambda: self._make_room(save.temporary, num_elements(sizes, has_ema=engine.keeps_ema))
-        )
+        kept = partial(num_elements, num_moments=len(engine.moments), has_ema=engine.keeps_ema)
+        share = Share(sizes, self._world.rank, self._world.size, kept, has_ema=engine.keeps_ema)
+        save.problem = on_main(self._world, lambda: self._make_room(save.temporary, kept(sizes)))
         if save.problem is not None:
             self._conclude(save)
         elif not wait and self._section.asynchronous and (copy := self._host_copy(engine, share)) is not None:
@@ -184,7 +184,7 @@ class CheckpointManager:
         save.cancelled.set()
         if save.writer is not None:
             save.writer.join(timeout=_CLOSE_SECONDS)
-        share = Share({}, self._world.rank, self._world.size, has_ema=True)
+        share = Share({}, self._world.rank, self._world.size, lambda _: 0, has_ema=True)
         with contextlib.suppress(OSError):
             for name in share.file_names.values():
                 (save.temporary / name).unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from data_pipeline.stream.reader import POSITION_SETTINGS
 from data_pipeline.stream.state import StreamState
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import CONFIG, Checkpoint, CheckpointError
-from trainer.engines.protocol import MOMENTS, Engine
+from trainer.engines.protocol import Engine
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,12 @@ def check_identity(
             f"tokenizer: fingerprint {tokenizer.fingerprint[:12]}, the checkpoint has {trained_with[:12]}; "
             f"allowed is the dataset that {checkpoint.folder} was trained on, or another name for a new run"
         )
+    kind = load_run(str(checkpoint.folder / CONFIG)).optimizer.kind
+    if "optimizer" not in reset and config.optimizer.kind != kind:
+        raise UserError(
+            f"optimizer.kind: {config.optimizer.kind}, the checkpoint has {kind}; allowed is that, or --reset "
+            "optimizer to begin with another one"
+        )
     if "data" not in reset and (differences := _data(checkpoint, config, data_fingerprints)):
         raise UserError(
             f"{'; '.join(differences)}; allowed is what {checkpoint.folder} was trained with, "
@@ -80,7 +86,7 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
     weights, moments, ema = (checkpoint.stored(kind) for kind in ("model", "optimizer", "ema"))
     if not moments and not reset:  # saved before the first update that was applied
         return
-    names = [f"{key}/{name}" for name in weights for key in MOMENTS]
+    names = [f"{key}/{name}" for name in weights for key in engine.moments]
     if not reset and (missing := [name for name in names if name not in moments]):
         raise CheckpointError(f"{checkpoint.folder}: {missing[0]} of the optimizer's state is missing")
     if ema and (missing := [name for name in weights if name not in ema]):
@@ -89,8 +95,8 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
 
     def moments_of(name: str) -> dict[str, Tensor]:
         if reset:
-            return dict.fromkeys(MOMENTS, torch.zeros_like(weights[name]))
-        return {key: moments[f"{key}/{name}"] for key in MOMENTS}
+            return dict.fromkeys(engine.moments, torch.zeros_like(weights[name]))
+        return {key: moments[f"{key}/{name}"] for key in engine.moments}
 
     ema_of = (ema if ema and not reset else weights).__getitem__
     engine.load_moments(moments_of, weights.__getitem__, ema_of, num_steps=0 if reset else num_steps)

@@ -5,7 +5,7 @@ way the same tensors come in the same order, so the files are the same to the by
 """
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from trainer.checkpoint.format import FileRecord, shard_name, share_out
 from trainer.checkpoint.tensor_file import TensorFile
-from trainer.engines.protocol import MOMENTS, ParameterState
+from trainer.engines.protocol import ParameterState
 
 KINDS = ("model", "optimizer", "ema")
 FLOAT_BYTES = 4
@@ -27,18 +27,28 @@ Shapes = Mapping[str, Sequence[int]]
 class Share:
     """Which parameters a rank writes, and how large they are."""
 
-    def __init__(self, sizes: Mapping[str, int], rank: int, world_size: int, *, has_ema: bool) -> None:
+    def __init__(
+        self,
+        sizes: Mapping[str, int],
+        rank: int,
+        world_size: int,
+        count: Callable[[Mapping[str, int]], int],
+        *,
+        has_ema: bool,
+    ) -> None:
         """Choose.
 
         Args:
             sizes: elements of every parameter.
             rank: of this process.
             world_size: number of ranks.
+            count: gives the elements that are saved of some parameters; see `num_elements`.
             has_ema: whether the weights' moving average is saved too.
         """
         self._names = frozenset(share_out(sizes, world_size)[rank])
         self.file_names = {kind: shard_name(kind, rank, world_size) for kind in KINDS if has_ema or kind != "ema"}
-        self.num_elements = num_elements({name: sizes[name] for name in self._names}, has_ema=has_ema)
+        own = {name: sizes[name] for name in self._names}
+        self.num_elements = count(own)
 
     def shapes(self, shapes: Shapes) -> dict[str, Sequence[int]]:
         """Those of the parameters that this rank writes."""
@@ -49,17 +59,17 @@ class Share:
         return (p for p in parameters if p.name in self._names)
 
 
-def num_elements(sizes: Mapping[str, int], *, has_ema: bool) -> int:
-    """Of weights, their moments and their moving average."""
-    return (1 + len(MOMENTS) + has_ema) * sum(sizes.values())
+def num_elements(sizes: Mapping[str, int], *, num_moments: int, has_ema: bool) -> int:
+    """Elements that are saved of parameters: weights, what the optimizer keeps of them, and their moving average."""
+    return (1 + num_moments + has_ema) * sum(sizes.values())
 
 
 def tensors_of(parameter: ParameterState) -> Iterator[tuple[str, str, Tensor]]:
     """Kind of file, name and fp32 tensor, in the order in which they are written."""
     yield "model", parameter.name, parameter.weight.to(torch.float32)
     if parameter.moments is not None:
-        for key in MOMENTS:
-            yield "optimizer", f"{key}/{parameter.name}", parameter.moments[key].to(torch.float32)
+        for key, moment in parameter.moments.items():
+            yield "optimizer", f"{key}/{parameter.name}", moment.to(torch.float32)
     if parameter.ema is not None:
         yield "ema", parameter.name, parameter.ema.to(torch.float32)
 
@@ -165,23 +175,21 @@ def write_while_gathering(
     with ExitStack() as stack:
         files: ShareFiles | None = None
 
-        def opened(*, has_moments: bool, has_ema: bool) -> ShareFiles:
+        def opened(*, names: Iterable[str], has_ema: bool) -> ShareFiles:
             own = share.shapes(shapes)
-            moments = {f"{key}/{n}": s for n, s in own.items() for key in MOMENTS} if has_moments else {}
+            moments = {f"{key}/{n}": s for n, s in own.items() for key in names}
             layout = {"model": own, "optimizer": moments, "ema": own if has_ema else {}}
             return stack.enter_context(ShareFiles(folder, share, layout))
 
         for parameter in parameters:
             if problem is None:
                 try:
-                    files = files or opened(
-                        has_moments=parameter.moments is not None, has_ema=parameter.ema is not None
-                    )
+                    files = files or opened(names=parameter.moments or (), has_ema=parameter.ema is not None)
                     for kind, name, tensor in tensors_of(parameter):
                         files.write(kind, name, tensor)
                 except Exception as error:
                     problem = error
         try:
-            return ({}, problem) if problem else ((files or opened(has_moments=False, has_ema=False)).finish(), None)
+            return ({}, problem) if problem else ((files or opened(names=(), has_ema=False)).finish(), None)
         except Exception as error:
             return {}, error

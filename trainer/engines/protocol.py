@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from model import ObjectiveOutput
 from trainer.engines.trial import Shape
 
-MOMENTS = ("exp_avg", "exp_avg_sq")
-
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class DeviceBatch:
@@ -34,7 +32,7 @@ class StepResult:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class ParameterState:
-    """One parameter, whole, in fp32, with its AdamW moments (None before the first step)."""
+    """One parameter, whole, in fp32, with the states that the optimizer keeps of it (None before the first step)."""
 
     name: str
     weight: Tensor
@@ -49,6 +47,8 @@ class Engine(Protocol):
     device: torch.device
     keeps_ema: bool
     """Whether it keeps an exponential moving average of the weights."""
+    moments: tuple[str, ...]
+    """Names of what the optimizer keeps of each parameter."""
 
     def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
         """Forward and backward of one micro-batch; the loss sum times `scale` is differentiated."""

@@ -17,7 +17,7 @@ import torch
 from configs import CheckpointSection
 from trainer.checkpoint.manager import CheckpointManager, RunIdentity
 from trainer.distributed import World
-from trainer.engines.protocol import MOMENTS, Engine, ParameterState
+from trainer.engines.protocol import Engine, ParameterState
 
 KILLED = -signal.SIGKILL
 
@@ -33,6 +33,7 @@ class SmallEngine:
 
     device = torch.device("cpu")
     shapes = ((7, 5), (64, 32), (), (0, 3))
+    moments = ("exp_avg", "exp_avg_sq")
 
     def __init__(self, step: int, *, has_moments: bool = True, keeps_ema: bool = False, scale: int = 1) -> None:
         draw = torch.Generator().manual_seed(step)
@@ -51,7 +52,7 @@ class SmallEngine:
 
     def parameter_states(self) -> Iterator[ParameterState]:
         for name, (weight, *moments, ema) in self.tensors.items():
-            both = dict(zip(MOMENTS, moments, strict=True)) if self.has_moments else None
+            both = dict(zip(self.moments, moments, strict=True)) if self.has_moments else None
             yield ParameterState(name=name, weight=weight, moments=both, ema=ema if self.keeps_ema else None)
 
 

@@ -12,7 +12,8 @@ from unittest.mock import patch
 
 import torch
 
-from configs import EngineSection, ModelSection, OptimizerSection, RunConfig, StreamSection, UserError
+from configs import EngineSection, ModelSection, RunConfig, StreamSection, UserError
+from configs.components import make
 from model import Objective, SpecialIds, Transformer, build_transformer
 from trainer.distributed import World
 from trainer.engines import replicas, trial
@@ -43,7 +44,7 @@ def make_engine(stage: int, precision: Precision, world: World, *, offload: bool
     return DeepSpeedEngine(
         Objective(small_model(), label_smoothing=0.1).train(),
         section=EngineSection(zero_stage=stage, offload_optimizer=offload),  # type: ignore[arg-type]
-        optimizer=OptimizerSection(weight_decay=0.1),
+        optimizer=make("optimizer", "adamw", weight_decay=0.1),
         precision=precision,
         device=world.device,
         world_size=world.size,

@@ -12,17 +12,17 @@ from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedPara
 from deepspeed.utils import logger as deepspeed_logger
 from torch import Tensor, nn
 
-from configs import EngineSection, OptimizerSection
+from configs import EngineSection, Optimizer
 from model import Objective, ObjectiveOutput, Transformer
 from model.kernels import use_kernels
 from trainer.engines import trial
-from trainer.engines.adamw import AdamW, decay_groups
+from trainer.engines.adamw import decay_groups
 from trainer.engines.deepspeed import patches
 from trainer.engines.deepspeed.config import deepspeed_config
 from trainer.engines.deepspeed.stages import stage_of
 from trainer.engines.ema import EMA, WeightAverage
 from trainer.engines.forward_clock import ForwardClock
-from trainer.engines.protocol import MOMENTS, DeviceBatch, ParameterState, StepResult
+from trainer.engines.protocol import DeviceBatch, ParameterState, StepResult
 from trainer.engines.shared_memory import SharedMemory
 from trainer.engines.trial import Shape
 from trainer.precision import DTYPES, Precision
@@ -45,7 +45,7 @@ class DeepSpeedEngine:
         objective: Objective,
         *,
         section: EngineSection,
-        optimizer: OptimizerSection,
+        optimizer: Optimizer,
         precision: Precision,
         device: torch.device,
         world_size: int,
@@ -68,19 +68,14 @@ class DeepSpeedEngine:
             objective.model.compile_layers()
         objective.to(device)
         # At a rate of 0, because stage 0 in bf16 takes a dummy step while it initialises.
-        adamw = AdamW(
-            decay_groups(objective, optimizer.weight_decay),
-            lr=0.0,
-            betas=(optimizer.beta1, optimizer.beta2),
-            eps=optimizer.eps,
-            fused=True,
-        )
-        self._average = WeightAverage(adamw, ema_decay)
+        stepper = optimizer.build(decay_groups(objective, optimizer.weight_decay))
+        self.moments = optimizer.states
+        self._average = WeightAverage(stepper, ema_decay)
         self._stage.prepare(objective)
         config = deepspeed_config(section, precision=precision, clip_norm=optimizer.clip_norm, world_size=world_size)
         with self._stage.initializing():
             self._engine, *_ = deepspeed.initialize(
-                model=objective, optimizer=adamw, config=config, dist_init_required=False
+                model=objective, optimizer=stepper, config=config, dist_init_required=False
             )
         if device.type == "cpu" and world_size > 1:
             _make_collectives_fast()
@@ -129,7 +124,7 @@ class DeepSpeedEngine:
             yield ParameterState(
                 name=name,
                 weight=self._stage.weight(parameter),
-                moments={key: self._stage.state(parameter, key) for key in MOMENTS} if has_stepped else None,
+                moments={key: self._stage.state(parameter, key) for key in self.moments} if has_stepped else None,
                 ema=self._stage.state(parameter, EMA) if has_ema else None,
             )
 
@@ -234,16 +229,16 @@ class DeepSpeedEngine:
 
     @property
     def _base_optimizer(self) -> torch.optim.Optimizer:
-        """torch's AdamW itself, under whatever DeepSpeed wraps around it."""
+        """The optimizer itself, under whatever DeepSpeed wraps around it."""
         base: torch.optim.Optimizer = self._engine.basic_optimizer
         return base
 
     def _has_stepped(self) -> bool:
         """Whether moments exist; the same on all ranks."""
-        return any("exp_avg" in state for state in self._base_optimizer.state.values())
+        return any(self.moments[0] in state for state in self._base_optimizer.state.values())
 
     def _set_step_count(self, num_steps: int) -> None:
-        """AdamW's own counter, which corrects the moments' bias."""
+        """The optimizer's own counter, by which AdamW corrects its moments' bias."""
         for state in self._base_optimizer.state.values():
             if "step" in state:
                 state["step"].fill_(num_steps)

@@ -1,0 +1,78 @@
+"""An optimizer in a file outside the repository is trained with, saved, resumed and planned for."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import environment, read_metrics
+
+KEPT = Path(__file__).parents[1] / "kept" / "bbb3253"
+THEIRS = '''
+from configs.components import Optimizer, component
+from configs.fields import Probability
+
+
+@component("optimizer", "momentum")
+class Momentum(Optimizer):
+    """Stochastic gradient descent with momentum (Polyak, 1964)."""
+
+    states = ("momentum_buffer",)
+    momentum: Probability = 0.9
+
+    def build(self, groups):
+        import torch
+
+        return torch.optim.SGD(list(groups), lr=0.0, momentum=self.momentum)
+'''
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "their_optimizers.py").write_text(THEIRS)
+    info = tmp_path / "theirs-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[zeromt.plugins]\noptimizers = their_optimizers\n")
+    (tmp_path / "corpus").symlink_to(KEPT / "corpus")
+    (tmp_path / "dataset").symlink_to(KEPT / "dataset")
+    variables = environment()
+    return {**variables, "PYTHONPATH": f"{variables['PYTHONPATH']}{os.pathsep}{tmp_path}"}
+
+
+def zeromt(folder: Path, variables: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "launcher", *arguments]
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=200, check=False)
+
+
+@pytest.mark.parametrize("stage", [0, 2])
+def test_one_in_a_file_outside(stage: int, plugin: dict[str, str], tmp_path: Path) -> None:
+    config = str(KEPT / "small.yaml")
+    settings = [
+        "optimizer={kind: momentum, lr: 0.5}", f"engine.zero_stage={stage}", "training.tensorboard=false",
+        "evaluation.max_pairs=2", "training.memory_probe=false",
+    ]  # fmt: skip
+    for name, most in (("whole", 8), ("parts", 4), ("parts", 8)):
+        more = [f"name={name}", f"training.max_updates={most}"]
+        done = zeromt(tmp_path, plugin, "train", config, *settings, *more)
+        assert done.returncode == 0, done.stderr
+    whole, parts = (read_metrics(tmp_path / "runs" / name) for name in ("whole", "parts"))
+    assert [line["loss"] for line in parts] == [line["loss"] for line in whole]
+    assert whole[-1]["loss"] < whole[0]["loss"] - 0.05, "it learns"
+    other = zeromt(tmp_path, plugin, "train", config, "name=parts", "training.max_updates=9")
+    assert other.returncode == 2
+    assert "optimizer.kind: adamw, the checkpoint has momentum; allowed is that, or --reset optimizer" in other.stderr
+
+
+def test_a_plan_counts_its_states(plugin: dict[str, str], tmp_path: Path) -> None:
+    code = """
+from configs import load_run
+from launcher.planning.model_states import num_moments
+print(num_moments(load_run("debug", ["optimizer.kind=momentum"])), num_moments(load_run("debug")))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=plugin, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["1", "2"]
