@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from configs import UserError, preset_model
+from model.positions import SinusoidalPositions
 from model.reference.names import NOTEBOOKS, Names
 from model.transformer import SpecialIds, Transformer, build_transformer
 
 SPECIAL = SpecialIds(pad=0, bos=1, eos=2)
+_TABLE_TOLERANCE = 1e-2
 _SHOWN = 4
 """Names that a message gives of a kind."""
 
@@ -24,7 +26,7 @@ def load(
     Args:
         preset: which system (`NOTEBOOKS`).
         state: its state dict, under its own names, with or without the prefix `module.`; buffers (position tables and
-            masks) may be there. Of linear_1 and linear_l either is taken.
+            masks) may be there, and position tables must be the system's. Of linear_1 and linear_l either is taken.
         num_heads: which the tensors do not tell.
         special: ids of padding, begin and end.
         overrides: fields of ModelSection, such as a dropout, in place of the preset's and of what is read.
@@ -44,7 +46,7 @@ def load(
     }
     model = build_transformer(section, **vocab_sizes, special=special, seed=0)
     theirs = {name: their_name(names, name) for name, _ in model.named_parameters()}
-    if problems := list(_problems(model, theirs, tensors)):
+    if problems := [*_problems(model, theirs, tensors), *_other_positions(model, buffers)]:
         raise UserError(f"weights of {preset}: {'; '.join(problems)}")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -75,6 +77,8 @@ def _sort(preset: str, state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], 
             found = type(value).__name__
             raise UserError(f"weights of {preset}: {key!r} is a {found}; allowed are tensors alone, by name")
         name = key.removeprefix("module.").replace(".linear_l.", ".linear_1.")
+        if name in parameters or name in buffers:
+            raise UserError(f"weights of {preset}: {name} stands there twice, as {key!r} too; allowed is each once")
         last = name.rpartition(".")[2]
         (buffers if last == "pe" or "mask" in last else parameters)[name] = value
     return parameters, buffers
@@ -134,10 +138,38 @@ def _problems(model: Transformer, theirs: Mapping[str, str], tensors: Mapping[st
     for name, parameter in model.named_parameters():
         found = tensors.get(theirs[name])
         # a scalar may stand there as a vector of one
-        if found is not None and found.shape != parameter.shape and not found.numel() == parameter.numel() == 1:
+        if found is not None and not found.is_floating_point():
+            wrong.append(f"{theirs[name]} is of {str(found.dtype).removeprefix('torch.')}, allowed is floating point")
+        elif found is not None and found.shape != parameter.shape and not found.numel() == parameter.numel() == 1:
             wrong.append(f"{theirs[name]} is {_show(found)}, allowed is {_show(parameter)}")
     if wrong:
         yield _list(wrong)
+
+
+def _other_positions(model: Transformer, buffers: Mapping[str, Tensor]) -> Iterator[str]:
+    """Tables of positions that are not those which the model computes, such as sinusoids of another base."""
+    positions = model.source_embedding.positions
+    tables = {
+        name: b.float().reshape(-1, b.shape[-1]) for name, b in buffers.items() if _is_table(name) and b.ndim >= 2
+    }
+    for name, table in sorted(tables.items()):
+        ours = positions.table if isinstance(positions, SinusoidalPositions) else None
+        if ours is None:
+            yield f"unexpected {name}"
+        elif table.shape[1] != ours.shape[1] or not _is_close(table[: len(ours)], ours[: len(table)]):
+            yield (
+                f"{name} holds other positions than sinusoids with base {model.section.position_base:g}, those of the "
+                "preset; allowed are these"
+            )
+
+
+def _is_table(name: str) -> bool:
+    return name.rpartition(".")[2] == "pe"
+
+
+def _is_close(table: Tensor, ours: Tensor) -> bool:
+    """Within what sines of large angles lose in half precision."""
+    return bool((table - ours).abs().max() <= _TABLE_TOLERANCE)
 
 
 def _show(tensor: Tensor) -> str:

@@ -12,6 +12,7 @@ from model import SpecialIds, Transformer, build_transformer
 from model.attention import MultiHeadAttention, attention_weights
 from model.dropout import Dropout
 from model.kernels.cpu.dropout import CpuDropout
+from model.positions import sinusoidal_table
 from model.reference import NOTEBOOKS, load
 from tests.model.notebooks import log_probabilities, tiny_notebook
 from tests.model.reference import BOS, EOS, PAD, SPECIAL, pad
@@ -205,6 +206,22 @@ class TestRefusals:
     def test_what_is_no_tensor(self) -> None:
         message = self.refusal({"optimizer": {}})
         assert message == "weights of notebook_annotated_fr: 'optimizer' is a dict; allowed are tensors alone, by name"
+
+    @pytest.mark.parametrize("base", [100.0, 1000.0])
+    def test_positions_of_another_base(self, base: float) -> None:
+        """The table that was trained with tells: sinusoids of another base would be put in its place."""
+        table = sinusoidal_table(50, 12, base=base)[None]
+        assert "src_embed.1.pe holds other positions than sinusoids with base 10000" in self.refusal(
+            {"src_embed.1.pe": table}
+        )
+
+    def test_one_tensor_by_two_names(self) -> None:
+        twice = {"module.decoder.norm.a_2": torch.zeros(12)}
+        assert "decoder.norm.a_2 stands there twice, as 'module.decoder.norm.a_2' too" in self.refusal(twice)
+
+    def test_whole_numbers(self) -> None:
+        message = self.refusal({"decoder.norm.a_2": torch.zeros(12, dtype=torch.int8)})
+        assert "decoder.norm.a_2 is of int8, allowed is floating point" in message
 
     def test_weights_of_another_notebook(self) -> None:
         assert "missing src_embed.embedding.weight" in self.refusal({}, preset="notebook_postnorm_es")

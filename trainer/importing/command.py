@@ -89,7 +89,8 @@ def _import_reference(weights: Path, preset: str, tokenizer: Path, num_heads: in
         if given != wanted:
             raise UserError(f"--tokenizer: {given} {side} pieces; allowed is {wanted}, as the weights have")
     save_model(model, pieces, output, origin={"command": "import", "preset": preset, "weights": str(weights)})
-    print(f"imported {weights} as {preset}: {output}")
+    whose = "" if num_heads else ", as many as the preset has: --num-heads says otherwise"
+    print(f"imported {weights} as {preset}: {output}; {heads} heads{whose}")
     return 0
 
 
