@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from configs import ModelSection, RunConfig, SearchSection, UserError
-from data_pipeline.tag_pieces import WORD_BEGIN, as_symbols
+from data_pipeline.tag_pieces import as_symbols
 from data_pipeline.tokenizer import EOS_ID, JOINT_FILE, SOURCE_FILE, Tokenizer
 from model import Transformer
 from trainer.export.as_huggingface import refuse
@@ -20,6 +20,7 @@ from trainer.export.check import Sample, Text, accept, logits_of, pad
 from trainer.export.packages import optional
 from trainer.export.plain import is_post_norm, norm_eps, plain_weights
 from trainer.export.search_file import ctranslate2_options, write_search
+from trainer.export.tags import tag_notes
 from trainer.loading import TrainedModel
 from trainer.scoring import Scorer, bleu_tokenizer
 from trainer.translation.languages import LanguageTags, encode_source, own_language_tags
@@ -27,8 +28,6 @@ from trainer.translation.languages import LanguageTags, encode_source, own_langu
 OPTION = "--format ctranslate2"
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swiglu": "SWISH"}
 _BATCH = 32
-_TAGGED = "A dog, 12 dogs."
-"""Text behind a tag, to see whether it is cut as it was in training."""
 _THREADS = 1
 
 Weights = Mapping[str, Tensor]
@@ -63,23 +62,9 @@ def export(
         (folder / name).write_bytes(as_symbols(content))
     options = ctranslate2_options(trained.config.evaluation.search, trained.model.max_positions)
     notes += write_search(folder, trained.config, trained.tokenizer, options=options)
-    return [*notes, *tag_notes(folder, trained.tokenizer)]
-
-
-def tag_notes(folder: Path, tokenizer: Tokenizer) -> list[str]:
-    """What to do with language tags; it is tried whether the exported model cuts them as the run's tokenizer does."""
-    if not tokenizer.tags:
-        return []
-    exported = SentencePieceProcessor(model_file=str(folder / (JOINT_FILE if tokenizer.is_joint else SOURCE_FILE)))
-    lines = [f"{tag} {_TAGGED}" for tag in tokenizer.tags]
-    rows = zip(lines, tokenizer.encode_source(lines), exported.encode(lines), strict=True)
-    wrong = [line.split()[0] for line, ours, theirs in rows if ours != theirs]
-    if not wrong:
-        return [f"tags: {tokenizer.tags[0]} and a space before a text are one piece of the exported tokenizer's"]
-    return [
-        f"tags: the exported tokenizer does not cut {', '.join(wrong)}; put the piece {WORD_BEGIN}{wrong[0]} before "
-        "those of the text"
-    ]
+    name = JOINT_FILE if trained.tokenizer.is_joint else SOURCE_FILE
+    exported = SentencePieceProcessor(model_file=str(folder / name))
+    return [*notes, *tag_notes(trained.tokenizer, exported.encode)]
 
 
 def problems(section: ModelSection) -> Iterator[str]:

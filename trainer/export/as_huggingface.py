@@ -23,6 +23,7 @@ from trainer.export.marian_tokenizer import check_tokenizer, save_tokenizer
 from trainer.export.packages import optional
 from trainer.export.plain import is_post_norm, norm_eps, plain_weights
 from trainer.export.search_file import longest_of_all, mean_penalty, write_search
+from trainer.export.tags import tag_notes
 from trainer.loading import TrainedModel
 from trainer.translation.languages import own_language_tags
 
@@ -57,13 +58,15 @@ def export(trained: TrainedModel, folder: Path, sample: Sample, text: Text | Non
     model.generation_config = transformers.GenerationConfig(**searched)
     model.save_pretrained(folder)
     save_tokenizer(transformers, tokenizer, folder, max_length=section.max_positions)
-    notes = [name, *check_tokenizer(transformers.AutoTokenizer.from_pretrained(folder), tokenizer, text)]
+    exported = transformers.AutoTokenizer.from_pretrained(folder)
+    notes = [name, *check_tokenizer(exported, tokenizer, text)]
     again = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
     notes.append(f"logits within {check_logits(trained.model, sample, _logits_of(again)):.1g} of the model's")
     if dtype != torch.float32:
         model.to(dtype).save_pretrained(folder)
         notes.append(f"checked in float32, stored in {str(dtype).removeprefix('torch.')}")
-    return [*notes, *write_search(folder, trained.config, tokenizer)]
+    notes += write_search(folder, trained.config, tokenizer)
+    return [*notes, *tag_notes(tokenizer, lambda lines: exported(lines, add_special_tokens=False)["input_ids"])]
 
 
 def problems(section: ModelSection) -> Iterator[str]:

@@ -56,5 +56,8 @@ def load_exported(folder: Path) -> tuple[Transformer, Tokenizer]:
         raise UserError(f"{folder / WEIGHTS}: names are not those of this model")
     with torch.no_grad():
         for name, tensor in weights.items():
+            if tensor.shape != parameters[name].shape:
+                found, wanted = tuple(tensor.shape), tuple(parameters[name].shape)
+                raise UserError(f"{folder / WEIGHTS}: {name} is {found}; allowed is {wanted}")
             parameters[name].copy_(tensor)
     return model.eval(), tokenizer

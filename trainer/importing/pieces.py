@@ -22,8 +22,9 @@ from trainer.importing.settings import check_tokenizer_config, read_tokenizer_co
 from trainer.importing.tokenizer_json import PIECES, model_of, names_of
 from trainer.importing.weights import listed
 
-_FAIRSEQ_SPECIAL = 3
-"""Pieces at the beginning of a SentencePiece model that NLLB has elsewhere."""
+_FAIRSEQ_MARKS = ("<unk>", "<s>", "</s>")
+"""What NLLB's SentencePiece model begins with; its vocabulary has them elsewhere."""
+_FAIRSEQ_SPECIAL = len(_FAIRSEQ_MARKS)
 _CODES = (re.compile(r"^__([a-z]{2,4})__$"), re.compile(r"^([a-z]{3}_[A-Z][a-z]{3})$"))
 """Language codes of M2M100 and of NLLB."""
 _M2M100_LANGUAGES = [
@@ -125,7 +126,13 @@ def _read_one(folder: Path, settings: Mapping[str, Any]) -> tuple[bytes, dict[in
         )
     added = _added_names(folder)
     _check_added(added, known, folder)
-    return model, {**known, **added}
+    names = {**known, **added}
+    if not any(pattern.match(name) for name in names.values() for pattern in _CODES):
+        raise UserError(
+            f"--huggingface: {folder}: no file says which pieces are languages; save the tokenizer anew with "
+            "Transformers' save_pretrained, which writes them down"
+        )
+    return model, names
 
 
 def _check_same(one: Mapping[int, str], other: Mapping[int, str], folder: Path) -> None:
@@ -242,10 +249,15 @@ def _m2m100_names(folder: Path, settings: Mapping[str, Any]) -> dict[int, str]:
 
 def _fairseq_names(model: bytes) -> dict[int, str]:
     """NLLB's pieces by id: those of the SentencePiece model behind four special ones."""
-    pieces = enumerate(p.piece for p in _parse(model).pieces)
+    pieces = [p.piece for p in _parse(model).pieces]
+    if tuple(pieces[:_FAIRSEQ_SPECIAL]) != _FAIRSEQ_MARKS:
+        found = ", ".join(pieces[:_FAIRSEQ_SPECIAL])
+        raise UserError(
+            f"--huggingface: {SENTENCEPIECE} begins with {found}; allowed is {', '.join(_FAIRSEQ_MARKS)}, as NLLB's"
+        )
     return {
         **dict(enumerate(("<s>", "<pad>", "</s>", "<unk>"))),
-        **{i + 1: p for i, p in pieces if i >= _FAIRSEQ_SPECIAL},
+        **{i + 1: p for i, p in enumerate(pieces) if i >= _FAIRSEQ_SPECIAL},
     }
 
 

@@ -62,10 +62,13 @@ def test_ctranslate2(
 
 
 @pytest.mark.parametrize("search", [SHORT, BEAM])
-def test_transformers(search: SearchSection, joint: Tokenizer, tmp_path: Path) -> None:
+def test_transformers(
+    search: SearchSection, joint: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     transformers = pytest.importorskip("transformers")
     make_run(tmp_path / "run", joint, search=search)
     assert main(["export", str(tmp_path / "run"), "--format", "huggingface", "-o", str(tmp_path / "out")]) == 0
+    assert f"tags: {TAG} and a space before a text are one piece" in capsys.readouterr().out
     names = {name: getattr(transformers, name) for name in ("AutoTokenizer", "AutoModelForSeq2SeqLM")}
     translate = snippet("AutoModelForSeq2SeqLM", tmp_path / "out", **names)
     found = [translate(line) for line in LINES[:-1]]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from configs import load_run
+from data_pipeline.tokenizer import JOINT_FILE, Tokenizer
 from tests.trainer.importing.made import edit, imported, refusal, save_marian, save_nllb
 from tests.trainer.test_importing import check_same
 
@@ -125,3 +126,18 @@ def test_m2m100s_languages_go_by_language_codes(tmp_path: Path, capsys: pytest.C
     assert load_run(str(tmp_path / "run" / "config.yaml")).prepare.target_language == "is"
     edit(theirs / "tokenizer_config.json", language_codes="other")
     assert "language_codes 'other'; allowed is m2m100, wmt21" in refusal(theirs, tmp_path / "other", capsys)
+
+
+def test_a_sentencepiece_model_of_another_order(
+    nllb: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], joint: Tokenizer
+) -> None:
+    """Every piece would be another's row."""
+    (nllb / "sentencepiece.bpe.model").write_bytes(joint.files()[JOINT_FILE])
+    assert "sentencepiece.bpe.model begins with <pad>, <s>, </s>; allowed is <unk>, <s>, </s>" in refusal(
+        nllb, tmp_path / "run", capsys
+    )
+
+
+def test_languages_that_no_file_names(nllb: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(nllb / "tokenizer_config.json", added_tokens_decoder=None)
+    assert "no file says which pieces are languages" in refusal(nllb, tmp_path / "run", capsys)
