@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from configs.components import Choice, Filter
 from configs.fields import STRICT, Count, Language, PathText, Positive, PositiveFloat
 from configs.languages import same_language
 
@@ -150,6 +151,9 @@ class PrepareSection:
     test: CorpusFiles = field(default_factory=CorpusFiles)
     tokenizer: TokenizerSection = field(default_factory=TokenizerSection)
     cleaning: CleaningSection = field(default_factory=CleaningSection)
+    filters: list[Annotated[Filter, Choice("filter")]] = field(default_factory=list)
+    """Further filters of the text, each a component of data_pipeline/preparation/filters or of a plugin: applied after
+    those of `cleaning` that look at the text, in this order."""
     target_tag: Tag | None = None
     """Stands before every source line of this dataset, such as `>>fra<<`; one of `tokenizer.tags`."""
     tag_both_sides: bool = False

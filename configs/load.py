@@ -248,7 +248,8 @@ def _prune(tree: Any, type_: Any) -> Any:
                 section = _section(annotation, item)
                 kept.append(item if section is None else _prune(item, section))
         if item_of(fields[key]) is not None and isinstance(value, list):
-            found[key] = kept
+            if len(kept) == len(value):  # else it goes whole, so that the others keep their numbers in messages
+                found[key] = kept
         elif kept:
             found[key] = kept[0]
     return found
@@ -285,7 +286,7 @@ def _expanded_value(value: Any, annotation: Any) -> Any:
 
 def _names_no_kind(choice: Choice, value: Any) -> bool:
     """Whether an expanded value names a kind that there is not."""
-    return isinstance(value, dict) and isinstance(value["kind"], str) and choice.section(value) is None
+    return isinstance(value, dict) and isinstance(value.get("kind"), str) and choice.section(value) is None
 
 
 _TYPES = {
@@ -316,6 +317,8 @@ def _describe(error: Any, texts: Texts | None = None) -> str:
     if error["type"] == "unexpected_keyword_argument":
         return f"{where}: unknown key"
     if error["type"].startswith("union_tag") and isinstance(value, dict):
+        if "kind" not in value:
+            return f"{where}.kind: missing; allowed is the name of a kind"
         return f"{where}.kind: {value['kind']!r}; allowed is the name of a kind"
     if error["type"] in ("dataclass_type", "dataclass_exact_type") or error["type"].startswith("union_tag"):
         return f"{where}: {shown}; allowed is a section with keys"

@@ -1,13 +1,20 @@
 """Components that a configuration chooses by their kinds: the registry, and what each family's components are."""
 
+from configs.components.filter import Change, ChangingFilter, Corpus, DroppingFilter, Filter, Find
 from configs.components.optimizer import Optimizer
 from configs.components.registry import Choice, Component, choice_of, component, item_of, kinds, make, unknown
 from configs.components.schedule import Schedule
 from configs.components.tracker import Tracker, Writer
 
 __all__ = [
+    "Change",
+    "ChangingFilter",
     "Choice",
     "Component",
+    "Corpus",
+    "DroppingFilter",
+    "Filter",
+    "Find",
     "Optimizer",
     "Schedule",
     "Tracker",

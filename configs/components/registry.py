@@ -34,6 +34,7 @@ from configs.errors import UserError
 from configs.fields import STRICT
 
 FAMILIES: dict[str, str] = {
+    "filter": "data_pipeline.preparation.filters",
     "optimizer": "trainer.optimizers",
     "schedule": "trainer.schedules",
     "tracker": "trainer.trackers",
@@ -48,7 +49,7 @@ C = TypeVar("C")
 class Component:
     """What all components have in common."""
 
-    kind: str
+    kind: str = ""
     """The name that a configuration chooses it by."""
     family: ClassVar[str] = ""
 
@@ -129,8 +130,8 @@ class Choice:
     """
 
     family: str
-    default: str
-    """The kind of a mapping that names none."""
+    default: str | None = None
+    """The kind of a mapping that names none; None: a kind must be named."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Every component, told apart by its kind."""
@@ -142,7 +143,9 @@ class Choice:
         """A value as a mapping that names its kind."""
         if isinstance(value, str):
             return {"kind": value}
-        return {"kind": self.default, **value} if isinstance(value, dict) else value
+        if self.default is None or not isinstance(value, dict):
+            return value
+        return {"kind": self.default, **value}
 
     def section(self, value: Any) -> type[Any] | None:
         """The component that an expanded value chooses; None where there is none."""

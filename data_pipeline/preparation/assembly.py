@@ -12,7 +12,7 @@ import sentencepiece
 from numpy.typing import NDArray
 
 from configs import UserError
-from data_pipeline.preparation.encode import DUPLICATE
+from data_pipeline.preparation.cleaning import DUPLICATE
 from data_pipeline.preparation.progress import say
 from data_pipeline.preparation.report import SIDES, Report
 from data_pipeline.preparation.shards import ShardJob

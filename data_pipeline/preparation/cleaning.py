@@ -1,52 +1,32 @@
-"""Filters of training pairs that look at the text, and those that change it.
+"""The filters of training pairs that look at the text: which ones, in which order, and what they did to a chunk.
 
 A filter that is off costs nothing. Those that are on look at a whole chunk of pairs at a time and are pure: the same
 pair is always kept, dropped or changed alike, whatever stands beside it.
 """
 
-import functools
-import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
-import regex
 from numpy.typing import NDArray
 
-from configs import CleaningSection
-from data_pipeline.preparation.language_id import LanguageFilter
-from data_pipeline.preparation.scripts import ScriptFilter
-
-FILTERS = (
-    "normalization",
-    "control characters",
-    "empty",
-    "identical",
-    "too many characters",
-    "source script",
-    "target script",
-    "language",
-    "held-out overlap",
-    "too long",
-    "length ratio",
-    "duplicate",
+from configs import CleaningSection, PrepareSection, UserError
+from configs.components import Change, ChangingFilter, Corpus, DroppingFilter, Filter, Find
+from data_pipeline.preparation.filters.characters import (
+    DropControlCharacters,
+    MaxCharacters,
+    Normalization,
+    RemoveControlCharacters,
 )
-"""In the order in which they are applied. The last three look at pieces and stand in `encode`."""
-(NORMALIZATION, CONTROL, EMPTY, IDENTICAL, TOO_MANY, SOURCE_SCRIPT, TARGET_SCRIPT, LANGUAGE, HELD_OUT, TOO_LONG) = (
-    FILTERS[:10]
-)
+from data_pipeline.preparation.filters.held_out import HeldOutOverlap
+from data_pipeline.preparation.filters.languages import LanguageIdentification, Scripts
+from data_pipeline.preparation.filters.sides import Empty, Identical
 
-_INVISIBLE = regex.compile(r"[\p{Cc}\p{Cf}--[\t\u200C\u200D\p{Prepended_Concatenation_Mark}]]", regex.V1)
-"""Control characters, and invisible ones of category Cf: soft hyphens, zero-width spaces, byte order marks, marks of
-direction, tags. Not the joiners that Persian, Indic scripts and emoji are spelled with, nor the signs of Arabic that
-stand under digits, which are visible though Cf."""
-_SPACES = regex.compile(r"[\t-\r\x1C-\x1F\x85]")
-"""Control characters that are white space: words stand on either side, so they become a space."""
+NORMALIZATION, EMPTY = "normalization", "empty"
+TOO_LONG, LENGTH_RATIO, DUPLICATE = OF_PIECES = "too long", "length ratio", "duplicate"
+"""Names in the report; the last three look at pieces, stand in `encode`, and are applied last."""
 
 Rows = NDArray[np.int64]
-Change = Callable[[list[str]], list[str]]
-Find = Callable[[list[str], list[str]], list[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,138 +41,112 @@ class Cleaned:
     """Rows of the chunk, ascending, by the first filter that took them; a filter that is on is always there."""
     changed: dict[str, int]
     """Pairs that a filter changed on either side, whether or not a later one dropped them."""
+    names: list[str]
+    """The filters, in the order in which they were applied."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """The pairs of the validation and test sets, as far as training pairs are compared with them."""
+def filters_of(section: PrepareSection) -> dict[str, Filter]:
+    """The filters of text in the order in which they are applied, by their places in the configuration."""
+    further = {f"prepare.filters.{number}": filter_ for number, filter_ in enumerate(section.filters)}
+    return {**{f"prepare.cleaning.{key}": filter_ for key, filter_ in built_in(section.cleaning)}, **further}
 
-    mode: Literal["keep", "pair", "side"]
-    sources: frozenset[str]
-    """Folded, as are the others."""
-    targets: frozenset[str]
-    pairs: frozenset[tuple[str, str]]
 
-    @classmethod
-    def of(cls, pairs: Iterable[tuple[str, str]], mode: Literal["keep", "pair", "side"]) -> "HeldOut":
-        """Keep what a mode compares: whole pairs, either side for itself, or nothing."""
-        folded = [] if mode == "keep" else [(_fold(source), _fold(target)) for source, target in pairs]
-        # An empty side of a held-out set is nobody's translation.
-        sources, targets = frozenset(s for s, _ in folded if s), frozenset(t for _, t in folded if t)
-        return cls(mode, sources, targets, frozenset(folded))
-
-    def find(self, sources: list[str], targets: list[str]) -> list[int]:
-        """Rows of the pairs that stand in a held-out set but for case, width and white space."""
-        known, others, pairs = self.sources, self.targets, self.pairs
-        if self.mode == "pair":
-            suspects = [row for row, line in enumerate(sources) if _fold(line) in known]
-            return [row for row in suspects if (_fold(sources[row]), _fold(targets[row])) in pairs]
-        sides = enumerate(zip(sources, targets, strict=True))
-        return [row for row, (s, t) in sides if _fold(s) in known or _fold(t) in others]
+def built_in(section: CleaningSection) -> Iterator[tuple[str, Filter]]:
+    """The filters that a section sets, by its keys."""
+    if section.normalization != "none":
+        yield "normalization", Normalization(form=section.normalization)
+    if section.control_characters == "remove":
+        yield "control_characters", RemoveControlCharacters()
+    if section.control_characters == "drop":
+        yield "control_characters", DropControlCharacters()
+    yield "empty", Empty()
+    if section.identical == "drop":
+        yield "identical", Identical()
+    if section.max_characters is not None:
+        yield "max_characters", MaxCharacters(limit=section.max_characters)
+    share = section.min_script_share
+    if section.source_scripts:
+        yield "source_scripts", Scripts(side="source", scripts=section.source_scripts, min_share=share)
+    if section.target_scripts:
+        yield "target_scripts", Scripts(side="target", scripts=section.target_scripts, min_share=share)
+    if section.language_identification:
+        yield "language_identification", LanguageIdentification(min_probability=section.min_language_probability)
+    if section.held_out_overlap != "keep":
+        yield "held_out_overlap", HeldOutOverlap(mode=section.held_out_overlap)
 
 
 class Cleaner:
-    """The filters of one section, in one process.
+    """Filters in one process.
+
+    Args:
+        filters: in the order in which they are applied, by their places in the configuration.
+        corpus: what they may know of it.
 
     Raises:
         UserError: a script or language is not known, or the package that identifies languages is missing.
     """
 
-    def __init__(
-        self, section: CleaningSection, *, source_language: str, target_language: str, held_out: HeldOut
-    ) -> None:
-        self._changes: list[tuple[str, Change]] = []
-        if section.normalization != "none":
-            self._changes.append((NORMALIZATION, _normalizer(section.normalization)))
-        if section.control_characters == "remove":
-            self._changes.append((CONTROL, _without_controls))
-        self._filters: list[tuple[str, Find]] = []
-        if section.control_characters == "drop":
-            self._filters.append((CONTROL, _find_controls))
-        self._filters.append((EMPTY, find_empty))
-        if section.identical == "drop":
-            self._filters.append((IDENTICAL, find_identical))
-        if section.max_characters is not None:
-            self._filters.append((TOO_MANY, _longer_than(section.max_characters)))
-        if section.source_scripts:
-            scripts = ScriptFilter("source_scripts", section.source_scripts, section.min_script_share)
-            self._filters.append((SOURCE_SCRIPT, lambda sources, _: scripts.find(sources)))
-        if section.target_scripts:
-            others = ScriptFilter("target_scripts", section.target_scripts, section.min_script_share)
-            self._filters.append((TARGET_SCRIPT, lambda _, targets: others.find(targets)))
-        if section.language_identification:
-            languages = LanguageFilter(source_language, target_language, section.min_language_probability)
-            self._filters.append((LANGUAGE, languages.find))
-        if section.held_out_overlap != "keep":
-            self._filters.append((HELD_OUT, held_out.find))
+    def __init__(self, filters: Mapping[str, Filter], corpus: Corpus) -> None:
+        self._filters: list[tuple[str, str, Find | None, Change | None]] = []
+        """Name, place, and what it does."""
+        names = set(OF_PIECES)
+        for place, filter_ in filters.items():
+            name = _free_name(filter_.report_name(), names)
+            names.add(name)
+            find = filter_.open(corpus, place) if isinstance(filter_, DroppingFilter) else None
+            change = filter_.open(corpus, place) if isinstance(filter_, ChangingFilter) else None
+            self._filters.append((name, place, find, change))
 
     def clean(self, sources: list[str], targets: list[str]) -> Cleaned:
-        """Apply every filter to a chunk of pairs."""
+        """Apply every filter to a chunk of pairs.
+
+        Raises:
+            UserError: a filter gave what are no rows or lines of the chunk.
+        """
         rows = np.arange(len(sources), dtype=np.int64)
         dropped: dict[str, Rows] = {}
         changed: dict[str, int] = {}
-        for name, change in self._changes:
-            before = sources, targets
-            sources, targets = change(sources), change(targets)
-            changed[name] = _num_changed(before, (sources, targets))
-        for name, find in self._filters:
-            bad = find(sources, targets)
-            dropped[name] = rows[bad] if bad else rows[:0]
-            if bad:
-                left = np.delete(np.arange(len(sources)), bad)
-                sources, targets = [sources[i] for i in left], [targets[i] for i in left]
-                rows = rows[left]
-        return Cleaned(sources, targets, rows, dropped, changed)
+        for name, place, find, change in self._filters:
+            if change is not None:
+                before = sources, targets
+                sources, targets = change(sources, targets)
+                if not len(sources) == len(targets) == len(rows):
+                    counts = f"{len(rows):,} pairs to {len(sources):,} and {len(targets):,} lines"
+                    raise UserError(f"{place}: {name} changed {counts}; a filter gives as many as it gets")
+                changed[name] = _num_changed(before, (sources, targets))
+            if find is not None:
+                bad = _as_rows(find(sources, targets), len(rows), f"{place}: {name}")
+                dropped[name] = rows[bad]
+                if len(bad):
+                    left = np.delete(np.arange(len(rows)), bad)
+                    sources, targets = [sources[i] for i in left], [targets[i] for i in left]
+                    rows = rows[left]
+        return Cleaned(sources, targets, rows, dropped, changed, [name for name, *_ in self._filters])
 
 
-def find_empty(sources: list[str], targets: list[str]) -> list[int]:
-    """Rows with nothing but white space on a side."""
-    pairs = zip(sources, targets, strict=True)
-    return [row for row, (s, t) in enumerate(pairs) if not s or not t or s.isspace() or t.isspace()]
+def _free_name(name: str, taken: set[str]) -> str:
+    free, number = name, 1
+    while free in taken:
+        number += 1
+        free = f"{name} {number}"
+    return free
 
 
-def find_identical(sources: list[str], targets: list[str]) -> list[int]:
-    """Rows whose sides are the same text, white space at the ends apart."""
-    pairs = zip(sources, targets, strict=True)
-    return [row for row, (s, t) in enumerate(pairs) if s.strip() == t.strip()]
+def _as_rows(found: Sequence[int], num_pairs: int, what: str) -> Rows:
+    """The rows that a filter found, ascending, each once."""
+    try:
+        rows = np.unique(np.asarray(list(found)))
+    except (TypeError, ValueError):  # None, or lists of several lengths
+        rows = np.array([None])
+    if len(rows) == 0:
+        return np.empty(0, dtype=np.int64)
+    if not np.issubdtype(rows.dtype, np.integer) or rows[0] < 0 or rows[-1] >= num_pairs:
+        given = f"{found!r:.80} for {num_pairs:,} pairs"
+        raise UserError(f"{what} gave {given}; a filter gives the numbers of rows, from 0")
+    return rows.astype(np.int64)
 
 
 def _num_changed(before: tuple[list[str], list[str]], after: tuple[list[str], list[str]]) -> int:
     if before == after:
         return 0
     return sum(s != u or t != v for s, t, u, v in zip(*before, *after, strict=True))
-
-
-def _normalizer(form: Literal["nfc", "nfkc"]) -> Change:
-    name: Literal["NFC", "NFKC"] = "NFC" if form == "nfc" else "NFKC"
-    normalize = functools.partial(unicodedata.normalize, name)
-    return lambda lines: list(map(normalize, lines))
-
-
-def _without_controls(lines: list[str]) -> list[str]:
-    # `isprintable` is quick and finds more than is meant: tabs and no-break spaces too.
-    return [line if line.isprintable() else _INVISIBLE.sub("", _SPACES.sub(" ", line)) for line in lines]
-
-
-def _find_controls(sources: list[str], targets: list[str]) -> list[int]:
-    pairs = zip(sources, targets, strict=True)
-    suspects = [row for row, (s, t) in enumerate(pairs) if not (s.isprintable() and t.isprintable())]
-    return [row for row in suspects if _INVISIBLE.search(sources[row]) or _INVISIBLE.search(targets[row])]
-
-
-def _longer_than(limit: int) -> Find:
-    def find(sources: list[str], targets: list[str]) -> list[int]:
-        return [
-            row for row, (s, t) in enumerate(zip(sources, targets, strict=True)) if len(s) > limit or len(t) > limit
-        ]
-
-    return find
-
-
-def _fold(line: str) -> str:
-    """What is compared: a held-out line and its cleaned copy in the corpus are the same."""
-    if not line.isprintable():
-        line = _without_controls([line])[0]
-    if line.isascii():
-        return " ".join(line.lower().split())
-    return " ".join(unicodedata.normalize("NFKC", line).casefold().split())

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs import PrepareSection, UserError
+from configs.components import Corpus
 from data_pipeline.order.randomness import Purpose, random_bits
-from data_pipeline.preparation.cleaning import Cleaner, HeldOut
+from data_pipeline.preparation.cleaning import DUPLICATE, EMPTY, LENGTH_RATIO, TOO_LONG, Cleaner, filters_of
 from data_pipeline.preparation.corpus import Part, RawPart, Unit, read_part
 from data_pipeline.preparation.raw_text import TextChunk
 from data_pipeline.preparation.report import SIDES, PieceCount, Report
@@ -24,10 +25,10 @@ from data_pipeline.prepared.index import TokenType
 from data_pipeline.tokenizer import UNK_ID, Tokenizer
 
 CHUNK_LINES = 4096
-EMPTY, TOO_LONG, LENGTH_RATIO, DUPLICATE = "empty", "too long", "length ratio", "duplicate"
 
 Rows = NDArray[np.int64]
 Pieces = NDArray[np.unsignedinteger]
+HeldOutPairs = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,7 @@ class EncodeJob:
     section: PrepareSection
     units: Sequence[Unit]
     tokenizer_files: dict[str, bytes]
-    held_out: HeldOut
+    held_out: HeldOutPairs
     dtype: TokenType
     spill: Path
     num_shards: int
@@ -201,18 +202,18 @@ class PartEncoder:
         return f"the {side} has {longest} pieces; allowed is at most prepare.max_pieces={most}"
 
 
-def make_cleaner(section: PrepareSection, held_out: HeldOut) -> Cleaner:
+def make_cleaner(section: PrepareSection, held_out: HeldOutPairs) -> Cleaner:
     """The filters that look at text.
+
+    Args:
+        section: what they are.
+        held_out: the pairs of the validation and test sets, where a filter needs them.
 
     Raises:
         UserError: a setting cannot be used: a package is missing, a script or language is not known.
     """
-    return Cleaner(
-        section.cleaning,
-        source_language=section.source_language,
-        target_language=section.target_language,
-        held_out=held_out,
-    )
+    corpus = Corpus(source_language=section.source_language, target_language=section.target_language, held_out=held_out)
+    return Cleaner(filters_of(section), corpus)
 
 
 def select(pairs: PairRows, rows: Rows) -> PairRows:

@@ -18,14 +18,20 @@ NORWEGIAN = frozenset({"no", "nn"})
 class LanguageFilter:
     """Finds pairs of which a side is of another language than it should be."""
 
-    def __init__(self, source_language: str, target_language: str, min_probability: float) -> None:
+    def __init__(self, place: str, source_language: str, target_language: str, min_probability: float) -> None:
         """Raises `UserError` where the package is missing or its model does not know a language."""
         self._min_probability = min_probability
+        try:
+            identifier = load_identifier()
+        except ImportError as error:
+            raise UserError(
+                f"{place}: the package py3langid is missing; allowed is `pip install zeromt[langid]`"
+            ) from error
+        self._classify = identifier.classify
         self._own = tuple(
-            _labels(field, language)
+            _labels(place, field, language)
             for field, language in (("source_language", source_language), ("target_language", target_language))
         )
-        self._classify = load_identifier().classify
 
     def find(self, sources: list[str], targets: list[str]) -> list[int]:
         """Rows of pairs of which either side is found to be of another language, surely enough."""
@@ -46,19 +52,14 @@ def load_identifier() -> Any:
     """py3langid's model, once a process: half a second and some 100 MB.
 
     Raises:
-        UserError: the package is missing.
+        ImportError: the package is missing.
     """
-    try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-    except ImportError as error:
-        raise UserError(
-            "prepare.cleaning.language_identification: the package py3langid is missing; "
-            "allowed is `pip install zeromt[langid]`"
-        ) from error
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
-def _labels(field: str, code: str) -> frozenset[str]:
+def _labels(place: str, field: str, code: str) -> frozenset[str]:
     """What the model may call a language: labels of the same language, or else of the same macrolanguage."""
     known = {label: language(label) for label in load_identifier().labels}
     own = language(code)
@@ -68,6 +69,6 @@ def _labels(field: str, code: str) -> frozenset[str]:
     if not labels:
         raise UserError(
             f"prepare.{field}: {code}: py3langid does not know it; allowed with "
-            f"prepare.cleaning.language_identification is one of {', '.join(sorted(set(known) - {NO_LANGUAGE}))}"
+            f"{place} is one of {', '.join(sorted(set(known) - {NO_LANGUAGE}))}"
         )
     return frozenset(labels)

@@ -18,7 +18,7 @@ from typing import Any
 from configs import PrepareSection, UserError
 from configs.files import naming
 from data_pipeline.preparation import corpus
-from data_pipeline.preparation.cleaning import HeldOut
+from data_pipeline.preparation.cleaning import filters_of
 from data_pipeline.preparation.corpus import Part, RawPart, Unit, corpus_units, stream_parts
 from data_pipeline.preparation.encode import EncodeJob, make_cleaner
 from data_pipeline.preparation.held_out import read_held_out, write_held_out
@@ -183,7 +183,8 @@ class Preparation:
         """Write the held-out sets, count the corpus and train the tokenizer."""
         section = self.section
         sets = read_held_out(section)
-        held_out = HeldOut.of([p for pairs in sets.values() for p in pairs], section.cleaning.held_out_overlap)
+        is_needed = any(filter_.needs_held_out for filter_ in filters_of(section).values())
+        held_out = [pair for pairs in sets.values() for pair in pairs] if is_needed else []
         make_cleaner(section, held_out)  # what is wrong with its settings is found before anything long is done
         tag = section.target_tag
         entries = {s: write_held_out(s, pairs, folder / "dataset", target_tag=tag) for s, pairs in sets.items()}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import CorpusFiles, PrepareSection, UserError
+from configs.components import Component
 from configs.languages import same_language
 from data_pipeline.preparation.raw_text import corpus_paths
 from data_pipeline.preparation.staging import Input
@@ -139,8 +140,17 @@ def _is_tokenizer_of(section: PrepareSection, index: DatasetIndex) -> bool:
 
 
 def _settings_of(section: PrepareSection) -> dict[str, Any]:
-    tree: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(section)))
+    filters = [_brief(filter_) for filter_ in section.filters]
+    tree: dict[str, Any] = json.loads(json.dumps({**dataclasses.asdict(section), "filters": filters}))
     return {key: value for key, value in tree.items() if key not in NOT_IN_RECIPE}
+
+
+def _brief(component: Component) -> dict[str, Any]:
+    """The kind of a component, and of its fields those that differ from their defaults, for the same reason."""
+    given, fields = dataclasses.asdict(component), dataclasses.fields(component)
+    defaults = {f.name: f.default for f in fields}
+    defaults |= {f.name: f.default_factory() for f in fields if f.default_factory is not dataclasses.MISSING}
+    return {name: value for name, value in given.items() if name == "kind" or value != defaults[name]}
 
 
 def _defaults() -> Settings:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from configs.fields import STRICT, Count
 from data_pipeline.errors import DataError
-from data_pipeline.preparation.cleaning import EMPTY, FILTERS, NORMALIZATION, TOO_LONG, Cleaned, Rows, find_identical
+from data_pipeline.preparation.cleaning import EMPTY, NORMALIZATION, OF_PIECES, TOO_LONG, Cleaned, Rows
+from data_pipeline.preparation.filters.sides import find_identical
 from data_pipeline.preparation.raw_text import TextChunk
 from data_pipeline.prepared.index import REPORT_FILE
 
@@ -92,7 +93,7 @@ class Report:
     identical: Count
     """Pairs that went on to the duplicates' filter though their sides are the same text."""
     filters: dict[str, FilterReport]
-    """By name, in the order of `FILTERS`: those that were on, and those that are never off."""
+    """By name, in the order in which they were applied: those that were on, and those that are never off."""
     pieces: dict[Side, PieceCount] = field(default_factory=dict)
     """By side; in `report.json` only where some are unknown, so that other datasets are what they always were."""
     tags_as_text: dict[str, Count] = field(default_factory=dict)
@@ -116,9 +117,10 @@ class Report:
         rows = {name: [taken] for name, taken in cleaned.dropped.items()}
         for name, taken in dropped.items():
             rows.setdefault(name, []).append(taken)
-        filters = {name: _of_rows(text, np.sort(np.concatenate(parts))) for name, parts in rows.items()}
+        found = {name: _of_rows(text, np.sort(np.concatenate(parts))) for name, parts in rows.items()}
         for name, count in cleaned.changed.items():
-            filters[name] = filters.get(name, FilterReport()).merge(FilterReport(changed=count))
+            found[name] = found.get(name, FilterReport()).merge(FilterReport(changed=count))
+        filters = {name: found[name] for name in _in_order(cleaned.names, found)}
         identical = cleaned.rows[find_identical(cleaned.sources, cleaned.targets)]
         for taken in dropped.values():
             identical = np.setdiff1d(identical, taken, assume_unique=True)
@@ -138,8 +140,7 @@ class Report:
             identical=self.identical + later.identical,
             filters={
                 name: self.filters.get(name, none).merge(later.filters.get(name, none))
-                for name in FILTERS
-                if name in self.filters or name in later.filters
+                for name in _in_order(self.filters, later.filters)
             },
             pieces={
                 side: self.num_pieces(side).merge(later.num_pieces(side))
@@ -154,7 +155,7 @@ class Report:
         return self.pieces.get(side, PieceCount())
 
     def dropped(self) -> dict[str, int]:
-        """Number of pairs dropped by each filter that was on and can drop, in the order of `FILTERS`."""
+        """Number of pairs dropped by each filter that was on and can drop, in their order."""
         return {name: entry.dropped for name, entry in self.filters.items() if name != NORMALIZATION}
 
     def table(self) -> list[str]:
@@ -204,11 +205,19 @@ class Report:
             raise DataError(f"{where}: {place}: {first['input']!r:.200}: {first['msg']}") from error
         except ValueError as error:
             raise DataError(f"{where}: is no report of a preparation: {error}") from error
-        if unknown := sorted(report.filters.keys() - set(FILTERS)):
-            raise DataError(f"{where}: filters: {unknown[0]}; allowed is one of {', '.join(FILTERS)}")
         if kept != report.kept:
             raise DataError(f"{where}: kept: {kept!r:.200}; allowed is what the filters left of read, {report.kept}")
         return report
+
+
+def _in_order(names: Iterable[str], others: Iterable[str]) -> list[str]:
+    """All names, in the order of application: those of text, as they stand where most of them do, then `OF_PIECES`.
+
+    A report has all filters of text that were on, or only the one that is never off.
+    """
+    both = [*names], [*others]
+    text = sorted(([name for name in some if name not in OF_PIECES] for some in both), key=len, reverse=True)
+    return [*dict.fromkeys([*text[0], *text[1]]), *(name for name in OF_PIECES if name in both[0] or name in both[1])]
 
 
 def _first_few(counts: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:

@@ -28,15 +28,15 @@ NO_LETTER, FOREIGN, OWN = 0, 1, 2
 class ScriptFilter:
     """Finds lines of too small a share of letters in some scripts. Letters that many scripts share do not count."""
 
-    def __init__(self, field: str, scripts: Sequence[str], min_share: float) -> None:
-        """Raises `UserError` naming the field where a script is not known or has no letters."""
+    def __init__(self, place: str, scripts: Sequence[str], min_share: float) -> None:
+        """Raises `UserError` naming the place where a script is not known or has no letters."""
         self._min_share = min_share
         self._kinds = _letters().astype(np.uint8) * FOREIGN
         """For every code point: NO_LETTER, which a letter of many scripts is too, FOREIGN or OWN."""
         for script in scripts:
             own = _letters_of(script)
             if not own.any():
-                raise UserError(f"prepare.cleaning.{field}: {script}: {_hint(script)}")
+                raise UserError(f"{place}: {script}: {_hint(script)}")
             self._kinds[own] = OWN
 
     def find(self, lines: list[str]) -> list[int]:

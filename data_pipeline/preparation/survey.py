@@ -15,9 +15,8 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from configs import PrepareSection, UserError
-from data_pipeline.preparation.cleaning import HeldOut
 from data_pipeline.preparation.corpus import Part, Unit, stream_parts
-from data_pipeline.preparation.encode import make_cleaner
+from data_pipeline.preparation.encode import HeldOutPairs, make_cleaner
 from data_pipeline.preparation.pool import run_apart
 from data_pipeline.preparation.progress import Progress, say
 from data_pipeline.preparation.staging import sync_folder
@@ -47,8 +46,8 @@ class SurveyJob:
     section: PrepareSection
     units: Sequence[Unit]
     """The training corpus."""
-    held_out: HeldOut
-    """What is taken out of it."""
+    held_out: HeldOutPairs
+    """What a filter may take out of it."""
     tokenizer_files: dict[str, bytes] | None
     """Of an existing tokenizer, or None to train one."""
     part_pairs: int

@@ -71,6 +71,18 @@ def test_is_whole(kept: Path, path: str) -> None:
     assert done.code == 0, done.err
 
 
+def test_prepared_anew_it_has_the_same_bytes(kept: Path) -> None:
+    """Whatever settings and filters there are meanwhile."""
+    done = _run(kept, "prepare", "small.yaml", "prepare.output=anew")
+    assert done.code == 0, done.err
+    old, new = ({p.name: p.read_bytes() for p in (kept / name).iterdir()} for name in ("dataset", "anew"))
+    indexes = [json.loads(files.pop("index.json")) for files in (old, new)]
+    for index in indexes:
+        del index["made_with"]  # versions of packages
+    assert indexes[0] == indexes[1]
+    assert old == new
+
+
 def test_the_same_preparation_is_up_to_date(kept: Path) -> None:
     index = (kept / "dataset" / "index.json").read_bytes()
     done = _run(kept, "prepare", "small.yaml")

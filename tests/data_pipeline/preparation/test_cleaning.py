@@ -1,6 +1,6 @@
-import pickle
 import sys
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,16 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from configs import CleaningSection, UserError
+from configs import CleaningSection, PrepareSection, UserError
+from configs.components import Corpus
 from data_pipeline.preparation import language_id
-from data_pipeline.preparation.cleaning import Cleaned, Cleaner, HeldOut
-
-NOTHING = HeldOut.of([], "keep")
+from data_pipeline.preparation.cleaning import Cleaned, Cleaner, filters_of
 
 
-def _cleaner(held_out: HeldOut = NOTHING, languages: tuple[str, str] = ("en", "fr"), **settings: Any) -> Cleaner:
+def _cleaner(
+    held_out: Sequence[tuple[str, str]] = (), languages: tuple[str, str] = ("en", "fr"), **settings: Any
+) -> Cleaner:
     source, target = languages
-    return Cleaner(CleaningSection(**settings), source_language=source, target_language=target, held_out=held_out)
+    corpus = Corpus(source_language=source, target_language=target, held_out=held_out)
+    return Cleaner(filters_of(PrepareSection(cleaning=CleaningSection(**settings))), corpus)
 
 
 def _clean(*pairs: tuple[str, str], **settings: Any) -> Cleaned:
@@ -41,7 +43,7 @@ def test_without_filters_only_empty_pairs_go() -> None:
 
 def test_a_chunk_may_be_empty() -> None:
     everything = _cleaner(
-        HeldOut.of([("a", "b")], "side"),
+        [("a", "b")],
         normalization="nfkc",
         control_characters="drop",
         identical="drop",
@@ -228,38 +230,33 @@ HELD_OUT = [("Hello, World", "Bonjour"), ("  Straße ", "ﬁn\u00a0 de rue"), ("
 
 
 def test_held_out_pairs() -> None:
-    held_out = HeldOut.of(HELD_OUT, "pair")
     cleaned = _clean(
         ("hello,  world", "BONJOUR "),
         ("Hello, World", "Salut"),
         ("STRASSE", "fin de rue"),
         ("Bonjour", "Hello, World"),
         ("No", "Bonjour"),
-        held_out=held_out,
+        held_out=HELD_OUT,
         held_out_overlap="pair",
     )
     assert _dropped(cleaned)["held-out overlap"] == [0, 2]
 
 
 def test_held_out_sides() -> None:
-    held_out = HeldOut.of(HELD_OUT, "side")
     cleaned = _clean(
         ("hello,  world", "x"),
         ("y", "SEUL"),
         ("Bonjour", "Hello, World"),
         ("no", "Bonjour"),
         ("z", "w"),
-        held_out=held_out,
+        held_out=HELD_OUT,
         held_out_overlap="side",
     )
     assert _dropped(cleaned)["held-out overlap"] == [0, 1, 3]
-    assert pickle.loads(pickle.dumps(held_out)) == held_out
 
 
 def test_held_out_sets_are_no_matter_to_keep() -> None:
-    held_out = HeldOut.of(HELD_OUT, "keep")
-    assert held_out == NOTHING
-    assert "held-out overlap" not in _clean(HELD_OUT[0], held_out=held_out).dropped
+    assert "held-out overlap" not in _clean(HELD_OUT[0], held_out=HELD_OUT).dropped
 
 
 TEXTS = st.one_of(MIXED, st.sampled_from(["No", "no ", "Non", "a\u200bb", "ﬁn", "\x85", "no\u00a0"]))
@@ -273,7 +270,7 @@ TEXTS = st.one_of(MIXED, st.sampled_from(["No", "no ", "Non", "a\u200bb", "ﬁn"
 )
 def test_a_pair_does_not_depend_on_its_neighbours(pairs: list[tuple[str, str]], controls: Any, mode: Any) -> None:
     cleaner = _cleaner(
-        HeldOut.of(HELD_OUT, mode),
+        HELD_OUT,
         normalization="nfkc",
         control_characters=controls,
         identical="drop",

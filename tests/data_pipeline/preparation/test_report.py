@@ -10,18 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from configs import CleaningSection
+from configs import CleaningSection, PrepareSection
+from configs.components import Corpus
 from data_pipeline.errors import DataError
-from data_pipeline.preparation.cleaning import FILTERS, Cleaner, HeldOut
+from data_pipeline.preparation.cleaning import Cleaner, filters_of
 from data_pipeline.preparation.raw_text import TextChunk
 from data_pipeline.preparation.report import Report
 
-CLEANER = Cleaner(
-    CleaningSection(normalization="nfkc", control_characters="remove", max_characters=5),
-    source_language="en",
-    target_language="fr",
-    held_out=HeldOut.of([], "keep"),
-)
+CORPUS = Corpus(source_language="en", target_language="fr")
+SECTION = PrepareSection(cleaning=CleaningSection(normalization="nfkc", control_characters="remove", max_characters=5))
+CLEANER = Cleaner(filters_of(SECTION), CORPUS)
 
 
 def _report(pairs: list[tuple[str, str]], first_line: int = 1) -> Report:
@@ -71,7 +69,15 @@ def test_nothing() -> None:
 def test_the_last_filters_stand_behind_those_of_the_text() -> None:
     report = Report.of(dropped={"duplicate": 2}).merge(Report.of(dropped={"length ratio": 0})).merge(_report(PAIRS))
     names = list(report.filters)
-    assert names == [name for name in FILTERS if name in names]
+    assert names == [
+        "normalization",
+        "control characters",
+        "empty",
+        "too many characters",
+        "too long",
+        "length ratio",
+        "duplicate",
+    ]
     assert report.dropped()["duplicate"] == 3
     assert report.dropped()["length ratio"] == 0
 
@@ -79,9 +85,7 @@ def test_the_last_filters_stand_behind_those_of_the_text() -> None:
 def test_two_filters_of_one_name() -> None:
     """Text that only the tokenizer leaves nothing of counts as empty too."""
     text = TextChunk("f", "g", 1, ["\ufffc", "", "a", "\ufffc"], ["x", "y", "z", "w"])
-    cleaned = Cleaner(
-        CleaningSection(), source_language="en", target_language="fr", held_out=HeldOut.of([], "keep")
-    ).clean(text.sources, text.targets)
+    cleaned = Cleaner(filters_of(PrepareSection()), CORPUS).clean(text.sources, text.targets)
     report = Report.of_chunk(text, cleaned, dropped={"empty": np.array([0, 3])})
     assert report.dropped()["empty"] == 3
     assert [example.where for example in report.filters["empty"].examples] == ["f: line 1", "f: line 2", "f: line 4"]
@@ -152,7 +156,7 @@ def _without_read(tree: dict[str, Any]) -> None:
         (_without_read, r"read: .*missing|required"),
         (lambda tree: tree.update(kept=4), r"kept: 4; allowed is what the filters left of read, 3"),
         (lambda tree: tree.pop("kept"), r"kept: None; "),
-        (lambda tree: tree["filters"].update(magic={}), r"filters: magic; allowed is one of normalization, "),
+        (lambda tree: tree["filters"].update(magic={"dropped": -1}), r"filters\.magic\.dropped: -1: "),
         (lambda tree: tree["filters"]["empty"]["examples"].append({}), r"filters\.empty\.examples\.2\.where: "),
     ],
 )

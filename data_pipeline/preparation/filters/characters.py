@@ -1,0 +1,88 @@
+"""Filters that look at the characters of a line: normalisation, control characters, how many there are."""
+
+import functools
+import unicodedata
+from typing import Any, Literal
+
+from configs.components import ChangingFilter, DroppingFilter, component
+from configs.fields import Positive
+
+
+@component("filter", "normalization")
+class Normalization(ChangingFilter):
+    """Unicode normalisation of both sides (Unicode Standard Annex 15)."""
+
+    form: Literal["nfc", "nfkc"]
+
+    def change(self, sources: list[str], targets: list[str]) -> tuple[list[str], list[str]]:
+        """See ChangingFilter."""
+        name: Literal["NFC", "NFKC"] = "NFC" if self.form == "nfc" else "NFKC"
+        normalize = functools.partial(unicodedata.normalize, name)
+        return list(map(normalize, sources)), list(map(normalize, targets))
+
+
+@component("filter", "remove_control_characters")
+class RemoveControlCharacters(ChangingFilter):
+    """Takes control characters and invisible ones out of the lines; white space among them becomes a space."""
+
+    def report_name(self) -> str:
+        """See Filter."""
+        return "control characters"
+
+    def change(self, sources: list[str], targets: list[str]) -> tuple[list[str], list[str]]:
+        """See ChangingFilter."""
+        return without_controls(sources), without_controls(targets)
+
+
+@component("filter", "drop_control_characters")
+class DropControlCharacters(DroppingFilter):
+    """Drops pairs with control characters or invisible ones, tabs apart."""
+
+    def report_name(self) -> str:
+        """See Filter."""
+        return "control characters"
+
+    def find(self, sources: list[str], targets: list[str]) -> list[int]:
+        """See DroppingFilter."""
+        invisible, _ = _patterns()
+        pairs = zip(sources, targets, strict=True)
+        suspects = [row for row, (s, t) in enumerate(pairs) if not (s.isprintable() and t.isprintable())]
+        return [row for row in suspects if invisible.search(sources[row]) or invisible.search(targets[row])]
+
+
+@component("filter", "max_characters")
+class MaxCharacters(DroppingFilter):
+    """Drops pairs of which either side has too many characters."""
+
+    limit: Positive
+
+    def report_name(self) -> str:
+        """See Filter."""
+        return "too many characters"
+
+    def find(self, sources: list[str], targets: list[str]) -> list[int]:
+        """See DroppingFilter."""
+        pairs = zip(sources, targets, strict=True)
+        return [row for row, (s, t) in enumerate(pairs) if len(s) > self.limit or len(t) > self.limit]
+
+
+def without_controls(lines: list[str]) -> list[str]:
+    """The lines without control characters and invisible ones."""
+    invisible, spaces = _patterns()
+    # `isprintable` is quick and finds more than is meant: tabs and no-break spaces too.
+    return [line if line.isprintable() else invisible.sub("", spaces.sub(" ", line)) for line in lines]
+
+
+@functools.cache
+def _patterns() -> tuple[Any, Any]:
+    """Those that are invisible, and control characters that are white space.
+
+    Invisible are control characters, and of category Cf: soft hyphens, zero-width spaces, byte order marks, marks of
+    direction, tags. Not the joiners that Persian, Indic scripts and emoji are spelled with, nor the signs of Arabic
+    that stand under digits, which are visible though Cf. On either side of white space words stand, so it becomes a
+    space.
+    """
+    import regex
+
+    invisible = regex.compile(r"[\p{Cc}\p{Cf}--[\t\u200C\u200D\p{Prepended_Concatenation_Mark}]]", regex.V1)
+    return invisible, regex.compile(r"[\t-\r\x1C-\x1F\x85]")

@@ -1,0 +1,50 @@
+"""Filters of text in another script or language than it should be."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from configs.components import Corpus, DroppingFilter, Find, component
+from configs.data import Script
+
+
+@component("filter", "scripts")
+class Scripts(DroppingFilter):
+    """Drops pairs of which one side has too small a share of letters in some Unicode scripts (Annex 24)."""
+
+    side: Literal["source", "target"]
+    scripts: Annotated[list[Script], Field(min_length=1)]
+    """Such as [Latin] or [Han, Hiragana, Katakana]."""
+    min_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Least share of the side's letters in its scripts. A side without letters passes."""
+
+    def report_name(self) -> str:
+        """See Filter."""
+        return f"{self.side} script"
+
+    def open(self, corpus: Corpus, place: str) -> Find:
+        """See DroppingFilter."""
+        from data_pipeline.preparation.scripts import ScriptFilter
+
+        scripts = ScriptFilter(place, self.scripts, self.min_share)
+        if self.side == "source":
+            return lambda sources, _: scripts.find(sources)
+        return lambda _, targets: scripts.find(targets)
+
+
+@component("filter", "language_identification")
+class LanguageIdentification(DroppingFilter):
+    """Drops pairs of which either side is of another language (optional package: zeromt[langid])."""
+
+    min_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """A side is of another language where one is found with at least this probability."""
+
+    def report_name(self) -> str:
+        """See Filter."""
+        return "language"
+
+    def open(self, corpus: Corpus, place: str) -> Find:
+        """See DroppingFilter."""
+        from data_pipeline.preparation.language_id import LanguageFilter
+
+        return LanguageFilter(place, corpus.source_language, corpus.target_language, self.min_probability).find

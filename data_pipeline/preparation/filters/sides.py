@@ -1,0 +1,28 @@
+"""Filters that compare the sides of a pair, or find nothing on one."""
+
+from configs.components import DroppingFilter, component
+
+
+@component("filter", "empty")
+class Empty(DroppingFilter):
+    """Drops pairs with nothing but white space on a side."""
+
+    def find(self, sources: list[str], targets: list[str]) -> list[int]:
+        """See DroppingFilter."""
+        pairs = zip(sources, targets, strict=True)
+        return [row for row, (s, t) in enumerate(pairs) if not s or not t or s.isspace() or t.isspace()]
+
+
+@component("filter", "identical")
+class Identical(DroppingFilter):
+    """Drops pairs whose sides are the same text, white space at the ends apart."""
+
+    def find(self, sources: list[str], targets: list[str]) -> list[int]:
+        """See DroppingFilter."""
+        return find_identical(sources, targets)
+
+
+def find_identical(sources: list[str], targets: list[str]) -> list[int]:
+    """Rows whose sides are the same text, white space at the ends apart."""
+    pairs = zip(sources, targets, strict=True)
+    return [row for row, (s, t) in enumerate(pairs) if s.strip() == t.strip()]

@@ -1,0 +1,217 @@
+"""Filters that a configuration names: one file, here or outside of the repository."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs import ConfigError, PrepareSection, UserError
+from configs.components import ChangingFilter, Corpus, DroppingFilter, Filter
+from configs.load import parse_run
+from data_pipeline.preparation.cleaning import Cleaner
+from data_pipeline.preparation.filters.characters import MaxCharacters, Normalization
+from data_pipeline.preparation.filters.held_out import HeldOutOverlap
+from data_pipeline.preparation.filters.languages import Scripts
+from data_pipeline.preparation.filters.sides import Empty
+from data_pipeline.preparation.recipe import make_recipe
+from tests.conftest import environment, zeromt
+
+THEIRS = '''
+"""Filters of somebody else's, in one file outside of the repository."""
+
+import os
+
+from configs.components import ChangingFilter, DroppingFilter, component
+from configs.fields import Positive
+
+
+@component("filter", "few_words")
+class FewWords(DroppingFilter):
+    """Drops pairs of which either side has too few words."""
+
+    at_least: Positive = 2
+
+    def open(self, corpus, place):
+        assert (corpus.source_language, place) == ("en", "prepare.filters.1")
+        with open(f"{os.environ['OPENED']}/{os.getpid()}", "w"):
+            return self.find
+
+    def find(self, sources, targets):
+        pairs = zip(sources, targets, strict=True)
+        return [row for row, pair in enumerate(pairs) if min(len(side.split()) for side in pair) < self.at_least]
+
+
+@component("filter", "quotes")
+class Quotes(ChangingFilter):
+    """Straight quotation marks."""
+
+    def change(self, sources, targets):
+        return [line.replace("“", '"') for line in sources], targets
+'''
+CONFIG = """
+prepare:
+  output: out
+  source_language: en
+  target_language: fr
+  train: {source: [a.en, b.en], target: [a.fr, b.fr]}
+  valid: {source: [v.en], target: [v.fr]}
+  tokenizer: {vocab_size: 60}
+  max_pieces: 100
+  workers: 2
+"""
+FILTERS = "prepare.filters=[quotes, {kind: few_words, at_least: 3}]"
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """A folder with a corpus and a configuration, and an installed package with filters."""
+    for name in "ab":
+        sources = [f"{name} cat of number {n}" for n in range(150)]
+        sources[7], sources[9] = "“A cat” and so on", "“Short one”"
+        (tmp_path / f"{name}.en").write_text("".join(f"{line}\n" for line in sources))
+        (tmp_path / f"{name}.fr").write_text("".join(f"un chat de numero {n}\n" for n in range(150)))
+    (tmp_path / "v.en").write_text("a cat of\n")
+    (tmp_path / "v.fr").write_text("un chat de\n")
+    (tmp_path / "run.yaml").write_text(CONFIG)
+    (tmp_path / "opened").mkdir()
+    package = tmp_path / "site"
+    (package / "theirs-1.0.dist-info").mkdir(parents=True)
+    (package / "their_filters.py").write_text(THEIRS)
+    (package / "theirs-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    entry = "[zeromt.plugins]\nfilters = their_filters\n"
+    (package / "theirs-1.0.dist-info" / "entry_points.txt").write_text(entry)
+    return tmp_path
+
+
+def _run(folder: Path, *arguments: str, installed: bool = True) -> subprocess.CompletedProcess[str]:
+    variables = {**environment(), "OPENED": str(folder / "opened")}
+    if installed:
+        variables["PYTHONPATH"] += f"{os.pathsep}{folder / 'site'}"
+    command = zeromt(*arguments)
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_filter_in_one_file_outside(theirs: Path) -> None:
+    """By an entry point, in two processes: counted, with examples; later it is what the dataset was made with."""
+    done = _run(theirs, "prepare", "run.yaml", FILTERS)
+    assert done.returncode == 0, done.stderr
+    assert len(list((theirs / "opened").iterdir())) == 3, "the command's process and two that encode"
+    report = json.loads((theirs / "out" / "report.json").read_text())
+    assert list(report["filters"]) == ["empty", "quotes", "few_words", "too long"]
+    assert (report["read"], report["kept"]) == (300, 298)
+    assert report["filters"]["quotes"] == {"dropped": 0, "changed": 4, "examples": []}
+    assert report["filters"]["few_words"]["dropped"] == 2
+    assert report["filters"]["few_words"]["examples"] == [
+        {"where": f"{name}.en: line 10", "source": "“Short one”", "target": "un chat de numero 9"} for name in "ab"
+    ]
+    index = json.loads((theirs / "out" / "index.json").read_text())
+    assert index["recipe"]["settings"]["filters"] == [{"kind": "quotes"}, {"kind": "few_words", "at_least": 3}]
+    assert index["dropped"]["few_words"] == 2
+
+    again = _run(theirs, "prepare", "run.yaml", FILTERS)
+    assert (again.returncode, "already prepared" in again.stdout) == (0, True), again.stderr
+    other = _run(theirs, "prepare", "run.yaml", "prepare.filters=[quotes, few_words]")
+    assert other.returncode == 2
+    quotes, words = "{'kind': 'quotes'}", "{'kind': 'few_words', 'at_least': 3}"
+    was = f"[{quotes}, {words}] and is [{quotes}, {{'kind': 'few_words'}}]"
+    assert f"holds another dataset (filters was {was})" in other.stderr
+    elsewhere = _run(theirs, "inspect", "out", installed=False)  # where the package is not
+    assert elsewhere.returncode == 0, elsewhere.stderr
+    assert ["few_words", "2", "0.67%", "0"] in [line.split() for line in elsewhere.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("filters", "message"),
+    [
+        ([{"kind": "emty"}], r"prepare.filters.0.kind: there is no kind 'emty'; did you mean empty\?"),
+        (["empty", "emty"], r"prepare.filters.1.kind: there is no kind 'emty'; did you mean empty\?"),
+        (["empty", {"limit": 1}], r"prepare.filters.1.kind: missing; allowed is the name of a kind"),
+        (["empty", {"kind": "max_characters", "limit": 0}], r"prepare.filters.1.limit: 0; allowed is greater than 0"),
+        ([{"kind": "empty", "limit": 1}], r"prepare.filters.0.limit: unknown key; allowed: kind"),
+        (["empty", 3], r"prepare.filters.1: 3; allowed is a section with keys"),
+        ("empty", r"prepare.filters: 'empty'; allowed is a list"),
+        ({"kind": "empty"}, r"prepare.filters: a section; allowed is a list"),
+    ],
+)
+def test_what_is_no_list_of_filters(filters: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{message}"):
+        parse_run({"prepare": {"filters": filters}})
+
+
+def test_filters_of_a_configuration() -> None:
+    run = parse_run({"prepare": {"filters": ["empty", {"kind": "max_characters", "limit": 3}]}})
+    assert run.prepare.filters == [Empty(), MaxCharacters(limit=3)]
+    assert "filters" not in make_recipe(PrepareSection(), [], None)["settings"], "datasets of earlier versions"
+
+
+def _cleaner(*filters: Filter, held_out: Sequence[tuple[str, str]] = ()) -> Cleaner:
+    corpus = Corpus(source_language="en", target_language="fr", held_out=held_out)
+    return Cleaner({f"prepare.filters.{number}": filter_ for number, filter_ in enumerate(filters)}, corpus)
+
+
+def test_they_are_applied_in_their_order() -> None:
+    """Also where one that changes lines stands behind one that drops; the later of one name has a number."""
+    cleaned = _cleaner(
+        MaxCharacters(limit=2), Normalization(form="nfkc"), MaxCharacters(limit=2), HeldOutOverlap(mode="pair"),
+        held_out=[("A", "b")],
+    ).clean(["abc", "ﬃ", "a", "c"], ["x", "y", "b", "b"])  # fmt: skip
+    assert {name: rows.tolist() for name, rows in cleaned.dropped.items()} == {
+        "too many characters": [0],
+        "too many characters 2": [1],
+        "held-out overlap": [2],
+    }
+    assert (cleaned.sources, cleaned.targets, cleaned.rows.tolist()) == (["c"], ["b"], [3])
+    assert cleaned.names == ["too many characters", "normalization", "too many characters 2", "held-out overlap"]
+
+
+class Named(DroppingFilter):
+    def __init__(self, name: str, find: Callable[[list[str], list[str]], Any] = lambda *_: []) -> None:
+        object.__setattr__(self, "kind", name)
+        object.__setattr__(self, "find", find)
+
+
+def test_names_of_the_last_filters_are_taken() -> None:
+    """What a filter of this name drops would be counted as theirs."""
+    assert _cleaner(Named("duplicate"), Named("duplicate")).clean([], []).names == ["duplicate 2", "duplicate 3"]
+
+
+@pytest.mark.parametrize("rows", [[2], [-1], [True, False], [0.5], ["0"], [[0], []], None, 1], ids=repr)
+def test_what_are_no_rows(rows: Any) -> None:
+    cleaner = _cleaner(Named("bad", lambda *_: rows))
+    with pytest.raises(UserError, match=r"^prepare.filters.0: bad gave .* for 2 pairs; a filter gives the numbers of"):
+        cleaner.clean(["a", "b"], ["c", "d"])
+
+
+@pytest.mark.parametrize("rows", [[1, 0, 1], {0, 1}, (1, 0), range(2)], ids=repr)
+def test_rows_in_any_order(rows: Any) -> None:
+    cleaned = _cleaner(Named("good", lambda *_: rows)).clean(["a", "b", "c"], ["d", "e", "f"])
+    assert cleaned.dropped["good"].tolist() == [0, 1]
+    assert (cleaned.sources, cleaned.targets) == (["c"], ["f"])
+
+
+def test_lines_that_are_lost() -> None:
+    class Shorter(ChangingFilter):
+        def change(self, sources: list[str], targets: list[str]) -> tuple[list[str], list[str]]:
+            return sources[1:], targets
+
+    with pytest.raises(UserError, match=r"^prepare.filters.0: .*changed 2 pairs to 1 and 2 lines; a filter gives as"):
+        _cleaner(Shorter()).clean(["a", "b"], ["c", "d"])
+
+
+def test_messages_name_the_place() -> None:
+    with pytest.raises(UserError, match=r"^prepare.filters.0: Lattin: did you mean Latin\?$"):
+        _cleaner(Scripts(side="source", scripts=["Lattin"]))
+
+
+def test_configurations_are_read_without_what_filters_compute_with() -> None:
+    """They are read wherever a command starts."""
+    code = "import sys; from configs import load_run; load_run('debug'); print({'numpy', 'regex'} & {*sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "set()\n", done.stderr
