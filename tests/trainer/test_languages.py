@@ -14,6 +14,7 @@ from data_pipeline.tokenizer import JOINT_FILE
 from launcher.cli import main
 from tests.conftest import Start, ranks, read_metrics
 from tests.trainer.export.made import ENGLISH, FRENCH, make_tokenizer
+from tests.trainer.export.test_snippets import ctranslate2_snippet
 from tests.trainer.test_importing import SIZES, shaken
 from trainer.export import as_ctranslate2
 from trainer.export.exact import load_exact
@@ -157,6 +158,11 @@ def test_exported_it_is_forced_too(m2m100: Path, tmp_path: Path, capsys: pytest.
     tags = language_tags(trained.config.prepare, trained.tokenizer)
     assert tags is not None
     search = SearchSection(max_length_ratio=0.001, max_length_extra=LENGTH)
+    translate = ctranslate2_snippet(tmp_path / "ctranslate2")  # as docs/export.md shows, the source's tag in the text
+    texts = [translate(f">>en<< {line}") for line in ENGLISH[:4]]
+    own = Translator(trained.model, trained.tokenizer, trained.config.evaluation.search, trained.device, tags=tags)
+    assert texts == [found[0].text for found in own.translate(ENGLISH[:4])]
+    assert any(texts)
     [text] = as_ctranslate2.translate(served, trained.tokenizer, [ENGLISH[0]], search, max_positions=40, tags=tags)
     assert text
 
