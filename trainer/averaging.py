@@ -20,7 +20,7 @@ from trainer.checkpoint.format import (
 )
 from trainer.checkpoint.resume import architecture_differences
 from trainer.checkpoint.weights_only import write_run
-from trainer.loading import CHECKPOINTS, TRIES, places_of, while_they_last
+from trainer.loading import CHECKPOINTS, TRIES, no_checkpoint, places_of, while_they_last
 from trainer.new_folder import check_new, new_folder
 from trainer.state import TrainerState
 from trainer.streams import tell
@@ -90,7 +90,7 @@ def choose(folder: Path, *, last: int | None, best: int | None) -> list[Checkpoi
 
 def _choose(folder: Path, steps: Sequence[Path], *, last: int | None, best: int | None) -> list[Checkpoint]:
     if not steps:
-        raise UserError(f"RUN: {str(folder)!r} has no checkpoint; allowed is a run's folder, after its first save")
+        raise no_checkpoint(folder)
     if best is not None:
         scores = _scores(steps)
         scored = [p for p in steps if int(p.name.removeprefix("step-")) in scores]

@@ -234,10 +234,11 @@ def _metrics(config: RunConfig, identity: RunIdentity, step: int, world: World) 
     if not world.is_main:
         return NoMetrics()
     folder = Path(config.folder)
-    (folder / CONFIG).write_text(identity.config_yaml, encoding="utf-8")
     board = [make("tracker", "tensorboard")] if config.training.tensorboard else []
     trackers = [*board, *config.trackers]
-    return RunMetrics(folder, resume_step=step, trackers=trackers, config=dataclasses.asdict(config))
+    metrics = RunMetrics(folder, resume_step=step, trackers=trackers, config=dataclasses.asdict(config))
+    (folder / CONFIG).write_text(identity.config_yaml, encoding="utf-8")
+    return metrics
 
 
 def _announce(

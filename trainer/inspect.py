@@ -14,6 +14,7 @@ from configs.text import visible
 from data_pipeline.prepared.inspection import inspect_dataset, is_dataset
 from trainer.checkpoint.format import MANIFEST, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
 from trainer.checkpoint.weights_only import WEIGHTS_ONLY
+from trainer.supervision.kept import find_loss
 
 
 def run(*, path: str) -> int:
@@ -107,7 +108,9 @@ def inspect_run(folder: Path) -> tuple[list[str], bool]:
         shown = ", ".join(f"{name} {_number(score, key)}" for key, name in (("bleu", "BLEU"), ("chrf", "chrF")))
         note = "" if score.get("series") in (None, current) else ", of another series of scores"
         lines.append(f"evaluation      step {_number(score, 'step', 0)}: {shown}{note}")
-    whole = True
+    loss = find_loss(folder)
+    whole = loss is None
+    lines += [] if loss is None else [f"checkpoints     {loss}"]
     for checkpoint in list_steps(folder / "checkpoints"):
         try:
             _, is_whole = inspect_checkpoint(checkpoint)

@@ -14,6 +14,7 @@ from model import Ensemble, Transformer
 from trainer.checkpoint.format import CONFIG, MANIFEST, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
 from trainer.model_files import build_model, load_weights, place
 from trainer.precision import DTYPES, Precision, translating_precision
+from trainer.supervision.kept import find_loss
 
 TRIES = 5
 """Times that a checkpoint is chosen anew because the one before was deleted meanwhile."""
@@ -53,7 +54,7 @@ def _find(path: Path) -> Checkpoint:
         return _whole(path)
     if not is_dir(path / CHECKPOINTS):
         if any(exists(path / name) for name in OF_A_RUN):
-            raise UserError(f"RUN: {str(path)!r} has no checkpoint yet; it can be used after its first save")
+            raise no_checkpoint(path)
         raise UserError(f"RUN: {str(path)!r} is neither a run's folder nor a checkpoint (it has no {MANIFEST})")
     refused: list[str] = []
     for _ in range(TRIES):
@@ -67,8 +68,15 @@ def _find(path: Path) -> Checkpoint:
         if not is_stale:  # else a training run deleted what was listed, after it had saved a newer one
             break
     if not refused:
-        raise UserError(f"RUN: {str(path)!r} has no checkpoint yet; it can be used after its first save")
+        raise no_checkpoint(path)
     raise UserError(f"RUN: {str(path)!r} has no complete checkpoint: {refused[0]}")
+
+
+def no_checkpoint(run: Path) -> UserError:
+    """What to say of a run that has no checkpoint: not yet, or not any more."""
+    if (loss := find_loss(run, by_config=False)) is not None:
+        return UserError(f"RUN: {loss}; bring them back (a file system that is not mounted, a scratch folder)")
+    return UserError(f"RUN: {str(run)!r} has no checkpoint yet; it can be used after its first save")
 
 
 def with_checkpoints(names: Sequence[str], use: Callable[[list[Checkpoint]], T]) -> T:

@@ -74,6 +74,23 @@ def test_run_whose_checkpoints_are_gone_does_not_begin_anew(how: str, place: Pla
         assert place.status()["step"] == 2
 
 
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("translate", "runs/small", "-i", "corpus/in.en"), 2),
+        (("average", "runs/small", "--last", "2", "-o", "mean"), 2),
+        (("inspect", "runs/small"), 1),
+    ],
+)
+def test_commands_say_that_checkpoints_are_gone(command: tuple[str, ...], code: int, place: Place) -> None:
+    """And not that there are none yet."""
+    shutil.rmtree(place.run / "checkpoints")
+    done = place(*command)
+    assert done.code == code, done.out
+    assert "holds none, and status.json says that the run finished at step 10: they are gone" in done.out
+    assert not (place.folder / "mean").exists()
+
+
 @pytest.mark.parametrize("left", ["metrics.jsonl", "ledger.json", "status.json", "config.yaml"])
 def test_any_word_of_a_checkpoint_is_enough(left: str, place: Place) -> None:
     """config.yaml alone is what is left of averaged or imported weights, too."""

@@ -46,20 +46,16 @@ def find_newest(folder: Path, world: World) -> tuple[Checkpoint | None, set[str]
             return read_checkpoint(folder / name), set(names[:number])
         for problem in problems:
             log.warning("checkpoint refused: %s", problem)
-    if not names and pointer is None:
+    if not names:
         if loss := world.from_main(find_loss(folder.parent) if world.is_main else None):
             raise CheckpointError(
                 f"checkpoints: {loss}; bring them back (a file system that is not mounted, a scratch folder that was "
                 "purged), or begin at step 0 by --fresh, which puts this run aside"
             )
         return None, set()
-    what = (
-        f"none of {len(names)} in {folder} is whole"
-        if names
-        else f"{folder / LATEST} names {pointer!r}, and no checkpoint is there"
-    )
     raise CheckpointError(
-        f"checkpoints: {what}; allowed is at least one that is whole, or --fresh or another name for a new run"
+        f"checkpoints: none of {len(names)} in {folder} is whole; allowed is at least one that is whole, "
+        "or --fresh or another name for a new run"
     )
 
 

@@ -38,8 +38,14 @@ def check_reset(folder: Path, reset: str) -> None:
         )
 
 
-def find_loss(folder: Path) -> str | None:
-    """How it is known that the checkpoints of a run are gone; None where they are there, or it never had any."""
+def find_loss(folder: Path, *, by_config: bool = True) -> str | None:
+    """How it is known that the checkpoints of a run are gone; None where they are there, or it never had any.
+
+    Args:
+        folder: the run's.
+        by_config: whether a resolved configuration with nothing beside it is a word of them: averages and imports leave
+            no other, and a run that trains has its metrics before it.
+    """
     checkpoints = folder / "checkpoints"
     try:
         if _has_any(checkpoints):
@@ -48,21 +54,24 @@ def find_loss(folder: Path) -> str | None:
             return f"{str(checkpoints)!r} is a link to {str(checkpoints.readlink())!r}, which is not there"
         if checkpoints.exists() and not checkpoints.is_dir():
             return f"{str(checkpoints)!r} is a file, where the folder of checkpoints should be"
+        if (latest := checkpoints / "latest").is_file():
+            named = latest.read_bytes()[:200].decode(errors="replace").strip()
+            return f"{str(latest)!r} names {named!r}, and no checkpoint is there"
     except OSError as error:
         return f"{str(checkpoints)!r} cannot be read: {error.strerror}"
-    sign = next(_signs(folder), None)
+    sign = next(_signs(folder, by_config), None)
     return None if sign is None else f"{str(checkpoints)!r} holds none, and {sign}: they are gone"
 
 
 def _has_any(checkpoints: Path) -> bool:
-    """Whether there is a checkpoint, or a pointer to one."""
+    """Whether there is a checkpoint, whole or not."""
     try:
-        return any(_STEP.match(path.name) or path.name == "latest" for path in checkpoints.iterdir())
+        return any(_STEP.match(path.name) for path in checkpoints.iterdir())
     except OSError:
         return False
 
 
-def _signs(folder: Path) -> Iterator[str]:
+def _signs(folder: Path, by_config: bool) -> Iterator[str]:
     """What says that the run has had a checkpoint. A step that was made says nothing: it may have come before one."""
     ended = read_ended(folder / STATUS_FILE)
     if ended is not None and ended.state in ("finished", "stopped") and ended.step:
@@ -76,7 +85,7 @@ def _signs(folder: Path) -> Iterator[str]:
     step = max(read_highest_step(folder / "ledger.json"), (status and status.step) or 0)
     if step:
         yield f"the run was at step {step}"
-    elif _is_of_a_run(folder / RUN_CONFIG):
+    elif by_config and _is_of_a_run(folder / RUN_CONFIG):
         yield f"{RUN_CONFIG} is of a run that was there before"
 
 
