@@ -57,9 +57,9 @@ def find_loss(folder: Path, *, by_config: bool = True) -> str | None:
         if (latest := checkpoints / "latest").is_file():
             named = latest.read_bytes()[:200].decode(errors="replace").strip()
             return f"{str(latest)!r} names {named!r}, and no checkpoint is there"
+        sign = next(_signs(folder, by_config), None)
     except OSError as error:
-        return f"{str(checkpoints)!r} cannot be read: {error.strerror}"
-    sign = next(_signs(folder, by_config), None)
+        return f"{error.filename or str(checkpoints)!r} cannot be read: {error.strerror}"
     return None if sign is None else f"{str(checkpoints)!r} holds none, and {sign}: they are gone"
 
 
