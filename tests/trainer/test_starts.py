@@ -131,7 +131,7 @@ def test_limits_that_are_reached_change_nothing(place: Place) -> None:
     for more in ([], ["training.max_minutes=1e-6"]):
         done = place.train(*options, *more)
         assert done.code == 0, done.out
-        [said] = [line for line in done.out.splitlines() if "nothing to do" in line]
+        said = "\n".join(line for line in done.out.splitlines() if "nothing to do" in line)
         assert "training.max_updates=12 is reached at step 12; training.max_updates above 12 goes on" in said
         assert ("training.max_minutes=1e-06 is reached" in said) == bool(more), "every one that stands in the way"
         assert place.contents() == before
