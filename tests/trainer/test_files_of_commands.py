@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -139,6 +140,7 @@ def test_an_idle_pipe_is_answered(processes: str, lines: Path, trained: TrainedR
         for line in (lines / "s").read_text().splitlines()[:3]:
             process.stdin.write(line + "\n")
             process.stdin.flush()
+            assert select.select([process.stdout], [], [], 90)[0], "no answer while the pipe is held open"
             answers.append(process.stdout.readline())
         process.stdin.close()
         assert process.stdout.read() == ""
