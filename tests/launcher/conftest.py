@@ -26,6 +26,7 @@ run = load_run(sys.argv[1], sys.argv[4 if reset else 2:])
 folder = Path(run.folder)
 todo = os.environ["FAKE"].split(",")[rank]
 got = []
+agent = os.getppid()
 end_with_parent()
 
 def on_signal(number, frame):
@@ -40,7 +41,8 @@ def status(state, code, error=None):
     if rank == 0:
         (folder / "status.json").write_text(json.dumps({
             "state": state, "exit_code": code, "error": error, "pid": os.getpid(), "updated": time.time(),
-            "host": os.uname().nodename, "step": 7, "stop_reason": "torchrun is gone" if todo == "orphan" else None,
+            "host": os.uname().nodename, "step": 7,
+            "stop_reason": "torchrun is gone" if os.getppid() != agent else None,
             "launch_id": os.environ["ZEROMT_LAUNCH_ID"]}))
     if state != "running":
         sys.exit(code)
