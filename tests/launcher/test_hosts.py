@@ -97,10 +97,15 @@ def test_command_line_of_ssh() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["a b", "a;b", "$(x)", "-c", "", "a\nb", "~/py", "py'", "é"])
+@pytest.mark.parametrize("text", ["a b", "a;b", "$(x)", "-c", "", "a\nb", "a~b", "py'", "é"])
 def test_python_that_would_need_quotes(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         python(text)
+
+
+def test_python_of_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/u")
+    assert python("~/py") == "/home/u/py", "what a shell makes of it without quotes"
 
 
 def test_directory_and_variables() -> None:

@@ -205,9 +205,21 @@ class TestOrigin:
         with pytest.raises(UserError, match=r"run of .*a/exp.yaml, and this is .*b/exp.yaml; give"):
             claim(run, str(tmp_path / "b" / "exp.yaml"), [])
 
+    def test_copies_of_a_run_belong_to_whoever_goes_on_with_them(self, tmp_path: Path) -> None:
+        for folder in ("a", "b"):
+            (tmp_path / folder).mkdir()
+            (tmp_path / folder / "exp.yaml").write_text("seed: 1\n")
+        claim(tmp_path / "a", str(tmp_path / "a" / "exp.yaml"), [])
+        shutil.copy(tmp_path / "a" / "origin.json", tmp_path / "b")
+        claim(tmp_path / "b", str(tmp_path / "b" / "exp.yaml"), [])
+        note(tmp_path / "b", str(tmp_path / "b" / "exp.yaml"))
+        with pytest.raises(UserError, match=r"run of .*b/exp.yaml, and this is .*a/exp.yaml; give"):
+            claim(tmp_path / "b", str(tmp_path / "a" / "exp.yaml"), [])
+
     def test_shipped_runs_are_known_by_their_names(self, tmp_path: Path) -> None:
         claim(tmp_path, "debug", [])
-        assert json.loads((tmp_path / "origin.json").read_text()) == {"config": "debug"}
+        noted = json.loads((tmp_path / "origin.json").read_text())
+        assert noted == {"config": "debug", "folder": str(tmp_path.resolve())}
         claim(tmp_path, "debug", ["seed=2"])
         (tmp_path / "debug.yaml").write_text("seed: 2\n")
         with pytest.raises(UserError, match="is the run of debug, and this is"):

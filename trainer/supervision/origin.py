@@ -19,7 +19,7 @@ def claim(folder: Path, config_name: str, overrides: Sequence[str], *, resets: b
 
     A run that is called after its file is another run than one that is called after a file of the same name elsewhere;
     so is one whose file gives it the name that a file with other settings gives. Where the name stands on the command
-    line, something is reset, or the other file is gone, that run is meant.
+    line, something is reset, the other file is gone, or the run was copied or moved here, that run is meant.
 
     Args:
         folder: of the run; it need not be there.
@@ -31,12 +31,15 @@ def claim(folder: Path, config_name: str, overrides: Sequence[str], *, resets: b
         UserError: the run belongs to another file.
     """
     mine = origin_of(config_name)
-    other = _read(folder / ORIGIN_FILE).get("config")
+    noted = _read(folder / ORIGIN_FILE)
+    other = noted.get("config")
     if not isinstance(other, str):
         if not (folder / RUN_CONFIG).exists():  # else it may yet be refused, and refusals write nothing
             note(folder, config_name)
         return
-    is_meant = resets or any(item.startswith("name=") for item in overrides) or _is_own(folder, config_name)
+    is_elsewhere = noted.get("folder") != str(folder.resolve())
+    is_named = any(item.startswith("name=") for item in overrides)
+    is_meant = resets or is_named or is_elsewhere or _is_own(folder, config_name)
     if other != mine and not is_meant and _is_another(other, config_name):
         raise UserError(
             f"name: {folder} is the run of {other}, and this is {mine}; give this one a name (name=...), "
@@ -47,8 +50,9 @@ def claim(folder: Path, config_name: str, overrides: Sequence[str], *, resets: b
 def note(folder: Path, config_name: str) -> None:
     """Note which file a run is configured by, where it is not its own."""
     if folder.is_dir() and not _is_own(folder, config_name):
+        noted = {"config": origin_of(config_name), "folder": str(folder.resolve())}
         with contextlib.suppress(OSError):
-            (folder / ORIGIN_FILE).write_text(json.dumps({"config": origin_of(config_name)}) + "\n", encoding="utf-8")
+            (folder / ORIGIN_FILE).write_text(json.dumps(noted) + "\n", encoding="utf-8")
 
 
 def origin_of(config_name: str) -> str:
