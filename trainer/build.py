@@ -250,7 +250,7 @@ def _announce(
     precision: Precision,
 ) -> None:
     """Say what is about to be trained on what."""
-    for line in describe_mixture(datasets, reader.mixture):
+    for line in describe_mixture(datasets, reader.mixture, reader.usual_pairs):
         log.info("%s", line)
     log.info(
         "%d parameters, %d pairs, %d rank%s on %s, ZeRO-%d, %s",

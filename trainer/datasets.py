@@ -3,6 +3,7 @@
 import itertools
 import logging
 from collections.abc import Sequence
+from fractions import Fraction
 
 from configs import PrepareSection, RunConfig, UserError
 from data_pipeline.order.mixture import Mixture
@@ -21,16 +22,27 @@ def dataset_names(datasets: Sequence[Dataset]) -> dict[str, Dataset]:
     return names
 
 
-def describe_mixture(datasets: Sequence[Dataset], mixture: Mixture) -> list[str]:
-    """A line for each dataset of a mixture; nothing for one dataset."""
+def describe_mixture(datasets: Sequence[Dataset], mixture: Mixture, usual_pairs: Sequence[Fraction]) -> list[str]:
+    """A line for each dataset of a mixture, and one for all; nothing for one dataset.
+
+    Args:
+        datasets: of the mixture.
+        mixture: the shares.
+        usual_pairs: mean pairs of each dataset's micro-batches.
+    """
     if mixture.is_single:
         return []
     total, lines = sum(mixture.sizes), []
-    for (name, dataset), share in zip(dataset_names(datasets).items(), mixture.shares, strict=True):
+    each = zip(dataset_names(datasets).items(), mixture.shares, usual_pairs, strict=True)
+    for (name, dataset), share, pairs in each:
         part = share / sum(mixture.shares)
         passes = part * total / dataset.num_pairs
-        lines.append(f"dataset {name}: {dataset.num_pairs:,} pairs, share {part:.2%}, {passes:.2f} passes an epoch")
-    return lines
+        lines.append(
+            f"dataset {name}: {dataset.num_pairs:,} pairs, share {part:.2%}, {passes:.2f} passes an epoch, "
+            f"about {part * total / pairs:,.0f} micro-batches of {float(pairs):,.0f} pairs"
+        )
+    updates = mixture.epoch_updates(0, usual_pairs)
+    return [*lines, f"an epoch of the mixture is {total:,} pairs, about {updates:,} updates"]
 
 
 def check_lengths(datasets: Sequence[Dataset], config: RunConfig) -> None:

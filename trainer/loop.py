@@ -12,6 +12,7 @@ import torch
 from configs import RunConfig
 from data_pipeline.stream.reader import StreamReader
 from trainer.batches import Update, UpdateCounts, count, empty_batch, micro_batch_seed, to_device
+from trainer.datasets import dataset_names
 from trainer.distributed import World
 from trainer.engines import replicas
 from trainer.engines.protocol import Engine
@@ -29,7 +30,7 @@ from trainer.supervision.ledger import Ledger
 from trainer.supervision.sections import Sections
 from trainer.supervision.status import write_status
 from trainer.supervision.stragglers import describe_stragglers, step_times, stragglers
-from trainer.window import LogWindow
+from trainer.window import LogWindow, describe_datasets
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,8 @@ class Trainer:
         self._was_time_up = self._limits.is_time_up()  # the checkpoint's word, the same on every rank
         self.end: str | None = None
         """Which limits ended it; None before, and where someone asked it to stop."""
-        self._window = LogWindow()
+        self._dataset_names = tuple(dataset_names(reader.datasets)) if len(reader.datasets) > 1 else ()
+        self._window = LogWindow(self._dataset_names)
         self._recovery = Recovery(config, world=world, engine=engine, saver=saver, metrics=metrics, state=state)
         self._clock = time.monotonic()
 
@@ -167,6 +169,7 @@ class Trainer:
         state.target_tokens += update.counts.target_tokens
         self._window.update_seconds.append(time.monotonic() - begin)
         self._window.add_update(update.counts, lr, result.grad_norm, self._config.stream.micro_batches)
+        self._window.add_datasets(update.micro_batches)
         self._pair_log.write(state.step, update.micro_batches)
         if result.applied:
             state.skipped_in_a_row = 0
@@ -234,7 +237,9 @@ class Trainer:
             figures["tokens_per_second"],
             100 * figures["padding"],
         )
-        self._window = LogWindow()
+        if (parts := describe_datasets(figures)) is not None:
+            log.info("  %s", parts)
+        self._window = LogWindow(self._dataset_names)
 
     def _figures_of_ranks(self) -> dict[str, Any]:
         """Who is slower than the others, and how even updates are."""

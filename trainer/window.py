@@ -2,18 +2,33 @@
 
 import math
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
+from data_pipeline.stream.batch import MicroBatch
 from trainer.batches import UpdateCounts, wrap
 from trainer.distributed import World
+
+MICRO_BATCHES, TOKEN_SHARE = "micro_batches/", "token_share/"
+"""What the figures of a dataset of a mixture are called, before its name."""
+MOST_SHOWN = 8
+"""Datasets in the printed line. metrics.jsonl and TensorBoard have all."""
 
 
 class LogWindow:
     """Figures of the updates since the last log step."""
 
-    def __init__(self) -> None:
+    def __init__(self, dataset_names: Sequence[str] = ()) -> None:
+        """Begin with nothing.
+
+        Args:
+            dataset_names: of a mixture's datasets, whose parts are counted; none where there is one.
+        """
+        self._dataset_names = dataset_names
+        self._by_dataset = np.zeros((2, len(dataset_names)), dtype=np.int64)
         self._begin = time.monotonic()
         self._losses = torch.zeros(2, dtype=torch.float64)
         self._loss_tokens = 0
@@ -45,6 +60,12 @@ class LogWindow:
         self._num_slots += num_slots
         self._lr, self._grad_norm = lr, grad_norm
 
+    def add_datasets(self, micro_batches: Sequence[MicroBatch | None]) -> None:
+        """Count which dataset of a mixture each micro-batch of this rank is from."""
+        if self._dataset_names:
+            for micro_batch in filter(None, micro_batches):
+                self._by_dataset[:, micro_batch.dataset] += (1, micro_batch.num_target_tokens)
+
     def pause(self, seconds: float) -> None:
         """Leave out time that was not spent training."""
         self._paused += seconds
@@ -72,4 +93,27 @@ class LogWindow:
             "seconds_per_update": seconds / self._num_updates,
             "waiting_for_data": self.waiting_seconds / seconds,
             "pairs_digest": wrap(counts.pairs_digest),
+            **self._of_datasets(world),
         }
+
+    def _of_datasets(self, world: World) -> dict[str, Any]:
+        """Micro-batches, and the share of the target tokens, of each dataset of a mixture, over all ranks."""
+        if not self._dataset_names:
+            return {}
+        counts, tokens = np.reshape(world.sum(self._by_dataset.ravel().tolist()), self._by_dataset.shape).tolist()
+        figures: dict[str, Any] = {f"{MICRO_BATCHES}{n}": c for n, c in zip(self._dataset_names, counts, strict=True)}
+        whole = sum(tokens) or 1
+        return figures | {f"{TOKEN_SHARE}{n}": t / whole for n, t in zip(self._dataset_names, tokens, strict=True)}
+
+
+def describe_datasets(figures: Mapping[str, Any]) -> str | None:
+    """The realised parts of a mixture's datasets, the largest first, in a line; None where there is one dataset."""
+    shares = {key.removeprefix(TOKEN_SHARE): figures[key] for key in figures if key.startswith(TOKEN_SHARE)}
+    if not shares:
+        return None
+    names = sorted(shares, key=lambda name: -shares[name])
+    shown = [f"{n} {shares[n]:.1%} in {figures[f'{MICRO_BATCHES}{n}']}" for n in names[:MOST_SHOWN]]
+    if rest := names[MOST_SHOWN:]:
+        count = sum(figures[f"{MICRO_BATCHES}{n}"] for n in rest)
+        shown.append(f"{len(rest)} others {sum(shares[n] for n in rest):.1%} in {count}")
+    return f"target tokens by dataset: {', '.join(shown)} micro-batches"

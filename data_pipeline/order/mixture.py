@@ -1,21 +1,25 @@
 """Which dataset of several a lane's next micro-batch comes from, as a function of integers.
 
-With one dataset an epoch is a pass over it. With several, an epoch is as many pairs as they have together, and each
-dataset goes through passes of its own, which do not stop where an epoch does: every pass uses each of its pairs once.
+With one dataset an epoch is a pass over it. With several, an epoch is as many updates as hold about as many pairs as
+they have together, and each dataset goes through passes of its own, which do not stop where an epoch does: every pass
+uses each of its pairs once.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from data_pipeline.stream.state import LaneCursor
 
 SCALE = 1 << 32
 """Shares are counted in parts of it: sums of integers do not depend on the machine."""
+PARTS = 1 << 16
+"""Of a pair, that lanes begin apart by: where a micro-batch is of a pair or two, they do as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixture:
-    """The datasets' sizes and shares. A lane keeps to the shares by itself; it knows nothing of other lanes."""
+    """The datasets' sizes and shares. A lane keeps to the shares by itself; it knows not what other lanes take."""
 
     sizes: tuple[int, ...]
     """Pairs of each dataset."""
@@ -51,9 +55,22 @@ class Mixture:
         """A dataset's share of a count, rounded down."""
         return count * self.shares[dataset] // sum(self.shares)
 
-    def quota(self, num_epochs: int, lane: int) -> int:
-        """Pairs that a lane has handed out when so many epochs are over; a micro-batch may go beyond it."""
-        return (num_epochs * sum(self.sizes) + self.num_lanes - 1 - lane) // self.num_lanes
+    @property
+    def lane_pairs(self) -> int:
+        """Pairs of an epoch for each lane, rounded up."""
+        return -(-sum(self.sizes) // self.num_lanes)
+
+    def epoch_updates(self, epoch: int, usual_pairs: Sequence[Fraction]) -> int:
+        """Updates of an epoch, at least one: as many as hold about as many pairs as all datasets together.
+
+        Args:
+            epoch: which; where the number is no whole one, some have one more.
+            usual_pairs: mean pairs of a micro-batch of each dataset.
+        """
+        micro_batches = sum(share / pairs for share, pairs in zip(self.shares, usual_pairs, strict=True))
+        updates = Fraction(sum(self.sizes), self.num_lanes) * micro_batches / sum(self.shares)
+        before, after = (max(count, int(count * updates + Fraction(1, 2))) for count in (epoch, epoch + 1))
+        return after - before
 
     def choose(self, taken: Sequence[int], coming: Sequence[int]) -> int:
         """The dataset whose next micro-batch leaves a lane nearest to the shares; of equals the first.
@@ -62,8 +79,9 @@ class Mixture:
         the micro-batch would add keeps small shares free of a bias.
 
         Args:
-            taken: pairs that the lane has handed out of each dataset.
-            coming: pairs of each dataset's next micro-batch.
+            taken: parts of pairs that the lane has handed out of each dataset, and `ahead`.
+            coming: parts of pairs of each dataset's next micro-batch; of a usual one where it is the lane's first, or
+                lanes would begin with small ones.
         """
         whole, total = sum(self.shares), sum(taken)
         behind = [share * total - whole * count for share, count in zip(self.shares, taken, strict=True)]
@@ -78,18 +96,17 @@ class Mixture:
 
         return min(range(len(self.shares)), key=growth)
 
-    def start(self, epoch: int, lane: int, passes: Sequence[int]) -> tuple[LaneCursor, ...]:
-        """A lane's cursors at the start of an epoch where every dataset begins a new pass, with the shares kept so far.
+    def ahead(self, turn: int, usual_pairs: Fraction) -> int:
+        """Parts of pairs by which a lane's count of a dataset begins ahead of the share (or behind it: then below 0).
+
+        The lanes' counts begin up to half a micro-batch apart from the share, evenly. So at each update some lanes come
+        to take a micro-batch of the dataset, in the order of their turns, and not all of them at once.
 
         Args:
-            epoch: which.
-            lane: which.
-            passes: the pass that each dataset begins.
+            turn: the lane's; see `Sharing.turn`.
+            usual_pairs: mean pairs of a micro-batch of the dataset.
         """
-        if self.is_single:
-            return (LaneCursor(passes[0], 0, 0),)
-        done = self.quota(epoch, lane)
-        return tuple(LaneCursor(pass_, 0, 0, self.part(done, number)) for number, pass_ in enumerate(passes))
+        return int(PARTS * usual_pairs * (2 * turn + 1 - self.num_lanes) / (2 * self.num_lanes))
 
     def next_epoch(self, cursors: tuple[LaneCursor, ...]) -> tuple[LaneCursor, ...]:
         """Where a lane that is dry goes on: in a new pass over the one dataset, else where its passes stand."""

@@ -1,7 +1,9 @@
 """The plan of a dataset's stream: units, lanes, windows and micro-batches, computed when asked for."""
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from threading import Lock
 
@@ -10,17 +12,21 @@ from numpy.typing import NDArray
 
 from configs import StreamSection
 from data_pipeline.order.planner import Deal, Units, choose_units, cut_windows, deal, expand, lane_order
+from data_pipeline.order.sharing import Sharing, wanted_pairs
 from data_pipeline.order.windows import Budget, WindowPlan, plan_window
 from data_pipeline.prepared.dataset import Dataset
 
 Integers = NDArray[np.int64]
 
 PAIRS_AT_ONCE = 1 << 20
+SAMPLED_PAIRS = 32_768
+SAMPLED_WINDOWS = 16
+"""Planned, at most, to know how many pairs a micro-batch of a mixture has."""
 
 
 @dataclass(frozen=True, slots=True)
 class LanePass:
-    """A lane's share of a pass: its units in order, cut into windows."""
+    """A lane's share of a pass, or that of a group of lanes: its units in order, cut into windows."""
 
     units: Integers
     cuts: Integers
@@ -39,6 +45,9 @@ class LanePass:
 class StreamPlan:
     """Which pairs stand in which micro-batch: a function of (lengths, section, seed).
 
+    What is said of a lane holds in a mixture for a group of lanes, where `sharing` makes groups of several, and what is
+    said of a pass for `sharing.num_passes` of them.
+
     Lengths are read where a window is planned; opening a plan and dealing need the table of blocks alone (or all
     lengths, where pairs are dealt). The deals of the last two passes are remembered. Any thread may ask.
 
@@ -48,7 +57,9 @@ class StreamPlan:
         section: budgets, K and the window.
         seed: the run's seed.
         dataset: number of the dataset in the mixture.
-        is_alone: whether there is no other, so that the lanes' micro-batches can be balanced in each update.
+        num_datasets: of the mixture.
+        lane_pairs: an epoch's pairs for each lane, all datasets of the mixture together; None where this is the only
+            dataset, so that each lane has a group, and the lanes' micro-batches can be balanced in each update.
     """
 
     def __init__(
@@ -59,29 +70,43 @@ class StreamPlan:
         *,
         seed: int,
         dataset: int = 0,
-        is_alone: bool = True,
+        num_datasets: int = 1,
+        lane_pairs: int | None = None,
     ) -> None:
         self.lengths = lengths
         self.budget = Budget.of(section)
-        self.num_lanes = section.micro_batches
         bounds = np.append(blocks["first_pair"].astype(np.int64), len(lengths))
         tokens = (blocks["source_tokens"] + blocks["target_tokens"]).astype(np.int64)
         self._blocks = Units(bounds, tokens)
-        first_blocks = np.unique(blocks["shard"], return_index=True)[1]
-        self._units = choose_units(
-            self._blocks, first_blocks, lengths, num_lanes=self.num_lanes, window_pairs=section.window_pairs
-        )
         self._longest = np.stack([blocks["longest_source"], blocks["longest_target"]], axis=1)
         self._window_pairs = section.window_pairs
         self._seed = seed
         self._dataset = dataset
-        self._is_alone = is_alone
+        self._is_alone = lane_pairs is None
+        self.sharing = Sharing(section.micro_batches, section.micro_batches, 1)
+        if lane_pairs is not None:
+            self._share(lane_pairs, section.micro_batches, num_datasets)
+        first_blocks = np.unique(blocks["shard"], return_index=True)[1]
+        self._units = choose_units(
+            self._blocks, first_blocks, lengths, num_lanes=self.num_lanes, window_pairs=self._window_pairs
+        )
+        if self.num_lanes < section.micro_batches:  # shares of a pass differ by a unit, and are to be as many windows
+            self._window_pairs = min(self._window_pairs + self._units.largest, section.window_pairs)
         self._deal = lru_cache(maxsize=2)(self._compute_deal)
         self._deal_lock = Lock()
+        self.usual_pairs = Fraction(1) if self._is_alone else self._mean_pairs()
+        """Mean pairs of a micro-batch in a mixture, of a sample."""
 
     @classmethod
     def of(
-        cls, dataset: Dataset, section: StreamSection, *, seed: int, number: int = 0, is_alone: bool = True
+        cls,
+        dataset: Dataset,
+        section: StreamSection,
+        *,
+        seed: int,
+        number: int = 0,
+        num_datasets: int = 1,
+        lane_pairs: int | None = None,
     ) -> "StreamPlan":
         """The plan of a dataset.
 
@@ -90,9 +115,61 @@ class StreamPlan:
             section: budgets, K and the window.
             seed: the run's seed.
             number: of the dataset in the mixture.
-            is_alone: see the class.
+            num_datasets: see the class.
+            lane_pairs: see the class.
         """
-        return cls(dataset.lengths, dataset.blocks, section, seed=seed, dataset=number, is_alone=is_alone)
+        return cls(
+            dataset.lengths,
+            dataset.blocks,
+            section,
+            seed=seed,
+            dataset=number,
+            num_datasets=num_datasets,
+            lane_pairs=lane_pairs,
+        )
+
+    def _share(self, lane_pairs: int, num_lanes: int, num_datasets: int) -> None:
+        """Decide how the lanes share the dataset, and what its windows hold."""
+        # A lane takes a micro-batch an epoch, however few pairs that leaves it.
+        self.budget = dataclasses.replace(self.budget, max_rows=min(self.budget.max_rows, lane_pairs))
+        num_pairs, most = len(self.lengths), self._window_pairs
+        sample = self.lengths[:SAMPLED_PAIRS]
+        fitting = sample[self.budget.holds(sample)]
+        if len(fitting) == 0:
+            return
+        rows = self.budget.usual_rows(fitting)
+        wanted = wanted_pairs(num_pairs=num_pairs, rows=rows, lane_pairs=lane_pairs, window_pairs=most)
+        wanted = min(wanted * len(sample) // len(fitting), most)  # pairs that no micro-batch can hold fill no window
+        self.sharing = Sharing.of(
+            num_pairs=num_pairs,
+            wanted=wanted,
+            window_pairs=most,
+            num_lanes=num_lanes,
+            dataset=self._dataset,
+            num_datasets=num_datasets,
+        )
+        share = -(-num_pairs // self.sharing.num_groups)
+        if self.sharing.num_groups < num_lanes:
+            self._window_pairs = min(most, -(-share // max(1, round(share / wanted))))
+
+    def _mean_pairs(self) -> Fraction:
+        """Mean pairs of the micro-batches of a few windows."""
+        num_pairs = num_micro_batches = 0
+        for lane in range(min(self.num_lanes, SAMPLED_WINDOWS)):
+            share = self.lane(0, lane)
+            if num_pairs >= SAMPLED_PAIRS or share.num_windows == 0:
+                break
+            some = expand(share.window_units(0), self._units.bounds)[:SAMPLED_PAIRS]
+            lengths = self.lengths[some].repeat(self.sharing.num_passes, axis=0)
+            planned = plan_window(lengths, self.budget, seed=self._seed, place=(self._dataset, 0, lane, 0), before=None)
+            num_pairs += len(planned.rows)
+            num_micro_batches += len(planned)
+        return Fraction(max(num_pairs, 1), max(num_micro_batches, 1))
+
+    @property
+    def num_lanes(self) -> int:
+        """What units are dealt to: K, or the number of groups."""
+        return self.sharing.num_groups
 
     @property
     def num_units(self) -> int:
@@ -118,8 +195,11 @@ class StreamPlan:
     def window(
         self, share: LanePass, *, pass_: int, lane: int, window: int, before: int
     ) -> tuple[Integers, WindowPlan]:
-        """A window's pairs in ascending order, and its micro-batches as rows of them; `before` as in `plan_window`."""
-        pairs = expand(share.window_units(window), self._units.bounds)
+        """A window's pairs in ascending order, and its micro-batches as rows of them; `before` as in `plan_window`.
+
+        A pair is there as often as the window takes passes.
+        """
+        pairs = np.repeat(expand(share.window_units(window), self._units.bounds), self.sharing.num_passes)
         place = (self._dataset, pass_, lane, window)
         together = before if self._is_alone else None
         return pairs, plan_window(self.lengths[pairs], self.budget, seed=self._seed, place=place, before=together)

@@ -65,6 +65,12 @@ class Budget:
         most = np.minimum(self.source_tokens // padded[:, 0], self.target_tokens // padded[:, 1])
         return np.minimum(most, min(self.max_rows, len(padded))).astype(np.int32)
 
+    def usual_rows(self, lengths: NDArray[np.uint16]) -> int:
+        """Rows of a micro-batch without padding, all of whose pairs are of the mean lengths."""
+        sums = self.padded(lengths).sum(axis=0)
+        source, target = self.source_tokens * len(lengths) // sums[0], self.target_tokens * len(lengths) // sums[1]
+        return max(1, min(int(source), int(target), self.max_rows))
+
     def holds(self, lengths: NDArray[np.uint16]) -> NDArray[np.bool_]:
         """(pairs,): whether a micro-batch can hold the pair at all."""
         # Compared as raw pieces: no wide copy of the whole table is made.

@@ -10,7 +10,8 @@ from data_pipeline.order.mixture import Mixture
 from data_pipeline.order.stream_plan import StreamPlan
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.batch import MicroBatch
-from data_pipeline.stream.lanes import Lane, Source
+from data_pipeline.stream.lane_windows import GroupWindows, Source
+from data_pipeline.stream.lanes import Lane
 from data_pipeline.stream.prefetch import Background
 from data_pipeline.stream.state import LaneCursor
 from data_pipeline.stream.window_tokens import BLOCKS_AT_ONCE, CACHE_BYTES, BlockCache, LeftOut
@@ -42,6 +43,8 @@ class LaneStreamSpec:
     mixture: Mixture
     seed: int
     epoch: int
+    update: int
+    """The next one within the epoch."""
     cursors: dict[int, tuple[LaneCursor, ...]]
     """By lane, where to go on."""
 
@@ -59,7 +62,8 @@ def make_plans(datasets: Sequence[Dataset], section: StreamSection, mixture: Mix
         least = max(LEAST_WINDOW_PAIRS, int(dataset.blocks["pairs"].max()))
         window_pairs = min(section.window_pairs, max(least, mixture.part(section.window_pairs, number)))
         own = dataclasses.replace(section, window_pairs=window_pairs)
-        plans.append(StreamPlan.of(dataset, own, seed=seed, number=number, is_alone=False))
+        place = {"number": number, "num_datasets": len(datasets), "lane_pairs": mixture.lane_pairs}
+        plans.append(StreamPlan.of(dataset, own, seed=seed, **place))
     return plans
 
 
@@ -95,8 +99,16 @@ def updates(datasets: Sequence[Dataset], plans: Sequence[StreamPlan], spec: Lane
             cache = BlockCache(dataset, max_bytes=CACHE_BYTES if plan.deals_pairs else 0, background=fetching)
             sources.append(Source(number=number, first_id=first_id, plan=plan, cache=cache))
             first_id += dataset.num_pairs
+        windows = [_group_windows(source, list(spec.cursors), left_out, background) for source in sources]
         lanes = {
-            number: Lane(spec.mixture, sources, number, spec.epoch, cursors, left_out, background)
+            number: Lane(
+                spec.mixture,
+                [of_lane[number] for of_lane in windows],
+                number,
+                cursors,
+                epoch=spec.epoch,
+                update=spec.update,
+            )
             for number, cursors in spec.cursors.items()
         }
         while True:
@@ -111,3 +123,14 @@ def updates(datasets: Sequence[Dataset], plans: Sequence[StreamPlan], spec: Lane
         for threads in (fetching, background):  # what waits for blocks need not
             if threads is not None:
                 threads.close()
+
+
+def _group_windows(
+    source: Source, lanes: Sequence[int], left_out: LeftOut, background: Background | None
+) -> dict[int, GroupWindows]:
+    """Those of a dataset by lane, the same for all lanes of a group."""
+    groups: dict[int, list[int]] = {}
+    for lane in lanes:
+        groups.setdefault(source.plan.sharing.group(lane), []).append(lane)
+    made = [(members, GroupWindows(source, members, left_out, background)) for members in groups.values()]
+    return {lane: windows for members, windows in made for lane in members}

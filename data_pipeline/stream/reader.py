@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import partial
 
 from configs import StreamSection, UserError
@@ -12,7 +13,7 @@ from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.lane_stream import Fetched, LaneStreamSpec, lane_updates, make_plans, updates
 from data_pipeline.stream.prefetch import Prefetch
 from data_pipeline.stream.process_prefetch import ProcessPrefetch
-from data_pipeline.stream.state import LaneCursor, StreamState
+from data_pipeline.stream.state import MIXTURE_VERSION, VERSION, LaneCursor, StreamState
 from data_pipeline.stream.window_tokens import LeftOut
 
 __all__ = ["LaneCursor", "StreamReader", "StreamState"]
@@ -20,9 +21,6 @@ __all__ = ["LaneCursor", "StreamReader", "StreamState"]
 log = logging.getLogger(__name__)
 
 POSITION_SETTINGS = ("source_tokens", "target_tokens", "max_rows", "window_pairs", "length_multiple")
-
-MAX_LANES_A_PAIR = 64
-"""A dataset of a mixture with fewer pairs than this would leave a lane without any for many passes."""
 
 
 class StreamReader:
@@ -51,8 +49,8 @@ class StreamReader:
             world_size: number of ranks.
 
         Raises:
-            UserError: there is no dataset, they have different tokenizers, one is too small for so many lanes, or a
-                pair fits no micro-batch and such pairs are refused.
+            UserError: there is no dataset, they have different tokenizers, or a pair fits no micro-batch and such pairs
+                are refused.
         """
         assert 0 <= rank < world_size
         if not datasets:
@@ -73,17 +71,24 @@ class StreamReader:
         dropped = [_check_sizes(d, plan, section) for d, plan in zip(self._datasets, self._plans, strict=True)]
         self.num_dropped = sum(dropped)
         """Pairs of the datasets that are left out of every pass because no micro-batch can hold them."""
-        if not self.mixture.is_single:
-            _check_lanes(self._datasets, dropped, section)
         self._left_out = LeftOut(section.max_corrupt_blocks)
         self.epoch = 0
         self.update = 0
         """Updates handed out within the epoch."""
-        first_passes = [0] * len(datasets)
-        self._cursors = {lane: self.mixture.start(0, lane, first_passes) for lane in self._lanes}
+        self._cursors = self._start([0] * len(datasets))
         self._streams: list[Prefetch[Fetched] | ProcessPrefetch[Fetched]] = []
         self._dry: set[int] = set()
         """Numbers of the streams that have no more for this epoch."""
+
+    @property
+    def datasets(self) -> Sequence[Dataset]:
+        """What is streamed."""
+        return self._datasets
+
+    @property
+    def usual_pairs(self) -> list[Fraction]:
+        """Of a mixture, the mean pairs of each dataset's micro-batches, of a sample."""
+        return [plan.usual_pairs for plan in self._plans]
 
     @property
     def num_corrupt_blocks(self) -> int:
@@ -136,6 +141,7 @@ class StreamReader:
             fingerprints=[dataset.fingerprint for dataset in self._datasets],
             shares=list(self.mixture.shares),
             settings=self._settings(),
+            version=VERSION if self.mixture.is_single else MIXTURE_VERSION,
         )
 
     def restore(self, state: StreamState) -> None:
@@ -146,14 +152,16 @@ class StreamReader:
 
         Raises:
             UserError: the state is of another seed or of other datasets, or, within an epoch, of another K or other
-                budgets or shares.
+                budgets or shares, or of a mixture that an earlier version saved.
         """
         _must_equal("seed", state.seed, self._seed, "the run's own")
         self._check_fingerprints(state.fingerprints)
+        state.check_version()
         if state.update > 0:
             self._check_settings(state)
         now = (self._section.micro_batches, self._settings(), list(self.mixture.shares))
-        if now == (state.micro_batches, {**self._settings(), **state.settings}, state.shares):
+        saved = (state.micro_batches, {**self._settings(), **state.settings}, state.shares)
+        if now == saved and not state.is_earlier_mixture:
             missing = [n for n in self._lanes if len(state.lanes.get(n, ())) != len(self._datasets)]
             if missing:
                 raise UserError(f"stream state: lane {missing[0]} is missing; allowed is a state merged of all ranks")
@@ -164,8 +172,9 @@ class StreamReader:
                 passes = [
                     max(cursor.pass_ for cursor in column) + 1 for column in zip(*state.lanes.values(), strict=True)
                 ]
-                log.warning("the stream's settings have changed: each dataset of the mixture begins a new pass")
-            cursors = {lane: self.mixture.start(state.epoch, lane, passes) for lane in self._lanes}
+                why = "the state is an earlier version's" if now == saved else "the stream's settings have changed"
+                log.warning("%s: each dataset of the mixture begins a new pass", why)
+            cursors = self._start(passes)
         self.close()
         self.epoch, self.update, self._cursors, self._dry = state.epoch, state.update, cursors, set()
 
@@ -174,6 +183,14 @@ class StreamReader:
         for stream in self._streams:
             stream.close()
         self._streams = []
+
+    def _start(self, passes: Sequence[int]) -> dict[int, tuple[LaneCursor, ...]]:
+        """This rank's cursors at the start of an epoch where every dataset begins a new pass."""
+        begun = list(zip(passes, self._plans, strict=True))
+        return {
+            lane: tuple(LaneCursor(pass_, 0, plan.sharing.member(lane)) for pass_, plan in begun)
+            for lane in self._lanes
+        }
 
     @property
     def _num_streams(self) -> int:
@@ -190,6 +207,7 @@ class StreamReader:
                 mixture=self.mixture,
                 seed=self._seed,
                 epoch=self.epoch,
+                update=self.update,
                 cursors={lane: self._cursors[lane] for lane in self._lanes[number :: self._num_streams]},
             )
             if self._section.workers:
@@ -239,16 +257,6 @@ def _check_tokenizers(datasets: Sequence[Dataset]) -> None:
                 f"stream.datasets: {other.location} has another tokenizer than {first.location}: "
                 f"{other.tokenizer_fingerprint[:12]}, not {first.tokenizer_fingerprint[:12]}; allowed is one for all: "
                 f"prepare the others with prepare.tokenizer.path"
-            )
-
-
-def _check_lanes(datasets: Sequence[Dataset], dropped: Sequence[int], section: StreamSection) -> None:
-    for dataset, num_dropped in zip(datasets, dropped, strict=True):
-        usable = dataset.num_pairs - num_dropped
-        if usable * MAX_LANES_A_PAIR < section.micro_batches:
-            raise UserError(
-                f"stream.datasets: {dataset.location} has {usable} pairs for stream.micro_batches="
-                f"{section.micro_batches}; allowed is at least one for {MAX_LANES_A_PAIR} of them"
             )
 
 

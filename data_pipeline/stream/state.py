@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -12,7 +12,9 @@ from configs import UserError
 
 Count = Annotated[int, Field(ge=0)]
 
-VERSION = 4
+VERSION: Final = 4
+MIXTURE_VERSION: Final = 5
+"""Of a mixture. Those of 4 dealt every dataset to K lanes, however small, and an epoch's end was each lane's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +28,11 @@ class LaneCursor:
     window: Count
     """Window of the lane in this pass. The number of its windows: the pass is over for the lane."""
     position: Count
-    """Micro-batches of the window that were handed out."""
+    """The micro-batch of the window that the lane takes next; beyond its end, of those that follow."""
     taken: Count = 0
     """Pairs that the lane handed out of the dataset, in all epochs of a mixture, or in this pass of one dataset."""
     before: Count = 0
-    """Micro-batches that the lane handed out in this pass before this window."""
+    """Micro-batches of the pass before this window: the lane's, or in a mixture those of its group of lanes."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,33 @@ class StreamState:
     """Of the datasets; see `Mixture.shares`."""
     settings: dict[str, int] = field(default_factory=dict)
     """Fields of the stream's section that positions within an epoch depend on."""
+    version: Literal[4, 5] = VERSION
+    """5 where there are several datasets, but for states that an earlier version saved."""
+
+    @property
+    def is_earlier_mixture(self) -> bool:
+        """Whether its positions within an epoch mean nothing any more."""
+        return len(self.fingerprints) > 1 and self.version < MIXTURE_VERSION
+
+    def check_version(self) -> None:
+        """Refuse a mixture in the middle of an epoch whose order is an earlier version's.
+
+        Raises:
+            UserError: naming it, and the way to go on.
+        """
+        if self.is_earlier_mixture and self.update > 0:
+            raise UserError(
+                f"stream.datasets: this mixture of {len(self.fingerprints)} datasets was saved after update "
+                f"{self.update} of epoch {self.epoch} by an earlier version of zeromt, which shared small datasets out "
+                "among the micro-batches in another way: the rest of that epoch cannot be gone through; use --reset "
+                "data to keep the weights and go through the data from the beginning"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; a lane is a list of five integers for each dataset."""
         tree = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         lanes = {str(n): [list(dataclasses.astuple(c)) for c in cursors] for n, cursors in sorted(self.lanes.items())}
-        return {"version": VERSION, **tree, "lanes": lanes}
+        return {**tree, "lanes": lanes}
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> "StreamState":
@@ -70,8 +93,9 @@ class StreamState:
         names = [f.name for f in dataclasses.fields(LaneCursor)]
         try:
             fields = dict(tree)
-            if (version := fields.pop("version", 1)) != VERSION:
-                raise UserError(f"stream state: version {version!r}; allowed is {VERSION}: start a new run")
+            if (version := fields.get("version", 1)) not in (VERSION, MIXTURE_VERSION):
+                allowed = f"{VERSION} or {MIXTURE_VERSION}"
+                raise UserError(f"stream state: version {version!r}; allowed is {allowed}: start a new run")
             fields["lanes"] = {
                 lane: [dict(zip(names, cursor, strict=True)) for cursor in cursors]
                 for lane, cursors in tree["lanes"].items()

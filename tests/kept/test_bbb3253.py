@@ -88,3 +88,18 @@ def test_the_same_preparation_is_up_to_date(kept: Path) -> None:
     done = _run(kept, "prepare", "small.yaml")
     assert done.code == 0, done.err
     assert (kept / "dataset" / "index.json").read_bytes() == index
+
+
+def test_a_mixture_in_the_middle_of_an_epoch_is_refused_by_name(kept: Path) -> None:
+    """Small datasets are shared out otherwise since: `--reset data` is the way, and nothing is touched before."""
+    run = kept / "runs" / "mixture"
+    before = {path: path.read_bytes() for path in sorted((run / "checkpoints").rglob("*")) if path.is_file()}
+    done = _run(kept, "train", "runs/mixture/config.yaml", "training.max_updates=6")
+    assert done.code == 2, done.out
+    [line] = done.err.splitlines()
+    assert re.search(r"stream.datasets: this mixture of 2 datasets was saved after update 4 of epoch 0", line), line
+    assert "--reset data" in line
+    assert before == {path: path.read_bytes() for path in before}
+    done = _run(kept, "train", "runs/mixture/config.yaml", "training.max_updates=6", "--reset", "data")
+    assert done.code == 0, done.err
+    assert [line["step"] for line in read_metrics(run)] == list(range(1, 11)), "six more, counted from the reset"

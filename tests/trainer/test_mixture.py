@@ -74,7 +74,9 @@ def test_mixture(root: Path) -> None:
             out
         )
     assert "not evaluated, for want of a validation set (prepare.valid): third" in out
+    assert re.search(r"an epoch of the mixture is 360 pairs, about \d+ updates", out), out
     run = root / "runs" / "through"
+    _check_realised_shares(run, out)
     evaluations = read_metrics(run, "evaluation")
     assert [e["step"] for e in evaluations] == [20, 40]
     for evaluation in evaluations:
@@ -96,6 +98,28 @@ def test_mixture(root: Path) -> None:
     assert read_metrics(root / "runs" / "parts")[-1]["step"] == 20
     _run(root, 2, "parts", "stream.workers=2", "stream.prefetch_updates=1")
     assert read_pairs(root / "runs" / "parts") == read_pairs(run)
+    keys = [f"{figure}/{name}" for figure in ("micro_batches", "token_share") for name in PARTS]
+    one, two = ([[line[key] for key in keys] for line in read_metrics(r)] for r in (run, root / "runs" / "parts"))
+    assert one == two, "over all ranks"
+
+
+def _check_realised_shares(run: Path, out: str) -> None:
+    """Of each log step: micro-batches of each dataset, which add up, and parts of the target tokens; over the run near
+    to the shares at temperature 5, which are of pairs, and printed."""
+    lines, shown = read_metrics(run), re.findall(r"target tokens by dataset: (.*) micro-batches", out)
+    assert len(shown) == len(lines)
+    tokens = dict.fromkeys(PARTS, 0.0)
+    for line, text in zip(lines, shown, strict=True):
+        counts = {name: line[f"micro_batches/{name}"] for name in PARTS}
+        assert sum(counts.values()) == 3
+        assert sum(line[f"token_share/{name}"] for name in PARTS) == pytest.approx(1)
+        for name, count in counts.items():
+            tokens[name] += line[f"token_share/{name}"] * line["target_tokens"]
+            assert f"{name} {line[f'token_share/{name}']:.1%} in {count}" in text
+            assert (count == 0) == (line[f"token_share/{name}"] == 0)
+    sizes = {name: part.stop - part.start for name, part in PARTS.items()}
+    wanted = {name: size**0.2 / sum(n**0.2 for n in sizes.values()) for name, size in sizes.items()}
+    assert {name: count / sum(tokens.values()) for name, count in tokens.items()} == pytest.approx(wanted, abs=0.1)
 
 
 def test_no_validation_set_at_all(root: Path) -> None:

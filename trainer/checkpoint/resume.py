@@ -129,6 +129,8 @@ def _data(checkpoint: Checkpoint, config: RunConfig, fingerprints: Sequence[str]
         differences.append(f"stream.datasets: fingerprint {now}, the checkpoint has {saved}")
     if config.seed != stream.seed:
         differences.append(f"seed: {config.seed}, the checkpoint has {stream.seed}")
+    if not differences:
+        stream.check_version()
     if stream.update > 0:
         differences += _order(config, stream)
     return differences

@@ -37,8 +37,7 @@ def write_dataset(
     """
     folder.mkdir(parents=True)
     random = np.random.Generator(np.random.Philox(seed))
-    drawn = random.gamma(2, mean / 2, (num_pairs, 1)) * random.uniform(0.8, 1.2, (num_pairs, 2))
-    lengths = np.clip(drawn, 1, 120).astype("<u2")
+    lengths = drawn_lengths(random, num_pairs, mean)
     blocks = even_table(lengths, pairs_per_block, -(-num_pairs // pairs_per_block) * pairs_per_block)
     shard = io.BytesIO()
     for row, block in enumerate(blocks):
@@ -65,6 +64,12 @@ def write_dataset(
     )
     (folder / "index.json").write_bytes(index.to_json())
     return Dataset.load(folder)
+
+
+def drawn_lengths(random: np.random.Generator, num_pairs: int, mean: float) -> NDArray[np.uint16]:
+    """(pairs, 2): the first that `write_dataset` draws."""
+    drawn = random.gamma(2, mean / 2, (num_pairs, 1)) * random.uniform(0.8, 1.2, (num_pairs, 2))
+    return np.clip(drawn, 1, 120).astype("<u2")
 
 
 def _entry(path: Path) -> FileEntry:

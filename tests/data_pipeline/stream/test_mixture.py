@@ -1,11 +1,13 @@
 """Several datasets in one stream: shares, passes, resuming."""
 
 import dataclasses
+import itertools
 import logging
 import re
 import threading
 from collections import Counter
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ from configs import StreamSection, UserError
 from data_pipeline.order.mixture import Mixture
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.lane_stream import make_plans
-from data_pipeline.stream.lanes import READ_NEXT_AFTER, Source, Track
+from data_pipeline.stream.lane_windows import GroupWindows, Source
+from data_pipeline.stream.lanes import READ_NEXT_AFTER, Track
 from data_pipeline.stream.prefetch import Background
 from data_pipeline.stream.state import LaneCursor
 from data_pipeline.stream.window_tokens import BlockCache, LeftOut
@@ -61,11 +64,17 @@ def test_shares() -> None:
         assert np.allclose(np.array(mixture.shares) / sum(mixture.shares), wanted / wanted.sum(), rtol=1e-8)
     weighted = Mixture.of(sizes, [1.0, 3.0, 4.0], temperature=1, num_lanes=4)
     assert [weighted.part(80_000, n) for n in range(3)] == [10_000, 30_000, 40_000]
-    assert [sum(weighted.quota(epochs, lane) for lane in range(4)) for epochs in (0, 1, 3)] == [0, 62_000, 186_000]
-    lanes = [Mixture.of([7], [None], temperature=1, num_lanes=3).quota(1, lane) for lane in range(3)]
-    assert lanes == [3, 2, 2]
+    assert [Mixture.of([7], [None], temperature=1, num_lanes=n).lane_pairs for n in (1, 3, 9)] == [7, 3, 1]
     tiny = Mixture.of([10, 10], [1e-12, 1.0], temperature=1, num_lanes=1)
     assert tiny.shares[0] >= 1, "a dataset is never left out altogether"
+
+
+def test_an_epoch_is_as_many_updates_as_hold_all_pairs() -> None:
+    """Of 16,000 and 4,000 pairs at even shares: 20,000 pairs, in micro-batches of 100 and 50, hence 300 of them."""
+    sizes, usual = (16_000, 4_000), [Fraction(100), Fraction(50)]
+    for num_lanes, updates in ((1, [300] * 4), (32, [9, 10, 9, 10]), (400, [1, 1, 1, 1])):
+        mixture = Mixture.of(sizes, [1, 1], temperature=1, num_lanes=num_lanes)
+        assert [mixture.epoch_updates(epoch, usual) for epoch in range(4)] == updates
 
 
 def test_the_choice_keeps_to_the_shares() -> None:
@@ -106,22 +115,27 @@ def test_realised_shares_are_within_one_percent(three: list[Dataset], num_lanes:
 
 @pytest.mark.parametrize("num_lanes", [1, 3, 8, 24])
 def test_every_pass_uses_each_pair_once(two: list[Dataset], num_lanes: int) -> None:
-    """Oracle: lane by lane, what the plan of each dataset alone deals out, pass after pass."""
+    """Oracle: what the plan of each dataset alone deals to a group of lanes, pass after pass, in turns of the lanes."""
     section = dataclasses.replace(TWO, micro_batches=num_lanes)
     readers = open_readers(two, section)
     batches = [batch for _ in range(3) for batch in read_epoch(readers)]
     plans = make_plans(two, section, readers[0].mixture, seed=7)
-    for number, (dataset, first_id) in enumerate(zip(two, (0, 30), strict=True)):
-        counts = Counter()  # type: Counter[int]
+    for number, (dataset, first_id, plan) in enumerate(zip(two, (0, 30), plans, strict=True)):
+        sharing = plan.sharing
+        for pass_ in range(3):
+            dealt = [ids for group in range(sharing.num_groups) for ids in plan.micro_batches(pass_, group)]
+            each = np.repeat(np.arange(dataset.num_pairs), sharing.num_passes)
+            assert np.array_equal(np.sort(np.concatenate(dealt)), each)
         for lane in range(num_lanes):
             got = [m.pair_ids - first_id for m in batches if (m.dataset, m.lane) == (number, lane)]
-            planned = (ids for pass_ in range(400) for ids in plans[number].micro_batches(pass_, lane))
-            for ids, wanted in zip(got, planned, strict=False):
+            planned = (ids for pass_ in range(400) for ids in plan.micro_batches(pass_, sharing.group(lane)))
+            turns = itertools.islice(planned, sharing.member(lane), None, sharing.num_members)
+            for ids, wanted in zip(got, turns, strict=False):
                 assert np.array_equal(ids, wanted)
-            counts.update(np.concatenate(got).tolist())
+        counts = Counter(i - first_id for m in batches if m.dataset == number for i in m.pair_ids.tolist())
         assert set(counts) == set(range(dataset.num_pairs))
-        if num_lanes == 1:
-            assert max(counts.values()) - min(counts.values()) <= 1
+        # What is not whole: the passes of the windows that the lanes are at, each in its own way through them.
+        assert max(counts.values()) - min(counts.values()) <= sharing.num_passes + (num_lanes > 1) * 3
     close(readers)
 
 
@@ -226,8 +240,6 @@ def test_refused(small: Dataset, two: list[Dataset], copied: Path) -> None:
     names = f"{re.escape(stranger.location)} has another tokenizer than {re.escape(two[0].location)}: 000000000000"
     with pytest.raises(UserError, match=names):
         open_readers([two[0], stranger], TWO)
-    with pytest.raises(UserError, match=r"has 30 pairs for stream.micro_batches=1921; allowed is at least one for 64"):
-        open_readers(two, dataclasses.replace(TWO, micro_batches=30 * 64 + 1))
     readers = open_readers(two, TWO)
     state = merged(readers)
     for datasets in ([two[1], two[0]], [two[0]], [*two, small]):
@@ -276,9 +288,8 @@ def test_next_window_is_begun_after_a_part_of_this_one(make_dataset: Make) -> No
     section = dataclasses.replace(SECTION, micro_batches=1, window_pairs=1_000)
     dataset = make_dataset(2_000, pairs_per_block=50)
     mixture = Mixture.of([dataset.num_pairs], [None], temperature=1, num_lanes=1)
-    source = Source(
-        number=0, first_id=0, plan=make_plans([dataset], section, mixture, seed=7)[0], cache=BlockCache(dataset)
-    )
+    plan = make_plans([dataset], section, mixture, seed=7)[0]
+    source = Source(number=0, first_id=0, plan=plan, cache=BlockCache(dataset))
     begun: list[Any] = []
 
     class Watched(Background):
@@ -287,7 +298,7 @@ def test_next_window_is_begun_after_a_part_of_this_one(make_dataset: Make) -> No
             return super().begin(job)
 
     background = Watched()
-    track = Track(source, 0, LaneCursor(0, 0, 0), LeftOut(0), background)
+    track = Track(GroupWindows(source, [0], LeftOut(0), background), 0, LaneCursor(0, 0, 0))
     num_begun = []
     while track.cursor.window == 0:
         assert track.peek()
@@ -297,3 +308,26 @@ def test_next_window_is_begun_after_a_part_of_this_one(make_dataset: Make) -> No
     assert share > 1
     assert num_begun == [1] * share + [2] * (len(num_begun) - share)
     background.close()
+
+
+def test_a_mixture_of_an_earlier_version(two: list[Dataset], caplog: pytest.LogCaptureFixture) -> None:
+    """Refused in the middle of an epoch; where one has ended, new passes begin."""
+    readers = open_readers(two, TWO)
+    read_epoch(readers)
+    between = merged(readers)
+    read_epoch(readers, 1)
+    within = merged(readers)
+    close(readers)
+    assert (between.version, open_readers(two[:1], TWO)[0].state().version) == (5, 4), (
+        "what there was before is as it was"
+    )
+    with pytest.raises(UserError, match=r"saved after update 1 of epoch 1 by an earlier version .*use --reset data"):
+        open_readers(two, TWO, 1, dataclasses.replace(within, version=4))
+    with caplog.at_level(logging.WARNING):
+        again = open_readers(two, TWO, 1, dataclasses.replace(between, version=4))
+    assert "the state is an earlier version's: each dataset of the mixture begins a new pass" in caplog.text
+    assert {i for m in read_epoch(again) for i in m.pair_ids.tolist()} >= set(range(30))
+    close(again)
+    caplog.clear()
+    close(open_readers(two, TWO, 1, between))
+    assert not caplog.text
