@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.conftest import BUNDLED, Command, ranks, read_metrics, read_pairs, torchrun, zeromt
 from tests.trainer.test_evaluation import sacrebleu
@@ -104,10 +105,14 @@ def test_mixture(root: Path) -> None:
 
 
 def _check_realised_shares(run: Path, out: str) -> None:
-    """Of each log step: micro-batches of each dataset, which add up, and parts of the target tokens; over the run near
-    to the shares at temperature 5, which are of pairs, and printed."""
+    """Of each log step: micro-batches of each dataset, which add up, and parts of the target tokens, printed and in
+    TensorBoard; over the run near to the shares at temperature 5, which are of pairs."""
     lines, shown = read_metrics(run), re.findall(r"target tokens by dataset: (.*) micro-batches", out)
     assert len(shown) == len(lines)
+    board = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0})
+    board.Reload()
+    for key in (f"{figure}/{name}" for figure in ("micro_batches", "token_share") for name in PARTS):
+        assert [e.value for e in board.Scalars(f"train/{key}")] == pytest.approx([line[key] for line in lines])
     tokens = dict.fromkeys(PARTS, 0.0)
     for line, text in zip(lines, shown, strict=True):
         counts = {name: line[f"micro_batches/{name}"] for name in PARTS}

@@ -49,7 +49,8 @@ class BoardWriter:
 
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Writer."""
-        self._scalars(step, figures, TRAIN_SCALARS)
+        of_datasets = {key: f"train/{key}" for key in figures if "/" in key}
+        self._scalars(step, figures, {**TRAIN_SCALARS, **of_datasets})
 
     def evaluation(
         self,
