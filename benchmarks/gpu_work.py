@@ -58,6 +58,7 @@ class Job:
             "output": self.folder / "runs",
             "prepare.output": self.dataset,
             "prepare.max_pieces": MAX_PIECES,
+            "stream.datasets": f"[{{path: '{self.dataset}'}}]",  # made-up pairs, not the run's own corpus
             "stream.micro_batches": world_size,
             "stream.source_tokens": self.tokens,
             "stream.target_tokens": self.tokens,
