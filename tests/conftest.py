@@ -35,6 +35,15 @@ def environment() -> dict[str, str]:
     return {**variables, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(REPO), "OMP_NUM_THREADS": "1"}
 
 
+def install_plugin(folder: Path, name: str, code: str) -> None:
+    """What pip leaves of a package of one module, `their_NAME`, for processes with the folder on PYTHONPATH."""
+    (folder / f"their_{name}.py").write_text(code)
+    info = folder / "theirs-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[zeromt.plugins]\n{name} = their_{name}\n")
+
+
 @dataclass(kw_only=True, frozen=True)
 class Finished:
     """What a command printed and returned."""

@@ -14,30 +14,8 @@ from trainer.translation.words import Attention
 log = logging.getLogger(__name__)
 
 
-class Metrics(Protocol):
-    """Where figures go."""
-
-    def train(self, step: int, figures: Mapping[str, Any]) -> None:
-        """Figures of a log step."""
-        ...
-
-    def evaluation(
-        self,
-        step: int,
-        figures: Mapping[str, Any],
-        samples: Sequence[tuple[str, str, str]],
-        attentions: Sequence[Attention],
-    ) -> None:
-        """Scores, (source, reference, translation) samples, and attention to draw."""
-        ...
-
-    def event(self, step: int, figures: Mapping[str, Any]) -> None:
-        """Something that happened, such as a skipped update."""
-        ...
-
-    def close(self) -> None:
-        """Write out what is still held."""
-        ...
+class Metrics(Writer, Protocol):
+    """Where a run's figures go: metrics.jsonl and every tracker's writer."""
 
 
 class NoMetrics:

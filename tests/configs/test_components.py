@@ -13,7 +13,7 @@ from configs.components import Schedule, component, kinds, make
 from configs.components.registry import FAMILIES
 from configs.load import parse_run
 from configs.old_keys import OLD_KEYS, paths, renew
-from tests.conftest import environment
+from tests.conftest import environment, install_plugin
 
 WSD = '''
 """A schedule of somebody else's, in one file outside of the repository."""
@@ -40,11 +40,7 @@ class WarmupStableDecay(Schedule):
 @pytest.fixture
 def plugin(tmp_path: Path) -> dict[str, str]:
     """The environment of a process that has a package installed with a schedule in it."""
-    (tmp_path / "their_schedules.py").write_text(WSD)
-    info = tmp_path / "theirs-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[zeromt.plugins]\nschedules = their_schedules\n")
+    install_plugin(tmp_path, "schedules", WSD)
     variables = environment()
     return {**variables, "PYTHONPATH": f"{variables['PYTHONPATH']}:{tmp_path}"}
 

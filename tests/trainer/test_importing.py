@@ -173,7 +173,7 @@ def test_m2m100_and_nllb(kind: str, joint: Tokenizer, tmp_path: Path) -> None:
     model = SentencePieceProcessor(model_proto=joint.files()[JOINT_FILE])
     pieces = [model.id_to_piece(i) for i in range(5, model.get_piece_size())]
     if kind == "nllb":  # as fairseq's: <unk>, <s>, </s>, then the pieces, which stand one place later in the model
-        proto = _fairseq_model(joint.files()[JOINT_FILE])
+        proto = fairseq_model(joint.files()[JOINT_FILE])
         codes = {4 + len(pieces): "eng_Latn", 5 + len(pieces): "fra_Latn"}
         added = [{"id": i, "content": c} for i, c in codes.items()]
         (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
@@ -200,7 +200,8 @@ def test_m2m100_and_nllb(kind: str, joint: Tokenizer, tmp_path: Path) -> None:
     check_same(tmp_path, theirs, [*ours.encode_source([f"{english} {ENGLISH[0]}"])[0], 2], [1, 9, 20, 31])
 
 
-def _fairseq_model(content: bytes) -> bytes:
+def fairseq_model(content: bytes) -> bytes:
+    """A SentencePiece model with <unk>, <s>, </s> in front, as fairseq trained them; NLLB has the pieces one later."""
     from sentencepiece import sentencepiece_model_pb2
 
     proto = sentencepiece_model_pb2.ModelProto()

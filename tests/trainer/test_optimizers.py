@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import environment, read_metrics
+from tests.conftest import environment, install_plugin, read_metrics
 
 KEPT = Path(__file__).parents[1] / "kept" / "bbb3253"
 THEIRS = '''
@@ -31,11 +31,7 @@ class Momentum(Optimizer):
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> dict[str, str]:
-    (tmp_path / "their_optimizers.py").write_text(THEIRS)
-    info = tmp_path / "theirs-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[zeromt.plugins]\noptimizers = their_optimizers\n")
+    install_plugin(tmp_path, "optimizers", THEIRS)
     (tmp_path / "corpus").symlink_to(KEPT / "corpus")
     (tmp_path / "dataset").symlink_to(KEPT / "dataset")
     variables = environment()

@@ -13,7 +13,7 @@ import pytest
 
 from configs import ConfigError, load_run
 from configs.components import Tracker
-from tests.conftest import environment, read_metrics
+from tests.conftest import environment, install_plugin, read_metrics
 from trainer.metrics import RunMetrics
 
 KEPT = Path(__file__).parents[1] / "kept" / "bbb3253"
@@ -67,11 +67,7 @@ class Broken(Tracker):
 
 def test_one_in_a_file_outside_gets_every_figure(tmp_path: Path) -> None:
     place = Path(shutil.copytree(KEPT, tmp_path / "place"))
-    (tmp_path / "their_trackers.py").write_text(THEIRS)
-    info = tmp_path / "theirs-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[zeromt.plugins]\ntrackers = their_trackers\n")
+    install_plugin(tmp_path, "trackers", THEIRS)
     variables = environment()
     variables["PYTHONPATH"] += f":{tmp_path}"
     settings = ["training.max_updates=12", "evaluation.every_updates=2", "training.memory_probe=false"]

@@ -19,7 +19,7 @@ from data_pipeline.preparation.filters.held_out import HeldOutOverlap
 from data_pipeline.preparation.filters.languages import Scripts
 from data_pipeline.preparation.filters.sides import Empty
 from data_pipeline.preparation.recipe import make_recipe
-from tests.conftest import environment, zeromt
+from tests.conftest import environment, install_plugin, zeromt
 
 THEIRS = '''
 """Filters of somebody else's, in one file outside of the repository."""
@@ -80,11 +80,8 @@ def theirs(tmp_path: Path) -> Path:
     (tmp_path / "run.yaml").write_text(CONFIG)
     (tmp_path / "opened").mkdir()
     package = tmp_path / "site"
-    (package / "theirs-1.0.dist-info").mkdir(parents=True)
-    (package / "their_filters.py").write_text(THEIRS)
-    (package / "theirs-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    entry = "[zeromt.plugins]\nfilters = their_filters\n"
-    (package / "theirs-1.0.dist-info" / "entry_points.txt").write_text(entry)
+    package.mkdir()
+    install_plugin(package, "filters", THEIRS)
     return tmp_path
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
+from sentencepiece import SentencePieceProcessor
 
 from data_pipeline.tokenizer import JOINT_FILE
 from launcher.cli import main
 from tests.trainer.export.made import make_tokenizer
-from tests.trainer.test_importing import SIZES, shaken
+from tests.trainer.test_importing import SIZES, fairseq_model, shaken
 
 TENSORS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -59,20 +59,6 @@ def save_nllb(folder: Path, **options: Any) -> Any:
     theirs = shaken(transformers, "M2M100ForConditionalGeneration", config)
     theirs.save_pretrained(folder)
     return theirs
-
-
-def fairseq_model(content: bytes) -> bytes:
-    """A SentencePiece model with <unk>, <s>, </s> in front, as fairseq trained them; NLLB has the pieces one later."""
-    proto = sentencepiece_model_pb2.ModelProto()
-    proto.ParseFromString(content)
-    kept = list(proto.pieces)
-    del proto.pieces[:]
-    for piece in (kept[3], kept[1], kept[2], *kept[5:]):
-        proto.pieces.add().CopyFrom(piece)
-    spec = proto.trainer_spec
-    spec.unk_id, spec.bos_id, spec.eos_id, spec.pad_id = 0, 1, 2, -1
-    converted: bytes = proto.SerializeToString()
-    return converted
 
 
 def edit(path: Path, **changes: Any) -> None:
