@@ -31,12 +31,12 @@ from benchmarks.measure import machine, median, parser, print_machine, print_tab
 from benchmarks.text import read_lines
 from configs import UserError
 from data_pipeline.tokenizer import EOS_ID
-from trainer.export.exact import load_exact
-from trainer.export.plain import norm_eps
-from trainer.loading import TrainedModel
-from trainer.precision import resolve_precision
-from trainer.scoring import Scorer, bleu_tokenizer
-from trainer.translation.translator import cut_batches
+from trainer.inference.export.exact import load_exact
+from trainer.inference.export.plain import norm_eps
+from trainer.inference.loading import TrainedModel
+from trainer.inference.translation.translator import cut_batches
+from trainer.metrics.scoring import Scorer, bleu_tokenizer
+from trainer.ranks.precision import resolve_precision
 
 OURS = "zeromt"
 IN_BF16 = "zeromt bf16"

@@ -16,9 +16,9 @@ from sentencepiece import SentencePieceProcessor
 from configs import SearchSection
 from data_pipeline.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from model import Transformer
-from trainer.export.exact import load_exact
-from trainer.process import tune_process
-from trainer.translation.translator import Translator, cut_batches
+from trainer.inference.export.exact import load_exact
+from trainer.inference.translation.translator import Translator, cut_batches
+from trainer.ranks.process import tune_process
 
 PATIENCE = 20.0
 """CTranslate2 goes on until so many times the beam have ended: far beyond what can still win."""

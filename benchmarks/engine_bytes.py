@@ -13,11 +13,11 @@ import torch.distributed as dist
 from configs import EngineSection, ModelSection, RunConfig
 from launcher.planning.memory import Stage
 from model import Objective, SpecialIds, build_transformer
-from trainer.distributed import World
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import DeviceBatch
-from trainer.precision import Precision
-from trainer.process import tune_process
+from trainer.ranks.distributed import World
+from trainer.ranks.precision import Precision
+from trainer.ranks.process import tune_process
 
 BUCKET = 200_000
 SLOTS = 2

@@ -26,7 +26,7 @@ from benchmarks.text import read_lines
 from configs import UserError
 from data_pipeline.tokenizer import BOS_ID, EOS_ID
 from model import Transformer
-from trainer.scoring import Scorer, bleu_tokenizer
+from trainer.metrics.scoring import Scorer, bleu_tokenizer
 
 TOLERANCE = 1e-4
 BLEU_TOLERANCE = 0.1

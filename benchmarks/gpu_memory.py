@@ -6,9 +6,9 @@ import torch
 
 from configs import EngineSection, RunConfig, preset_model
 from model import Objective, SpecialIds, build_transformer
-from trainer.distributed import World
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import DeviceBatch
+from trainer.ranks.distributed import World
 
 
 def peak(*, preset: str, stage: int, tokens: int, length: int, vocabulary: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from benchmarks.gpu_plain_loop import peaks
 from benchmarks.gpu_work import Figures
 from launcher.cli import main as zeromt
-from trainer.process import tune_process
+from trainer.ranks.process import tune_process
 
 PROFILED_WARM_UP, PROFILED = 2, 5
 """Updates that the profiler sees before those that it keeps."""

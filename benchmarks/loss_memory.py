@@ -27,7 +27,7 @@ from benchmarks.child import call  # noqa: E402
 from benchmarks.measure import machine, median, parser, print_machine, print_table, spread, write_json  # noqa: E402
 from configs import UserError  # noqa: E402
 from model.loss import OutputLayer  # noqa: E402
-from trainer.process import tune_process  # noqa: E402
+from trainer.ranks.process import tune_process  # noqa: E402
 
 MIB = 2**20
 SMOOTHING = 0.1

@@ -100,8 +100,8 @@ class _Rank:
     def __init__(self, stage: int, work: Path) -> None:
         from model import Objective, SpecialIds, build_transformer
         from trainer.checkpoint.manager import CheckpointManager, RunIdentity
-        from trainer.distributed import World
         from trainer.engines.deepspeed.engine import DeepSpeedEngine
+        from trainer.ranks.distributed import World
 
         self.world = World(timeout_minutes=10)
         sizes = {"source_vocab_size": VOCABULARY, "target_vocab_size": VOCABULARY}
@@ -149,7 +149,7 @@ class _Rank:
 
 def _rank(stage: int, rounds: int, work: Path) -> None:
     """One rank: update, save one way, save the other way, both of the same weights. The first round does not count."""
-    from trainer.process import tune_process
+    from trainer.ranks.process import tune_process
 
     tune_process()
     rank = _Rank(stage, work)

@@ -234,8 +234,8 @@ def run_clocked(began: str, result: str, *command: str) -> int:
         launcher = importlib.import_module("launcher.cli")
         importlib.import_module("launcher.commands")
     # As the command does, before torch: the watchdog forks.
-    importlib.import_module("trainer.supervision.signals").stop_request()
-    importlib.import_module("trainer.supervision.watchdog").process_watchdog().start()
+    importlib.import_module("trainer.runs.signals").stop_request()
+    importlib.import_module("trainer.ranks.watchdog").process_watchdog().start()
     with clock.part("import torch"):
         importlib.import_module("torch")
     with clock.part("import trainer.main"):

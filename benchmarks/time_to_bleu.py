@@ -40,11 +40,11 @@ from benchmarks.trainers import Work  # noqa: E402
 from configs import ModelSection, SearchSection, UserError  # noqa: E402
 from data_pipeline.tokenizer import Tokenizer  # noqa: E402
 from model import Transformer  # noqa: E402
-from trainer.loading import find_checkpoint  # noqa: E402
-from trainer.model_files import build_model, load_weights  # noqa: E402
-from trainer.process import tune_process  # noqa: E402
-from trainer.scoring import Scorer, bleu_tokenizer  # noqa: E402
-from trainer.translation.translator import Translator  # noqa: E402
+from trainer.checkpoint.model_files import build_model, load_weights  # noqa: E402
+from trainer.inference.loading import find_checkpoint  # noqa: E402
+from trainer.inference.translation.translator import Translator  # noqa: E402
+from trainer.metrics.scoring import Scorer, bleu_tokenizer  # noqa: E402
+from trainer.ranks.process import tune_process  # noqa: E402
 
 OURS, REFERENCE = "zeromt", "plain loop"
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}

@@ -32,7 +32,7 @@ from benchmarks.measure import (  # noqa: E402
 from benchmarks.stolen import DISTURBED, StolenTime, undisturbed  # noqa: E402
 from benchmarks.trainers import Work  # noqa: E402
 from configs import UserError  # noqa: E402
-from trainer.precision import resolve_precision  # noqa: E402
+from trainer.ranks.precision import resolve_precision  # noqa: E402
 
 SIZES = {
     "d_model": 256,

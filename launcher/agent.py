@@ -25,11 +25,11 @@ from typing import Any
 from launcher.forked_ranks import WaitingRank, can_fork, dismiss, fork_ranks, import_for_ranks, starting
 from launcher.peers import LostError, Peers, join, note_loss
 from launcher.root_cause import REFUSED, STOPPED, Ended, exit_code, note_ends, report, wait_for_others
-from trainer.imports import quick_imports
-from trainer.streams import tell
-from trainer.supervision.failure import Failure, find_cause
-from trainer.supervision.signals import AGENT_PID, STOP_SIGNALS
-from trainer.supervision.status import STATUS_FILE, read_status, write_status
+from trainer.runs.failure import Failure, find_cause
+from trainer.runs.process.imports import quick_imports
+from trainer.runs.process.streams import tell
+from trainer.runs.signals import AGENT_PID, STOP_SIGNALS
+from trainer.runs.status import STATUS_FILE, read_status, write_status
 
 __all__ = ["ALONE", "LAUNCHER_PID", "REFUSED", "STOPPED", "main"]
 

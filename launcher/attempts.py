@@ -15,12 +15,12 @@ from launcher.processes import processes_with
 from launcher.restarts import Restarts
 from launcher.run_folder import make_ready, newest_step
 from launcher.supervise import Supervisor
-from trainer.streams import tell
-from trainer.supervision.kept import check_reset
-from trainer.supervision.run_lock import LAUNCH_LOCK, RunLock
-from trainer.supervision.signals import STOP_FILE
-from trainer.supervision.status import LAUNCH_ID, STATUS_FILE, Status, read_status, write_status
-from trainer.supervision.watchdog import STUCK_FILE
+from trainer.runs.kept import check_reset
+from trainer.runs.layout import STUCK_FILE
+from trainer.runs.process.streams import tell
+from trainer.runs.run_lock import LAUNCH_LOCK, RunLock
+from trainer.runs.signals import STOP_FILE
+from trainer.runs.status import LAUNCH_ID, STATUS_FILE, Status, read_status, write_status
 
 PATIENCE_WITH_THE_ENDING, PATIENCE_WITH_THE_RUNNING = 15.0, 1.0
 """Seconds to wait for the job before: one that is done needs some to end its processes."""

@@ -21,7 +21,7 @@ from launcher.planning import options as planning_options
 from launcher.slurm import options as slurm_options
 
 try:
-    from trainer.streams import leave_standard_streams, open_standard_streams, tell
+    from trainer.runs.process.streams import leave_standard_streams, open_standard_streams, tell
 except ImportError as error:
     print(
         f"zeromt: error: {error}: another `trainer` is found before zeromt's own: rename it, or mend PYTHONPATH",
@@ -99,35 +99,35 @@ COMMANDS = {
         summary="translate lines; stdin -> stdout by default",
         usage="RUN [-i FILE] [-o FILE] [--beam N] [--n-best K] [--processes N] [--ensemble RUN ...] [--score] [...]",
         add_arguments=options.add_translate,
-        target="trainer.translate:run",
+        target="trainer.inference.translate:run",
         computes=True,
     ),
     "evaluate": Command(
         summary="corpus BLEU and chrF as JSON, with signatures",
         usage="RUN --source FILE --reference FILE [--beam N] [--tokenizer T] [-o FILE] [--ensemble RUN ...] [...]",
         add_arguments=options.add_evaluate,
-        target="trainer.evaluate:run",
+        target="trainer.evaluation.command:run",
         computes=True,
     ),
     "export": Command(
         summary="the model as Hugging Face Transformers, CTranslate2 or plain safetensors load it, checked",
         usage="RUN --format FORMAT -o DIR [--dtype D | --quantization Q] [--source FILE --reference FILE]",
         add_arguments=options.add_export,
-        target="trainer.export.command:run",
+        target="trainer.inference.export.command:run",
         computes=True,
     ),
     "average": Command(
         summary="the mean of several checkpoints' weights, as a run of its own",
         usage="RUN --last K | --best K -o DIR",
         add_arguments=options.add_average,
-        target="trainer.averaging:run",
+        target="trainer.inference.averaging:run",
         computes=True,
     ),
     "import": Command(
         summary="weights that others trained, as a run to translate with and to fine-tune",
         usage="STATE.safetensors --preset NAME --tokenizer MODEL -o RUN [...] | --huggingface DIR -o RUN [...]",
         add_arguments=options.add_import,
-        target="trainer.importing.command:run",
+        target="trainer.inference.importing.command:run",
         computes=True,
     ),
     "plan": Command(
@@ -140,7 +140,7 @@ COMMANDS = {
         summary="a dataset, a checkpoint or a run: what it holds, whether it is whole",
         usage="PATH",
         add_arguments=options.add_inspect,
-        target="trainer.inspect:run",
+        target="trainer.inference.inspect:run",
     ),
 }
 
@@ -176,7 +176,7 @@ def _code_of(error: Exception) -> int:
             tell(f"zeromt: error: {line}")
         return 2
     if isinstance(error, ImportError | AttributeError):
-        from trainer.clash import find_clash
+        from trainer.runs.process.clash import find_clash
 
         if (clash := find_clash()) is not None:
             tell(f"zeromt: error: {clash}")
@@ -197,10 +197,10 @@ def _run(argv: list[str]) -> int:
     except SystemExit as leaving:  # argparse has said what there is to say: help, version or an error
         return leaving.code if isinstance(leaving.code, int) else 2
     if command.computes:
-        from trainer.environment import check_process
+        from trainer.runs.process.environment import check_process
 
         check_process(os.environ)  # before libraries read it, and write lines of their own
-    from trainer.caller import restored_environment
+    from trainer.runs.process.caller import restored_environment
 
     with restored_environment():  # whoever calls `main` in a process of their own has one too
         return int(resolve(command.target)(**arguments))

@@ -13,7 +13,7 @@ from typing import Any
 
 from launcher.dispatch import resolve
 from launcher.supervise import FORWARDED, Supervisor
-from trainer.supervision.signals import tell_in_handler
+from trainer.runs.signals import tell_in_handler
 
 STOPPED = 75
 
@@ -45,10 +45,10 @@ def train(*, config: str, overrides: Sequence[str], fresh: bool, reset: str | No
         is_there = resolve("configs.files:is_file")(Path(run.prepare.output) / "index.json")
     if not run.stream.datasets and is_there:
         resolve("launcher.job:check_datasets")(run, config, overrides)
-    resolve("trainer.environment:check_rank")(os.environ)
+    resolve("trainer.runs.process.environment:check_rank")(os.environ)
     # Both before torch is imported.
-    resolve("trainer.supervision.signals:stop_request")()
-    resolve("trainer.supervision.watchdog:process_watchdog")().start()
+    resolve("trainer.runs.signals:stop_request")()
+    resolve("trainer.ranks.watchdog:process_watchdog")().start()
     if int(os.environ.get("RANK", "0") or 0) == 0:
         resolve("launcher.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset)
     return int(resolve("trainer.main:run")(config, list(overrides), reset=_parts(reset)))

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 from launcher.hardware import num_gpus
 from launcher.process_title import show_as
-from trainer.supervision.signals import STOP_SIGNALS
+from trainer.runs.signals import STOP_SIGNALS
 
 SWITCH = "ZEROMT_FORK_RANKS"
 """Environment variable; 0 starts every rank as a new process."""

@@ -14,8 +14,8 @@ from data_pipeline.prepared.dataset import open_index
 from data_pipeline.prepared.index import INDEX_FILE
 from launcher.agent import LAUNCHER_PID, REFUSED, STOPPED
 from launcher.process_title import ROOM, ROOM_LENGTH
-from trainer.supervision.signals import GRACE_SECONDS, ORPHANED, STOP_SIGNALS
-from trainer.supervision.status import LAUNCH_ID, Status
+from trainer.runs.signals import GRACE_SECONDS, ORPHANED, STOP_SIGNALS
+from trainer.runs.status import LAUNCH_ID, Status
 
 # By itself torchrun does not handle SIGUSR1, the usual warning of a batch system: it would die of it.
 SIGNALS = ",".join(number.name for number in STOP_SIGNALS)

@@ -9,7 +9,7 @@ from launcher.attempts import run_job
 from launcher.hardware import num_cores, num_gpus
 from launcher.job import Job, check_datasets, choose_processes, shutdown_seconds
 from launcher.supervise import Supervisor
-from trainer.environment import check_machine
+from trainer.runs.process.environment import check_machine
 
 
 def launch(

@@ -12,7 +12,7 @@ from launcher.attempts import run_job
 from launcher.hardware import num_cores, num_gpus
 from launcher.job import Job, Node, check_datasets, choose_processes, shutdown_seconds
 from launcher.supervise import Supervisor
-from trainer.environment import check_machine
+from trainer.runs.process.environment import check_machine
 
 _SIOCGIFADDR = 0x8915
 """ioctl that asks for an interface's IPv4 address; netdevice(7)."""

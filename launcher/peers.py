@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from launcher.processes import descendants
-from trainer.streams import tell
-from trainer.supervision.signals import STOP_SIGNALS
-from trainer.supervision.watchdog import STUCK_FILE
+from trainer.runs.layout import STUCK_FILE
+from trainer.runs.process.streams import tell
+from trainer.runs.signals import STOP_SIGNALS
 
 LOST_NODE = "a node is lost: "
 """In the error of a run that misses a node. Another start, on other machines, may do better."""

@@ -25,7 +25,7 @@ from launcher.cli import parse
 from launcher.node import launch
 from launcher.processes import adopt_orphans, kill_descendants
 from launcher.supervise import Supervisor
-from trainer.streams import tell
+from trainer.runs.process.streams import tell
 
 READY, OUT, ERR = "R", "O", "E"
 _REQUESTS = {"TERM": signal.SIGTERM, "USR1": signal.SIGUSR1}

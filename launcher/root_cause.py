@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.supervision.failure import Failure, find_cause, leave_note, read_failures
-from trainer.supervision.status import EXIT_CODES, Status
-from trainer.supervision.watchdog import STUCK_FILE
+from trainer.runs.failure import Failure, find_cause, leave_note, read_failures
+from trainer.runs.layout import STUCK_FILE
+from trainer.runs.status import EXIT_CODES, Status
 
 REFUSED, STOPPED = EXIT_CODES["refused"], EXIT_CODES["stopped"]
 _POLL_SECONDS = 1.5

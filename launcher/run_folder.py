@@ -6,10 +6,10 @@ from pathlib import Path
 
 from configs import UserError
 from configs.files import exists, naming
-from trainer.streams import tell
-from trainer.supervision.kept import check_reset
-from trainer.supervision.run_lock import LAUNCH_LOCK, RUN_LOCK, RunLock, is_locked
-from trainer.supervision.signals import STOP_FILE
+from trainer.runs.kept import check_reset
+from trainer.runs.process.streams import tell
+from trainer.runs.run_lock import LAUNCH_LOCK, RUN_LOCK, RunLock, is_locked
+from trainer.runs.signals import STOP_FILE
 
 _STEP = re.compile(r"^step-(\d{8,})$")
 

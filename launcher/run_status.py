@@ -8,13 +8,13 @@ from pathlib import Path
 from launcher.job_queue import Job, find_job
 from launcher.progress import Progress, read_progress
 from launcher.run_folder import complete_steps
-from trainer.supervision.failure import Failure, newest_cause
-from trainer.supervision.kept import find_loss
-from trainer.supervision.ledger import LEDGER_FILE, read_figures
-from trainer.supervision.run_lock import LAUNCH_LOCK, RUN_LOCK, holder_since, is_locked
-from trainer.supervision.signals import STOP_FILE
-from trainer.supervision.status import STATUS_FILE, Status, read_status
-from trainer.supervision.watchdog import STUCK_FILE
+from trainer.runs.failure import Failure, newest_cause
+from trainer.runs.kept import find_loss
+from trainer.runs.layout import STUCK_FILE
+from trainer.runs.ledger import LEDGER_FILE, read_figures
+from trainer.runs.run_lock import LAUNCH_LOCK, RUN_LOCK, holder_since, is_locked
+from trainer.runs.signals import STOP_FILE
+from trainer.runs.status import STATUS_FILE, Status, read_status
 
 ACTIVE = ("starting", "running")
 

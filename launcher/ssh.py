@@ -19,7 +19,7 @@ from launcher.job import shutdown_seconds
 from launcher.root_cause import REFUSED, STOPPED
 from launcher.ssh_connection import UNREACHABLE, Connection, SshSettings, all_are, ssh_command
 from launcher.supervise import Supervisor
-from trainer.streams import tell
+from trainer.runs.process.streams import tell
 
 PORTS = range(20_000, 30_000)
 """Below those that a kernel gives out by itself (32768 on Linux)."""

@@ -7,7 +7,7 @@ from typing import Any
 from configs.text import visible
 from launcher.progress import Progress, Score
 from launcher.run_status import ACTIVE, Overview, RunStatus
-from trainer.supervision.failure import Failure
+from trainer.runs.failure import Failure
 
 _NUM_CHECKPOINTS = 5
 _CLOCK_SECONDS = 60.0

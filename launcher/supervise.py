@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any, Self
 
-from trainer.supervision.signals import tell_in_handler
+from trainer.runs.signals import tell_in_handler
 
 # What reaches the launcher, and what the ranks get: they know two requests to save and stop.
 FORWARDED = {

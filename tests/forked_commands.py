@@ -51,7 +51,7 @@ class Commands:
 def _main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # libraries speak while they are imported
-    from trainer.imports import quick_imports
+    from trainer.runs.process.imports import quick_imports
 
     with quick_imports():
         import trainer.build

@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from trainer.imports import quick_imports
+from trainer.runs.process.imports import quick_imports
 
 with quick_imports():
     import trainer.build

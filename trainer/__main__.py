@@ -2,16 +2,16 @@
 
 import sys
 
-from trainer.clash import find_clash
-from trainer.streams import open_standard_streams
+from trainer.runs.process.clash import find_clash
+from trainer.runs.process.streams import open_standard_streams
 
 if (clash := find_clash()) is not None:  # before anything is imported that may not be this project's
     print(f"zeromt: error: {clash}", file=sys.stderr)
     sys.exit(2)
 
-from trainer.imports import quick_imports
-from trainer.supervision.signals import stop_request
-from trainer.supervision.watchdog import process_watchdog
+from trainer.ranks.watchdog import process_watchdog
+from trainer.runs.process.imports import quick_imports
+from trainer.runs.signals import stop_request
 
 open_standard_streams()
 stop_request()

@@ -15,28 +15,28 @@ from model import Objective
 from trainer.changes import announce_changes, check_limits
 from trainer.checkpoint.format import CONFIG, Checkpoint
 from trainer.checkpoint.manager import CheckpointManager, RunIdentity
+from trainer.checkpoint.model_files import build_model, load_weights
 from trainer.checkpoint.resume import check_identity, restore_optimizer
+from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import check_reset
 from trainer.datasets import check_lengths, check_prepared, check_tags, describe_mixture
-from trainer.distributed import World
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import Engine
-from trainer.evaluation import Evaluator
-from trainer.held_out import held_out_sets, make_evaluator
+from trainer.evaluation.evaluator import Evaluator
+from trainer.evaluation.held_out import held_out_sets, make_evaluator
+from trainer.evaluation.series import enter_series
 from trainer.loop import Trainer
-from trainer.metrics import Metrics, NoMetrics, RunMetrics
-from trainer.model_files import build_model, load_weights
-from trainer.pairs import PairLog
-from trainer.precision import Precision, agreed_precision
+from trainer.ranks.distributed import World
+from trainer.ranks.precision import Precision, agreed_precision
+from trainer.ranks.sections import Sections
+from trainer.ranks.watchdog import Watchdog
+from trainer.records.metrics import Metrics, NoMetrics, RunMetrics
+from trainer.records.pairs import PairLog
+from trainer.runs.ledger import Ledger
+from trainer.runs.status import STATUS_FILE, finished_step
+from trainer.runs.versions import versions
 from trainer.saving import Saver
-from trainer.series import enter_series
 from trainer.stability import memory
-from trainer.state import TrainerState
-from trainer.supervision.ledger import Ledger
-from trainer.supervision.sections import Sections
-from trainer.supervision.status import STATUS_FILE, finished_step
-from trainer.supervision.watchdog import Watchdog
-from trainer.versions import versions
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from typing import Any
 from configs import RunConfig, load_run
 from data_pipeline.stream.state import StreamState
 from trainer.checkpoint.format import CONFIG, Checkpoint
+from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import WEIGHTS_ONLY
 from trainer.limits import Limits, NothingToDo
-from trainer.state import TrainerState
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from configs import TrainingSection
-from trainer.state import TrainerState
+from trainer.checkpoint.state import TrainerState
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -11,26 +11,26 @@ import torch
 
 from configs import RunConfig
 from data_pipeline.stream.reader import StreamReader
-from trainer.batches import Update, UpdateCounts, count, empty_batch, micro_batch_seed, to_device
+from trainer.checkpoint.state import TrainerState
 from trainer.datasets import dataset_names
-from trainer.distributed import World
 from trainer.engines import replicas
+from trainer.engines.batches import Update, UpdateCounts, count, empty_batch, micro_batch_seed, to_device
 from trainer.engines.protocol import Engine
-from trainer.errors import TrainingError
-from trainer.evaluation import Evaluator
+from trainer.evaluation.evaluator import Evaluator
 from trainer.limits import Limits, reasons
-from trainer.metrics import Metrics
-from trainer.pairs import PairLog
+from trainer.ranks.distributed import World
+from trainer.ranks.sections import Sections
+from trainer.ranks.stragglers import describe_stragglers, step_times, stragglers
+from trainer.records.metrics import Metrics
+from trainer.records.pairs import PairLog
+from trainer.records.window import LogWindow, describe_datasets
+from trainer.runs.errors import TrainingError
+from trainer.runs.ledger import Ledger
+from trainer.runs.status import write_status
 from trainer.saving import Saver
 from trainer.stability import memory
 from trainer.stability.recovery import Recovery
 from trainer.stability.rewind import is_left_out
-from trainer.state import TrainerState
-from trainer.supervision.ledger import Ledger
-from trainer.supervision.sections import Sections
-from trainer.supervision.status import write_status
-from trainer.supervision.stragglers import describe_stragglers, step_times, stragglers
-from trainer.window import LogWindow, describe_datasets
 
 log = logging.getLogger(__name__)
 

@@ -18,24 +18,25 @@ import torch
 
 from configs import RunConfig, UserError, load_run
 from configs.files import problem_of
-from trainer.caller import restored_environment
-from trainer.distributed import World
-from trainer.environment import check_rank, read_environment
-from trainer.errors import says_all
-from trainer.imports import quick_imports
 from trainer.limits import NothingToDo
-from trainer.process import tune_process
-from trainer.streams import LogHandler, leave_standard_streams, tell
-from trainer.supervision.failure import message_of, note_failure
-from trainer.supervision.kept import check_reset
-from trainer.supervision.ledger import LEDGER_FILE, Ledger
-from trainer.supervision.origin import claim, note
-from trainer.supervision.run_folder import make_shared
-from trainer.supervision.run_lock import RunLock, RunLockedError
-from trainer.supervision.sections import Sections
-from trainer.supervision.signals import StopRequest, end_with_parent, stop_request
-from trainer.supervision.status import STATUS_FILE, read_status, withdraw_status, write_status
-from trainer.supervision.watchdog import STUCK_FILE, Watchdog, process_watchdog
+from trainer.ranks.distributed import World
+from trainer.ranks.process import tune_process
+from trainer.ranks.sections import Sections
+from trainer.ranks.shared_folder import make_shared
+from trainer.ranks.watchdog import Watchdog, process_watchdog
+from trainer.runs.errors import says_all
+from trainer.runs.failure import message_of, note_failure
+from trainer.runs.kept import check_reset
+from trainer.runs.layout import STUCK_FILE
+from trainer.runs.ledger import LEDGER_FILE, Ledger
+from trainer.runs.origin import claim, note
+from trainer.runs.process.caller import restored_environment
+from trainer.runs.process.environment import check_rank, read_environment
+from trainer.runs.process.imports import quick_imports
+from trainer.runs.process.streams import LogHandler, leave_standard_streams, tell
+from trainer.runs.run_lock import RunLock, RunLockedError
+from trainer.runs.signals import StopRequest, end_with_parent, stop_request
+from trainer.runs.status import STATUS_FILE, read_status, withdraw_status, write_status
 
 RESETS = frozenset({"data", "optimizer"})
 EXIT_FINISHED, EXIT_FAILED, EXIT_REFUSED, EXIT_STOPPED = 0, 1, 2, 75

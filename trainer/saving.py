@@ -7,13 +7,13 @@ import time
 from configs import CheckpointSection
 from data_pipeline.stream.reader import StreamReader, StreamState
 from trainer.checkpoint.manager import CheckpointManager
-from trainer.distributed import World
+from trainer.checkpoint.state import TrainerState
 from trainer.engines.protocol import Engine
-from trainer.errors import TrainingError
-from trainer.metrics import Metrics
-from trainer.state import TrainerState
-from trainer.supervision.sections import Sections
-from trainer.supervision.signals import GRACE_SECONDS
+from trainer.ranks.distributed import World
+from trainer.ranks.sections import Sections
+from trainer.records.metrics import Metrics
+from trainer.runs.errors import TrainingError
+from trainer.runs.signals import GRACE_SECONDS
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from configs import UserError
-    from trainer.loading import TrainedModel
+    from trainer.inference.loading import TrainedModel
 
 __all__ = ["UserError", "__version__", "load"]
 
@@ -29,7 +29,7 @@ def load(path: str | Path, *, raw_weights: bool = False) -> "TrainedModel":
         UserError: there is no whole checkpoint; the message is one line.
     """
     from configs.files import expand
-    from trainer.loading import load_trained
+    from trainer.inference.loading import load_trained
 
     return load_trained(Path(expand(str(path))), raw=raw_weights)
 

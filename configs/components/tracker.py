@@ -22,7 +22,7 @@ class Writer(Protocol):
         samples: Sequence[tuple[str, str, str]],
         attentions: Sequence[Any],
     ) -> None:
-        """Scores; samples of source, reference and translation; attention to draw (`trainer.heat_map.draw`)."""
+        """Scores; samples of source, reference and translation; attention to draw (`heat_map.draw`)."""
         ...
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:

@@ -16,10 +16,10 @@ from pathlib import Path
 from configs import UserError
 from launcher.peers import LOST_NODE
 from launcher.run_folder import newest_step
-from trainer.streams import tell
-from trainer.supervision.run_lock import LAUNCH_LOCK, RunLock
-from trainer.supervision.signals import STOPPED_BY_FILE
-from trainer.supervision.status import STATUS_FILE, Status, read_status
+from trainer.runs.process.streams import tell
+from trainer.runs.run_lock import LAUNCH_LOCK, RunLock
+from trainer.runs.signals import STOPPED_BY_FILE
+from trainer.runs.status import STATUS_FILE, Status, read_status
 
 REQUEUES_FILE = "requeues.json"
 """In a run's folder."""

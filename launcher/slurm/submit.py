@@ -14,7 +14,7 @@ from configs.site import SiteSection, format_time, load_site, parse_time
 from launcher.job import check_datasets
 from launcher.run_folder import make_ready
 from launcher.slurm.script import Preparation, Training, most_nodes, render_preparation, render_training
-from trainer.streams import tell
+from trainer.runs.process.streams import tell
 
 _SHORTEST_LEAD, _LONGEST_LEAD, _SAVES_IN_THE_LEAD = 300, 65_535, 3
 """Seconds; sbatch takes no longer one."""

@@ -199,7 +199,7 @@ def install() -> None:
         "trainer.build": functools.partial(_patch_build, injector),
         "trainer.loop": functools.partial(_patch_loop, injector),
         "trainer.engines.deepspeed.engine": functools.partial(_patch_engine, injector),
-        "trainer.evaluation": functools.partial(_patch_evaluation, injector),
+        "trainer.evaluation.evaluator": functools.partial(_patch_evaluation, injector),
         "trainer.checkpoint.manager": functools.partial(_patch_manager, injector),
         "data_pipeline.stream.reader": functools.partial(_patch_reader, injector),
     }

@@ -10,17 +10,17 @@ import sys
 import time
 from pathlib import Path
 
-from trainer.imports import quick_imports
+from trainer.runs.process.imports import quick_imports
 
 with quick_imports():
     from configs import RunConfig, load_run
     from tests.faults.injected import current
     from trainer.build import build
-    from trainer.distributed import World
-    from trainer.process import tune_process
-    from trainer.supervision.ledger import LEDGER_FILE, Ledger
-    from trainer.supervision.sections import Sections
-    from trainer.supervision.watchdog import Watchdog
+    from trainer.ranks.distributed import World
+    from trainer.ranks.process import tune_process
+    from trainer.ranks.sections import Sections
+    from trainer.ranks.watchdog import Watchdog
+    from trainer.runs.ledger import LEDGER_FILE, Ledger
 
 
 def main() -> None:

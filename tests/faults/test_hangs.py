@@ -35,7 +35,7 @@ def test_stopped_rank(undisturbed: Run, make_run: MakeRun, launch: Launch) -> No
 
 @pytest.mark.slow
 def test_held_gil(undisturbed: Run, make_run: MakeRun, launch: Launch) -> None:
-    """tests/trainer/supervision/test_watchdog.py has short ones, of a process and its monitor alone."""
+    """tests/trainer/ranks/test_watchdog.py has short ones, of a process and its monitor alone."""
     run = make_run(Fault(point="save", action="hold_gil", rank=0, step=30), overrides=LIMITS)
     done = launch(run, restarts=1).finish(120)
     assert done.code == 0, done.err[-4000:]

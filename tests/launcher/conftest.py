@@ -17,8 +17,8 @@ FAKE_TRAINER = '''
 import json, os, signal, sys, time
 from pathlib import Path
 from configs import load_run
-from trainer.supervision.signals import STOP_SIGNALS, end_with_parent
-from trainer.supervision.watchdog import process_watchdog
+from trainer.runs.signals import STOP_SIGNALS, end_with_parent
+from trainer.ranks.watchdog import process_watchdog
 
 rank = int(os.environ["RANK"])
 reset = sys.argv[3] if sys.argv[2:3] == ["--reset"] else None

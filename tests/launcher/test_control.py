@@ -16,7 +16,7 @@ import pytest
 from launcher.run_status import read_run
 from tests.launcher.conftest import Zeromt, command_line, environment
 from tests.launcher.test_launch import run_folder, wait_for
-from trainer.supervision.ledger import Ledger
+from trainer.runs.ledger import Ledger
 
 Launch = Callable[..., "subprocess.Popen[str]"]
 
@@ -157,7 +157,7 @@ def test_what_train_is_given(tmp_path: Path, workplace: Path) -> None:
     (workplace / "fake" / "trainer" / "main.py").write_text(
         "from pathlib import Path\n"
         "def run(config, overrides, *, reset):\n"
-        "    from trainer.supervision.watchdog import process_watchdog\n"
+        "    from trainer.ranks.watchdog import process_watchdog\n"
         "    print(config, overrides, sorted(reset), process_watchdog()._monitor > 0, Path('runs/debug').exists())\n"
         "    return 75\n"
     )

@@ -17,7 +17,7 @@ from launcher.forked_ranks import SWITCH, can_fork
 from launcher.process_title import ROOM, ROOM_LENGTH
 from tests.launcher.conftest import ROOT, environment
 from tests.launcher.test_launch import is_alive, run_folder, wait_for
-from trainer.supervision.signals import STOP_SIGNALS
+from trainer.runs.signals import STOP_SIGNALS
 
 Launch = Callable[..., "subprocess.Popen[str]"]
 

@@ -22,7 +22,7 @@ from launcher.job import (
 from launcher.process_title import ROOM, ROOM_LENGTH
 from launcher.restarts import Restarts
 from tests.launcher.conftest import ROOT
-from trainer.supervision.status import Status, read_status
+from trainer.runs.status import Status, read_status
 
 
 def job(num_processes: int) -> Job:

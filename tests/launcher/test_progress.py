@@ -15,8 +15,8 @@ from launcher.job_queue import Job, find_job
 from launcher.progress import Progress, Score, rates, read_metrics_end, read_progress, seconds_left
 from launcher.run_status import Overview, RunStatus, read_overview
 from launcher.status_lines import to_json, to_lines
-from trainer.supervision.failure import Failure, leave_note
-from trainer.supervision.ledger import Ledger
+from trainer.runs.failure import Failure, leave_note
+from trainer.runs.ledger import Ledger
 
 
 def train(step: int, *, seconds: float, tokens: int = 0) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import pytest
 from launcher import root_cause
 from launcher.root_cause import Ended, exit_code, note_ends, report, wait_for_others
 from tests.conftest import HOST
-from trainer.supervision.failure import Failure, find_cause, leave_note, newest_cause, read_failures
-from trainer.supervision.status import Status
+from trainer.runs.failure import Failure, find_cause, leave_note, newest_cause, read_failures
+from trainer.runs.status import Status
 
 
 def ended(rank: int, code: int, seen: float = 100.0, logs: Path | None = None) -> Ended:

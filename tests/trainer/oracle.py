@@ -11,7 +11,7 @@ from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader
 from model import SpecialIds, build_transformer
 from model.kernels import use_kernels
-from trainer.batches import micro_batch_seed
+from trainer.engines.batches import micro_batch_seed
 from trainer.optimizers.adamw import AdamW
 
 

@@ -21,7 +21,7 @@ def test_the_same_losses(
     common = [*corpus_en_fr.overrides, *SETTINGS, f"output={tmp_path}", f"engine.zero_stage={stage}"]
     names = ("plain", "compiled")
     runs = [[*common, f"name={name}", f"engine.compile={str(name == 'compiled').lower()}"] for name in names]
-    done = start(*ranks(2, "tests.trainer.many_runs", json.dumps(runs))).finish(900)
+    done = start(*ranks(2, "tests.trainer.inference.many_runs", json.dumps(runs))).finish(900)
     assert done.code == 0, done.err[-3000:]
     plain, compiled = ([line["loss"] for line in read_metrics(tmp_path / name)] for name in names)
     assert len(plain) == 4

@@ -12,7 +12,7 @@ from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader
 from launcher.cli import main
 from trainer.datasets import check_lengths, check_prepared, check_tags
-from trainer.translation.languages import encode_source, encode_target, own_language_tags
+from trainer.inference.translation.languages import encode_source, encode_target, own_language_tags
 
 
 def test_pairs_that_are_too_long_for_the_model(tmp_path: Path) -> None:

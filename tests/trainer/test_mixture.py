@@ -9,7 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.conftest import BUNDLED, Command, ranks, read_metrics, read_pairs, torchrun, zeromt
-from tests.trainer.test_evaluation import sacrebleu
+from tests.trainer.evaluation.test_evaluation import sacrebleu
 
 PARTS = {"first": slice(0, 120), "second": slice(120, 320), "third": slice(320, 360)}
 TRAINING = """

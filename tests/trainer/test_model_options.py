@@ -56,7 +56,7 @@ def test_checkpointed_layers_agree_with_plain_pytorch(
         ]
         for number, preset in enumerate(PRESETS)
     ]
-    done = start(*ranks(2, "tests.trainer.many_runs", json.dumps(runs))).finish(240)
+    done = start(*ranks(2, "tests.trainer.inference.many_runs", json.dumps(runs))).finish(240)
     assert done.code == 0, done.err[-3000:]
     for number, preset in enumerate(PRESETS):
         expected = plain_run(load_run("debug", [*common, *preset]))

@@ -14,10 +14,10 @@ from launcher.status_lines import to_lines
 from tests.conftest import Finished, read_metrics
 from tests.forked_commands import Commands
 from trainer.changes import changed_fields, describe, describe_jump
+from trainer.checkpoint.state import TrainerState
 from trainer.limits import Limits
-from trainer.state import TrainerState
-from trainer.supervision.origin import claim, note
-from trainer.supervision.status import LAUNCH_ID, read_ended, read_status, withdraw_status, write_status
+from trainer.runs.origin import claim, note
+from trainer.runs.status import LAUNCH_ID, read_ended, read_status, withdraw_status, write_status
 
 KEPT = Path(__file__).parents[1] / "kept" / "bbb3253"
 Again = Callable[..., Finished]

@@ -16,12 +16,13 @@ from typing import Any
 
 from configs import CheckpointSection
 from trainer.checkpoint import format as format_
-from trainer.checkpoint import host_memory, retention
+from trainer.checkpoint import retention
 from trainer.checkpoint.format import Checkpoint, FileRecord
 from trainer.checkpoint.newest import describe, find_newest, on_main, point_to
 from trainer.checkpoint.share import FLOAT_BYTES, HostCopy, Share, num_elements, write_while_gathering
-from trainer.distributed import World
 from trainer.engines.protocol import Engine
+from trainer.ranks import host_memory
+from trainer.ranks.distributed import World
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from trainer.checkpoint.format import (
     write_bytes,
 )
 from trainer.checkpoint.retention import TEMPORARY, remove_leftovers
-from trainer.distributed import World
-from trainer.supervision.kept import find_loss
+from trainer.ranks.distributed import World
+from trainer.runs.kept import find_loss
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint import format as format_
 from trainer.checkpoint.format import Checkpoint, FileRecord
 from trainer.checkpoint.newest import point_to
+from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.tensor_file import TensorFile
-from trainer.state import TrainerState
-from trainer.versions import versions
+from trainer.runs.versions import versions
 
 WEIGHTS_ONLY = "weights_only"
 """The manifest's key: an object with `command` and what it was made of."""

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from model.kernels import when_memory_may_run_out
-from trainer.checkpoint.host_memory import available
+from trainer.ranks.host_memory import available
 
 Shape = tuple[int, int, int]
 """Of a micro-batch: rows, padded source length, padded target length."""

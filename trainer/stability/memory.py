@@ -4,9 +4,9 @@ import logging
 from collections.abc import Callable, Sequence
 
 from configs import RunConfig, StreamSection, UserError
-from trainer.distributed import World
 from trainer.engines.protocol import Engine
 from trainer.engines.trial import Shape, bounded_memory, is_out_of_memory
+from trainer.ranks.distributed import World
 
 __all__ = ["advice", "fit", "fit_budget", "is_out_of_memory", "largest_shapes", "probe"]
 

@@ -6,15 +6,15 @@ import math
 import torch
 
 from configs import RunConfig
-from trainer.batches import Update, UpdateCounts
-from trainer.distributed import World
+from trainer.checkpoint.state import TrainerState
+from trainer.engines.batches import Update, UpdateCounts
 from trainer.engines.protocol import Engine, StepResult
-from trainer.errors import TrainingError
-from trainer.metrics import Metrics
+from trainer.ranks.distributed import World
+from trainer.records.metrics import Metrics
+from trainer.runs.errors import TrainingError
 from trainer.saving import Saver
 from trainer.stability.rewind import Rewind, may_rewind, window_before
 from trainer.stability.spikes import SpikeDetector
-from trainer.state import TrainerState
 
 log = logging.getLogger(__name__)
 

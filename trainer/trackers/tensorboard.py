@@ -36,7 +36,7 @@ class TensorBoard(Tracker):
 
     def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
         """See Tracker."""
-        from trainer.board import Board
+        from trainer.records.board import Board
 
         return BoardWriter(Board(folder / "tensorboard", resume_step=resume_step))
 
@@ -62,7 +62,7 @@ class BoardWriter:
         """See Writer."""
         import numpy as np
 
-        from trainer.heat_map import draw
+        from trainer.inference.translation.heat_map import draw
 
         of_sets = {key: f"valid/{key}" for key in figures if "/" in key}
         self._scalars(step, figures, {**EVALUATION_SCALARS, **of_sets})

@@ -12,7 +12,7 @@ from launcher.planning import model_states
 from launcher.planning.memory import MemoryModel, Setting, settings
 from launcher.planning.parameters import Vocabularies
 from trainer.engines.deepspeed import config as zero_config
-from trainer.precision import Precision
+from trainer.ranks.precision import Precision
 
 VOCABULARIES = Vocabularies(source=32_000, target=32_000)
 ALL = list(settings(EngineSection(), checkpointing=False))

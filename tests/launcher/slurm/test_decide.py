@@ -10,8 +10,8 @@ import pytest
 from launcher.peers import LOST_NODE
 from launcher.slurm.decide import Requeues, decide_begin, decide_end, read_requeues
 from tests.launcher.conftest import environment
-from trainer.supervision.run_lock import LAUNCH_LOCK, RunLock
-from trainer.supervision.status import Status
+from trainer.runs.run_lock import LAUNCH_LOCK, RunLock
+from trainer.runs.status import Status
 
 
 def status(state: str, **more: str) -> Status:

@@ -16,8 +16,8 @@ import torch
 
 from configs import CheckpointSection
 from trainer.checkpoint.manager import CheckpointManager, RunIdentity
-from trainer.distributed import World
 from trainer.engines.protocol import Engine, ParameterState
+from trainer.ranks.distributed import World
 
 KILLED = -signal.SIGKILL
 

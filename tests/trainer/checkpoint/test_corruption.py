@@ -7,7 +7,7 @@ import pytest
 
 from tests.trainer.checkpoint.forked import engine, fork_ranks, manager
 from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
-from trainer.distributed import World
+from trainer.ranks.distributed import World
 
 
 @pytest.fixture(scope="module")

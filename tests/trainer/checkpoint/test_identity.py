@@ -13,7 +13,7 @@ from tests.trainer.conftest import TrainedRun
 from tests.trainer.stability.engine_checks import make_engine, train
 from trainer.checkpoint.format import Checkpoint, CheckpointError, read_checkpoint
 from trainer.checkpoint.resume import check_identity, restore_optimizer
-from trainer.distributed import World
+from trainer.ranks.distributed import World
 
 
 @dataclasses.dataclass

@@ -11,7 +11,7 @@ import pytest
 from tests.trainer.checkpoint.forked import KILLED, SmallEngine, engine, fork_ranks, leftovers, manager
 from tests.trainer.checkpoint.operations import Operations
 from trainer.checkpoint.format import CheckpointError, list_steps, read_checkpoint, verify
-from trainer.distributed import World
+from trainer.ranks.distributed import World
 
 # The save of step 40 replaces a broken folder of step 40, and retention then removes 10, a broken 15 and 20.
 SAVED = (10, 20, 30)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.trainer.checkpoint.forked import engine, fork_ranks, leftovers, manager
 from trainer.checkpoint.format import CheckpointError
-from trainer.distributed import World
+from trainer.ranks.distributed import World
 
 WEIGHTS = "model-00001-of-00002.safetensors"
 

@@ -20,7 +20,7 @@ import torch
 from tests.conftest import Start, zeromt
 from tests.trainer.checkpoint.forked import fork
 from tests.trainer.conftest import TrainedRun
-from trainer import inspect, loading
+from trainer.inference import inspect, loading
 from trainer.main import main
 
 

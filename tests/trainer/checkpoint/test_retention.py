@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.trainer.checkpoint.forked import engine, fork_ranks, leftovers, manager
 from trainer.checkpoint.format import list_steps, step_of
 from trainer.checkpoint.retention import steps_to_keep
-from trainer.distributed import World
+from trainer.ranks.distributed import World
 
 
 @pytest.mark.parametrize(

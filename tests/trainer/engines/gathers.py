@@ -3,8 +3,8 @@
 import torch
 from torch import distributed
 
-from trainer.distributed import World
 from trainer.engines.deepspeed.patches import gather_by_broadcasts
+from trainer.ranks.distributed import World
 
 
 def main() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 from configs import load_run
 from model import ObjectiveOutput
 from trainer.build import build
-from trainer.distributed import World
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import DeviceBatch
-from trainer.process import tune_process
+from trainer.ranks.distributed import World
+from trainer.ranks.process import tune_process
 
 
 def main() -> None:

@@ -5,9 +5,9 @@ from unittest import mock
 import torch
 from torch import Tensor, distributed
 
-from trainer.distributed import World
 from trainer.engines import shared_memory
 from trainer.engines.shared_memory import SharedMemory
+from trainer.ranks.distributed import World
 
 SLOT_ELEMENTS = 24
 """Of fp32; small, so that a few hundred numbers take many parts."""

@@ -6,8 +6,8 @@ import pytest
 
 from configs import EngineSection, UserError
 from trainer.engines.deepspeed.config import deepspeed_config
-from trainer.environment import read_environment
-from trainer.precision import Precision
+from trainer.ranks.precision import Precision
+from trainer.runs.process.environment import read_environment
 
 
 def test_golden_zero_2_in_bf16() -> None:

@@ -16,7 +16,7 @@ from launcher.cli import main
 from tests.conftest import Command, Corpus, ranks, read_metrics
 from tests.trainer.oracle import PlainRun, plain_run
 from trainer.checkpoint.format import read_checkpoint
-from trainer.loading import load_trained
+from trainer.inference.loading import load_trained
 
 # AdamW with a large eps: with a small one, gradients that are zero but for rounding move weights by whole steps.
 SETTINGS = (
@@ -73,7 +73,7 @@ def expected(settings: tuple[Path, list[str]]) -> PlainRun:
 
 
 def train(folder: Path, num_ranks: int, *overrides: list[str]) -> None:
-    done = Command(ranks(num_ranks, "tests.trainer.many_runs", json.dumps(overrides)), cwd=folder).finish(280)
+    done = Command(ranks(num_ranks, "tests.trainer.inference.many_runs", json.dumps(overrides)), cwd=folder).finish(280)
     assert done.code == 0, done.err[-3000:]
 
 

@@ -138,7 +138,7 @@ def run_jobs(jobs: Mapping[int, list[list[str]]], folder: Path, *, at_once: int,
 
     def run(size: int) -> None:
         begin = time.monotonic()
-        command = ranks(size, "tests.trainer.many_runs", json.dumps(jobs[size]))
+        command = ranks(size, "tests.trainer.inference.many_runs", json.dumps(jobs[size]))
         done = Command(command, cwd=folder).finish(timeout)
         if done.code != 0:
             raise RuntimeError(f"{size} ranks: exit code {done.code}\n{done.err[-3000:]}")

@@ -15,12 +15,12 @@ import torch
 from configs import EngineSection, ModelSection, RunConfig, StreamSection, UserError
 from configs.components import make
 from model import Objective, SpecialIds, Transformer, build_transformer
-from trainer.distributed import World
 from trainer.engines import replicas, trial
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import DeviceBatch
-from trainer.precision import Precision
-from trainer.process import tune_process
+from trainer.ranks.distributed import World
+from trainer.ranks.precision import Precision
+from trainer.ranks.process import tune_process
 from trainer.stability import memory
 
 CASES: list[tuple[int, Precision]] = [(stage, precision) for stage in range(4) for precision in ("fp32", "bf16")]

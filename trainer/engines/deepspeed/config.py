@@ -3,7 +3,7 @@
 from typing import Any
 
 from configs import EngineSection
-from trainer.precision import Precision
+from trainer.ranks.precision import Precision
 
 BUCKET_ELEMENTS = 50_000_000
 """Default size of a reduction bucket; DeepSpeed's own (500 million) sets a gigabyte aside before the first step."""

@@ -25,7 +25,7 @@ from trainer.engines.forward_clock import ForwardClock
 from trainer.engines.protocol import DeviceBatch, ParameterState, StepResult
 from trainer.engines.shared_memory import SharedMemory
 from trainer.engines.trial import Shape
-from trainer.precision import DTYPES, Precision
+from trainer.ranks.precision import DTYPES, Precision
 
 deepspeed_logger.setLevel(logging.ERROR)
 # Out of DeepSpeed's start goes what nobody here asks for, some 2.5 s of every rank.

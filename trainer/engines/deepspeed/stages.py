@@ -23,7 +23,7 @@ from model import Objective
 from trainer.engines import replicas
 from trainer.engines.deepspeed.patches import GATHER_TOGETHER, LINK_MOMENTS, STEP_ON_FULL_GRADIENTS, without_compiler
 from trainer.engines.protocol import StepResult
-from trainer.precision import Precision
+from trainer.ranks.precision import Precision
 
 
 class Stage:

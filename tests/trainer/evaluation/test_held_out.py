@@ -1,0 +1,65 @@
+"""What is scored of a run's datasets, and what is said of it before anything is trained."""
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from configs import CorpusFiles, PrepareSection, RunConfig, TokenizerSection, UserError, load_run
+from data_pipeline.preparation import prepare
+from data_pipeline.prepared.dataset import Dataset
+from trainer import build as build_module
+from trainer.evaluation.held_out import held_out_sets
+
+THAI = "สวัสดีครับผมชื่อสมชาย"
+
+
+@pytest.fixture
+def thai(tmp_path: Path) -> RunConfig:
+    """A run from English to Thai."""
+    (tmp_path / "text.tsv").write_text(f"a cat\t{THAI}\n" * 9 + f"a dog\t{THAI}\n")
+    files = CorpusFiles(tsv=[str(tmp_path / "text.tsv")])
+    tokenizer = TokenizerSection(vocab_size=36, threads=1)
+    output = str(tmp_path / "data")
+    prepare.run(
+        PrepareSection(
+            output=output, source_language="en", target_language="tha", train=files, valid=files, tokenizer=tokenizer
+        )
+    )
+    return load_run("debug", [f"stream.datasets=[{{path: '{output}'}}]", f"output={tmp_path}"])
+
+
+def test_a_script_without_spaces_is_warned_of(thai: RunConfig, caplog: pytest.LogCaptureFixture) -> None:
+    datasets = [Dataset.load(thai.datasets[0].path)]
+    with caplog.at_level(logging.WARNING):
+        held_out_sets(thai, datasets, is_main=False)
+        assert not caplog.messages
+        [held_out] = held_out_sets(thai, datasets, is_main=True)
+    [message] = caplog.messages
+    assert message.startswith("evaluation.tokenizer: data: BLEU's tokenizer 13a takes what stands between spaces")
+    assert (held_out.languages, held_out.scorer.tokenizer) == (("en", "tha"), "13a")
+
+
+@pytest.mark.parametrize("tokenizer", ["flores200", "ko-mecab"])
+def test_a_tokenizer_that_is_not_there_is_refused_before_the_engine_is_built(
+    tokenizer: str, thai: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sacrebleu.utils.SACREBLEU_DIR", str(tmp_path))
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ko_mecab.MeCab", None)
+    for name in ("_open_checkpoints", "_engine"):
+        monkeypatch.setattr(build_module, name, lambda *_: pytest.fail("the run is opened"))
+    config = load_run(
+        "debug",
+        [
+            f"stream.datasets=[{{path: '{thai.datasets[0].path}'}}]",
+            f"output={tmp_path}",
+            f"evaluation.tokenizer={tokenizer}",
+            "engine.precision=fp32",
+        ],
+    )
+    world: Any = SimpleNamespace(rank=0, size=1, is_main=True, device=torch.device("cpu"))
+    with pytest.raises(UserError, match=rf"^evaluation\.tokenizer: '{tokenizer}' "):
+        build_module.build(config, world, stop_requested=lambda: False)

@@ -1,0 +1,132 @@
+"""Which of sacreBLEU's tokenisers is taken, and what is said where it cannot be or should not."""
+
+from pathlib import Path
+
+import pytest
+from sacrebleu import utils
+
+from configs import UserError
+from launcher.cli import main
+from tests.trainer.inference.export.made import ENGLISH, make_run, make_tokenizer
+from trainer.metrics.scoring import Scorer, bleu_tokenizer, spacing_problem
+
+CHINESE = [
+    "zh",
+    "zho",
+    "chi",
+    "cmn",
+    "zho_Hans",
+    "zho_Hant",
+    "cmn_Hans",
+    "zh-CN",
+    "ZH_tw",
+    "yue",
+    "yue_Hant",
+    "wuu",
+    "lzh",
+]
+CHOICES = {
+    **dict.fromkeys(CHINESE, "zh"),
+    **dict.fromkeys(["ja", "jpn", "jpn_Jpan", "ja-JP"], "ja-mecab"),
+    **dict.fromkeys(["ko", "kor", "kor_Hang", "ko_KR"], "ko-mecab"),
+    **dict.fromkeys(["fr", "fra_Latn", "th", "tha_Thai", "und", "klingon", "zho_Latn", "nan_Latn"], "13a"),
+}
+UNSPACED = {
+    "th": "สวัสดีครับ ผมชื่อสมชาย",
+    "lo": "ສະບາຍດີທ່ານ",
+    "km": "សួស្តីអ្នក",
+    "my": "မင်္ဂလာပါ",
+    "bo": "བཀྲ་ཤིས་བདེ་ལེགས།",
+    "ja": "こんにちは世界",
+    "zh": "我们今天去学校，BLEU 也去。",
+    "jv_Java": "ꦱꦸꦒꦼꦁꦫꦮꦸꦃ",
+}
+
+
+@pytest.mark.parametrize(("code", "expected"), CHOICES.items())
+def test_auto_follows_the_language(code: str, expected: str) -> None:
+    assert bleu_tokenizer("auto", code) == expected
+    assert bleu_tokenizer("char", code) == "char"
+
+
+def test_chinese_by_another_code_is_scored_as_chinese() -> None:
+    hypotheses = ["我们今天去学校学习中文和英文。", "他每天早上喜欢喝一杯热茶。"]
+    references = ["我们今天去学校学习中文与英文。", "他每天早上喜欢喝一杯绿茶。"]
+    assert Scorer(bleu_tokenizer("auto", "cmn")).score(hypotheses, references).bleu > 50
+
+
+@pytest.mark.parametrize("code", UNSPACED)
+def test_a_script_without_spaces_is_warned_of(code: str) -> None:
+    problem = spacing_problem("13a", [UNSPACED[code]] * 3)
+    assert problem is not None
+    assert all(choice in problem for choice in ("char", "flores200", "spm"))
+    assert spacing_problem("char", [UNSPACED[code]]) is None
+
+
+@pytest.mark.parametrize("text", ["Bonjour le monde", "안녕하세요 여러분", "Привет", "He said 你好 to me", "42", ""])
+def test_text_with_spaces_is_not(text: str) -> None:
+    assert spacing_problem("13a", [text]) is None
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where sacreBLEU looks for its models."""
+    monkeypatch.setattr(utils, "SACREBLEU_DIR", str(tmp_path / "sacrebleu"))
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_spm.SACREBLEU_DIR", str(tmp_path / "sacrebleu"))
+
+    def download(*_: object) -> None:
+        pytest.fail("it fetches the model")
+
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_spm.download_file", download)
+    return tmp_path / "sacrebleu" / "models"
+
+
+def test_a_model_that_is_not_there(models: Path) -> None:
+    with pytest.raises(UserError, match=r"needs a model, and .*/models/flores200sacrebleuspm cannot be read.*download"):
+        Scorer("flores200")
+    models.mkdir(parents=True)
+    (models / "flores200sacrebleuspm").touch()
+    with pytest.raises(UserError, match="flores200sacrebleuspm is empty"):
+        Scorer("flores200")
+    (models / "flores200sacrebleuspm").write_text("<html>404</html>")
+    with pytest.raises(UserError, match=r"^evaluation\.tokenizer: 'flores200' cannot be used: "):
+        Scorer("flores200")
+    (models / "flores200sacrebleuspm").write_bytes(make_tokenizer().files()["tokenizer.model"])
+    assert "tok:flores200" in Scorer("flores200").signature
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "said"),
+    [
+        ("13b", "--tokenizer: '13b' is no tokenizer of sacreBLEU; did you mean 13a?"),
+        ("flores200", "--tokenizer: 'flores200' needs a model, and "),
+        ("ja-mecab", "pip install 'sacrebleu[ja]'"),
+    ],
+)
+def test_evaluate_refuses_before_it_reads_the_run(
+    tokenizer: str,
+    said: str,
+    models: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
+    monkeypatch.setattr("trainer.evaluation.command.with_checkpoints", lambda *_: pytest.fail("it reads the run"))
+    (tmp_path / "text").write_text("a\n")
+    files = ["--source", str(tmp_path / "text"), "--reference", str(tmp_path / "text")]
+    assert main(["evaluate", str(tmp_path), *files, "--tokenizer", tokenizer]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_evaluate_warns_of_a_script_without_spaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path / "run", make_tokenizer())
+    (tmp_path / "source").write_text(f"{ENGLISH[0]}\n")
+    (tmp_path / "reference").write_text(f"{UNSPACED['th']}\n")
+    files = ["--source", str(tmp_path / "source"), "--reference", str(tmp_path / "reference")]
+    assert main(["evaluate", str(tmp_path / "run"), *files]) == 0
+    assert "script without spaces" in capsys.readouterr().err
+    assert main(["evaluate", str(tmp_path / "run"), *files, "--tokenizer", "char"]) == 0
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,16 @@
+"""Tokenizers that several tests export."""
+
+import pytest
+
+from data_pipeline.tokenizer import Tokenizer
+from tests.trainer.inference.export.made import make_tokenizer
+
+
+@pytest.fixture(scope="session")
+def joint() -> Tokenizer:
+    return make_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def separate() -> Tokenizer:
+    return make_tokenizer(joint=False)

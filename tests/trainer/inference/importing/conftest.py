@@ -1,0 +1,11 @@
+"""A tokenizer that several tests import with."""
+
+import pytest
+
+from data_pipeline.tokenizer import Tokenizer
+from tests.trainer.inference.export.made import make_tokenizer
+
+
+@pytest.fixture(scope="session")
+def joint() -> Tokenizer:
+    return make_tokenizer()

@@ -1,0 +1,388 @@
+"""Commands whose outputs are inputs or cannot be written, or whose streams are closed: nothing is lost."""
+
+import contextlib
+import gzip
+import os
+import select
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from launcher.cli import main
+from tests.conftest import REPO, Corpus, environment, zeromt
+from tests.trainer.conftest import TrainedRun
+from trainer.checkpoint import format as format_
+from trainer.checkpoint.format import Checkpoint
+from trainer.inference import averaging, inspect, loading
+from trainer.inference.loading import find_checkpoint, with_checkpoints
+from trainer.inference.translation.lines import _cut, _lines, _stream, read_chunks
+
+KEPT = REPO / "tests" / "kept" / "bbb3253"
+
+
+@pytest.fixture
+def lines(trained: TrainedRun, tmp_path: Path) -> Path:
+    """A folder with five lines in s and r."""
+    for name, path in (("s", trained.source), ("r", trained.reference)):
+        (tmp_path / name).write_text("".join(path.read_text().splitlines(keepends=True)[:5]))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["translate", "-i", "s", "-o", "s"],
+        ["translate", "-i", "s", "-o", "link"],
+        ["translate", "-i", "s", "--prefix", "r", "-o", "r"],
+        ["translate", "-i", "s", "--score", "--target", "r", "-o", "r"],
+        ["translate", "-i", "s", "-o", "new", "--alignment", "new"],
+        ["translate", "-i", "s", "-o", "new", "--attention", "s"],
+        ["evaluate", "--source", "s", "--reference", "r", "-o", "r"],
+        ["evaluate", "--source", "s", "--reference", "r", "-o", "link"],
+        ["translate", "-i", "s", "-o", "RUN/metrics.jsonl"],
+        ["evaluate", "--source", "s", "--reference", "r", "-o", "RUN/checkpoints/step-00000300/config.yaml"],
+        ["translate", "-i", "s", "-o", "new", "--alignment", "RUN/checkpoints/latest"],
+    ],
+    ids=" ".join,
+)
+def test_an_output_that_is_an_input(
+    arguments: list[str],
+    lines: Path,
+    trained: TrainedRun,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(lines)
+    (lines / "link").symlink_to("s")
+    run = Path(shutil.copytree(trained.folder, lines / "RUN"))
+    before = _contents(lines)
+    assert main([arguments[0], str(run), *arguments[1:]]) == 2
+    assert _contents(lines) == before, "an input has changed"
+    assert not Path("new").exists()
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert "; give another" in said[0]
+
+
+def _contents(folder: Path) -> dict[Path, bytes]:
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != "new"}
+
+
+def test_a_file_of_the_run_that_is_none_of_its_own(lines: Path, trained: TrainedRun) -> None:
+    run = Path(shutil.copytree(trained.folder, lines / "RUN"))
+    for _ in range(2):
+        assert main(["translate", str(run), "-i", str(lines / "s"), "-o", str(run / "translations")]) == 0
+    assert len((run / "translations").read_text().splitlines()) == 5
+
+
+def test_full_standard_output_is_not_the_files_fault(
+    lines: Path, trained: TrainedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lines / "o").write_text("old")
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        source, reference = str(lines / "s"), str(lines / "r")
+        run = ["evaluate", str(trained.folder), "--source", source, "--reference", reference, "-o", str(lines / "o")]
+        code = main(run)
+        said = capsys.readouterr().err
+    assert said == "zeromt: error: standard output: No space left on device; make room, or give another place\n"
+    assert code == 1
+    assert (lines / "o").read_text() == "old"
+
+
+def test_scores_are_shown_whatever_becomes_of_the_file(
+    lines: Path, trained: TrainedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, reference = str(lines / "s"), str(lines / "r")
+    code = main(["evaluate", str(trained.folder), "--source", source, "--reference", reference, "-o", "/dev/full"])
+    said = capsys.readouterr()
+    assert '"bleu"' in said.out
+    assert code == 2
+    assert said.err == (
+        "zeromt: error: --output: '/dev/full' cannot be written: No space left on device; make room, "
+        "or give another place\n"
+    )
+
+
+def test_compressed_input_and_a_byte_order_mark(
+    lines: Path, trained: TrainedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (lines / "s").read_bytes()
+    (lines / "s.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + text))
+    assert main(["translate", str(trained.folder), "-i", str(lines / "s")]) == 0
+    plain = capsys.readouterr().out
+    assert main(["translate", str(trained.folder), "-i", str(lines / "s.gz")]) == 0
+    assert capsys.readouterr().out == plain
+    assert len(plain.splitlines()) == 5
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_an_idle_pipe_is_answered(processes: str, lines: Path, trained: TrainedRun) -> None:
+    """One line at a time, as a program that holds the pipe open would; it goes on when the answer is there."""
+    process = subprocess.Popen(
+        zeromt("translate", str(trained.folder), "--processes", processes),
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        encoding="utf-8",
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        answers = []
+        for line in (lines / "s").read_text().splitlines()[:3]:
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+            assert select.select([process.stdout], [], [], 90)[0], "no answer while the pipe is held open"
+            answers.append(process.stdout.readline())
+        process.stdin.close()
+        assert process.stdout.read() == ""
+        assert process.wait(60) == 0
+        assert all(answers)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_pipe_that_gives_a_little_all_the_time(tmp_path: Path) -> None:
+    """It is never idle, and its lines are translated all the same."""
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        for _ in range(40):
+            os.write(writing, b"a line\n")
+            time.sleep(0.05)
+        os.close(writing)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    begin = time.monotonic()
+    with os.fdopen(reading, "rb") as file:
+        chunks = _cut(_lines(_stream(file), "-"), "-", is_scored=False)
+        first = next(chunk for chunk in chunks if chunk is not None)
+        waited = time.monotonic() - begin
+        thread.join()
+    assert 1 <= len(first.sources) < 40
+    assert waited < 1.8
+
+
+@pytest.mark.parametrize("name", ["s.gz", "s"])
+def test_compressed_through_a_named_pipe(name: str, trained: TrainedRun, tmp_path: Path) -> None:
+    """It is opened once, and known by its name or by what it begins with."""
+    os.mkfifo(tmp_path / name)
+    content = gzip.compress(b"".join(trained.source.read_bytes().splitlines(keepends=True)[:5]))
+    thread = threading.Thread(target=lambda: (tmp_path / name).write_bytes(content))
+    thread.start()
+    with contextlib.ExitStack() as stack:
+        [chunk] = [c for c in read_chunks(stack, str(tmp_path / name), None, None, is_scored=False) if c is not None]
+    thread.join()
+    assert chunk is not None
+    assert len(chunk.sources) == 5
+
+
+class TestWhichCheckpoint:
+    def test_before_the_first(self, trained: TrainedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        shutil.copy(trained.folder / "config.yaml", tmp_path)
+        for make in (False, True):
+            if make:
+                (tmp_path / "checkpoints").mkdir()
+            assert main(["translate", str(tmp_path)]) == 2
+            assert "has no checkpoint yet; it can be used after its first save" in capsys.readouterr().err
+        assert main(["translate", str(tmp_path / "checkpoints")]) == 2
+        assert "neither a run's folder nor a checkpoint" in capsys.readouterr().err
+
+    def test_one_that_is_deleted_while_it_is_looked_at(
+        self, trained: TrainedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
+        whole = loading._whole
+
+        def deleted_meanwhile(folder: Path) -> Checkpoint:
+            if folder.name == "step-00000300" and folder.exists():
+                shutil.rmtree(folder)
+            return whole(folder)
+
+        monkeypatch.setattr(loading, "_whole", deleted_meanwhile)
+        assert find_checkpoint(run).folder.name == "step-00000150"
+
+    def test_one_that_is_deleted_before_it_is_loaded(self, trained: TrainedRun, tmp_path: Path) -> None:
+        run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
+        seen = []
+
+        def load(found: list[Checkpoint]) -> str:
+            seen.append(found[0].folder.name)
+            if len(seen) == 1:
+                shutil.rmtree(found[0].folder)
+            return (found[0].folder / "manifest.json").read_text()
+
+        assert with_checkpoints([str(run)], load)
+        assert seen == ["step-00000300", "step-00000150"]
+
+    def test_errors_of_any_kind(self, trained: TrainedRun, tmp_path: Path) -> None:
+        """Of a process of the pool, or of a library that finds no file."""
+        run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
+
+        def load(found: list[Checkpoint]) -> str:
+            if found[0].folder.name == "step-00000300":
+                shutil.rmtree(found[0].folder)
+                raise RuntimeError("in a translation process: FileNotFoundError")
+            return found[0].folder.name
+
+        assert with_checkpoints([str(run)], load) == "step-00000150"
+
+    def test_of_an_average(
+        self,
+        trained: TrainedRun,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
+        whole, last = averaging._whole, run / "checkpoints" / "step-00000300"
+
+        def replaced_meanwhile(folder: Path) -> Checkpoint:
+            if folder == last and last.exists():
+                last.rename(run / "checkpoints" / "tmp-delete-step-00000300")
+                shutil.copytree(run / "checkpoints" / "step-00000150", run / "checkpoints" / "step-00000200")
+            return whole(folder)
+
+        monkeypatch.setattr(averaging, "_whole", replaced_meanwhile)
+        assert main(["average", str(run), "--last", "2", "-o", str(tmp_path / "mean")]) == 0
+        assert capsys.readouterr().err == ""
+
+    def test_of_a_look(
+        self,
+        trained: TrainedRun,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
+        verify = format_.verify
+
+        def deleted_meanwhile(checkpoint: Checkpoint) -> list[str]:
+            if checkpoint.folder.name == "step-00000300":
+                shutil.rmtree(checkpoint.folder)
+            return verify(checkpoint)
+
+        monkeypatch.setattr(inspect, "verify", deleted_meanwhile)
+        assert main(["inspect", str(run)]) == 0
+        said = capsys.readouterr().out
+        assert "step-00000150: whole" in said
+        assert "step-00000300" not in said
+
+
+def _shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = command.replace("zeromt", f"{sys.executable} -m launcher")
+    return subprocess.run(
+        ["sh", "-c", command], cwd=folder, env=environment(), capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize("streams", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", ">/dev/full", "2>/dev/full"])
+def test_training_with_closed_or_full_streams(streams: str, corpus_en_fr: Corpus, tmp_path: Path) -> None:
+    settings = " ".join([*corpus_en_fr.overrides, f"output={tmp_path}", "training.max_updates=2"])
+    more = "evaluation.max_pairs=2 training.tensorboard=false schedule.warmup_updates=1 training.log_every=1"
+    done = _shell(f"zeromt train debug {settings} {more} {streams}", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "debug" / "checkpoints" / "step-00000002").is_dir()
+    assert "Logging error" not in done.stderr
+
+
+def test_a_reader_that_has_enough(corpus_en_fr: Corpus, tmp_path: Path) -> None:
+    settings = " ".join([*corpus_en_fr.overrides, f"output={tmp_path}", "training.max_updates=12"])
+    more = "evaluation.max_pairs=2 training.tensorboard=false schedule.warmup_updates=1 training.log_every=1"
+    done = _shell(f"zeromt train debug {settings} {more} | head -1", tmp_path)
+    assert done.stderr == ""
+    assert (tmp_path / "debug" / "checkpoints" / "step-00000012").is_dir()
+
+
+@pytest.mark.parametrize("command", ["train", "launch local --nproc 1"])
+@pytest.mark.parametrize("place", ["file/runs", "loop/runs", "x" * 300])
+def test_places_that_cannot_be(command: str, place: str, corpus_en_fr: Corpus, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    settings = " ".join([*corpus_en_fr.overrides, f"output={tmp_path / place}"])
+    done = _shell(f"zeromt {command} debug {settings}", tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert any(said in done.stderr for said in ("Not a directory", "too long", "symbolic links"))
+    assert {p.name for p in tmp_path.iterdir()} == {"file", "loop"}
+
+
+def test_a_file_in_the_way_of_checkpoints(corpus_en_fr: Corpus, tmp_path: Path) -> None:
+    """It is found before there is anything to save."""
+    (tmp_path / "debug").mkdir()
+    (tmp_path / "debug" / "checkpoints").write_text("")
+    done = _shell(" ".join(["zeromt train debug", *corpus_en_fr.overrides, f"output={tmp_path}"]), tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(
+        f"zeromt: error: output: {str(tmp_path / 'debug' / 'checkpoints')!r} cannot be written"
+    )
+    assert len(done.stderr.splitlines()) == 1
+    assert "step 1" not in done.stdout
+
+
+@pytest.mark.parametrize("command", ["train", "launch local --nproc 1 --max-restarts 0"])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_disk_that_fills(command: str, corpus_en_fr: Corpus, tmp_path: Path) -> None:
+    """The cause is named in one line, and no traceback hides it."""
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(runs)], check=False).returncode:
+        pytest.skip("no mounts here")
+    try:
+        settings = " ".join([*corpus_en_fr.overrides, f"output={runs}", "training.max_updates=2"])
+        more = "evaluation.max_pairs=2 training.tensorboard=false schedule.warmup_updates=1 checkpoint.max_failures=1"
+        done = _shell(f"zeromt {command} debug {settings} {more}", tmp_path)
+        assert done.returncode == 1, done.stderr
+        assert "Traceback" not in done.stderr
+        assert sum("bytes are free, a checkpoint needs" in line for line in done.stderr.splitlines()) == 1
+    finally:
+        subprocess.run(["umount", str(runs)], check=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_full_disk_at_the_start(corpus_en_fr: Corpus, tmp_path: Path) -> None:
+    """One line, no empty .shared-* file."""
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(runs)], check=False).returncode:
+        pytest.skip("no mounts here")
+    try:
+        (runs / "debug").mkdir()
+        (runs / "filler").write_bytes(b"x" * 8192)
+        settings = " ".join([*corpus_en_fr.overrides, f"output={runs}"])
+        done = _shell(f"zeromt train debug {settings}", tmp_path)
+        assert done.returncode == 2, done.stderr
+        [line] = done.stderr.splitlines()
+        assert line.startswith(f"zeromt: error: output: {str(runs / 'debug')!r} cannot be written: No space left")
+        assert not list(runs.glob("*/.shared-*"))
+    finally:
+        subprocess.run(["umount", str(runs)], check=False)
+
+
+def test_a_new_folder_whose_name_is_no_utf_8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(KEPT / "runs" / "small")
+    assert main(["export", run, "--format=safetensors", "-o", f"{tmp_path}/caf\udce9"]) == 2
+    assert capsys.readouterr().err.endswith(
+        "caf\\udce9': is not UTF-8; give a name that is; see `zeromt export --help`\n"
+    )
+
+
+def test_a_dataset_in_a_loop_of_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    assert (
+        main(["prepare", str(KEPT / "small.yaml"), f"prepare.output={tmp_path}/loop", f"prepare.root={KEPT}/corpus"])
+        == 2
+    )
+    error = capsys.readouterr().err
+    assert error.startswith("zeromt: error: ")
+    assert len(error.splitlines()) == 1

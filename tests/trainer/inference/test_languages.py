@@ -1,0 +1,215 @@
+"""Models with language tags on both sides translate as Transformers' generate does, and are fine-tuned with them."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from sentencepiece import SentencePieceProcessor
+
+from configs import SearchSection, load_run
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.reader import StreamReader
+from data_pipeline.tokenizer import JOINT_FILE
+from launcher.cli import main
+from tests.conftest import Start, ranks, read_metrics
+from tests.trainer.inference.export.made import ENGLISH, FRENCH, make_tokenizer
+from tests.trainer.inference.export.test_snippets import ctranslate2_snippet
+from tests.trainer.inference.test_importing import SIZES, shaken
+from trainer.inference.export import as_ctranslate2
+from trainer.inference.export.exact import load_exact
+from trainer.inference.loading import TrainedModel, load_trained
+from trainer.inference.translation.languages import language_tags
+from trainer.inference.translation.translator import Translator
+
+LENGTH = 12
+"""Pieces written, the language's tag among them."""
+
+
+@pytest.fixture(scope="module")
+def m2m100(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `theirs`, as Transformers' own M2M100 classes save it, and `ours`, imported without languages."""
+    transformers = pytest.importorskip("transformers")
+    root = tmp_path_factory.mktemp("m2m100")
+    (root / "model").write_bytes(proto := make_tokenizer().files()[JOINT_FILE])
+    model = SentencePieceProcessor(model_proto=proto)
+    pieces = [model.id_to_piece(i) for i in range(5, model.get_piece_size())]
+    vocabulary = ["<s>", "<pad>", "</s>", "<unk>", *pieces]
+    (root / "vocab").write_text(json.dumps({piece: i for i, piece in enumerate(vocabulary)}))
+    tokenizer = transformers.M2M100Tokenizer(str(root / "vocab"), str(root / "model"))
+    tokenizer.save_pretrained(root / "theirs")
+    config = transformers.M2M100Config(
+        **SIZES, vocab_size=len(vocabulary) + 108, scale_embedding=True, decoder_start_token_id=2,
+        activation_function="relu",
+    )  # fmt: skip
+    theirs = shaken(transformers, "M2M100ForConditionalGeneration", config)
+    with torch.no_grad():  # text is what it writes, not languages, and not the end at once
+        theirs.get_input_embeddings().weight[[2, *range(len(vocabulary), len(vocabulary) + 108)]] *= 0.3
+    theirs.save_pretrained(root / "theirs")
+    assert main(["import", "--huggingface", str(root / "theirs"), "-o", str(root / "ours")]) == 0
+    return root
+
+
+def generated(folder: Path, lines: list[str], source: str, target: str) -> list[str]:
+    """What Transformers' generate writes, language marks left out."""
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.M2M100Tokenizer.from_pretrained(folder)
+    model = transformers.M2M100ForConditionalGeneration.from_pretrained(folder).eval()
+    tokenizer.src_lang = source
+    texts = []
+    for line in lines:  # one by one: padding is not what is compared
+        ids = model.generate(
+            **tokenizer(line, return_tensors="pt"), forced_bos_token_id=tokenizer.get_lang_id(target),
+            max_length=None, max_new_tokens=LENGTH, no_repeat_ngram_size=2,
+            suppress_tokens=[1], num_beams=1, do_sample=False,  # padding, which ours never writes
+        )[0].tolist()  # fmt: skip
+        assert ids[:2] == [2, tokenizer.get_lang_id(target)]
+        kept = [i for i in ids if 3 < i < tokenizer.encoder_size]
+        texts.append(tokenizer.decode(kept))
+    return texts
+
+
+def translator(trained: TrainedModel, source: str, target: str) -> Translator:
+    section = SearchSection(max_length_ratio=0.001, max_length_extra=LENGTH + 1, no_repeat_ngram=2)  # with the end mark
+    tags = language_tags(trained.config.prepare, trained.tokenizer, source=source, target=target)
+    return Translator(trained.model, trained.tokenizer, section, trained.device, tags=tags)
+
+
+@pytest.mark.parametrize(("source", "target"), [("en", "fr"), ("fr", "zu")])
+def test_translates_as_transformers_does(source: str, target: str, m2m100: Path) -> None:
+    ours = translator(load_exact(m2m100 / "ours"), source, target).translate(ENGLISH[:8])
+    theirs = generated(m2m100 / "theirs", ENGLISH[:8], source, target)
+    assert [t[0].text for t in ours] == [t.strip() for t in theirs]
+    assert theirs != generated(m2m100 / "theirs", ENGLISH[:8], source, "de"), "the language makes no difference"
+
+
+def test_the_command_takes_languages(m2m100: Path, tmp_path: Path) -> None:
+    """Each source gets its tag, but for an empty one and one that has another; alignments count the text's words."""
+    lines = [*ENGLISH[:4], "", f">>de<< {ENGLISH[0]}"]
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
+    files = ["-i", str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--alignment", str(tmp_path / "alignment")]
+    limits = ["--max-length-ratio", "0.001", "--max-length-extra", str(LENGTH + 1), "--no-repeat-ngram", "2"]
+    languages = ["--source-language", "en", "--target-language", "fr"]
+    assert main(["translate", str(m2m100 / "ours"), *files, *languages, *limits, "--beam", "1"]) == 0
+    texts = (tmp_path / "out").read_text().split("\n")[:-1]
+    options = [*files, *limits, "--beam", "1"]
+    for source, target in (("eng_Latn", "fra"), ("en-GB", "fre")):  # other codes of the same languages
+        languages = ["--source-language", source, "--target-language", target]
+        assert main(["translate", str(m2m100 / "ours"), *options, *languages]) == 0
+        assert (tmp_path / "out").read_text().split("\n")[:-1] == texts
+    trained = load_trained(m2m100 / "ours")
+    [of_german] = translator(trained, "de", "fr").translate([ENGLISH[0]])
+    expected = [*translator(trained, "en", "fr").translate(lines[:5]), of_german]
+    assert texts == [t[0].text for t in expected]
+    assert texts[4] == ""
+    assert translator(trained, "en", "fr").translate(lines[5:]) == [of_german]
+    assert of_german[0].log_prob != expected[0][0].log_prob
+    for line, text, pairs in zip(lines, texts, (tmp_path / "alignment").read_text().splitlines(), strict=True):
+        for i, j in (map(int, pair.split("-")) for pair in pairs.split()):
+            assert i < len(line.split())
+            assert j < len(text.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "--source-language: none is given, and the run names none; allowed is one of "),
+        (["--source-language", "en"], "--target-language: none is given, and the run names none; allowed is one of "),
+        (["--source-language", "en", "--target-language", "xx"], "--target-language: 'xx'; allowed is one of "),
+    ],
+)
+def test_a_language_that_is_missing_or_unknown(
+    options: list[str], said: str, m2m100: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").write_text("x\n")
+    assert main(["translate", str(m2m100 / "ours"), "-i", str(tmp_path / "in"), *options]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"zeromt: error: {said}")
+    assert " fr," in error
+    assert len(error.splitlines()) == 1
+
+
+def test_languages_of_other_runs_are_refused(m2m100: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["import", "--huggingface", str(m2m100 / "theirs"), "-o", str(tmp_path / "run")]
+    assert main([*arguments, "--source-language", "en", "--target-language", "tlh"]) == 2
+    assert "--target-language: 'tlh'; allowed is one of" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_exported_it_is_forced_too(m2m100: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    transformers = pytest.importorskip("transformers")
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    languages = ["--source-language", "en", "--target-language", "fr"]
+    run = str(tmp_path / "run")
+    assert main(["import", "--huggingface", str(m2m100 / "theirs"), "-o", run, *languages]) == 0
+    for format_ in ("huggingface", "ctranslate2"):
+        assert main(["export", run, "--format", format_, "-o", str(tmp_path / format_)]) == 0
+        assert "forced to begin with its own" in capsys.readouterr().out
+    trained = load_exact(tmp_path / "run")
+    [[expected]] = translator(trained, "en", "fr").translate([ENGLISH[0]])
+    source = f">>en<< {ENGLISH[0]}"
+
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "huggingface").eval()
+    ids = torch.tensor([[*trained.tokenizer.encode_source([source])[0], 2]])
+    found = model.generate(ids, max_length=None, max_new_tokens=LENGTH + 1, no_repeat_ngram_size=2)[0].tolist()
+    assert found[1 : LENGTH + 1] == expected.ids
+
+    served = ctranslate2.Translator(str(tmp_path / "ctranslate2"), device="cpu")
+    tags = language_tags(trained.config.prepare, trained.tokenizer)
+    assert tags is not None
+    search = SearchSection(max_length_ratio=0.001, max_length_extra=LENGTH)
+    translate = ctranslate2_snippet(tmp_path / "ctranslate2")  # as docs/export.md shows, the source's tag in the text
+    texts = [translate(f">>en<< {line}") for line in ENGLISH[:4]]
+    own = Translator(trained.model, trained.tokenizer, trained.config.evaluation.search, trained.device, tags=tags)
+    assert texts == [found[0].text for found in own.translate(ENGLISH[:4])]
+    assert any(texts)
+    [text] = as_ctranslate2.translate(served, trained.tokenizer, [ENGLISH[0]], search, max_positions=40, tags=tags)
+    assert text
+
+
+@pytest.mark.slow
+def test_fine_tuned_with_its_tags(
+    m2m100: Path, start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Import, prepare with its tokenizer, train on a few sentences: the loss falls, and the language stays forced."""
+    pytest.importorskip("transformers")
+    run = tmp_path / "tuned"
+    languages = ["--source-language", "en", "--target-language", "fr"]
+    assert main(["import", "--huggingface", str(m2m100 / "theirs"), "-o", str(run), *languages]) == 0
+    for name, lines in (("en", ENGLISH), ("fr", FRENCH)):
+        (tmp_path / f"text.{name}").write_text("".join(f"{line}\n" for line in lines[:16]))
+    settings = [
+        str(run / "config.yaml"),
+        f"prepare.root={tmp_path}",
+        f"prepare.output={tmp_path / 'prepared'}",
+        f"prepare.tokenizer.path={run / 'checkpoints' / 'step-00000000'}",
+        "prepare.train.source=[text.en]",
+        "prepare.train.target=[text.fr]",
+        "prepare.valid.source=[text.en]",
+        "prepare.valid.target=[text.fr]",
+        "prepare.max_pieces=39",
+    ]
+    assert main(["prepare", *settings]) == 0
+    dataset = Dataset.load(tmp_path / "prepared")
+    assert dataset.tag_both_sides
+    reader = StreamReader([(dataset, 1.0)], load_run(settings[0], settings[1:]).stream, seed=1, rank=0, world_size=1)
+    batch = next(m for m in reader.next_update() if m is not None and len(m.source))
+    reader.close()
+    assert set(batch.source[:, 0]) == {dataset.tokenizer.tag_id(">>en<<")}
+    assert set(batch.target_output[:, 0]) == {dataset.tokenizer.tag_id(">>fr<<")}
+    sources, references = dataset.held_out("valid")
+    assert (sources[0], references[0]) == (ENGLISH[0], FRENCH[0]), "held-out text is kept as it is"
+    assert main(["prepare", *settings, f"prepare.output={tmp_path / 'other'}", "prepare.target_language=xx"]) == 2
+    assert "prepare.target_language: >>xx<<: the tokenizer's tags are >>af<<, " in capsys.readouterr().err
+    reset = ["--reset", "data,optimizer", "training.tensorboard=false"]
+    refused = start(*ranks(1, "trainer", *settings, *reset, "prepare.tag_both_sides=false")).finish()
+    assert refused.code == 2
+    assert "prepare.tag_both_sides: false, and " in refused.err
+    more = ["optimizer.lr=1e-2", "schedule.warmup_updates=2", "training.max_updates=40", "evaluation.every_updates=20"]
+    done = start(*ranks(1, "trainer", *settings, *reset, *more)).finish()
+    assert done.code == 0, done.err
+    first, last = read_metrics(run, "evaluation")
+    assert last["loss"] < first["loss"]
+    (tmp_path / "in").write_text(f"{ENGLISH[0]}\n")
+    assert main(["translate", str(run), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
+    assert load_trained(run).config.prepare.target_language == "fr"

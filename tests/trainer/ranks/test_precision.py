@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from configs import UserError
+from model.kernels.cpu import linear
+from tests.conftest import Command, ranks
+from trainer.ranks.precision import resolve_precision
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("abilities", "is_intel", "expected"),
+    [
+        ({"amx_bf16", "avx512_bf16"}, True, "bf16"),
+        ({"avx512_bf16"}, False, "bf16"),
+        ({"avx512_bf16"}, True, "fp32"),
+        (set(), True, "fp32"),
+        (set(), False, "fp32"),
+    ],
+)
+def test_auto_on_a_cpu(abilities: set[str], is_intel: bool, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("amx_bf16", "avx512_bf16", "avx2")
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {name: name in abilities for name in names})
+    monkeypatch.setattr(linear, "is_intel", lambda: is_intel)
+    assert resolve_precision("auto", CPU) == expected
+    assert [resolve_precision(asked, CPU) for asked in ("fp32", "bf16")] == ["fp32", "bf16"]
+
+
+def test_names_of_abilities() -> None:
+    """As this torch gives them, on x86."""
+    found = torch.cpu.get_capabilities()
+    if found["architecture"] == "x86_64":
+        assert {"amx_bf16", "avx512_bf16"} <= found.keys()
+
+
+def test_ranks_agree(tmp_path: Path) -> None:
+    done = Command(ranks(2, "tests.trainer.ranks.precisions"), cwd=tmp_path).finish(120)
+    assert done.code == 0, done.err[-3000:]
+    assert {"0 fp32 bf16 fp32", "1 fp32 bf16 fp32"} <= set(done.out.splitlines())
+
+
+def test_fp16_is_refused_on_a_cpu() -> None:
+    with pytest.raises(UserError, match=r"engine\.precision: fp16 cannot run on a CPU; allowed"):
+        resolve_precision("fp16", CPU)

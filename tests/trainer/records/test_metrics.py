@@ -1,0 +1,86 @@
+"""metrics.jsonl and TensorBoard hold the same figures, by step."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageChops
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.conftest import read_metrics
+from tests.trainer.conftest import TrainedRun
+from trainer.evaluation.evaluator import PICTURED_PIECES
+from trainer.inference.loading import load_trained
+from trainer.inference.translation.heat_map import draw
+from trainer.inference.translation.translator import Translator
+from trainer.records.metrics import RunMetrics, cut_back
+
+TAGS = {
+    "train/loss": "loss",
+    "train/nll": "nll",
+    "train/perplexity": "perplexity",
+    "train/learning_rate": "lr",
+    "train/gradient_norm": "grad_norm",
+    "train/tokens_per_second": "tokens_per_second",
+    "train/padding_share": "padding",
+}
+
+
+def test_tensorboard_shows_what_metrics_hold(trained: TrainedRun) -> None:
+    board = EventAccumulator(str(trained.folder / "tensorboard"), size_guidance={"tensors": 0})
+    board.Reload()
+    lines = read_metrics(trained.folder)
+    for tag, key in TAGS.items():
+        shown = {e.step: e.value for e in board.Scalars(tag)}
+        assert shown.keys() == {line["step"] for line in lines}
+        for line in lines:
+            assert abs(shown[line["step"]] - line[key]) <= 1e-5 * max(1, abs(line[key]))
+    for tag, key in (("valid/bleu", "bleu"), ("valid/chrf", "chrf")):
+        scores = [e.value for e in board.Scalars(tag)]
+        assert len(scores) == 2
+        assert abs(scores[-1] - read_metrics(trained.folder, "evaluation")[-1][key]) < 1e-3
+    texts = board.Tensors("valid/translations/text_summary")
+    assert [t.step for t in texts] == [150, 300]
+    assert b"<th>source</th><th>reference</th><th>translation</th>" in texts[-1].tensor_proto.string_val[0]
+
+
+def test_tensorboard_shows_attention(trained: TrainedRun) -> None:
+    """The pictures are those that `zeromt translate --attention` draws, of the same pairs at every step."""
+    board = EventAccumulator(str(trained.folder / "tensorboard"), size_guidance={"images": 0})
+    board.Reload()
+    assert sorted(board.Tags()["images"]) == ["valid/attention_1", "valid/attention_2"]
+    first, last = board.Images("valid/attention_1")
+    assert (first.step, last.step) == (150, 300)
+    assert (first.width, first.height) == (last.width, last.height)
+    assert first.encoded_image_string != last.encoded_image_string
+
+    loaded = load_trained(trained.folder)
+    lines, references = (path.read_text().splitlines() for path in (trained.source, trained.reference))
+    short = [
+        (line, ids)
+        for line, ids in zip(lines, loaded.tokenizer.encode_target(references), strict=True)
+        if max(len(ids), *map(len, loaded.tokenizer.encode_source([line]))) <= PICTURED_PIECES
+    ]
+    translator = Translator(loaded.model, loaded.tokenizer, loaded.config.evaluation.search, loaded.device)
+    for number, (line, ids) in enumerate(short[:2], start=1):
+        expected = draw(translator.cross_attention([line], [ids]))
+        shown = Image.open(io.BytesIO(board.Images(f"valid/attention_{number}")[-1].encoded_image_string)).convert("L")
+        assert shown.size == expected.size
+        differences = np.asarray(ImageChops.difference(shown, expected))
+        assert differences.max() <= 1, "but for rounding"
+
+
+def test_cut_back_keeps_what_the_checkpoint_knows(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps({"step": s, "kind": "train"}) + "\n" for s in range(1, 6)) + '{"step": 3, "k')
+    cut_back(path, 3)
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2, 3]
+
+
+def test_non_finite_figures_stay_json(tmp_path: Path) -> None:
+    metrics = RunMetrics(tmp_path, resume_step=0)
+    metrics.train(1, {"loss": float("nan"), "grad_norm": float("inf"), "lr": 0.5})
+    metrics.close()
+    line = (tmp_path / "metrics.jsonl").read_text()
+    assert json.loads(line, parse_constant=lambda c: (_ for _ in ()).throw(ValueError(c)))["lr"] == 0.5

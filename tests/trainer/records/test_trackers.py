@@ -1,0 +1,138 @@
+"""Trackers: one in a file outside the repository gets every figure of a run; none can end or change one."""
+
+import json
+import logging
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs import ConfigError, load_run
+from configs.components import Tracker
+from tests.conftest import environment, install_plugin, read_metrics
+from trainer.records.metrics import RunMetrics
+
+KEPT = Path(__file__).parents[1] / "kept" / "bbb3253"
+THEIRS = '''
+import json
+
+from configs.components import Tracker, component
+
+
+class Lines:
+    def __init__(self, path):
+        self.file = path.open("a")
+
+    def _say(self, *what):
+        self.file.write(json.dumps(what) + "\\n")
+
+    def train(self, step, figures):
+        self._say("train", step, figures["loss"])
+
+    def evaluation(self, step, figures, samples, attentions):
+        self._say("evaluation", step, figures["bleu"], len(samples))
+
+    def event(self, step, figures):
+        self._say("event", step, figures["event"])
+
+    def close(self):
+        self._say("close")
+        self.file.close()
+
+
+@component("tracker", "lines")
+class LinesTracker(Tracker):
+    """Lines of JSON in a file."""
+
+    file: str
+
+    def open(self, folder, *, config, resume_step):
+        writer = Lines(folder / self.file)
+        writer._say("open", resume_step, config["name"])
+        return writer
+
+
+@component("tracker", "broken")
+class Broken(Tracker):
+    """Raises at once."""
+
+    def open(self, folder, *, config, resume_step):
+        raise RuntimeError("no network")
+'''
+
+
+def test_one_in_a_file_outside_gets_every_figure(tmp_path: Path) -> None:
+    place = Path(shutil.copytree(KEPT, tmp_path / "place"))
+    install_plugin(tmp_path, "trackers", THEIRS)
+    variables = environment()
+    variables["PYTHONPATH"] += f":{tmp_path}"
+    settings = ["training.max_updates=12", "evaluation.every_updates=2", "training.memory_probe=false"]
+    trackers = "trackers=[{kind: lines, file: figures.txt}, broken]"
+    done = subprocess.run(
+        [sys.executable, "-m", "launcher", "train", "small.yaml", trackers, *settings],
+        cwd=place, env=variables, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Broken is left out, training goes on: RuntimeError: no network" in done.stdout
+    run = place / "runs" / "small"
+    found = [json.loads(line) for line in (run / "figures.txt").read_text().splitlines()]
+    assert found[0] == ["open", 10, "small"]
+    assert found[-1] == ["close"]
+    assert [line for line in found if line[0] == "train"] == [
+        ["train", line["step"], line["loss"]] for line in read_metrics(run) if line["step"] > 10
+    ]
+    assert [line[:2] for line in found if line[0] == "evaluation"] == [["evaluation", 12]]
+    assert ["event", 12, "checkpoint"] in found
+    assert list((run / "tensorboard").iterdir()), "TensorBoard is written beside"
+
+
+class Raising:
+    """Of which every method raises."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def fail(*_: Any) -> None:
+            self.calls.append(name)
+            raise ValueError(name)
+
+        return fail
+
+
+@pytest.mark.parametrize("method", ["train", "evaluation", "event", "close"])
+def test_one_that_raises_is_given_up_once(method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    writer = Raising()
+
+    class Failing(Tracker):
+        def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Any:
+            return writer
+
+    metrics = RunMetrics(tmp_path, resume_step=0, trackers=[Failing(kind="failing")])
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            if method == "evaluation":
+                metrics.evaluation(1, {"bleu": 1.0}, [], [])
+            elif method != "close":
+                getattr(metrics, method)(1, {"loss": 1.0})
+        metrics.close()
+    assert writer.calls == [method]
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [f"Failing is given up, training goes on: ValueError: {method}"]
+
+
+def test_a_list_of_components_is_checked_like_ours() -> None:
+    assert [t.kind for t in load_run("debug", ["trackers=[tensorboard, {}]"]).trackers] == ["tensorboard"] * 2
+    for wrong, said in (
+        ("trackers=[tensorbord]", "trackers.0.kind: there is no kind 'tensorbord'; did you mean tensorboard?"),
+        ("trackers=[{}, {folder: x}]", "trackers.1.folder: unknown key; "),
+        ("trackers=tensorboard", "trackers: 'tensorboard'; allowed is a list"),
+        ("trackers=[3]", "trackers.0: 3; allowed is a section with keys"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load_run("debug", [wrong])
+        assert str(caught.value).startswith(said)

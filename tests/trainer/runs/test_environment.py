@@ -1,0 +1,124 @@
+"""The environment: what a caller's was stays as it was, and variables that make no sense are refused by name."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs import UserError
+from tests.conftest import Command, environment, zeromt
+from tests.kept.test_bbb3253 import KEPT
+from trainer.runs.process.environment import check_process, check_rank
+
+CODE = """if True:
+    import os
+    before = dict(os.environ)
+    def assert_same(what):
+        changed = {name for name in before.keys() | os.environ.keys() if before.get(name) != os.environ.get(name)}
+        assert not changed, f"{what} leaves {sorted(changed)}"
+    from launcher.cli import main
+    for command in (
+        ["prepare", "small.yaml"],
+        ["train", "small.yaml", "training.max_updates=7"],
+        ["translate", "runs/small", "-i", "corpus/in.en"],
+    ):
+        assert main(command) == 0
+        assert_same(command[0])
+"""
+ENGINE = """if True:
+    import os
+    from trainer.ranks.distributed import World
+    from tests.trainer.stability.engine_checks import make_engine
+    before = dict(os.environ)
+    world = World(timeout_minutes=1)
+    engine = make_engine(3, "fp32", world)
+    assert os.environ["LOCAL_RANK"] == "0", "DeepSpeed reads it"
+    engine.close()
+    changed = {name for name in os.environ if before.get(name) != os.environ[name]}
+    assert not changed, f"the engine leaves {sorted(changed)}"
+"""
+
+
+def _run(code: str, folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=environment(), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_commands_leave_it_alone(tmp_path: Path) -> None:
+    _run(CODE, Path(shutil.copytree(KEPT, tmp_path / "kept")))
+
+
+def test_engine_leaves_it_alone(tmp_path: Path) -> None:
+    """DeepSpeed reads LOCAL_RANK whether or not anybody launched."""
+    assert "LOCAL_RANK" not in os.environ
+    _run(ENGINE, tmp_path)
+
+
+TWO = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"RANK": "x"}, "WORLD_SIZE: not set beside RANK"),
+        (TWO | {"RANK": "x"}, "RANK: 'x'; allowed is a whole number from 0"),
+        (TWO | {"RANK": "9" * 5000}, "RANK: '999"),
+        (TWO | {"RANK": "3"}, "RANK: 3 with WORLD_SIZE=2; allowed is 0 to WORLD_SIZE - 1"),
+        ({"WORLD_SIZE": "1"}, "RANK: not set beside WORLD_SIZE"),
+        (TWO | {"MASTER_PORT": "abc"}, "MASTER_PORT: 'abc'; allowed is 1 to 65535"),
+        (TWO | {"MASTER_PORT": "65536"}, "MASTER_PORT: '65536'"),
+        (TWO | {"MASTER_ADDR": ""}, "MASTER_ADDR: not set with WORLD_SIZE=2"),
+        ({"ZEROMT_GRACE_SECONDS": "soon"}, "ZEROMT_GRACE_SECONDS: 'soon'; allowed is a number of seconds"),
+        ({"GLOO_SOCKET_IFNAME": "nope0"}, "GLOO_SOCKET_IFNAME: 'nope0' is no network interface of"),
+        ({"GLOO_SOCKET_IFNAME": "lo,nope0"}, "GLOO_SOCKET_IFNAME: 'nope0' is no"),
+        ({"OMP_NUM_THREADS": "x"}, "OMP_NUM_THREADS: 'x'; allowed is a number of threads, from 1"),
+        ({"OMP_NUM_THREADS": "0"}, "OMP_NUM_THREADS: '0'"),
+        ({"OMP_NUM_THREADS": "-1"}, "OMP_NUM_THREADS: '-1'"),
+        ({"CUDA_VISIBLE_DEVICES": "abc"}, "CUDA_VISIBLE_DEVICES: 'abc'; allowed are numbers of GPUs"),
+        ({"CUDA_VISIBLE_DEVICES": "0,x"}, "CUDA_VISIBLE_DEVICES: '0,x'"),
+    ],
+    ids=str,
+)
+def test_variable_that_makes_no_sense(variables: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(said)}"):
+        check_rank(variables)
+
+
+@pytest.mark.parametrize("threads", ["1", "4,2", " 8 ", "", "+3"])
+@pytest.mark.parametrize(
+    "devices", ["", "0", "0,1", "-1", "0,-1,1", "GPU-8932f937-d72c", "MIG-GPU-1/0/0", "NoDevFiles", "0,"]
+)
+def test_variables_that_do(threads: str, devices: str) -> None:
+    check_rank(TWO | {"OMP_NUM_THREADS": threads, "CUDA_VISIBLE_DEVICES": devices, "GLOO_SOCKET_IFNAME": "lo"})
+    check_process({})
+
+
+@pytest.mark.parametrize(
+    ("command", "variable"),
+    [
+        (["train", "small.yaml"], "RANK=x"),
+        (["train", "small.yaml"], "WORLD_SIZE=1"),
+        (["train", "small.yaml"], "GLOO_SOCKET_IFNAME=nope0"),
+        (["launch", "local", "small.yaml", "--nproc", "2"], "GLOO_SOCKET_IFNAME=nope0"),
+        (["launch", "local", "small.yaml", "--nproc", "2"], "OMP_NUM_THREADS=x"),
+        (["translate", "runs/small", "-i", "corpus/in.en"], "CUDA_VISIBLE_DEVICES=abc"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else value,
+)
+def test_commands_refuse_it_in_one_line(command: list[str], variable: str, tmp_path: Path) -> None:
+    """Before anything is started or written."""
+    kept = Path(shutil.copytree(KEPT, tmp_path / "kept"))
+    before = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()}
+    done = Command(["env", variable, *zeromt(*command)], cwd=kept).finish(60)
+    assert done.code == 2, done.err
+    [line] = done.err.splitlines()
+    name = variable.partition("=")[0]
+    assert line.startswith("zeromt: error: ")
+    assert name in line
+    assert {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()} == before

@@ -1,0 +1,73 @@
+"""Folders that commands make: what cannot be made is said before the work, and named."""
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from safetensors import SafetensorError
+
+from configs import UserError
+from trainer.runs.new_folder import check_new, new_folder
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("file", "is a file"),
+        ("link", "is a link"),
+        ("full", "is not empty"),
+        (".", "is the current folder"),
+        ("/proc", "is not empty"),
+        ("no/new", "no such folder"),
+        ("file/new", "no such folder"),
+        ("x" * 300, "too long"),
+        ("loop/new", "circle"),
+        ("run/checkpoints/new", "which RUN reads"),
+    ],
+)
+def test_what_cannot_be_made(name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tmp_path / "here"
+    for folder in ("here", "full/a", "run/checkpoints"):
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.chdir(here if name == "." else tmp_path)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to("new")
+    (tmp_path / "loop").symlink_to("loop")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match=said):
+        check_new(Path(name), {"RUN": "run/checkpoints"})
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> str:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    with pytest.raises(UserError, match=r"-o: .* cannot be written: Read-only file system; give a place"):
+        check_new(tmp_path / "new")
+
+
+def test_a_name_as_long_as_can_be(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 255)
+    with new_folder(path) as folder:
+        (folder / "a").write_text("a")
+    assert [p.name for p in tmp_path.rglob("*")] == [path.name, "a"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+        SafetensorError('Error while serializing: IoError(Os { code: 28, kind: StorageFull, message: "No space" })'),
+    ],
+)
+def test_a_full_disk(error: Exception, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught, new_folder(tmp_path / "new"):
+        raise error
+    said = f"-o: {str(tmp_path / 'new')!r} cannot be written: No space left on device; make room, or give another place"
+    assert str(caught.value) == said
+    assert not list(tmp_path.iterdir())

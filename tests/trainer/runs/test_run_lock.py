@@ -1,0 +1,144 @@
+"""The lock of a run's folder, between real processes."""
+
+import errno
+import fcntl
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from configs import UserError
+from tests.conftest import environment
+from trainer.runs.run_lock import LAUNCH_LOCK, RunLock, RunLockedError, holder_since, is_locked
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from trainer.runs.run_lock import RunLock
+lock = RunLock(Path(sys.argv[1]))
+lock.acquire()
+print("held", flush=True)
+time.sleep(float(sys.argv[2]))
+lock.release()
+print("let go", flush=True)
+time.sleep(100)
+"""
+
+
+def hold(folder: Path, seconds: float = 100) -> "subprocess.Popen[str]":
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder), str(seconds)], env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    process.kill()
+    process.communicate()
+
+
+def test_second_job_is_refused_with_who_has_it(tmp_path: Path) -> None:
+    process = hold(tmp_path)
+    try:
+        begin = time.monotonic()
+        with pytest.raises(RunLockedError) as caught:
+            RunLock(tmp_path).acquire(patience_seconds=0.5)
+        assert 0.5 <= time.monotonic() - begin < 3
+        assert is_locked(tmp_path)
+        assert abs((holder_since(tmp_path) or 0) - time.time()) < 60
+    finally:
+        end(process)
+    assert re.fullmatch(
+        rf"output: '{tmp_path}' is being written by process {process.pid} on {socket.gethostname()} "
+        r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d; allowed is one job at a time: "
+        rf"stop it \(zeromt stop {tmp_path}\), or use another name",
+        str(caught.value),
+    )
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_kernel_lets_go_when_the_holder_dies(tmp_path: Path, how: signal.Signals) -> None:
+    process = hold(tmp_path)
+    process.send_signal(how)
+    process.communicate()
+    assert not is_locked(tmp_path)
+    lock = RunLock(tmp_path)
+    lock.acquire(patience_seconds=0)
+    lock.release()
+
+
+def test_stopped_holder_still_holds(tmp_path: Path) -> None:
+    process = hold(tmp_path)
+    process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(RunLockedError):
+            RunLock(tmp_path).acquire(patience_seconds=0)
+    finally:
+        end(process)
+
+
+def test_patience_for_a_job_that_is_ending(tmp_path: Path) -> None:
+    process = hold(tmp_path, seconds=1)
+    begin = time.monotonic()
+    try:
+        lock = RunLock(tmp_path)
+        lock.acquire(patience_seconds=15)
+        assert time.monotonic() - begin < 14, "it was not taken when it was free"
+        assert process.stdout is not None
+        assert process.stdout.readline() == "let go\n"
+        lock.release()
+    finally:
+        end(process)
+
+
+def test_two_names_are_two_locks(tmp_path: Path) -> None:
+    process = hold(tmp_path)
+    try:
+        assert is_locked(tmp_path)
+        assert not is_locked(tmp_path, LAUNCH_LOCK)
+        lock = RunLock(tmp_path, LAUNCH_LOCK)
+        lock.acquire(patience_seconds=0)
+        assert is_locked(tmp_path), "the other lock is still held"
+        lock.release()
+    finally:
+        end(process)
+
+
+def test_note_that_says_nothing(tmp_path: Path) -> None:
+    process = hold(tmp_path)
+    try:
+        (tmp_path / "run.lock").write_text("garbage")
+        with pytest.raises(RunLockedError, match="by another process; allowed"):
+            RunLock(tmp_path).acquire(patience_seconds=0)
+        assert holder_since(tmp_path) is None
+    finally:
+        end(process)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_file_system_without_locks(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    lock = RunLock(tmp_path)
+    lock.acquire()
+    lock.release()
+    assert "the file system has no locks" in caplog.text
+    assert not is_locked(tmp_path)
+
+
+def test_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^output: .*run\.lock' cannot be opened: No such file"):
+        RunLock(tmp_path / "none").acquire()
+    assert not is_locked(tmp_path / "none")

@@ -1,0 +1,76 @@
+"""What a trainer remembers from update to update, and carries through its checkpoints."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(kw_only=True, slots=True)
+class ScoreSeries:
+    """Scores that were measured alike, and with what: see `trainer.evaluation.series`."""
+
+    id: str
+    """Of its fields; empty where they are not known."""
+    fields: dict[str, str]
+    scores: dict[int, float] = field(default_factory=dict)
+    """Validation BLEU by step; those of the current series stand in the state."""
+
+    @classmethod
+    def from_json(cls, tree: Mapping[str, Any]) -> "ScoreSeries":
+        """Read what `asdict` gave."""
+        return cls(id=str(tree["id"]), fields=dict(tree["fields"]), scores=_by_step(tree["scores"]))
+
+
+@dataclass(kw_only=True, slots=True)
+class TrainerState:
+    """All that the trainer itself remembers."""
+
+    step: int = 0
+    """Updates done, skipped ones included."""
+    skipped_updates: int = 0
+    skipped_in_a_row: int = 0
+    target_tokens: int = 0
+    seconds: float = 0.0
+    """Wall time in the loop, over all restarts."""
+    save_seconds: float = 0.0
+    """What the slowest save took from its beginning to its commit."""
+    schedule_start: int = 0
+    """Applied updates at which optimizer and learning rate began anew."""
+    start_step: int = 0
+    """Where limits are counted from: step, seconds and epoch of the last `--reset`."""
+    start_seconds: float = 0.0
+    start_epoch: int = 0
+    loss_scale: float = 1.0
+    """Of fp16."""
+    scores: dict[int, float] = field(default_factory=dict)
+    """Validation BLEU by step, of the current series."""
+    series: ScoreSeries | None = None
+    """What those were measured with; None in what was saved before there were series."""
+    series_start: int = 0
+    """Step at which it became the current one."""
+    other_series: list[ScoreSeries] = field(default_factory=list)
+    """With their scores."""
+    recent_losses: list[float] = field(default_factory=list)
+    """Of the last updates, for what is a spike."""
+    left_out: list[tuple[int, int, int]] = field(default_factory=list)
+    """(epoch, first update, last update) that are not trained on, one entry a rewind."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, tree: Mapping[str, Any]) -> "TrainerState":
+        """Read what `to_json` gave."""
+        series = tree.get("series")
+        found = {
+            "scores": _by_step(tree["scores"]),
+            "series": None if series is None else ScoreSeries.from_json(series),
+            "other_series": [ScoreSeries.from_json(one) for one in tree.get("other_series", [])],
+        }
+        left_out = [(int(epoch), int(first), int(last)) for epoch, first, last in tree.get("left_out", [])]
+        return cls(**{**tree, **found, "left_out": left_out})
+
+
+def _by_step(tree: Mapping[str, Any]) -> dict[int, float]:
+    return {int(step): float(score) for step, score in tree.items()}

@@ -1,0 +1,283 @@
+"""Loss, BLEU and chrF on held-out sets, shared out over the ranks under every ZeRO stage."""
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from configs import EvaluationSection
+from data_pipeline.stream.batch import Ragged, collate
+from data_pipeline.tokenizer import Tokenizer
+from model import Objective, Transformer
+from trainer.checkpoint.model_files import place
+from trainer.engines.batches import to_device
+from trainer.engines.protocol import Engine
+from trainer.inference.translation.languages import LanguageTags, encode_source, encode_target
+from trainer.inference.translation.translator import Interrupted, Translator, cut_batches
+from trainer.inference.translation.words import Attention
+from trainer.metrics.scoring import Scorer, Scores
+from trainer.ranks.distributed import World
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PICTURED_PIECES = 32
+"""Either side of a pair whose attention is drawn has at most so many."""
+LOSS_BATCH_TOKENS = 4096
+"""Padded target tokens of a batch that only the loss is computed of."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class HeldOutSet:
+    """Pairs to evaluate on."""
+
+    name: str
+    languages: tuple[str, ...]
+    """Codes of source and target."""
+    sources: Sequence[str]
+    references: Sequence[str]
+    scorer: Scorer
+    tags: LanguageTags | None = None
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Evaluation:
+    """The scores of one step, and the translations behind them: of one set, or the means over several."""
+
+    loss: float
+    """Label-smoothed cross-entropy per target token, in nats."""
+    nll: float
+    """Cross-entropy without smoothing, in nats; its exponential is the perplexity."""
+    scores: Scores
+    sources: Sequence[str]
+    references: Sequence[str]
+    hypotheses: Sequence[str]
+    seconds: float
+    attentions: Sequence[Attention] = ()
+    """Of the first short pairs, while the reference is read; on rank 0 alone."""
+    parts: Mapping[str, "Evaluation"] = field(default_factory=dict)
+    """By name, where there are several sets."""
+
+    @classmethod
+    def mean(cls, parts: Mapping[str, "Evaluation"]) -> "Evaluation":
+        """The means over several sets, each counting the same whatever its size; their translations in turns."""
+        each = list(parts.values())
+
+        def mean_of(numbers: Sequence[float]) -> float:
+            return float(np.mean(numbers))
+
+        return cls(
+            loss=mean_of([e.loss for e in each]),
+            nll=mean_of([e.nll for e in each]),
+            scores=Scores(
+                bleu=mean_of([e.scores.bleu for e in each]),
+                bleu_signature=_together([e.scores.bleu_signature for e in each]),
+                chrf=mean_of([e.scores.chrf for e in each]),
+                chrf_signature=_together([e.scores.chrf_signature for e in each]),
+            ),
+            sources=_in_turns([e.sources for e in each]),
+            references=_in_turns([e.references for e in each]),
+            hypotheses=_in_turns([e.hypotheses for e in each]),
+            seconds=sum(e.seconds for e in each),
+            attentions=_in_turns([e.attentions for e in each]),
+            parts=parts,
+        )
+
+    def figures(self) -> dict[str, Any]:
+        """For metrics.jsonl and TensorBoard; those of a part are named such as `bleu/NAME`."""
+        of_parts = {
+            f"{figure}/{name}": value
+            for name, part in self.parts.items()
+            for figure, value in (("loss", part.loss), ("bleu", part.scores.bleu), ("chrf", part.scores.chrf))
+        }
+        return {
+            "loss": self.loss,
+            "nll": self.nll,
+            "perplexity": float(np.exp(min(self.nll, 700.0))),
+            "bleu": self.scores.bleu,
+            "bleu_signature": self.scores.bleu_signature,
+            "chrf": self.scores.chrf,
+            "chrf_signature": self.scores.chrf_signature,
+            "pairs": len(self.references),
+            "seconds": round(self.seconds, 2),
+            **of_parts,
+        }
+
+
+class Evaluator:
+    """Evaluates the weights of an engine on held-out sets.
+
+    Every rank holds a plain copy of the model, filled parameter by parameter, and works through its share of the
+    batches at its own pace: under ZeRO-3, ranks that decode different lengths with the sharded model would wait for one
+    another for ever. Batches are cut without regard to the number of ranks, so the scores do not depend on it.
+    """
+
+    def __init__(
+        self,
+        section: EvaluationSection,
+        *,
+        build_model: Callable[[], Transformer],
+        tokenizer: Tokenizer,
+        held_out: Sequence[HeldOutSet],
+        label_smoothing: float,
+        dtype: torch.dtype,
+        world: World,
+        folder: Path,
+        stop_requested: Callable[[], bool],
+    ) -> None:
+        self._section = section
+        self._build_model = build_model
+        self._tokenizer = tokenizer
+        self._held_out = held_out
+        self._label_smoothing = label_smoothing
+        self._dtype = dtype
+        self._world = world
+        self._folder = folder
+        self._stop_requested = stop_requested
+        self._model: Transformer | None = None
+
+    @property
+    def has_sets(self) -> bool:
+        """Whether there is anything to evaluate on."""
+        return bool(self._held_out)
+
+    def evaluate(self, engine: Engine, step: int) -> Evaluation | None:
+        """Score the engine's weights; every rank gets the result, rank 0 writes the translations to `eval/`.
+
+        They are `step-NNNNNNNN.hyp`, or of several sets `step-NNNNNNNN.NAME.hyp`. None where a rank was asked to stop.
+        """
+        if self._model is None:
+            self._model = place(self._build_model(), self._world.device, self._dtype).eval()
+        engine.copy_weights_to(self._model)
+        parts = {}
+        for held_out in self._held_out:
+            name = f"step-{step:08d}.{held_out.name}.hyp" if len(self._held_out) > 1 else f"step-{step:08d}.hyp"
+            evaluation = self._evaluate(self._model, held_out, self._folder / name)
+            if evaluation is None:
+                return None
+            parts[held_out.name] = evaluation
+        return Evaluation.mean(parts) if len(parts) > 1 else next(iter(parts.values()))
+
+    def _evaluate(self, model: Transformer, held_out: HeldOutSet, path: Path) -> Evaluation | None:
+        """Score one set."""
+        begin = time.monotonic()
+        sources = held_out.sources[: self._section.max_pairs]
+        references = held_out.references[: self._section.max_pairs]
+        try:
+            mine: _Share | None = self._share(model, sources, references, held_out.tags)
+        except Interrupted:
+            mine = None
+        shares: list[_Share | None] = self._world.gather(mine)
+        whole = [share for share in shares if share is not None]
+        if len(whole) < len(shares):
+            return None
+        num_tokens = max(sum(share.num_tokens for share in whole), 1)
+        texts = {i: text for share in whole for i, text in share.texts.items()}
+        hypotheses = [texts[i] for i in range(len(sources))]
+        scores = held_out.scorer.score(hypotheses, references)
+        if self._world.is_main:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("".join(f"{h}\n" for h in hypotheses), encoding="utf-8")
+            except OSError as error:
+                log.warning("%s cannot be written, training goes on: %s", path, error)
+        return Evaluation(
+            loss=sum(share.loss_sum for share in whole) / num_tokens,
+            nll=sum(share.nll_sum for share in whole) / num_tokens,
+            scores=scores,
+            sources=sources,
+            references=references,
+            hypotheses=hypotheses,
+            seconds=time.monotonic() - begin,
+            attentions=self._attentions(model, sources, references, held_out.tags) if self._world.is_main else (),
+        )
+
+    def _attentions(
+        self, model: Transformer, sources: Sequence[str], references: Sequence[str], tags: LanguageTags | None
+    ) -> list[Attention]:
+        """What the references of the first short pairs look at: rows and columns are those of every other step."""
+        translator = Translator(model, self._tokenizer, self._section.search, self._world.device, tags=tags)
+        most = min(PICTURED_PIECES, model.max_positions - 1)
+        found: list[Attention] = []
+        for source, reference in zip(sources, references, strict=True):
+            if len(found) == self._section.attention_maps:
+                break
+            [source_ids] = encode_source(self._tokenizer, [source], tags)
+            [ids] = encode_target(self._tokenizer, [reference], tags)
+            if 0 < len(source_ids) <= most and 0 < len(ids) <= most:
+                found += translator.cross_attention([source], [ids])
+        return found
+
+    @torch.inference_mode()
+    def _share(
+        self,
+        model: Transformer,
+        source_lines: Sequence[str],
+        reference_lines: Sequence[str],
+        tags: LanguageTags | None,
+    ) -> "_Share":
+        """This rank's part; the loss leaves out pairs beyond the model's positions.
+
+        Raises:
+            Interrupted: someone asked to stop.
+        """
+        objective = Objective(model, label_smoothing=self._label_smoothing).eval()
+        sources = encode_source(self._tokenizer, source_lines, tags)
+        targets = encode_target(self._tokenizer, reference_lines, tags)
+        longest = model.max_positions - 1
+        usable = [i for i in range(len(sources)) if max(len(sources[i]), len(targets[i])) <= longest]
+        batches = cut_batches([max(len(sources[i]), len(targets[i])) + 1 for i in usable], LOSS_BATCH_TOKENS)
+        loss_sum, nll_sum, num_tokens = 0.0, 0.0, 0
+        for batch in batches[self._world.rank :: self._world.size]:
+            if self._stop_requested():
+                raise Interrupted
+            rows = [usable[i] for i in batch]
+            micro_batch = collate(
+                0,
+                np.array(rows),
+                Ragged.of([sources[i] for i in rows]),
+                Ragged.of([targets[i] for i in rows]),
+                1,
+            )
+            device_batch = to_device(micro_batch, self._world.device)
+            out = objective(device_batch.source, device_batch.target_input, device_batch.target_output)
+            loss_sum += float(out.loss_sum)
+            nll_sum += float(out.nll_sum)
+            num_tokens += micro_batch.num_target_tokens
+        translator = Translator(model, self._tokenizer, self._section.search, self._world.device, tags=tags)
+        found = translator.translate_share(
+            source_lines,
+            rank=self._world.rank,
+            world_size=self._world.size,
+            stop_requested=self._stop_requested,
+        )
+        texts = {i: row[0].text for i, row in enumerate(found) if row is not None}
+        return _Share(loss_sum, nll_sum, num_tokens, texts)
+
+
+@dataclass(slots=True, frozen=True)
+class _Share:
+    """What one rank found: sums over its pairs, and translations by line."""
+
+    loss_sum: float
+    nll_sum: float
+    num_tokens: int
+    texts: dict[int, str]
+
+
+def _together(signatures: Sequence[str]) -> str:
+    """What sets that were scored in several ways were scored with."""
+    return "; ".join(dict.fromkeys(signatures))
+
+
+def _in_turns(sets: Sequence[Sequence[T]]) -> list[T]:
+    """The first of each, the second of each, and so on: the first few stand for all."""
+    rows: Iterator[tuple[T | None, ...]] = itertools.zip_longest(*sets)
+    return [one for row in rows for one in row if one is not None]

@@ -1,0 +1,173 @@
+"""Series of scores: those that may be compared, since they were measured alike.
+
+A score belongs to what it was measured with: the held-out sets' text and languages, sacreBLEU's signature, the search,
+the model's tokenizer, and whether the weights or their moving average were scored. Where any of it changes, a new
+series begins, and what is best goes by that alone. The number format, the size of batches and the number of ranks
+are no part of it: they move a score by less than its noise.
+"""
+
+import dataclasses
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from configs import EvaluationSection, RunConfig, SearchSection, load_run
+from configs.languages import language
+from data_pipeline.prepared.dataset import Dataset
+from trainer.checkpoint.format import CONFIG, Checkpoint
+from trainer.checkpoint.state import ScoreSeries, TrainerState
+from trainer.evaluation.evaluator import HeldOutSet
+from trainer.metrics.scoring import bleu_tokenizer
+from trainer.runs.versions import versions
+
+log = logging.getLogger(__name__)
+
+_WITHOUT_EFFECT = frozenset({"batch_tokens"})
+_OF_BEAMS = frozenset({"patience", "length_penalty", "length_penalty_kind"})
+"""Fields that choose among the hypotheses of a beam."""
+_OF_SAMPLING = frozenset({"temperature", "top_k", "top_p", "seed"})
+_FORMERLY_KNOWN = frozenset({"zh", "ja", "ko", "zho", "jpn", "kor"})
+"""The codes that `evaluation.tokenizer: auto` knew before scores had series; 13a was taken for all others."""
+
+
+def enter_series(
+    config: RunConfig,
+    datasets: Sequence[Dataset],
+    held_out: Sequence[HeldOutSet],
+    state: TrainerState,
+    checkpoint: Checkpoint | None,
+) -> dict[str, str] | None:
+    """Put the state of a checkpoint into the series that the run's scores belong to; an event, where it is another.
+
+    Args:
+        config: the run's.
+        datasets: its.
+        held_out: the sets that are scored.
+        state: as the checkpoint has it.
+        checkpoint: None for a new run.
+    """
+    current = current_series(config, held_out, datasets[0].tokenizer.fingerprint)
+    if checkpoint is not None:
+        adopt_scores_without_series(state, current, checkpoint, config, datasets)
+    changed = enter(state, current)
+    if changed is None:
+        return None
+    log.info("%s", changed)
+    return {"event": "score_series", "series": current.id, "reason": changed}
+
+
+def current_series(config: RunConfig, held_out: Sequence[HeldOutSet], tokenizer: str) -> ScoreSeries:
+    """The series that this run's evaluations belong to, without scores.
+
+    Args:
+        config: the run's.
+        held_out: the sets that are scored, in any order and by any name.
+        tokenizer: the model's fingerprint.
+    """
+    sets = sorted(_content(held_out_set, config.evaluation.max_pairs) for held_out_set in held_out)
+    fields = {
+        "validation set": hashlib.sha256("\n".join(sets).encode()).hexdigest()[:12],
+        "signature": "; ".join(sorted({held_out_set.scorer.signature for held_out_set in held_out})),
+        "tokenizer": tokenizer[:12],
+        "weights": "moving average" if config.training.ema_decay else "of the last update",
+        **_search(config.evaluation.search),
+    }
+    digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+    return ScoreSeries(id=digest[:12], fields=fields)
+
+
+def enter(state: TrainerState, series: ScoreSeries) -> str | None:
+    """Make a series the current one, with the scores that the state knows of it; what changed, where something did."""
+    left = state.series
+    if left is not None and left.id == series.id:
+        return None
+    others = {one.id: one for one in state.other_series}
+    if state.scores:
+        others[left.id if left else ""] = ScoreSeries(
+            id=left.id if left else "", fields=left.fields if left else {}, scores=state.scores
+        )
+    back = others.pop(series.id, None)
+    num_left = len(state.scores)
+    state.series, state.series_start = series, state.step
+    state.scores = dict(back.scores) if back else {}
+    state.other_series = list(others.values())
+    if not num_left:
+        return None
+    came = f"{len(state.scores)} scores are known from before" if back else "it begins without scores"
+    return (
+        f"evaluation differs from that of the {num_left} scores so far ({describe_change(left, series)}): "
+        f"another series of scores, {came}; what is best goes by it alone"
+    )
+
+
+def describe_change(left: ScoreSeries | None, series: ScoreSeries) -> str:
+    """What differs between two series; the first may be of an evaluation that is not known."""
+    if left is None or not left.fields:
+        return "they say not how they were measured, and settings, data or versions have changed since"
+    names = sorted(set(left.fields) | set(series.fields))
+    return "; ".join(
+        f"{name}: {left.fields.get(name, 'default')} -> {series.fields.get(name, 'default')}"
+        for name in names
+        if left.fields.get(name) != series.fields.get(name)
+    )
+
+
+def adopt_scores_without_series(
+    state: TrainerState, series: ScoreSeries, checkpoint: Checkpoint, config: RunConfig, datasets: Sequence[Dataset]
+) -> None:
+    """Take the scores of a checkpoint from before there were series for this one's, if nothing has changed since.
+
+    Whether it has is told by what the checkpoint says of its run: configuration, fingerprints and versions.
+    """
+    if state.series is not None or not state.scores:
+        return
+    saved = load_run(str(checkpoint.folder / CONFIG))
+    fingerprints = checkpoint.manifest["fingerprints"]
+    then, now = saved.evaluation, config.evaluation
+    is_same = (
+        fingerprints["data"] == [d.fingerprint for d in datasets]
+        and fingerprints["tokenizer"] == datasets[0].tokenizer.fingerprint
+        and checkpoint.manifest["versions"]["sacrebleu"] == versions()["sacrebleu"]
+        and bool(saved.training.ema_decay) == bool(config.training.ema_decay)
+        and _search(then.search) == _search(now.search)
+        and then.max_pairs == now.max_pairs
+        and all(_former_tokenizer(then, d) == bleu_tokenizer(now.tokenizer, d.target_language) for d in datasets)
+    )
+    if is_same:
+        state.series = series
+
+
+def _former_tokenizer(section: EvaluationSection, dataset: Dataset) -> str:
+    """BLEU's tokenizer before all codes of a language were known."""
+    code = dataset.target_language.replace("_", "-").split("-")[0].lower()
+    if section.tokenizer == "auto" and code not in _FORMERLY_KNOWN:
+        return "13a"
+    return bleu_tokenizer(section.tokenizer, dataset.target_language)
+
+
+def _content(held_out: HeldOutSet, max_pairs: int | None) -> str:
+    """Hash of a set's languages and of the lines that are scored."""
+    codes = [language(code) for code in held_out.languages]
+    content: list[Any] = [
+        [(one.code, one.script, one.territory) for one in codes],
+        list(held_out.sources[:max_pairs]),
+        list(held_out.references[:max_pairs]),
+    ]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _search(section: SearchSection) -> Mapping[str, str]:
+    """What a translation depends on of a search, where it is not the default: so a new field changes no series."""
+    idle = set(_WITHOUT_EFFECT)
+    if section.sample or section.beam == 1:
+        idle |= _OF_BEAMS
+    if not section.sample:
+        idle |= _OF_SAMPLING
+    fields, defaults = dataclasses.asdict(section), dataclasses.asdict(SearchSection())
+    return {
+        f"evaluation.search.{name}": str(value)
+        for name, value in fields.items()
+        if name not in idle and value != defaults[name]
+    }

@@ -1,0 +1,259 @@
+"""A folder that Hugging Face Transformers loads, in the architecture of theirs that computes the same.
+
+    post-norm: MarianMTModel          pre-norm: PegasusForConditionalGeneration, whose sinusoids are those of the paper,
+                                      or BlenderbotForConditionalGeneration, which stores its positions as weights
+
+The three name their weights alike. Marian and Pegasus have all sines before all cosines. Where ours come by turns, the
+dimensions of the residual stream are put in that order in every weight that reads or writes it: the function stays
+the same (norms and residual sums do not care about the order), and the table is the architecture's own.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from configs import ModelSection, SearchSection, UserError
+from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from trainer.inference.export.check import Sample, Text, check_logits
+from trainer.inference.export.marian_tokenizer import check_tokenizer, save_tokenizer
+from trainer.inference.export.packages import optional
+from trainer.inference.export.plain import is_post_norm, norm_eps, plain_weights
+from trainer.inference.export.search_file import longest_of_all, mean_penalty, write_search
+from trainer.inference.export.tags import tag_notes
+from trainer.inference.loading import TrainedModel
+from trainer.inference.translation.languages import own_language_tags
+
+OPTION = "--format huggingface"
+_NORM_EPS = 1e-5
+_EPS_TOLERANCE = 1e-6
+_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "none": "linear"}
+_PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+_ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
+
+
+def export(trained: TrainedModel, folder: Path, sample: Sample, text: Text | None, *, dtype: torch.dtype) -> list[str]:
+    """Write the folder and check it; what there is to say of it.
+
+    Raises:
+        UserError: Transformers has no such model, or is not installed.
+        ExportError: what was written computes something else.
+        OSError: it cannot be written.
+    """
+    section, tokenizer = trained.config.model, trained.tokenizer
+    refuse(problems(section), "Transformers")
+    transformers = optional("transformers", OPTION)
+    _quiet(transformers)
+    kind = architecture(section)
+    config = getattr(transformers, f"{kind}Config")(**configuration(section, tokenizer))
+    name = "MarianMTModel" if kind == "Marian" else f"{kind}ForConditionalGeneration"
+    model = getattr(transformers, name)(config).eval()
+    _fill(model, state_dict(trained))
+    searched = generation(section, trained.config.evaluation.search)
+    if tags := own_language_tags(trained.config.prepare, tokenizer):
+        searched["forced_bos_token_id"] = tags.target
+    model.generation_config = transformers.GenerationConfig(**searched)
+    model.save_pretrained(folder)
+    save_tokenizer(transformers, tokenizer, folder, max_length=section.max_positions)
+    exported = transformers.AutoTokenizer.from_pretrained(folder)
+    notes = [name, *check_tokenizer(exported, tokenizer, text)]
+    again = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
+    notes.append(f"logits within {check_logits(trained.model, sample, _logits_of(again)):.1g} of the model's")
+    if dtype != torch.float32:
+        model.to(dtype).save_pretrained(folder)
+        notes.append(f"checked in float32, stored in {str(dtype).removeprefix('torch.')}")
+    notes += write_search(folder, trained.config, tokenizer)
+    return [*notes, *tag_notes(tokenizer, lambda lines: exported(lines, add_special_tokens=False)["input_ids"])]
+
+
+def problems(section: ModelSection) -> Iterator[str]:
+    """The options that no architecture of Transformers has, one line each."""
+    if section.norm not in ("layer", "sample"):
+        yield f"model.norm: {section.norm!r}; allowed is layer or sample"
+    elif abs(norm_eps(section) - _NORM_EPS) > _EPS_TOLERANCE:
+        yield f"model.norm_eps: {section.norm_eps}; allowed is {_NORM_EPS}"
+    if section.has_final_norm is is_post_norm(section):
+        found, wanted = ("true", "false") if section.has_final_norm else ("false", "true")
+        yield f"model.final_norm: {found} with {section.norm_position}; allowed is {wanted}"
+    if section.actual_head_width * section.num_heads != section.d_model:
+        yield f"model.head_width: {section.head_width}; allowed is d_model / num_heads"
+    if section.activation not in _ACTIVATIONS:
+        yield f"model.activation: {section.activation!r}; allowed is {', '.join(_ACTIVATIONS)}"
+    if section.positions == "rotary":
+        yield "model.positions: 'rotary'; allowed is sinusoidal, and with pre-norm learned or none"
+    elif is_post_norm(section) and not _has_own_sinusoids(section):
+        yield (
+            f"model.positions: {section.positions!r} (layout {section.position_layout}, base "
+            f"{section.position_base:g}, offset {section.position_offset}) with post-norm; allowed is sinusoidal in "
+            "the layout interleaved or halves, base 10000, offset 0"
+        )
+    if not is_post_norm(section) and section.tied_embeddings != "three-way":
+        yield f"model.tied_embeddings: {section.tied_embeddings!r} with pre-norm; allowed is three-way"
+
+
+def refuse(found: Iterator[str], program: str) -> None:
+    """Refuse an export for all its reasons.
+
+    Raises:
+        UserError: there are some.
+    """
+    if lines := list(found):
+        raise UserError(f"{'; '.join(lines)} (for {program}; --format safetensors takes every model)")
+
+
+def architecture(section: ModelSection) -> str:
+    """The name that Transformers' classes begin with."""
+    if is_post_norm(section):
+        return "Marian"
+    return "Pegasus" if _has_own_sinusoids(section) else "Blenderbot"
+
+
+def configuration(section: ModelSection, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The fields of Transformers' configuration."""
+    config = {
+        "vocab_size": tokenizer.source_vocab_size,
+        "d_model": section.d_model,
+        "encoder_layers": section.encoder_layers,
+        "decoder_layers": section.decoder_layers,
+        "encoder_attention_heads": section.num_heads,
+        "decoder_attention_heads": section.num_heads,
+        "encoder_ffn_dim": section.d_ff,
+        "decoder_ffn_dim": section.d_ff,
+        "activation_function": _ACTIVATIONS[section.activation],
+        "max_position_embeddings": section.max_positions,
+        "scale_embedding": section.scale_embeddings,
+        "dropout": section.dropout,
+        "attention_dropout": section.attention_dropout,
+        "activation_dropout": section.activation_dropout,
+        "tie_word_embeddings": section.tied_embeddings != "none",
+        "pad_token_id": PAD_ID,
+        "bos_token_id": BOS_ID,
+        "eos_token_id": EOS_ID,
+        "decoder_start_token_id": BOS_ID,
+        "forced_eos_token_id": EOS_ID,
+    }
+    if is_post_norm(section):
+        config["decoder_vocab_size"] = tokenizer.target_vocab_size
+        config["share_encoder_decoder_embeddings"] = section.tied_embeddings == "three-way"
+    return config
+
+
+def generation(section: ModelSection, search: SearchSection) -> dict[str, Any]:
+    """How `generate` searches unless told otherwise; see `search_file` for what it does not know."""
+    longest = longest_of_all(search, section.max_positions)
+    options: dict[str, Any] = {}
+    if search.beam > 1:  # a patience of 1, or none
+        options |= {"length_penalty": mean_penalty(search), "early_stopping": True if search.patience else "never"}
+    if search.no_repeat_ngram:
+        options["no_repeat_ngram_size"] = search.no_repeat_ngram
+    if search.min_length_extra:
+        options["min_length"] = search.min_length_extra
+    if search.sample:
+        options |= {"do_sample": True, "temperature": search.temperature, "top_k": search.top_k, "top_p": search.top_p}
+    return {
+        "num_beams": search.beam,
+        **options,
+        "max_length": min(longest + 1, section.max_positions),  # the begin mark is counted too
+        "suppress_tokens": [PAD_ID, BOS_ID],
+        "pad_token_id": PAD_ID,
+        "bos_token_id": BOS_ID,
+        "eos_token_id": EOS_ID,
+        "decoder_start_token_id": BOS_ID,
+        "forced_eos_token_id": EOS_ID,
+    }
+
+
+def state_dict(trained: TrainedModel) -> dict[str, Tensor]:
+    """Weights by Transformers' names."""
+    section = trained.config.model
+    weights = plain_weights(trained.model)
+    if architecture(section) != "Blenderbot" and section.position_layout == "interleaved":
+        weights = reordered(weights, sines_first(section.d_model))
+    found = {
+        "lm_head.weight": weights["output.weight"],
+        "final_logits_bias": weights["output.bias"][None],
+        "model.shared.weight": weights["source_embedding.tokens.weight"],
+    }
+    for stack, embedding in (("encoder", "source_embedding"), ("decoder", "target_embedding")):
+        found[f"model.{stack}.embed_tokens.weight"] = weights[f"{embedding}.tokens.weight"]
+        found[f"model.{stack}.embed_positions.weight"] = weights[f"{embedding}.positions"]
+    for name, tensor in weights.items():
+        if (theirs := their_name(name)) is not None:
+            found[theirs] = tensor
+    return found
+
+
+def sines_first(width: int) -> Tensor:
+    """The order (D) in which interleaved sines and cosines are sines, then cosines."""
+    return torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
+
+
+def reordered(weights: Mapping[str, Tensor], order: Tensor) -> dict[str, Tensor]:
+    """The same model with the dimensions of its residual stream in another order."""
+    found = {}
+    for name, tensor in weights.items():
+        parts = name.split(".")
+        writes = parts[-2] == "outer" or (parts[-2] == "output" and len(parts) > 2)  # `output.weight` is the logits'
+        if writes or parts[-2] == "norm":  # (D, ...) or (D): what goes into the stream, and norms of it
+            found[name] = tensor[order]
+        elif parts[-1] in ("weight", "positions"):  # (..., D): what reads it, and embeddings
+            found[name] = tensor[:, order]
+        else:  # biases of what reads it
+            found[name] = tensor
+    return found
+
+
+def their_name(name: str) -> str | None:
+    """Transformers' name of a weight of the layers or of a final norm; None for others."""
+    parts = name.split(".")
+    if parts[0] not in ("encoder", "decoder"):
+        return None
+    stack, end = parts[0], parts[-1]
+    if parts[1] == "norm":
+        return f"model.{stack}.layer_norm.{end}"
+    layer, block, part = f"model.{stack}.layers.{parts[2]}", parts[3], parts[4]
+    if block == "feed_forward":
+        return f"{layer}.{'fc1' if part == 'inner' else 'fc2'}.{end}"
+    if block == "feed_forward_residual":
+        return f"{layer}.final_layer_norm.{end}"
+    attention = _ATTENTIONS[block.removesuffix("_residual")]
+    if block.endswith("_residual"):
+        return f"{layer}.{attention}_layer_norm.{end}"
+    return f"{layer}.{attention}.{_PROJECTIONS[part]}.{end}"
+
+
+def _has_own_sinusoids(section: ModelSection) -> bool:
+    """Whether the positions are those that Marian and Pegasus compute by themselves, but for the order."""
+    return (
+        section.positions == "sinusoidal"
+        and section.position_layout in ("interleaved", "halves")
+        and section.position_base == 10000.0
+        and section.position_offset == 0
+    )
+
+
+def _quiet(transformers: Any) -> None:
+    """No bars for files that take no time, and no advice on a package that nothing here uses."""
+    transformers.utils.logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", message=".*sacremoses")
+
+
+def _fill(model: Any, state: Mapping[str, Tensor]) -> None:
+    """Give a model of Transformers every one of its weights."""
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    unknown = [n for n in unexpected if n != "model.shared.weight"]  # which untied models do not have
+    assert not missing, f"{missing} have no value"
+    assert not unknown, f"{unknown} have no place"
+
+
+def _logits_of(model: Any) -> Any:
+    def logits(source_BS: Tensor, target_BT: Tensor) -> Tensor:
+        with torch.inference_mode():
+            mask = (source_BS != PAD_ID).long()
+            out: Tensor = model(input_ids=source_BS, attention_mask=mask, decoder_input_ids=target_BT).logits
+        return out
+
+    return logits

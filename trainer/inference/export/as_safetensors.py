@@ -1,0 +1,63 @@
+"""Weights as one safetensors file by this project's own names, with configuration and tokenizer beside it."""
+
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from configs import UserError, load_run, save_run
+from data_pipeline.tokenizer import Tokenizer
+from model import Transformer
+from trainer.checkpoint.model_files import build_model
+from trainer.inference.export.check import ExportError, Sample, check_logits, logits_of
+from trainer.inference.loading import TrainedModel
+
+WEIGHTS = "model.safetensors"
+CONFIG = "config.yaml"
+
+
+def export(trained: TrainedModel, folder: Path, sample: Sample, *, dtype: torch.dtype) -> list[str]:
+    """Write the folder and check it; what there is to say of it.
+
+    Raises:
+        ExportError: what was written is not the model.
+        OSError: it cannot be written.
+    """
+    weights = {name: p.detach().to(dtype).contiguous() for name, p in trained.model.named_parameters()}
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+    save_run(trained.config, folder / CONFIG)
+    trained.tokenizer.save(folder)
+    written = load_file(folder / WEIGHTS)
+    for name, tensor in weights.items():
+        if name not in written or not written[name].equal(tensor):
+            raise ExportError(f"export: {name} is not what was written, so nothing was; allowed is the same tensor")
+    if dtype != torch.float32:
+        return [f"every tensor is the model's, in {str(dtype).removeprefix('torch.')}"]
+    again, _ = load_exported(folder)
+    largest = check_logits(trained.model, sample, lambda s, t: logits_of(again, s, t))
+    return [f"logits within {largest:.1g} of the model's"]
+
+
+def load_exported(folder: Path) -> tuple[Transformer, Tokenizer]:
+    """The model of such a folder, in fp32 on the CPU, and its tokenizer.
+
+    Raises:
+        UserError: the folder is not what `export` wrote.
+    """
+    config, tokenizer = load_run(str(folder / CONFIG)), Tokenizer.load(folder)
+    model = build_model(config.model, tokenizer, seed=config.seed)
+    try:
+        weights = load_file(folder / WEIGHTS)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{folder / WEIGHTS}: cannot be read: {error}") from error
+    parameters = dict(model.named_parameters())
+    if weights.keys() != parameters.keys():
+        raise UserError(f"{folder / WEIGHTS}: names are not those of this model")
+    with torch.no_grad():
+        for name, tensor in weights.items():
+            if tensor.shape != parameters[name].shape:
+                found, wanted = tuple(tensor.shape), tuple(parameters[name].shape)
+                raise UserError(f"{folder / WEIGHTS}: {name} is {found}; allowed is {wanted}")
+            parameters[name].copy_(tensor)
+    return model.eval(), tokenizer

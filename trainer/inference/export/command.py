@@ -1,0 +1,68 @@
+"""`zeromt export`: a trained model as another program loads it, checked, or nothing at all."""
+
+from pathlib import Path
+
+import torch
+
+from configs import UserError
+from trainer.inference.export import as_ctranslate2, as_huggingface, as_safetensors
+from trainer.inference.export.check import find_text, make_sample
+from trainer.inference.export.exact import load_exact
+from trainer.inference.loading import places_of
+from trainer.ranks.process import tune_process
+from trainer.runs.new_folder import check_new, new_folder
+from trainer.runs.process.caller import restored_environment
+
+
+@restored_environment()
+def run(
+    *,
+    run: str,
+    format: str,
+    output: str,
+    dtype: str | None,
+    quantization: str | None,
+    source: str | None,
+    reference: str | None,
+    raw_weights: bool,
+) -> int:
+    """Export a run's newest checkpoint, or the one that is named.
+
+    Args:
+        run: a run's folder, or a checkpoint.
+        format: safetensors, huggingface or ctranslate2.
+        output: a new folder.
+        dtype: of the weights that are stored, for the first two; float32 unless given.
+        quantization: for the third; none unless given.
+        source: sentences for the check and for BLEU; the validation set unless given.
+        reference: their references.
+        raw_weights: not their moving average, where there is one.
+
+    Raises:
+        UserError: the other program cannot compute such a model, or something of the input is wrong.
+        ExportError: what was written does not compute what the model does; nothing is left of it.
+    """
+    if quantization is not None and format != "ctranslate2":
+        raise UserError(f"--quantization: {quantization!r} with --format {format}; allowed there is --dtype")
+    if dtype is not None and format == "ctranslate2":
+        raise UserError(f"--dtype: {dtype!r} with --format ctranslate2; allowed there is --quantization {dtype}")
+    check_new(Path(output), places_of([run]))
+    tune_process()
+    torch.set_flush_denormal(False)  # the others do not flush them
+    trained = load_exact(Path(run), raw=raw_weights)
+    text = find_text(trained.config, source, reference)
+    sample = make_sample(trained.model, trained.tokenizer, text)
+    stored = getattr(torch, dtype or "float32")
+    with new_folder(Path(output)) as folder:
+        if format == "safetensors":
+            notes = as_safetensors.export(trained, folder, sample, dtype=stored)
+        elif format == "huggingface":
+            notes = as_huggingface.export(trained, folder, sample, text, dtype=stored)
+        else:
+            notes = as_ctranslate2.export(trained, folder, sample, text, quantization=quantization)
+    if trained.config.prepare.tag_both_sides:
+        notes.append("a source is to begin with its language's tag, a translation to be forced to begin with its own")
+    for note in notes:
+        print(note)
+    print(f"exported step {trained.checkpoint.manifest['step']} of {run} to {output}")
+    return 0

@@ -1,0 +1,35 @@
+"""The model to be exported: in fp32 on the CPU, whatever it was trained with."""
+
+from pathlib import Path
+
+import torch
+
+from configs import load_run
+from data_pipeline.tokenizer import Tokenizer
+from trainer.checkpoint.format import CONFIG, Checkpoint
+from trainer.checkpoint.model_files import build_model, load_weights
+from trainer.inference.loading import TrainedModel, with_checkpoints
+
+
+def load_exact(path: Path, *, raw: bool = False) -> TrainedModel:
+    """The newest whole checkpoint of a run, or the one that is named; for `raw` see `load_weights`.
+
+    Raises:
+        UserError: there is no whole checkpoint.
+    """
+    return with_checkpoints([str(path)], lambda found: _load(found[0], raw=raw))
+
+
+def _load(checkpoint: Checkpoint, *, raw: bool) -> TrainedModel:
+    config = load_run(str(checkpoint.folder / CONFIG))
+    tokenizer = Tokenizer.load(checkpoint.folder)
+    model = build_model(config.model, tokenizer, seed=config.seed)
+    load_weights(checkpoint, model, raw=raw)
+    return TrainedModel(
+        model=model.eval(),
+        tokenizer=tokenizer,
+        config=config,
+        device=torch.device("cpu"),
+        checkpoint=checkpoint,
+        precision="fp32",
+    )

@@ -1,0 +1,98 @@
+"""`search.json`: how a run searches, for programs that are to translate with its export as it does.
+
+Such programs have no length limit that follows the source, as `evaluation.search` has: it is written down as a ratio,
+a number and a most, all in pieces with the end mark counted, and docs/export.md shows how to go by it.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from configs import RunConfig, SearchSection
+from data_pipeline.tokenizer import Tokenizer
+from trainer.inference.translation.languages import own_language_tags
+
+SEARCH = "search.json"
+
+
+def mean_penalty(search: SearchSection) -> float:
+    """The power a of length^a, by which others divide, that weighs lengths as the run's penalty does.
+
+    `mean` is that. `gnmt` (Wu et al., 2016) divides by ((5 + length) / 6)^alpha: a = 0.8 alpha prefers one length over
+    another as that does at 20 pieces.
+    """
+    return (0.8 if search.length_penalty_kind == "gnmt" else 1.0) * search.length_penalty
+
+
+def longest_of_all(search: SearchSection, max_positions: int) -> int:
+    """Longest translation of any source that the model takes, in pieces with the end mark."""
+    return max(1, min(int(max_positions * search.max_length_ratio) + search.max_length_extra, max_positions))
+
+
+def write_search(
+    folder: Path, config: RunConfig, tokenizer: Tokenizer, *, options: dict[str, Any] | None = None
+) -> list[str]:
+    """Write the file; what there is to say of it.
+
+    Args:
+        folder: of the export.
+        config: of the run.
+        tokenizer: the run's.
+        options: what else the other program is to be given, by the names of `translate_batch`.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    search, most = config.evaluation.search, config.model.max_positions
+    tags = own_language_tags(config.prepare, tokenizer)
+    tree: dict[str, Any] = {
+        "max_length": {"ratio": search.max_length_ratio, "extra": search.max_length_extra, "most": most},
+        "source_tag": None if tags is None else f">>{_language(tokenizer, tags.source)}<<",
+        "target_prefix": None if tags is None else tokenizer.target_pieces([tags.target]),
+    }
+    if options is not None:
+        tree["translate_batch"] = options
+    (folder / SEARCH).write_text(json.dumps(tree, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    shown = "sampling" if search.sample else f"beam {search.beam}" if search.beam > 1 else "greedy"
+    limit = f"min({most}, int({search.max_length_ratio:g} n) + {search.max_length_extra})"
+    notes = [f"search as the run's in {SEARCH}: {shown}; of a source of n pieces, at most {limit}, end marks counted"]
+    left_out = list(_left_out(search))
+    return [*notes, *([f"search, not as the run's: {'; '.join(left_out)}"] if left_out else [])]
+
+
+def ctranslate2_options(search: SearchSection, max_positions: int) -> dict[str, Any]:
+    """The arguments of `ctranslate2.Translator.translate_batch` that search as the run does, but for the limit."""
+    options: dict[str, Any] = {
+        "beam_size": search.beam,
+        "max_input_length": max_positions,
+        "min_decoding_length": max(0, search.min_length_extra - 1),  # without the end mark
+        "no_repeat_ngram_size": search.no_repeat_ngram,
+        "suppress_sequences": [["<pad>"], ["<s>"]],
+    }
+    if search.beam > 1:
+        options |= {"length_penalty": mean_penalty(search), "patience": search.patience or 1.0}
+    if search.sample:
+        options |= {
+            "sampling_topk": search.top_k,
+            "sampling_topp": search.top_p,
+            "sampling_temperature": search.temperature,
+        }
+    return options
+
+
+def _language(tokenizer: Tokenizer, number: int) -> str:
+    return next(tag[2:-2] for tag in tokenizer.tags if tokenizer.tag_id(tag) == number)
+
+
+def _left_out(search: SearchSection) -> list[str]:
+    """What others have no equal of, one phrase each."""
+    found = []
+    if search.beam > 1 and search.length_penalty_kind == "gnmt" and search.length_penalty:
+        found.append(f"length_penalty {search.length_penalty:g} of gnmt is length^{mean_penalty(search):g}")
+    if search.beam > 1 and search.patience not in (0.0, 1.0):
+        found.append(f"patience {search.patience:g} is known to CTranslate2 alone")
+    if search.beam > 1 and not search.patience:
+        found.append("patience 0 is known to Transformers alone ('never'); CTranslate2 gets 1")
+    if search.min_length_ratio:
+        found.append(f"min_length_ratio {search.min_length_ratio:g}")
+    return found

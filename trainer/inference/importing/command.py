@@ -1,0 +1,167 @@
+"""`zeromt import`: weights that others trained, as a run to translate with and to fine-tune."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from configs import UNDETERMINED, EvaluationSection, PrepareSection, RunConfig, SearchSection, UserError, preset_model
+from data_pipeline.tokenizer import JOINT_FILE, Tokenizer
+from model import Transformer, reference
+from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
+from trainer.checkpoint.state import TrainerState
+from trainer.checkpoint.weights_only import write_run
+from trainer.inference.importing.generation import read_generation
+from trainer.inference.importing.huggingface import has_tags_on_both_sides, load_checkpoint
+from trainer.inference.importing.languages import find_languages
+from trainer.inference.importing.settings import read_tokenizer_config
+from trainer.inference.translation.languages import check_languages
+from trainer.runs.new_folder import check_new, new_folder
+
+
+def run(
+    *,
+    weights: str | None,
+    preset: str | None,
+    tokenizer: str | None,
+    num_heads: int | None,
+    huggingface: str | None,
+    source_language: str | None,
+    target_language: str | None,
+    output: str,
+) -> int:
+    """Take over the weights of a reference system, or a checkpoint of Transformers.
+
+    Args:
+        weights: a safetensors file with a reference system's state dict.
+        preset: which system.
+        tokenizer: a SentencePiece model for both sides, or a folder with a dataset's, a run's or two of them.
+        num_heads: of its attention; the preset's unless given.
+        huggingface: the folder of a Marian, M2M100 or NLLB checkpoint, instead of all these.
+        source_language, target_language: what it is to translate; M2M100 and NLLB have tags for each.
+        output: a new folder.
+
+    Raises:
+        UserError: the weights are not the system's, or the tokenizer is not theirs.
+    """
+    check_new(Path(output))
+    if huggingface is not None:
+        if given := [n for n, v in (("STATE", weights), ("--preset", preset), ("--tokenizer", tokenizer)) if v]:
+            raise UserError(f"--huggingface: with {given[0]}; allowed is --huggingface DIR -o RUN alone")
+        return _import_huggingface(huggingface, source_language, target_language, Path(output))
+    if weights is None or preset is None or tokenizer is None:
+        raise UserError("import: allowed is STATE.safetensors with --preset and --tokenizer, or --huggingface DIR")
+    return _import_reference(Path(weights), preset, Path(tokenizer), num_heads, Path(output))
+
+
+def _import_huggingface(folder: str, source_language: str | None, target_language: str | None, output: Path) -> int:
+    loaded = load_checkpoint(Path(folder))
+    generation = read_generation(Path(folder), loaded.config)
+    found = find_languages(loaded, generation, read_tokenizer_config(Path(folder)))
+    section = PrepareSection(
+        source_language=source_language or found.source or UNDETERMINED,
+        target_language=target_language or found.target or UNDETERMINED,
+        tag_both_sides=has_tags_on_both_sides(Path(folder)),
+    )
+    pieces = loaded.vocabularies.tokenizer
+    check_languages(section, pieces)
+    origin = {"command": "import", "huggingface": folder}
+    save_model(loaded.model, pieces, output, origin=origin, prepare=section, search=generation.search)
+    print(f"imported {folder}: {output}")
+    for note in (*generation.notes, *found.notes(section)):
+        print(note)
+    return 0
+
+
+def _import_reference(weights: Path, preset: str, tokenizer: Path, num_heads: int | None, output: Path) -> int:
+    state = read_state(weights)
+    pieces = read_tokenizer(tokenizer)
+    heads = num_heads or preset_model(preset, {}).num_heads
+    model = reference.load(preset, state, num_heads=heads)
+    for side, given, wanted in (
+        ("source", pieces.source_vocab_size, model.source_embedding.tokens.num_embeddings),
+        ("target", pieces.target_vocab_size, model.target_embedding.tokens.num_embeddings),
+    ):
+        if given != wanted:
+            raise UserError(f"--tokenizer: {given} {side} pieces; allowed is {wanted}, as the weights have")
+    save_model(model, pieces, output, origin={"command": "import", "preset": preset, "weights": str(weights)})
+    whose = "" if num_heads else ", as many as the preset has: --num-heads says otherwise"
+    print(f"imported {weights} as {preset}: {output}; {heads} heads{whose}")
+    return 0
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file. Nothing else is read: other formats can run code.
+
+    Raises:
+        UserError: it is no such file.
+    """
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise UserError(
+            f"STATE: {str(path)!r} is no safetensors file ({error}); "
+            "allowed is one, made by `safetensors.torch.save_file(model.state_dict(), FILE)`"
+        ) from error
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """A SentencePiece model for both sides, or the tokenizer of a folder.
+
+    Raises:
+        UserError: it cannot be read, or has other special pieces.
+    """
+    if path.is_dir():
+        return Tokenizer.load(path)
+    try:
+        return Tokenizer({JOINT_FILE: path.read_bytes()})
+    except OSError as error:
+        raise UserError(f"--tokenizer: {str(path)!r} cannot be read: {error.strerror}") from error
+
+
+def save_model(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    output: Path,
+    *,
+    origin: Mapping[str, Any],
+    prepare: PrepareSection | None = None,
+    search: SearchSection | None = None,
+) -> None:
+    """A run at step 0 with the model's weights.
+
+    Args:
+        model: in fp32.
+        tokenizer: of its vocabularies.
+        output: a new folder.
+        origin: for the manifest.
+        prepare: its languages and their tags, where they are known.
+        search: what it is to be searched with, where that is known.
+
+    Raises:
+        UserError: the folder cannot be written, or is no name of a run.
+    """
+    parameters = dict(model.named_parameters())
+    prepare = prepare or PrepareSection()
+    room = model.max_positions - 1 - bool(tokenizer.tags)  # for an end mark and a language's tag
+    prepare = dataclasses.replace(prepare, max_pieces=min(prepare.max_pieces, room))
+    evaluation = dataclasses.replace(EvaluationSection(), search=search or SearchSection())
+    config = dataclasses.replace(RunConfig(), model=model.section, prepare=prepare, evaluation=evaluation)
+    with new_folder(output) as folder:
+        checkpoint = write_run(
+            folder,
+            output,
+            config,
+            tokenizer,
+            shapes={name: list(p.shape) for name, p in parameters.items()},
+            tensors=((name, p.detach()) for name, p in parameters.items()),
+            state=TrainerState(),
+            data_fingerprints=[],
+            origin=origin,
+        )
+        if problems := verify(read_checkpoint(checkpoint)):
+            raise CheckpointError(problems[0])

@@ -1,0 +1,198 @@
+"""Checkpoints of Hugging Face Transformers: Marian, Pegasus as this project exports it, M2M100 and NLLB.
+
+Their files are read as they are, without Transformers, and weights as safetensors alone: a pickled `pytorch_model.bin`
+can run code. Every tensor of a checkpoint is used, or refused by name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from configs import ModelSection, UserError
+from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from model import SpecialIds, Transformer, build_transformer
+from model.positions import SinusoidalPositions
+from trainer.checkpoint.format import StoredTensors
+from trainer.inference.export.as_huggingface import their_name
+from trainer.inference.importing.embeddings import check_rows, embedding_names, read_embeddings, ties
+from trainer.inference.importing.pieces import Side, Vocabularies, read_vocabularies
+from trainer.inference.importing.settings import ACTIVATIONS, KINDS, read_config
+from trainer.inference.importing.weights import listed, read_weights
+
+NEVER = -100.0
+"""The bias of pieces that their model cannot write."""
+_BIAS = "final_logits_bias"
+_POSITIONS = {
+    f"model.{stack}.embed_positions.{end}": f"{side}_embedding"
+    for stack, side in (("encoder", "source"), ("decoder", "target"))
+    for end in ("weight", "weights")
+}
+"""Tables of sinusoids that older checkpoints hold, and this project's module with the same."""
+_TABLE_TOLERANCE = 1e-2
+"""Between tables of sinusoids: in half precision they are rounded."""
+_VERSIONS = ("model.encoder.version", "model.decoder.version")
+"""What fairseq's conversion left in some checkpoints; no weights."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Loaded:
+    """What a checkpoint holds."""
+
+    model: Transformer
+    """In fp32 on the CPU."""
+    vocabularies: Vocabularies
+    config: dict[str, Any]
+    """Its `config.json`, defaults filled in."""
+
+
+def load_huggingface(folder: Path) -> tuple[Transformer, Tokenizer]:
+    """The model of a checkpoint, in fp32 on the CPU, and its tokenizer.
+
+    Raises:
+        UserError: it is of another architecture, or is not whole.
+    """
+    loaded = load_checkpoint(folder)
+    return loaded.model, loaded.vocabularies.tokenizer
+
+
+def load_checkpoint(folder: Path) -> Loaded:
+    """A checkpoint, read and checked.
+
+    Raises:
+        UserError: it is of another architecture, or is not whole, or holds what this project would not use.
+    """
+    config = read_config(folder)
+    weights = read_weights(folder)
+    matrices = read_embeddings(weights, config)
+    check_rows(matrices, config)
+    sizes = (len(matrices["source_embedding.tokens.weight"]), len(matrices["output.weight"]))
+    vocabularies = read_vocabularies(folder, config, sizes=sizes)
+    bias = _output_bias(weights, config, vocabularies.target, sizes[1])
+    model = build_transformer(
+        _section(config, vocabularies, has_bias=bool(bias.any())),
+        source_vocab_size=len(vocabularies.source.rows),
+        target_vocab_size=len(vocabularies.target.rows),
+        special=SpecialIds(pad=PAD_ID, bos=BOS_ID, eos=EOS_ID),
+        seed=0,
+    )
+    ours = {
+        "source_embedding.tokens.weight": matrices["source_embedding.tokens.weight"][vocabularies.source.rows],
+        "target_embedding.tokens.weight": matrices["target_embedding.tokens.weight"][vocabularies.target.rows],
+        "output.weight": matrices["output.weight"][vocabularies.target.rows],
+        "output.bias": bias,
+    }
+    _check_names(model, weights, config, folder)
+    _check_positions(model, weights, config)
+    _fill(model, ours, weights)
+    return Loaded(model=model.eval(), vocabularies=vocabularies, config=config)
+
+
+def has_tags_on_both_sides(folder: Path) -> bool:
+    """Whether sources begin with their language, and translations with theirs.
+
+    Raises:
+        UserError: it is no checkpoint.
+    """
+    return bool(read_config(folder)["model_type"] == "m2m_100")
+
+
+def _section(config: Mapping[str, Any], vocabularies: Vocabularies, *, has_bias: bool) -> ModelSection:
+    """The model's options."""
+    kind = config["model_type"]
+    options = {
+        **KINDS[kind].options,
+        "tied_embeddings": ties(config, is_joint=vocabularies.tokenizer.is_joint),
+        "position_offset": config["pad_token_id"] + 1 if kind == "m2m_100" else 0,
+        "d_model": config["d_model"],
+        "num_heads": config["encoder_attention_heads"],
+        "d_ff": config["encoder_ffn_dim"],
+        "encoder_layers": config["encoder_layers"],
+        "decoder_layers": config["decoder_layers"],
+        "max_positions": config["max_position_embeddings"],
+        "activation": ACTIVATIONS[config["activation_function"]],
+        "scale_embeddings": config["scale_embedding"],
+        "output_bias": has_bias,
+        "dropout": config["dropout"],
+        "attention_dropout": config["attention_dropout"],
+        "activation_dropout": config["activation_dropout"],
+    }
+    return ModelSection(**options)
+
+
+def _output_bias(weights: StoredTensors, config: Mapping[str, Any], target: Side, size: int) -> Tensor:
+    """Theirs, and what keeps doubled rows out of the softmax.
+
+    Raises:
+        UserError: it is missing, of another size, or there where their model has none.
+    """
+    theirs = torch.zeros(size)
+    if _BIAS in weights:
+        theirs = weights[_BIAS].float().flatten()
+    elif KINDS[config["model_type"]].has_bias:
+        raise UserError(f"--huggingface: {_BIAS} is missing; copy the whole checkpoint anew")
+    if theirs.shape != (size,):
+        raise UserError(f"--huggingface: {_BIAS} has {len(theirs)} numbers; allowed is {size}, one for each piece")
+    if not KINDS[config["model_type"]].has_bias and theirs.any():
+        raise UserError(f"--huggingface: {_BIAS} is not zero, and {config['model_type']} has none; remove it")
+    bias = theirs[target.rows]
+    bias[target.never] = NEVER
+    return bias
+
+
+def _check_names(model: Transformer, weights: StoredTensors, config: Mapping[str, Any], folder: Path) -> None:
+    """See that every weight of the model is there, and nothing beside.
+
+    Raises:
+        UserError: naming what is missing, or what would be left over.
+    """
+    wanted = [theirs for name, _ in model.named_parameters() if (theirs := their_name(name)) is not None]
+    if missing := [name for name in wanted if name not in weights]:
+        others = f", and so are {listed(missing[1:])}" if missing[1:] else ""
+        raise UserError(
+            f"--huggingface: {missing[0]} is missing in {folder}{others}; allowed is a whole checkpoint, with as many "
+            "layers as its config.json says"
+        )
+    known = {*wanted, *embedding_names(config), _BIAS, *_POSITIONS, *_VERSIONS}
+    if unknown := sorted(name for name in weights if name not in known):
+        raise UserError(
+            f"--huggingface: {folder} holds {listed(unknown)}, which no {config['model_type']} model of its "
+            "config.json has; give the config.json of these weights, or remove them"
+        )
+
+
+def _check_positions(model: Transformer, weights: StoredTensors, config: Mapping[str, Any]) -> None:
+    """See that positions that are stored are the sinusoids that they are taken for.
+
+    Raises:
+        UserError: they are others.
+    """
+    first = model.section.position_offset
+    for name, ours in _POSITIONS.items():
+        if name not in weights:
+            continue
+        positions = model.get_submodule(ours).positions
+        assert isinstance(positions, SinusoidalPositions)
+        stored = weights[name].float()[first : first + len(positions.table)]
+        difference = (stored - positions.table).abs().max() if stored.shape == positions.table.shape else None
+        if difference is None or not difference <= _TABLE_TOLERANCE:
+            raise UserError(
+                f"--huggingface: {name} holds other positions than the sinusoids of {config['model_type']} with "
+                f"max_position_embeddings {config['max_position_embeddings']}; allowed are those"
+            )
+
+
+def _fill(model: Transformer, ours: Mapping[str, Tensor], weights: StoredTensors) -> None:
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            theirs = their_name(name)
+            value = ours[name] if theirs is None else weights[theirs]
+            if value.shape != parameter.shape or not value.is_floating_point():
+                found = f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+                raise UserError(
+                    f"--huggingface: {theirs or name} is {found}; allowed is {tuple(parameter.shape)} in floating point"
+                )
+            parameter.copy_(value.float())

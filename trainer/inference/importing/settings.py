@@ -1,0 +1,175 @@
+"""What the configuration files of a checkpoint of Transformers say, and what of it this project does not compute.
+
+Whatever changes the function of the model or the format of its text is honoured by who reads it, or refused here by
+name. Old files hold fields that Transformers no longer reads; where one of them says that the model was trained as
+something else, it is refused too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from configs import UserError
+from configs.files import is_file
+from trainer.inference.importing.json_files import CONFIG, TOKENIZER_CONFIG, read_json
+
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu", "linear": "none"}
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Kind:
+    """A family of models of Transformers."""
+
+    options: Mapping[str, Any]
+    """Of ModelSection, the same for all of them."""
+    model: str
+    """Its class in Transformers."""
+    tokenizers: tuple[str, ...]
+    """Classes of tokenizers whose format of text is known."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """What Transformers takes where config.json does not say."""
+    has_bias: bool = True
+    """Whether there is a bias of the logits."""
+    is_pre_norm: bool = True
+
+
+KINDS = {
+    "marian": Kind(
+        options={"norm_position": "post", "position_layout": "halves"},
+        model="MarianMTModel",
+        tokenizers=("MarianTokenizer",),
+        is_pre_norm=False,
+    ),
+    "pegasus": Kind(
+        options={"norm_position": "pre", "position_layout": "halves"},
+        model="PegasusForConditionalGeneration",
+        tokenizers=("MarianTokenizer",),
+    ),
+    "m2m_100": Kind(
+        options={"norm_position": "pre", "position_layout": "tensor2tensor"},
+        model="M2M100ForConditionalGeneration",
+        tokenizers=("M2M100Tokenizer", "NllbTokenizer", "NllbTokenizerFast"),
+        defaults={"scale_embedding": True, "attention_dropout": 0.1},
+        has_bias=False,
+    ),
+}
+_DEFAULTS = {
+    "scale_embedding": False,
+    "dropout": 0.1,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+    "tie_word_embeddings": True,
+    "share_encoder_decoder_embeddings": True,
+}
+_NEEDED = (
+    "d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads", "encoder_ffn_dim",
+    "max_position_embeddings", "activation_function", "pad_token_id", "eos_token_id", "decoder_start_token_id",
+)  # fmt: skip
+_FIXED = {
+    "normalize_embedding": False,
+    "layernorm_embedding": False,
+    "do_blenderbot_90_layernorm": False,
+    "static_position_embeddings": True,
+    "position_embedding_type": "absolute",
+    "tie_encoder_decoder": False,
+    "is_decoder": False,
+    "is_encoder_decoder": True,
+    "pruned_heads": {},
+    "layer_norm_eps": 1e-5,
+    "layer_norm_epsilon": 1e-5,
+    "cross_attention_hidden_size": None,
+    "quantization_config": None,
+    "auto_map": None,
+}
+"""Fields that are read with one value alone."""
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """`config.json`, with what Transformers takes where it does not say.
+
+    Raises:
+        UserError: it cannot be read, or names what this project does not have.
+    """
+    found = read_json(folder / CONFIG)
+    if not isinstance(found, dict) or found.get("model_type") not in KINDS:
+        kind = found.get("model_type") if isinstance(found, dict) else None
+        raise UserError(f"--huggingface: model_type {kind!r}; allowed is {', '.join(KINDS)}")
+    given = {name: value for name, value in found.items() if value is not None or name in _NEEDED}
+    config: dict[str, Any] = {**_DEFAULTS, **KINDS[found["model_type"]].defaults, **given}
+    _check_config(config)
+    return config
+
+
+def read_tokenizer_config(folder: Path) -> dict[str, Any]:
+    """`tokenizer_config.json`; empty where there is none.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    path = folder / TOKENIZER_CONFIG
+    found = read_json(path) if is_file(path) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _check_config(config: Mapping[str, Any]) -> None:
+    """See that this project has such a model.
+
+    Raises:
+        UserError: naming what it does not have, or what is missing.
+    """
+    name_of_kind = config["model_type"]
+    kind = KINDS[name_of_kind]
+    for name in _NEEDED:
+        if name not in config:
+            raise UserError(f"--huggingface: config.json has no {name}; allowed is a whole checkpoint")
+        if name != "activation_function" and (not isinstance(config[name], int) or isinstance(config[name], bool)):
+            raise UserError(f"--huggingface: {name} {config[name]!r}; allowed is a whole number")
+    for name in ("scale_embedding", "tie_word_embeddings", "share_encoder_decoder_embeddings"):
+        if not isinstance(config[name], bool):
+            raise UserError(f"--huggingface: {name} {config[name]!r}; allowed is true or false")
+    fixed = {
+        "decoder_attention_heads": config["encoder_attention_heads"],
+        "decoder_ffn_dim": config["encoder_ffn_dim"],
+        "normalize_before": kind.is_pre_norm,
+        "add_final_layer_norm": kind.is_pre_norm,
+        **_FIXED,
+    }
+    for name, allowed in fixed.items():
+        if config.get(name, allowed) != allowed:
+            raise UserError(f"--huggingface: {name} {config[name]!r} of {name_of_kind}; allowed is {allowed!r}")
+    if config["activation_function"] not in ACTIVATIONS:
+        found, names = config["activation_function"], ", ".join(ACTIVATIONS)
+        raise UserError(f"--huggingface: activation_function {found!r}; allowed is {names}")
+    if kind.model not in (config.get("architectures") or [kind.model]):
+        raise UserError(f"--huggingface: architectures {config['architectures']!r}; allowed is [{kind.model!r}]")
+
+
+def check_tokenizer_config(settings: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """See that the tokenizer puts text, languages and end marks together as this project does.
+
+    Args:
+        settings: see `read_tokenizer_config`.
+        config: see `read_config`.
+
+    Raises:
+        UserError: naming the setting of which that is not so.
+    """
+    allowed = KINDS[config["model_type"]].tokenizers
+    for where, found in ((TOKENIZER_CONFIG, settings.get("tokenizer_class")), (CONFIG, config.get("tokenizer_class"))):
+        if found not in (None, *allowed):
+            raise UserError(
+                f"--huggingface: {where}: tokenizer_class {found!r}, whose format of text is not known; "
+                f"allowed is {', '.join(allowed)}"
+            )
+    if settings.get("legacy_behaviour"):
+        raise UserError(
+            f"--huggingface: {TOKENIZER_CONFIG}: legacy_behaviour true puts a source's language behind its end mark, "
+            "which zeromt has no format for; if the model was trained with the language in front, as NLLB was, set "
+            "it to false"
+        )
+    if settings.get("sp_model_kwargs"):
+        raise UserError(
+            f"--huggingface: {TOKENIZER_CONFIG}: sp_model_kwargs {settings['sp_model_kwargs']!r} draw or change "
+            "pieces; allowed is none"
+        )

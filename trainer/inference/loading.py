@@ -1,0 +1,190 @@
+"""A trained model from a run's folder, for translation and evaluation."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from configs import RunConfig, UserError, load_run
+from configs.files import exists, is_dir, is_file, naming
+from data_pipeline.tokenizer import Tokenizer
+from model import Ensemble, Transformer
+from trainer.checkpoint.format import CONFIG, MANIFEST, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
+from trainer.checkpoint.model_files import build_model, load_weights, place
+from trainer.ranks.precision import DTYPES, Precision, translating_precision
+from trainer.runs.kept import find_loss
+
+TRIES = 5
+"""Times that a checkpoint is chosen anew because the one before was deleted meanwhile."""
+CHECKPOINTS = "checkpoints"
+OF_A_RUN = (CONFIG, "status.json", "metrics.jsonl", "ledger.json", "run.lock", "launch.lock")
+"""What tells a run's folder from others before its first checkpoint."""
+
+T = TypeVar("T")
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class TrainedModel:
+    """A model ready to translate, and where it came from."""
+
+    model: Transformer
+    tokenizer: Tokenizer
+    config: RunConfig
+    device: torch.device
+    checkpoint: Checkpoint
+    precision: Precision
+
+
+def find_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint at a path, or the newest whole one of a run's folder; every byte verified.
+
+    Raises:
+        UserError: there is none, or the one that was named is broken.
+    """
+    with naming("RUN"):
+        return _find(path)
+
+
+def _find(path: Path) -> Checkpoint:
+    if not is_dir(path):
+        raise UserError(f"RUN: no such folder: {str(path)!r}; allowed is a run's folder or one checkpoint in it")
+    if is_file(path / MANIFEST):
+        return _whole(path)
+    if not is_dir(path / CHECKPOINTS):
+        if any(exists(path / name) for name in OF_A_RUN):
+            raise no_checkpoint(path)
+        raise UserError(f"RUN: {str(path)!r} is neither a run's folder nor a checkpoint (it has no {MANIFEST})")
+    refused: list[str] = []
+    for _ in range(TRIES):
+        refused, is_stale = [], False
+        for folder in list_steps(path / CHECKPOINTS):
+            try:
+                return _whole(folder)
+            except (CheckpointError, FileNotFoundError) as error:
+                is_stale = is_stale or not is_dir(folder)
+                refused.append(str(error))
+        if not is_stale:  # else a training run deleted what was listed, after it had saved a newer one
+            break
+    if not refused:
+        raise no_checkpoint(path)
+    raise UserError(f"RUN: {str(path)!r} has no complete checkpoint: {refused[0]}")
+
+
+def no_checkpoint(run: Path) -> UserError:
+    """What to say of a run that has no checkpoint: not yet, or not any more."""
+    if (loss := find_loss(run, by_config=False)) is not None:
+        return UserError(f"RUN: {loss}; bring them back (a file system that is not mounted, a scratch folder)")
+    return UserError(f"RUN: {str(run)!r} has no checkpoint yet; it can be used after its first save")
+
+
+def with_checkpoints(names: Sequence[str], use: Callable[[list[Checkpoint]], T]) -> T:
+    """What becomes of the newest checkpoints of some runs; see `while_they_last`.
+
+    Args:
+        names: folders of runs, or checkpoints.
+        use: loads them.
+
+    Raises:
+        UserError: see `find_checkpoint`.
+    """
+    return while_they_last(lambda: [find_checkpoint(Path(name)) for name in names], use)
+
+
+def while_they_last(choose: Callable[[], list[Checkpoint]], use: Callable[[list[Checkpoint]], T]) -> T:
+    """What becomes of chosen checkpoints; where one of them is deleted meanwhile, of those that are chosen then.
+
+    A training run that goes on deletes old checkpoints when it has saved new ones.
+    """
+    for left in reversed(range(TRIES)):
+        found = choose()
+        try:
+            return use(found)
+        except Exception:  # of whatever kind: a worker's, or that of a library which finds no file
+            if not left or all(is_dir(checkpoint.folder) for checkpoint in found):
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def places_of(runs: Sequence[str]) -> dict[str, str | None]:
+    """What commands read of runs and checkpoints, for `configs.files.check_apart`: nothing may be written there.
+
+    Other files may be in a run's folder, translations for instance.
+    """
+    places: dict[str, str | None] = {}
+    for number, name in enumerate(runs):
+        what = "RUN" if number == 0 else f"--ensemble {name}"
+        folder = Path(name)
+        places[what] = str(folder / CHECKPOINTS if is_dir(folder / CHECKPOINTS) else folder)
+        places |= {f"{what} ({file})": str(folder / file) for file in OF_A_RUN if is_file(folder / file)}
+    return places
+
+
+def load_trained(path: Path, *, raw: bool = False, precision: str | None = None) -> TrainedModel:
+    """Load the model of a run or checkpoint.
+
+    Args:
+        path: a run's folder, or a checkpoint.
+        raw: see `load_weights`.
+        precision: see `translating_precision`.
+
+    Raises:
+        UserError: there is no whole checkpoint, or the device has no such precision.
+    """
+    return with_checkpoints([str(path)], lambda found: load_checkpoint(found[0], raw=raw, precision=precision))
+
+
+def load_checkpoint(checkpoint: Checkpoint, *, raw: bool, precision: str | None) -> TrainedModel:
+    """As `load_trained`, of a checkpoint that was verified."""
+    config = load_run(str(checkpoint.folder / CONFIG))
+    tokenizer = Tokenizer.load(checkpoint.folder)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    found = translating_precision(precision, config.engine.precision, device)
+    model = build_model(config.model, tokenizer, seed=config.seed)
+    load_weights(checkpoint, model, raw=raw)
+    return TrainedModel(
+        model=place(model, device, DTYPES[found]).eval(),
+        tokenizer=tokenizer,
+        config=config,
+        device=device,
+        checkpoint=checkpoint,
+        precision=found,
+    )
+
+
+def load_ensemble(
+    checkpoints: Sequence[Checkpoint], *, raw: bool, precision: str | None
+) -> tuple[Ensemble, TrainedModel]:
+    """Models that decode as one, and the first of them; for the arguments see `load_trained`.
+
+    Raises:
+        UserError: their vocabularies differ, or the device has no such precision.
+    """
+    trained = [load_checkpoint(checkpoint, raw=raw, precision=precision) for checkpoint in checkpoints]
+    try:
+        return Ensemble([t.model for t in trained]), trained[0]
+    except ValueError as error:
+        raise UserError(f"--ensemble: {error}") from error
+
+
+def check_same_tokenizer(folders: Sequence[Path]) -> None:
+    """Refuse checkpoints that spell text in different ways.
+
+    Raises:
+        UserError: their tokenizers differ.
+    """
+    first, *others = [Tokenizer.load(folder).fingerprint for folder in folders]
+    for folder, fingerprint in zip(folders[1:], others, strict=True):
+        if fingerprint != first:
+            raise UserError(
+                f"--ensemble: {str(folder)!r} has tokenizer {fingerprint[:12]}, {str(folders[0])!r} has {first[:12]}; "
+                "allowed are runs with one tokenizer"
+            )
+
+
+def _whole(folder: Path) -> Checkpoint:
+    checkpoint = read_checkpoint(folder)
+    if problems := verify(checkpoint):
+        raise CheckpointError(problems[0])
+    return checkpoint

@@ -1,0 +1,219 @@
+"""`zeromt translate`: lines in, lines out, in order, in bounded memory, in one process or several."""
+
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any
+
+import torch
+
+from configs import RunConfig, SearchSection, UserError, load_run
+from configs.files import check_apart, written
+from data_pipeline.preparation.progress import Progress
+from data_pipeline.tokenizer import Tokenizer
+from trainer.checkpoint.format import CONFIG, Checkpoint
+from trainer.inference.loading import check_same_tokenizer, places_of, with_checkpoints
+from trainer.inference.translation.heat_map import draw
+from trainer.inference.translation.job import Answer, Chunk, Job, Line, Settings
+from trainer.inference.translation.languages import language_tags
+from trainer.inference.translation.lines import read_chunks
+from trainer.inference.translation.pool import Pool
+from trainer.inference.translation.sources import SourceCounts
+from trainer.ranks.process import tune_process
+from trainer.runs.process.caller import restored_environment
+from trainer.runs.process.streams import tell
+
+PICTURED_LINES = 4
+"""Lines whose attention is drawn."""
+
+Work = Callable[[Iterable[Chunk | None]], Iterator[Answer]]
+
+
+@restored_environment()
+def run(
+    *,
+    run: str,
+    ensemble: list[str],
+    raw_weights: bool,
+    precision: str | None,
+    source_language: str | None,
+    target_language: str | None,
+    input: str | None,
+    output: str | None,
+    search: Mapping[str, Any],
+    n_best: int,
+    score: bool,
+    target: str | None,
+    prefix: str | None,
+    alignment: str | None,
+    alignment_layer: int | None,
+    attention: str | None,
+    processes: int | None,
+) -> int:
+    """Translate a file, or standard input, line by line.
+
+    With `n_best` above 1 every line gives that many, as `line number <TAB> score <TAB> translation`, numbered from 0.
+    With `score` every line gives the log-probability of its given translation and that over the length penalty.
+
+    Args:
+        ensemble: further runs, whose probabilities are averaged with those of `run`.
+        raw_weights: not their moving averages, where they have such.
+        precision: auto, fp32, bf16 or fp16; None for fp32 on a CPU and the run's on a GPU.
+        source_language, target_language: of models that have tags on both sides; the run's unless given.
+        search: fields of the run's search section to replace.
+        target, prefix: files beside the input, with given translations and with what translations begin with.
+        alignment, attention: files to write; `attention` a picture.
+        processes: None for one on each GPU or core.
+
+    Raises:
+        UserError: a run, a file or an option is wrong.
+    """
+    tune_process()
+    _check_options(n_best=n_best, score=score, target=target, prefix=prefix)
+    check_apart(
+        {"--input": input, **_named(target=target, prefix=prefix), **places_of((run, *ensemble))},
+        {"--output": output, **_named(alignment=alignment, attention=attention)},
+    )
+    num_processes = processes if processes is not None else torch.cuda.device_count() or len(os.sched_getaffinity(0))
+
+    def load(stack: contextlib.ExitStack, checkpoints: Sequence[Checkpoint]) -> tuple[Work, Tokenizer, RunConfig]:
+        check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
+        config = load_run(str(checkpoints[0].folder / CONFIG))
+        tokenizer = Tokenizer.load(checkpoints[0].folder)
+        settings = Settings(
+            checkpoints=[str(checkpoint.folder) for checkpoint in checkpoints],
+            raw_weights=raw_weights,
+            precision=precision,
+            tags=language_tags(config.prepare, tokenizer, source=source_language, target=target_language),
+            section=search_section(config.evaluation.search, search),
+            n_best=n_best,
+            with_alignment=alignment is not None,
+            alignment_layer=alignment_layer,
+            num_pictures=PICTURED_LINES if attention is not None else 0,
+        )
+        _check_settings(settings, config)
+        return _work(stack, settings, num_processes), tokenizer, config
+
+    with contextlib.ExitStack() as stack:
+        chunks = read_chunks(stack, input, target, prefix, is_scored=score)
+        sink = stack.enter_context(_open_output(output))
+        alignments, picture = (
+            None if name is None else stack.enter_context(written(name, option, mode))
+            for name, option, mode in ((alignment, "--alignment", "w"), (attention, "--attention", "wb"))
+        )
+        work, tokenizer, config = with_checkpoints((run, *ensemble), lambda found: load(stack, found))
+        answers = work(chunks)
+        progress = stack.enter_context(Progress("translating", unit="lines", is_quiet=_is_shown(output)))
+        counts = _write(answers, sink, alignments, picture, progress, n_best=n_best, is_scored=score)
+    warn(counts, tokenizer, config)
+    return 0
+
+
+def search_section(section: SearchSection, given: Mapping[str, Any]) -> SearchSection:
+    """The run's own settings of the search with those of the command line in their place.
+
+    Raises:
+        UserError: they contradict each other.
+    """
+    if given.get("sample") and "beam" not in given:
+        given = {**given, "beam": 1}
+    changed = dataclasses.replace(section, **given)
+    for problem in changed.problems():
+        name, _, rest = problem.partition(":")
+        raise UserError(f"--{name.replace('_', '-')}:{rest}")
+    return changed
+
+
+def _check_options(*, n_best: int, score: bool, target: str | None, prefix: str | None) -> None:
+    if target is not None and not score:
+        raise UserError("--target: given without --score; allowed is both")
+    if score and n_best > 1:
+        raise UserError(f"--n-best: {n_best} with --score; allowed is 1")
+    if score and prefix is not None:
+        raise UserError("--prefix: given with --score; allowed is one of them")
+
+
+def _check_settings(settings: Settings, config: RunConfig) -> None:
+    section, layer = settings.section, settings.alignment_layer
+    if settings.n_best > section.beam and not section.sample:
+        raise UserError(f"--n-best: {settings.n_best} with --beam {section.beam}; allowed is at most the beam")
+    if layer is not None and layer > config.model.decoder_layers:
+        raise UserError(f"--alignment-layer: {layer}; allowed is 1 to {config.model.decoder_layers}")
+
+
+def warn(counts: SourceCounts, tokenizer: Tokenizer, config: RunConfig) -> None:
+    """Say on stderr what was odd about the sources."""
+    for line in counts.warnings(tokenizer, config.model.max_positions):
+        tell(f"zeromt: {line}")
+
+
+def _work(stack: contextlib.ExitStack, settings: Settings, num_processes: int) -> Work:
+    """What gives an answer to each chunk, in order, worked out here or in other processes; the models are loaded."""
+    if num_processes == 1:
+        job = Job(settings)
+        return lambda chunks: (job.do(chunk) for chunk in chunks if chunk is not None)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if os.environ.get("CUDA_VISIBLE_DEVICES") else None
+    num_gpus = torch.cuda.device_count()
+    gpus = visible or [str(i) for i in range(num_gpus)]
+    pool = Pool(settings, [gpus[i % len(gpus)] if num_gpus else None for i in range(num_processes)])
+    stack.callback(pool.close)
+    return pool.answers
+
+
+def _write(
+    answers: Iterator[Answer],
+    sink: IO[str],
+    alignments: IO[str] | None,
+    picture: IO[bytes] | None,
+    progress: Progress,
+    *,
+    n_best: int,
+    is_scored: bool,
+) -> SourceCounts:
+    """Write what becomes of the lines; gives what was noticed of their sources."""
+    number, counts, is_drawn = 0, SourceCounts(), False
+    for answer in answers:
+        lines = [line for line in answer.lines if line is not None]
+        for line in lines:
+            sink.writelines(_render(number, line, n_best, is_scored=is_scored))
+            if alignments is not None:
+                # a score of NaN has no alignment
+                alignments.writelines(f"{text}\n" for text in line.alignments or [""])
+            number += 1
+        pictured = [line.attention for line in lines if line.attention is not None]
+        if picture is not None and pictured and not is_drawn:
+            draw(pictured).save(picture, format="PNG")
+            is_drawn = True
+        counts.add(answer.counts)
+        sink.flush()
+        progress.advance(len(lines))
+    return counts
+
+
+def _render(number: int, line: Line, n_best: int, *, is_scored: bool) -> Iterator[str]:
+    for t in line.translations:
+        if is_scored:
+            yield f"{t.log_prob:.4f}\t{t.score:.4f}\n"
+        elif n_best > 1:
+            yield f"{number}\t{t.score:.4f}\t{t.text}\n"
+        else:
+            yield f"{t.text}\n"
+
+
+def _open_output(name: str | None) -> contextlib.AbstractContextManager[IO[str]]:
+    if name is None:
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+        return contextlib.nullcontext(sys.stdout)
+    return written(name, "--output")
+
+
+def _named(**paths: str | None) -> dict[str, str | None]:
+    """The options that were given, as the user writes them."""
+    return {f"--{name}": path for name, path in paths.items() if path is not None}
+
+
+def _is_shown(output: str | None) -> bool:
+    """Whether the translations go to the terminal themselves."""
+    return output is None and os.isatty(1)

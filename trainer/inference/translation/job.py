@@ -1,0 +1,121 @@
+"""What one process does of a translation: its share of the batches of each chunk of lines."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from configs import SearchSection
+from trainer.checkpoint.format import read_checkpoint
+from trainer.inference.loading import load_ensemble
+from trainer.inference.translation.languages import LanguageTags
+from trainer.inference.translation.sources import SourceCounts
+from trainer.inference.translation.translator import Translation, Translator
+from trainer.inference.translation.words import Attention, pharaoh
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Settings:
+    """What to do with each line. Picklable."""
+
+    checkpoints: Sequence[str]
+    """Folders, verified; several are an ensemble."""
+    raw_weights: bool
+    """Not their moving averages, where they have such."""
+    precision: str | None
+    """As asked for; see `trainer.ranks.precision.translating_precision`."""
+    tags: LanguageTags | None
+    section: SearchSection
+    n_best: int
+    with_alignment: bool
+    alignment_layer: int | None
+    num_pictures: int
+    """Attention is wanted of so many lines, the first ones."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Chunk:
+    """Lines that are done together."""
+
+    first: int
+    """Number of the first one, from 0."""
+    sources: list[str]
+    targets: list[str] | None = None
+    """Translations to score in place of making some."""
+    prefixes: list[str] | None = None
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Line:
+    """What became of one line."""
+
+    translations: list[Translation]
+    alignments: list[str]
+    """One for each translation, where they are wanted."""
+    attention: Attention | None
+    """Of the best translation, where it is wanted."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Answer:
+    """One process's share of a chunk: None for the lines of the others."""
+
+    lines: list[Line | None]
+    counts: SourceCounts
+    """Of the sources of the whole chunk."""
+
+
+class Job:
+    """Loads the models, and does this process's share of chunk after chunk."""
+
+    def __init__(self, settings: Settings, *, rank: int = 0, world_size: int = 1) -> None:
+        self._settings = settings
+        self._rank, self._world_size = rank, world_size
+        checkpoints = [read_checkpoint(Path(folder)) for folder in settings.checkpoints]
+        ensemble, trained = load_ensemble(checkpoints, raw=settings.raw_weights, precision=settings.precision)
+        self._translator = Translator(ensemble, trained.tokenizer, settings.section, trained.device, tags=settings.tags)
+
+    def do(self, chunk: Chunk) -> Answer:
+        """This process's share of a chunk."""
+        self._translator.counts = counts = SourceCounts()
+        found = self._translations(chunk)
+        mine = [i for i, translations in enumerate(found) if translations is not None]
+        lines: list[Line | None] = [None] * len(found)
+        attentions = self._attentions(chunk, {i: found[i] or [] for i in mine})
+        for i in mine:
+            alignments = [pharaoh(a, self._settings.alignment_layer) for a in attentions.get(i, [])]
+            is_pictured = chunk.first + i < self._settings.num_pictures and i in attentions
+            lines[i] = Line(
+                translations=found[i] or [],
+                alignments=alignments if self._settings.with_alignment else [],
+                attention=attentions[i][0] if is_pictured else None,
+            )
+        return Answer(lines=lines, counts=counts)
+
+    def _translations(self, chunk: Chunk) -> list[list[Translation] | None]:
+        if chunk.targets is None:
+            return self._translator.translate_share(
+                chunk.sources,
+                rank=self._rank,
+                world_size=self._world_size,
+                n_best=self._settings.n_best,
+                prefixes=chunk.prefixes,
+                first=chunk.first,
+            )
+        scored = self._translator.score_share(
+            chunk.sources, chunk.targets, rank=self._rank, world_size=self._world_size
+        )
+        return [None if one is None else [one] for one in scored]
+
+    def _attentions(self, chunk: Chunk, found: dict[int, list[Translation]]) -> dict[int, list[Attention]]:
+        """Attention of each translation of the lines where something of it is wanted."""
+        settings = self._settings
+        wanted = [i for i in found if settings.with_alignment or chunk.first + i < settings.num_pictures]
+        # scored as NaN: longer than the model can read
+        pairs = [(i, t) for i in wanted for t in found[i] if t.log_prob == t.log_prob]
+        if not pairs:
+            return {}
+        weights = self._translator.cross_attention([chunk.sources[i] for i, _ in pairs], [t.ids for _, t in pairs])
+        by_line: dict[int, list[Attention]] = {}
+        for (i, _), attention in zip(pairs, weights, strict=True):
+            by_line.setdefault(i, []).append(attention)
+        return by_line

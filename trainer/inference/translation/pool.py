@@ -1,0 +1,166 @@
+"""Translation in several processes, each with models of its own: one for each GPU, or some on a CPU.
+
+Every chunk of lines goes to every process, and each does its share of the batches: batches are the same for any number
+of processes, and so are the translations.
+"""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from configs import UserError
+from trainer.inference.translation.job import Answer, Chunk, Job, Line, Settings
+from trainer.ranks.process import tune_process
+
+AHEAD = 2
+"""Chunks that are handed out before the first of them is waited for."""
+READY = "ready"
+START = "from trainer.inference.translation.pool import serve; serve()"
+
+
+class Pool:
+    """Processes that translate together. To be closed, which ends them at once.
+
+    Args:
+        devices: for each process the GPU that it sees; None on a CPU.
+    """
+
+    def __init__(self, settings: Settings, devices: Sequence[str | None]) -> None:
+        self._workers: list[_Worker] = []
+        try:
+            for rank, device in enumerate(devices):
+                self._workers.append(_Worker(rank, len(devices), device))
+            for worker in self._workers:
+                worker.send(settings)
+            for worker in self._workers:
+                worker.receive()  # its models are loaded
+        except BaseException:
+            self.close()
+            raise
+
+    def answers(self, chunks: Iterable[Chunk | None]) -> Iterator[Answer]:
+        """What becomes of each chunk, in order; where there is a None among them, of all before it.
+
+        Raises:
+            UserError: a line or a setting is wrong.
+            RuntimeError: a process failed or was ended.
+        """
+        waiting = 0
+        for chunk in chunks:
+            if chunk is None:
+                for _ in range(waiting):
+                    yield self._receive()
+                waiting = 0
+                continue
+            for worker in self._workers:
+                worker.send(chunk)
+            waiting += 1
+            if waiting > AHEAD:
+                yield self._receive()
+                waiting -= 1
+        for _ in range(waiting):
+            yield self._receive()
+
+    def close(self) -> None:
+        """End the processes, whatever they are doing."""
+        for worker in self._workers:
+            worker.close()
+
+    def _receive(self) -> Answer:
+        answers: list[Answer] = [worker.receive() for worker in self._workers]
+        columns = zip(*(answer.lines for answer in answers), strict=True)
+        lines: list[Line | None] = [next((line for line in column if line is not None), None) for column in columns]
+        return replace(answers[0], lines=lines)
+
+
+class _Worker:
+    """One process, seen from the one that started it. It has a session of its own: Ctrl-C is not for it."""
+
+    def __init__(self, rank: int, world_size: int, device: str | None) -> None:
+        self._connection, theirs = Pipe()
+        threads = max(1, len(os.sched_getaffinity(0)) // world_size)
+        environment = {
+            "OMP_NUM_THREADS": str(threads),
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+            "PYTHONSAFEPATH": "1",  # a file of the current folder is no module, unless it is one here
+        }
+        if device is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = device
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", START, str(theirs.fileno()), str(rank), str(world_size)],
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr.fileno(),  # nothing but translations belongs into ours
+                pass_fds=(theirs.fileno(),),
+                env=environment,
+                start_new_session=True,
+            )
+
+    def send(self, message: Settings | Chunk) -> None:
+        try:
+            self._connection.send(message)
+        except OSError as error:
+            raise self._failure() from error
+
+    def receive(self) -> Any:
+        try:
+            message: Any = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._failure() from error
+        if isinstance(message, BaseException):
+            raise message
+        return message
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._connection.close()
+
+    def _failure(self) -> BaseException:
+        """Why the process is gone: what it said last, or how it was ended."""
+        try:
+            while self._connection.poll():
+                if isinstance(message := self._connection.recv(), BaseException):
+                    return message
+        except (EOFError, OSError):
+            pass
+        code = self._process.wait()
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        return RuntimeError(f"translation process {self._process.pid} was ended {how}")
+
+
+def serve() -> None:
+    """A process of a pool, from start to end. It ends at once when the one that started it closes the pipe."""
+    descriptor, rank, world_size = map(int, sys.argv[1:])
+    connection: Connection[Any, Any] = Connection(descriptor)
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(connection, inbox), daemon=True).start()
+    try:
+        tune_process()
+        job = Job(inbox.get(), rank=rank, world_size=world_size)
+        connection.send(READY)
+        while True:
+            connection.send(job.do(inbox.get()))
+    except UserError as error:
+        connection.send(UserError(str(error)))
+    except BaseException:
+        connection.send(RuntimeError("in a translation process:\n" + traceback.format_exc().rstrip()))
+
+
+def _read(connection: "Connection[Any, Any]", inbox: "queue.SimpleQueue[Any]") -> None:
+    while True:
+        try:
+            inbox.put(connection.recv())
+        except (EOFError, OSError):
+            os._exit(0)

@@ -1,0 +1,187 @@
+"""Lines of text to lines of text with a plain model. Shared by evaluation and `zeromt translate`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from configs import SearchSection, UserError
+from data_pipeline.tokenizer import EOS_ID, PAD_ID, Tokenizer
+from model import Ensemble, Hypothesis, Transformer, score, search
+from model.kernels import laid_out
+from model.search.alignment import cross_attention
+from trainer.inference.translation.languages import LanguageTags, encode_source, encode_target
+from trainer.inference.translation.sources import SourceCounts
+from trainer.inference.translation.words import Attention
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Translation:
+    """A translated line, the sum of its log-probabilities, that over its length's penalty, and its pieces."""
+
+    text: str
+    log_prob: float
+    score: float
+    ids: list[int]
+
+
+class Interrupted(Exception):  # noqa: N818 (a request, not an error)
+    """Someone asked to stop in the middle of it."""
+
+
+class Translator:
+    """Translates with one model or ensemble on one device. Batches depend on the lines alone, not on who does them."""
+
+    def __init__(
+        self,
+        model: Transformer | Ensemble,
+        tokenizer: Tokenizer,
+        section: SearchSection,
+        device: torch.device,
+        *,
+        tags: LanguageTags | None = None,
+    ) -> None:
+        self._model = model if isinstance(model, Ensemble) else Ensemble([model.eval()])
+        self._tokenizer = tokenizer
+        self._section = section
+        self._device = device
+        self._tags = tags
+        self.counts = SourceCounts()
+        """Of all sources so far."""
+
+    def translate(self, lines: Sequence[str], *, n_best: int = 1) -> list[list[Translation]]:
+        """The best translations of each line, in order; an empty line has the empty translation.
+
+        A line that the tokenizer turns into nothing is empty. One that is longer than the model's positions is cut
+        there and counted.
+        """
+        return self.translate_share(lines, rank=0, world_size=1, n_best=n_best)  # type: ignore[return-value]
+
+    def translate_share(
+        self,
+        lines: Sequence[str],
+        *,
+        rank: int,
+        world_size: int,
+        n_best: int = 1,
+        prefixes: Sequence[str] | None = None,
+        first: int = 0,
+        stop_requested: Callable[[], bool] = lambda: False,
+    ) -> list[list[Translation] | None]:
+        """As `translate`, but every `world_size`-th batch only, from `rank` on; None for the lines of the others.
+
+        Args:
+            prefixes: what the translations begin with, one for each line; an empty line stays empty.
+            first: number of the first line, for the random draws of sampling.
+
+        Raises:
+            Interrupted: `stop_requested`, which is asked before every batch, said yes.
+            UserError: a prefix is too long.
+        """
+        sources = self._encode(lines)
+        results: list[list[Translation] | None] = [None] * len(lines)
+        if rank == 0:
+            for i, source in enumerate(sources):
+                if len(source) == 1:
+                    results[i] = [Translation(text="", log_prob=0.0, score=0.0, ids=[])]
+        has_prefixes = prefixes is not None or self._tags is not None
+        forced = self._encode_prefixes(prefixes or [""] * len(lines), first) if has_prefixes else None
+        rows_each = n_best if self._section.sample else self._section.beam
+        filled = [i for i, source in enumerate(sources) if len(source) > 1]
+        batches = cut_batches([len(sources[i]) for i in filled], self._section.batch_tokens // rows_each)
+        with laid_out(self._model.models, self._device):
+            for batch in batches[rank::world_size]:
+                if stop_requested():
+                    raise Interrupted
+                rows = [filled[i] for i in batch]
+                found = search(
+                    self._model,
+                    self._pad([sources[i] for i in rows]),
+                    self._section,
+                    n_best=n_best,
+                    prefixes=None if forced is None else [forced[i] for i in rows],
+                    keys=[first + i for i in rows],
+                )
+                texts = iter(self._tokenizer.decode_target([h.ids for hypotheses in found for h in hypotheses]))
+                for i, hypotheses in zip(rows, found, strict=True):
+                    results[i] = [_translation(next(texts), h) for h in hypotheses]
+        return results
+
+    def score_share(
+        self, lines: Sequence[str], targets: Sequence[str], *, rank: int, world_size: int
+    ) -> list[Translation | None]:
+        """Scores of given translations, every `world_size`-th batch only, from `rank` on; None for the others.
+
+        A source that is longer than the model's positions is cut there and counted; a translation that is has NaN.
+        """
+        sources = self._encode(lines)
+        ids = encode_target(self._tokenizer, targets, self._tags)
+        results: list[Translation | None] = [None] * len(lines)
+        fitting = [i for i, row in enumerate(ids) if len(row) < self._model.max_positions]
+        if rank == 0:
+            for i in set(range(len(ids))).difference(fitting):
+                results[i] = Translation(text=targets[i], log_prob=float("nan"), score=float("nan"), ids=ids[i])
+        widths = [max(len(source), len(target) + 1) for source, target in zip(sources, ids, strict=True)]
+        for batch in cut_batches([widths[i] for i in fitting], self._section.batch_tokens)[rank::world_size]:
+            rows = [fitting[i] for i in batch]
+            found = score(self._model, self._pad([sources[i] for i in rows]), [ids[i] for i in rows], self._section)
+            for i, hypothesis in zip(rows, found, strict=True):
+                results[i] = _translation(targets[i], hypothesis)
+        return results
+
+    def cross_attention(self, lines: Sequence[str], targets: Sequence[Sequence[int]]) -> list[Attention]:
+        """What translations, given as ids, look at: the weights of the first model, with the pieces of either side."""
+        sources = self._encode(lines, is_counted=False)
+        found: list[Attention | None] = [None] * len(lines)
+        widths = [max(len(s), len(t) + 1) for s, t in zip(sources, targets, strict=True)]
+        for rows in cut_batches(widths, self._section.batch_tokens):
+            weights = cross_attention(
+                self._model.models[0], self._pad([sources[i] for i in rows]), [targets[i] for i in rows]
+            )
+            for i, weights_LTS in zip(rows, weights, strict=True):
+                found[i] = Attention(
+                    weights=weights_LTS,
+                    source_pieces=self._tokenizer.source_pieces(sources[i]),
+                    target_pieces=self._tokenizer.target_pieces(targets[i]),
+                    has_tags=self._tags is not None,
+                )
+        return [attention for attention in found if attention is not None]
+
+    def _pad(self, sources: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Rows of ids as one tensor on the device."""
+        width = max(map(len, sources))
+        rows = [[*s, *[PAD_ID] * (width - len(s))] for s in sources]
+        return torch.tensor(rows, dtype=torch.long, device=self._device)
+
+    def _encode(self, lines: Sequence[str], *, is_counted: bool = True) -> list[list[int]]:
+        longest = self._model.max_positions - 1
+        sources = encode_source(self._tokenizer, lines, self._tags)
+        if is_counted:
+            self.counts.note(self._tokenizer, lines, sources, longest)
+        return [[*s[:longest], EOS_ID] for s in sources]
+
+    def _encode_prefixes(self, prefixes: Sequence[str], first: int) -> list[list[int]]:
+        encoded = encode_target(self._tokenizer, prefixes, self._tags)
+        longest = self._model.max_positions - 1
+        for number, prefix in enumerate(encoded, start=first + 1):
+            if len(prefix) > longest:
+                raise UserError(f"--prefix: line {number} has {len(prefix)} pieces; allowed is at most {longest}")
+        return encoded
+
+
+def _translation(text: str, hypothesis: Hypothesis) -> Translation:
+    return Translation(text=text, log_prob=hypothesis.log_prob, score=hypothesis.score, ids=hypothesis.ids)
+
+
+def cut_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Indices of sequences in batches of similar length, at most `budget` padded tokens each (one sequence at least).
+
+    The longest come first, so that ranks which share the batches end at about the same time.
+    """
+    batches: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        if batches and lengths[batches[-1][0]] * (len(batches[-1]) + 1) <= budget:
+            batches[-1].append(i)
+        else:
+            batches.append([i])
+    return batches

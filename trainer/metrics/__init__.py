@@ -1,0 +1,1 @@
+"""Metrics of translations, and scores by them."""

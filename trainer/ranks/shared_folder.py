@@ -1,0 +1,67 @@
+"""A run's folder, and whether all ranks see the same one."""
+
+import contextlib
+import tempfile
+import uuid
+from pathlib import Path
+
+from configs import UserError
+from configs.files import exists, explain
+from trainer.ranks.distributed import World
+
+CHECKPOINTS = "checkpoints"
+
+
+def make_shared(folder: Path, world: World) -> None:
+    """Make the run's folder, and check that every rank sees what rank 0 writes there.
+
+    Raises:
+        UserError: it cannot be written, or is not shared between the machines.
+    """
+    token = world.from_main(uuid.uuid4().hex)
+    probe = folder / f".shared-{token}"
+    problem, where = None, folder
+    if world.is_main:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            probe.write_text(token)
+            where = folder / CHECKPOINTS
+            _probe(where)
+        except OSError as error:
+            _remove(probe)  # a full disk leaves an empty file
+            problem = f"output: {str(where)!r} cannot be written: {explain(error)}"
+    problem = world.from_main(problem)
+    if problem is not None:
+        raise UserError(problem)
+    blind = [rank for rank, sees in enumerate(world.gather(_reads(probe, token))) if not sees]
+    world.barrier()
+    if world.is_main:
+        _remove(probe)
+    if blind:
+        raise UserError(
+            f"output: {str(folder)!r} is not shared: rank {blind[0]} does not see what rank 0 wrote; "
+            "allowed is a folder that all machines of the run share"
+        )
+
+
+def _probe(checkpoints: Path) -> None:
+    """See that checkpoints can be written where they are, before there is anything to save.
+
+    Raises:
+        OSError: they cannot.
+    """
+    if exists(checkpoints):  # if not, it will be made in a folder that was just written in
+        with tempfile.TemporaryFile(dir=checkpoints):
+            pass
+
+
+def _remove(probe: Path) -> None:
+    with contextlib.suppress(OSError):
+        probe.unlink(missing_ok=True)
+
+
+def _reads(probe: Path, token: str) -> bool:
+    try:
+        return probe.read_text() == token
+    except OSError:
+        return False

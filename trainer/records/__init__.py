@@ -1,0 +1,1 @@
+"""What a run writes down while it trains: metrics, pairs, the file of TensorBoard."""

@@ -1,0 +1,55 @@
+"""Which pairs stood in which update: an audit trail, one file for each rank."""
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+from data_pipeline.stream.batch import MicroBatch
+from trainer.ranks.distributed import World
+
+log = logging.getLogger(__name__)
+
+
+class PairLog:
+    """Appends {"step", "lane", "pairs"} lines to pairs/rank-NNNNN.jsonl; writes nothing unless it is asked for."""
+
+    def __init__(self, folder: Path, *, enabled: bool, resume_step: int, world: World) -> None:
+        """Cut back what any earlier rank wrote after the checkpoint's step, whatever the world size was then."""
+        self._file: TextIO | None = None
+        if world.is_main and folder.is_dir():
+            for path in folder.glob("rank-*.jsonl"):
+                kept = [line for line in path.read_text(errors="replace").splitlines() if _step_of(line) <= resume_step]
+                beside = path.with_suffix(".tmp")
+                beside.write_text("".join(line + "\n" for line in kept))
+                beside.replace(path)
+        world.barrier()
+        if enabled:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = (folder / f"rank-{world.rank:05d}.jsonl").open("a", buffering=1)
+
+    def write(self, step: int, micro_batches: Sequence[MicroBatch | None]) -> None:
+        """Record one update of this rank."""
+        if self._file is None:
+            return
+        for micro_batch in micro_batches:
+            if micro_batch is not None:
+                line = {"step": step, "lane": micro_batch.lane, "pairs": micro_batch.pair_ids.tolist()}
+                try:
+                    self._file.write(json.dumps(line) + "\n")
+                except OSError as error:  # a full disk: the digest of the pairs stands in metrics.jsonl too
+                    log.warning("pairs/ has a gap at step %d, training goes on: %s", step, error)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _step_of(line: str) -> float:
+    """The step of a line; a line that was cut off counts as later than any."""
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")

@@ -1,0 +1,119 @@
+"""What is summed up between two log steps."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from data_pipeline.stream.batch import MicroBatch
+from trainer.engines.batches import UpdateCounts, wrap
+from trainer.ranks.distributed import World
+
+MICRO_BATCHES, TOKEN_SHARE = "micro_batches/", "token_share/"
+"""What the figures of a dataset of a mixture are called, before its name."""
+MOST_SHOWN = 8
+"""Datasets in the printed line. metrics.jsonl and TensorBoard have all."""
+
+
+class LogWindow:
+    """Figures of the updates since the last log step."""
+
+    def __init__(self, dataset_names: Sequence[str] = ()) -> None:
+        """Begin with nothing.
+
+        Args:
+            dataset_names: of a mixture's datasets, whose parts are counted; none where there is one.
+        """
+        self._dataset_names = dataset_names
+        self._by_dataset = np.zeros((2, len(dataset_names)), dtype=np.int64)
+        self._begin = time.monotonic()
+        self._losses = torch.zeros(2, dtype=torch.float64)
+        self._loss_tokens = 0
+        self._counts = [0] * len(UpdateCounts.__dataclass_fields__)
+        self._num_updates = 0
+        self._num_slots = 0
+        self._lr = 0.0
+        self._grad_norm: torch.Tensor | float = 0.0
+        self._paused = 0.0
+        self.waiting_seconds = 0.0
+        self.update_seconds: list[float] = []
+        self.padded_tokens = 0
+        """Of this rank's micro-batches."""
+
+    def add_losses(self, losses: torch.Tensor, target_tokens: int) -> None:
+        """Of one update that was applied.
+
+        Args:
+            losses: (2,): sums of loss and negative log-likelihood over this rank's micro-batches.
+            target_tokens: over all ranks.
+        """
+        self._losses += losses
+        self._loss_tokens += target_tokens
+
+    def add_update(self, counts: UpdateCounts, lr: float, grad_norm: torch.Tensor | float, num_slots: int) -> None:
+        """Of one update, over all ranks."""
+        self._counts = [a + b for a, b in zip(self._counts, counts.numbers(), strict=True)]
+        self._num_updates += 1
+        self._num_slots += num_slots
+        self._lr, self._grad_norm = lr, grad_norm
+
+    def add_datasets(self, micro_batches: Sequence[MicroBatch | None]) -> None:
+        """Count which dataset of a mixture each micro-batch of this rank is from."""
+        if self._dataset_names:
+            for micro_batch in filter(None, micro_batches):
+                self._by_dataset[:, micro_batch.dataset] += (1, micro_batch.num_target_tokens)
+
+    def pause(self, seconds: float) -> None:
+        """Leave out time that was not spent training."""
+        self._paused += seconds
+
+    def figures(self, world: World) -> dict[str, Any]:
+        """Means over the window, over all ranks."""
+        loss_sum, nll_sum = world.sum_floats(self._losses.tolist())
+        counts = UpdateCounts(**dict(zip(UpdateCounts.__dataclass_fields__, self._counts, strict=True)))
+        seconds = max(time.monotonic() - self._begin - self._paused, 1e-9)
+        tokens = self._loss_tokens or math.nan  # none where every update was skipped
+        nll = nll_sum / tokens
+        return {
+            "loss": loss_sum / tokens,  # what is trained on: with label smoothing
+            "nll": nll,  # without, in nats; its exponential is the perplexity
+            "perplexity": float(torch.tensor(nll, dtype=torch.float64).exp()),
+            "grad_norm": float(self._grad_norm),
+            "lr": self._lr,
+            "updates": self._num_updates,
+            "pairs": counts.pairs,
+            "target_tokens": counts.target_tokens,
+            "source_tokens": counts.source_tokens,
+            "padding": 1 - (counts.target_tokens + counts.source_tokens) / counts.padded_tokens,
+            "empty_micro_batches": 1 - counts.micro_batches / self._num_slots,
+            "tokens_per_second": counts.target_tokens / seconds,
+            "seconds_per_update": seconds / self._num_updates,
+            "waiting_for_data": self.waiting_seconds / seconds,
+            "pairs_digest": wrap(counts.pairs_digest),
+            **self._of_datasets(world),
+        }
+
+    def _of_datasets(self, world: World) -> dict[str, Any]:
+        """Micro-batches, and the share of the target tokens, of each dataset of a mixture, over all ranks."""
+        if not self._dataset_names:
+            return {}
+        counts, tokens = np.reshape(world.sum(self._by_dataset.ravel().tolist()), self._by_dataset.shape).tolist()
+        figures: dict[str, Any] = {f"{MICRO_BATCHES}{n}": c for n, c in zip(self._dataset_names, counts, strict=True)}
+        whole = sum(tokens) or 1
+        return figures | {f"{TOKEN_SHARE}{n}": t / whole for n, t in zip(self._dataset_names, tokens, strict=True)}
+
+
+def describe_datasets(figures: Mapping[str, Any]) -> str | None:
+    """The realised parts of a mixture's datasets, the largest first, in a line; None where there is one dataset."""
+    shares = {key.removeprefix(TOKEN_SHARE): figures[key] for key in figures if key.startswith(TOKEN_SHARE)}
+    if not shares:
+        return None
+    names = sorted(shares, key=lambda name: -shares[name])
+    shown = [f"{n} {shares[n]:.1%} in {figures[f'{MICRO_BATCHES}{n}']}" for n in names[:MOST_SHOWN]]
+    if rest := names[MOST_SHOWN:]:
+        count = sum(figures[f"{MICRO_BATCHES}{n}"] for n in rest)
+        shown.append(f"{len(rest)} others {sum(shares[n] for n in rest):.1%} in {count}")
+    return f"target tokens by dataset: {', '.join(shown)} micro-batches"

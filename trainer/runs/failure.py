@@ -1,0 +1,145 @@
+"""What a rank leaves behind when it fails, so that the cause can be told from its victims, on every machine of the job.
+
+    failures/LAUNCH/rank-3.json     in the run's folder: rank, host, time, message, traceback
+
+The rank with the earliest note is the cause: the others fail when they miss it. Does not import torch.
+"""
+
+import contextlib
+import json
+import math
+import os
+import socket
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from configs.files import describe
+from trainer.runs.errors import says_all
+from trainer.runs.status import LAUNCH_ID
+
+FAILURES = "failures"
+"""In a run's folder: a folder for each start whose ranks failed."""
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+"""Environment variable in which torchrun names a file of each rank."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Failure:
+    """The end of a rank, by an error of its own or by force."""
+
+    rank: int
+    host: str
+    time: float
+    """Seconds since the epoch."""
+    message: str
+    traceback: str = ""
+    says_all: bool = False
+    """Whether the message is all there is to say."""
+
+    @property
+    def first_line(self) -> str:
+        """Of the message."""
+        return self.message.partition("\n")[0].strip()
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} on {self.host}: {self.first_line}"
+
+
+def note_failure(error: BaseException, folder: Path, rank: int) -> bool:
+    """Write down the error that ends this rank: in the run's folder, and in torchrun's file in torchrun's own format.
+
+    Call it before anything else that may take time. Without torchrun, or without a launcher, nothing is written there.
+
+    Returns:
+        Whether the launcher will find it, and show its traceback.
+    """
+    now = time.time()
+    trace = "".join(traceback.format_exception(error))
+    failure = Failure(
+        rank=rank,
+        host=socket.gethostname(),
+        time=now,
+        message=message_of(error),
+        traceback="" if says_all(error) else trace,
+        says_all=says_all(error),
+    )
+    launch_id, path = os.environ.get(LAUNCH_ID), os.environ.get(ERROR_FILE)
+    is_noted = launch_id is not None and leave_note(folder, launch_id, failure)
+    if path:  # torchrun may name none
+        extra = {"py_callstack": trace, "timestamp": str(int(now))}
+        _write(Path(path), json.dumps({"message": {"message": failure.message, "extraInfo": extra}}))
+    return is_noted
+
+
+def message_of(error: BaseException) -> str:
+    """What is said of an error: its kind and its message; of one of the system what it names and what to do."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return describe(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def leave_note(folder: Path, launch_id: str, failure: Failure) -> bool:
+    """Write a note; False where that cannot be done.
+
+    Args:
+        folder: the run's.
+        launch_id: which start of the ranks it is about.
+        failure: what happened.
+    """
+    path = folder / FAILURES / launch_id / f"rank-{failure.rank}.json"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return _write(path, json.dumps(asdict(failure)))
+
+
+def _write(path: Path, text: str) -> bool:
+    beside = Path(f"{path}.{os.getpid()}.tmp")
+    try:
+        beside.write_text(text + "\n", encoding="utf-8")
+        beside.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        return False
+    return True
+
+
+def read_failures(folder: Path, launch_id: str) -> dict[int, Failure]:
+    """The notes of one start of the ranks, by rank; those that cannot be read are left out."""
+    found = {}
+    for path in (folder / FAILURES / launch_id).glob("rank-*.json"):
+        try:
+            tree = json.loads(path.read_text(encoding="utf-8"))
+            failure = Failure(
+                rank=int(tree["rank"]),
+                host=str(tree["host"]),
+                time=float(tree["time"]),
+                message=str(tree["message"]),
+                traceback=str(tree["traceback"]),
+                says_all=bool(tree.get("says_all", False)),
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if math.isfinite(failure.time):
+            found[failure.rank] = failure
+    return found
+
+
+def find_cause(failures: Mapping[int, Failure]) -> Failure | None:
+    """The rank that failed first."""
+    return min(failures.values(), key=lambda failure: (failure.time, failure.rank), default=None)
+
+
+def newest_cause(folder: Path) -> Failure | None:
+    """What failed first in the newest start that failed; None where none did."""
+    try:
+        starts = [path.name for path in (folder / FAILURES).iterdir()]
+    except OSError:
+        return None
+    causes = filter(None, (find_cause(read_failures(folder, start)) for start in starts))
+    return max(causes, key=lambda cause: cause.time, default=None)

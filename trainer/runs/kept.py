@@ -1,0 +1,113 @@
+"""Whether a run's checkpoints are where they should be. Does not import torch.
+
+A run that has never saved begins at step 0, as after a crash before its first checkpoint. One that has, and whose
+checkpoints are gone (a scratch disk that was purged or is not mounted), does not: that would train all of it again and
+replace its metrics, unasked.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from configs import UserError
+from configs.load import RUN_CONFIG, is_resolved
+from trainer.runs.ledger import read_highest_step
+from trainer.runs.status import STATUS_FILE, read_ended, read_status
+
+METRICS_FILE = "metrics.jsonl"
+_STEP = re.compile(r"^step-\d{8,}$")
+
+
+def check_reset(folder: Path, reset: str) -> None:
+    """Refuse to begin anything anew with the weights of a checkpoint where there is none; its bytes are not looked at.
+
+    Args:
+        folder: the run's, which need not be there.
+        reset: what is to begin anew, as `data,optimizer`; empty for nothing.
+
+    Raises:
+        UserError: so it is.
+    """
+    if reset and not _has_any(folder / "checkpoints"):
+        raise UserError(
+            f"--reset: {folder} has no checkpoint to take the weights from; give the name and output of the run "
+            "that has (name=..., output=...), or leave --reset away for a run from the beginning"
+        )
+
+
+def find_loss(folder: Path, *, by_config: bool = True) -> str | None:
+    """How it is known that the checkpoints of a run are gone; None where they are there, or it never had any.
+
+    Args:
+        folder: the run's.
+        by_config: whether a resolved configuration with nothing beside it is a word of them: averages and imports leave
+            no other, and a run that trains has its metrics before it.
+    """
+    checkpoints = folder / "checkpoints"
+    try:
+        if _has_any(checkpoints):
+            return None
+        if checkpoints.is_symlink() and not checkpoints.exists():
+            return f"{str(checkpoints)!r} is a link to {str(checkpoints.readlink())!r}, which is not there"
+        if checkpoints.exists() and not checkpoints.is_dir():
+            return f"{str(checkpoints)!r} is a file, where the folder of checkpoints should be"
+        if (latest := checkpoints / "latest").is_file():
+            named = latest.read_bytes()[:200].decode(errors="replace").strip()
+            return f"{str(latest)!r} names {named!r}, and no checkpoint is there"
+        sign = next(_signs(folder, by_config), None)
+    except OSError as error:
+        return f"{error.filename or str(checkpoints)!r} cannot be read: {error.strerror}"
+    return None if sign is None else f"{str(checkpoints)!r} holds none, and {sign}: they are gone"
+
+
+def _has_any(checkpoints: Path) -> bool:
+    """Whether there is a checkpoint, whole or not."""
+    try:
+        return any(_STEP.match(path.name) for path in checkpoints.iterdir())
+    except OSError:
+        return False
+
+
+def _signs(folder: Path, by_config: bool) -> Iterator[str]:
+    """What says that the run has had a checkpoint. A step that was made says nothing: it may have come before one."""
+    ended = read_ended(folder / STATUS_FILE)
+    if ended is not None and ended.state in ("finished", "stopped") and ended.step:
+        yield f"{STATUS_FILE} says that the run {ended.state} at step {ended.step}"
+    metrics = folder / METRICS_FILE
+    if metrics.exists():
+        if (saved := _last_saved(metrics)) is not None:
+            yield f"{METRICS_FILE} says that one was saved at step {saved}"
+        return
+    status = read_status(folder / STATUS_FILE)  # begun, and its metrics are gone too
+    step = max(read_highest_step(folder / "ledger.json"), (status and status.step) or 0)
+    if step:
+        yield f"the run was at step {step}"
+    elif by_config and _is_of_a_run(folder / RUN_CONFIG):
+        yield f"{RUN_CONFIG} is of a run that was there before"
+
+
+def _last_saved(metrics: Path) -> int | None:
+    """Step of the last save that succeeded."""
+    found = None
+    with metrics.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if '"checkpoint"' not in line:
+                continue
+            try:
+                tree = json.loads(line)
+                if tree["event"] == "checkpoint" and tree["succeeded"]:
+                    found = int(tree["step"])
+            except (ValueError, KeyError, TypeError):
+                continue
+    return found
+
+
+def _is_of_a_run(config: Path) -> bool:
+    try:
+        tree = yaml.safe_load(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return False
+    return isinstance(tree, dict) and is_resolved(tree)

@@ -1,0 +1,1 @@
+"""What every process of this project does first: its environment, streams and imports. Imports no torch."""

@@ -1,0 +1,96 @@
+"""The variables that ranks read from their environment, checked before anything else reads them. Without torch."""
+
+import re
+import socket
+from collections.abc import Mapping
+
+from configs.errors import UserError
+from trainer.runs.signals import GRACE_SECONDS
+
+_WHOLE = re.compile(r"[0-9]{1,9}")
+_THREADS = re.compile(r"\s*\+?0*[1-9][0-9]{0,4}\s*(,\s*0*[1-9][0-9]{0,4}\s*)*")
+_DEVICE = re.compile(r"-?[0-9]{1,9}|(GPU|MIG)-[\w/-]+|NoDevFiles|none|void", re.IGNORECASE)
+"""As CUDA documents it, and what SLURM and containers write for none at all."""
+
+
+def read_environment(environment: Mapping[str, str]) -> tuple[int, int, int]:
+    """(rank, world size, local rank) from RANK, WORLD_SIZE and LOCAL_RANK; (0, 1, 0) where none of them is set.
+
+    Raises:
+        UserError: they are incomplete, not numbers, or contradict each other.
+    """
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    given = {name: environment[name] for name in names if name in environment}
+    if not given:
+        return 0, 1, 0
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise UserError(
+            f"{missing[0]}: not set beside {', '.join(given)}; "
+            f"allowed is all of {', '.join(names)}, as torchrun sets them, or none"
+        )
+    for name, value in given.items():
+        if not _WHOLE.fullmatch(value):
+            raise UserError(f"{name}: {value!r}; allowed is a whole number from 0")
+    rank, size, local_rank = (int(given[name]) for name in names)
+    if size < 1 or rank >= size:
+        raise UserError(f"RANK: {rank} with WORLD_SIZE={size}; allowed is 0 to WORLD_SIZE - 1")
+    if local_rank > rank:
+        raise UserError(f"LOCAL_RANK: {local_rank} with RANK={rank}; allowed is at most RANK")
+    return rank, size, local_rank
+
+
+def check_rank(environment: Mapping[str, str]) -> None:
+    """Refuse what would end a rank when it meets the others.
+
+    Raises:
+        UserError: naming the variable, its value and what is allowed.
+    """
+    _, size, _ = read_environment(environment)
+    if size > 1:
+        for name in ("MASTER_ADDR", "MASTER_PORT"):
+            if not environment.get(name):
+                raise UserError(f"{name}: not set with WORLD_SIZE={size}; allowed is what torchrun sets: start with it")
+        port = environment["MASTER_PORT"]
+        if not _WHOLE.fullmatch(port) or not 0 < int(port) < 1 << 16:
+            raise UserError(f"MASTER_PORT: {port!r}; allowed is 1 to 65535")
+    grace = environment.get(GRACE_SECONDS, "0")
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]*)?", grace):
+        raise UserError(f"{GRACE_SECONDS}: {grace!r}; allowed is a number of seconds")
+    check_machine(environment)
+
+
+def check_machine(environment: Mapping[str, str]) -> None:
+    """Refuse what would end, slow down or silence ranks on this machine, whichever they are.
+
+    Raises:
+        UserError: naming the variable, its value and what is allowed.
+    """
+    check_process(environment)
+    there = [name for _, name in socket.if_nameindex()]
+    for name in filter(None, environment.get("GLOO_SOCKET_IFNAME", "").split(",")):
+        if name not in there:
+            raise UserError(
+                f"GLOO_SOCKET_IFNAME: {name!r} is no network interface of {socket.gethostname()}; "
+                f"allowed is one of {', '.join(there)}"
+            )
+
+
+def check_process(environment: Mapping[str, str]) -> None:
+    """Refuse what would make a process that computes take other threads or devices than the user meant.
+
+    OpenMP takes all cores where it cannot read the number, and CUDA stops at the first device that it does not know.
+
+    Raises:
+        UserError: naming the variable, its value and what is allowed.
+    """
+    threads = environment.get("OMP_NUM_THREADS", "")
+    if threads.strip() and not _THREADS.fullmatch(threads):
+        raise UserError(f"OMP_NUM_THREADS: {threads!r}; allowed is a number of threads, from 1")
+    devices = environment.get("CUDA_VISIBLE_DEVICES", "")
+    for device in devices.split(","):
+        if device.strip() and not _DEVICE.fullmatch(device.strip()):
+            raise UserError(
+                f"CUDA_VISIBLE_DEVICES: {devices!r}; allowed are numbers of GPUs, or their names as `nvidia-smi -L` "
+                "gives them, with commas between them; nothing at all for the CPU"
+            )

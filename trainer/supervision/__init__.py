@@ -1,1 +1,0 @@
-"""What keeps a run honest from outside: signals, watchdog, lock, ledger, status."""
