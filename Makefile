@@ -87,16 +87,16 @@ bench: eole = $(if $(EOLE),--eole-python $(EOLE))
 bench: others = $(eole) $(if $(JOEYNMT),--joeynmt-python $(JOEYNMT))
 bench: corpus = --source $(BENCH)/train.$(SOURCE).gz --target $(BENCH)/train.$(TARGET).gz
 bench: $(STAMP)
-	$(BIN)/python benchmarks/train.py $(corpus) $(others) --json $(RESULTS)/train.json
-	$(BIN)/python benchmarks/ranks.py $(corpus) --json $(RESULTS)/ranks.json
-	$(BIN)/python benchmarks/start_up.py $(corpus) $(eole) --json $(RESULTS)/start_up.json
-	$(BIN)/python benchmarks/loss_memory.py --json $(RESULTS)/loss_memory.json
+	$(BIN)/python -m benchmarks.training.train $(corpus) $(others) --json $(RESULTS)/train.json
+	$(BIN)/python -m benchmarks.training.ranks $(corpus) --json $(RESULTS)/ranks.json
+	$(BIN)/python -m benchmarks.startup.first_update $(corpus) $(eole) --json $(RESULTS)/start_up.json
+	$(BIN)/python -m benchmarks.training.loss_memory --json $(RESULTS)/loss_memory.json
 	@if test -d $(RUN)/checkpoints; then set -x; \
-		$(BIN)/python benchmarks/decode.py $(RUN) --source $(BENCH)/test*.$(SOURCE).gz --reference $(BENCH)/test*.$(TARGET).gz \
+		$(BIN)/python -m benchmarks.decoding.decode $(RUN) --source $(BENCH)/test*.$(SOURCE).gz --reference $(BENCH)/test*.$(TARGET).gz \
 			--sentences 1000 $(others) --json $(RESULTS)/decode.json; \
 	else echo "bench: no run in $(RUN) (make demo trains one; RUN=FOLDER names another): decoding is left out"; fi
-	$(BIN)/python benchmarks/data_pipeline.py --rounds 1 --pairs 131072 --json $(RESULTS)/data.json
-	$(BIN)/python benchmarks/saving.py --rounds 3 --json $(RESULTS)/saving.json
+	$(BIN)/python -m benchmarks.data.pipeline --rounds 1 --pairs 131072 --json $(RESULTS)/data.json
+	$(BIN)/python -m benchmarks.training.saving --rounds 3 --json $(RESULTS)/saving.json
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q

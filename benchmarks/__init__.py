@@ -1,1 +1,1 @@
-"""Measurements of zeromt; each script is run by its path and explains itself with `--help`."""
+"""Measurements of zeromt: `python -m benchmarks.ROOM.NAME --help` explains each; README.md lists them."""

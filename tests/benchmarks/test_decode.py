@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from benchmarks.export_equality import gap
 from configs import ModelSection
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from model import SpecialIds, build_transformer
+from tests.verification.export_equality import gap
 
 SPECIAL = SpecialIds(pad=PAD_ID, bos=BOS_ID, eos=EOS_ID)
 SECTION = ModelSection(d_model=16, num_heads=2, d_ff=32, encoder_layers=1, decoder_layers=1, max_positions=32)

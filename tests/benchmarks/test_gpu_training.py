@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.child import ROOT
-from benchmarks.gpu_programs import attempt
-from benchmarks.gpu_report import worst_difference
-from benchmarks.gpu_work import flops_per_target_token
+from benchmarks.common.child import ROOT
+from benchmarks.device.programs import attempt
+from benchmarks.device.report import worst_difference
+from benchmarks.device.work import flops_per_target_token
 from configs import ModelSection, UserError
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from model import Objective, SpecialIds, build_transformer
@@ -29,10 +29,10 @@ RATES = {"tokens_per_second", "seconds_per_update", "padding", "mfu", "peak_allo
 def run(folder: Path, *arguments: str, timeout: float) -> dict[str, Any]:
     """The figures of wmt_base, one round, with those of the card."""
     file = folder / "figures.json"
-    script = ROOT / "benchmarks" / "gpu_training.py"
     common = ["--runs", "wmt_base", "--rounds", "1", "--json", str(file), "--work", str(folder)]
     ended = subprocess.run(
-        [sys.executable, str(script), *common, *arguments],
+        [sys.executable, "-m", "benchmarks.device.training", *common, *arguments],
+        cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import measure, train
+from benchmarks.common import measure
+from benchmarks.training import train
 
 MIB = 2**20
 

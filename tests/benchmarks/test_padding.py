@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.padding import padding_share
+from benchmarks.data.padding import padding_share
 
 
 def test_batches_are_filled_up_to_the_budget() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import ranks, trainers
-from benchmarks.measure import tree
-from benchmarks.trainers import Work
+from benchmarks.common.measure import tree
+from benchmarks.training import ranks, trainers
+from benchmarks.training.trainers import Work
 from configs import UserError
 
 PROGRAM = """

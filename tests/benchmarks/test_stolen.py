@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from benchmarks.stolen import LEAST_UPDATES, StolenTime, look, share_between, undisturbed
-from benchmarks.train import ratio
+from benchmarks.common.stolen import LEAST_UPDATES, StolenTime, look, share_between, undisturbed
+from benchmarks.training.train import ratio
 
 MOMENTS = [(10.0, 1000.0, 50.0), (11.0, 1200.0, 50.0), (12.0, 1400.0, 150.0), (13.0, 1600.0, 160.0)]
 

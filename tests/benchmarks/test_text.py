@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import text
-from benchmarks.text import generate, head, read_lines, repeat
+from benchmarks.common import text
+from benchmarks.common.text import generate, head, read_lines, repeat
 
 
 @pytest.fixture(autouse=True)

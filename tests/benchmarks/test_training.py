@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks import plain_model, train
-from benchmarks.growth import is_flat
-from benchmarks.plain_loop import Average
-from benchmarks.time_to_bleu import Point, load_plain, reached
-from benchmarks.trainers import Work
+from benchmarks.training import plain_model, train
+from benchmarks.training.growth import is_flat
+from benchmarks.training.plain_loop import Average
+from benchmarks.training.time_to_bleu import Point, load_plain, reached
+from benchmarks.training.trainers import Work
 from configs import ModelSection, UserError
 from model import SpecialIds, Transformer, build_transformer
 from model.dropout import Dropout

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from benchmarks.child import call
-from benchmarks.gpu_memory import peak
+from benchmarks.common.child import call
+from benchmarks.device.memory import peak
 from configs import EngineSection, load_run
 from launcher.planning import model_states
 from launcher.planning.memory import MemoryModel, Setting, settings

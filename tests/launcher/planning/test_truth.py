@@ -1,11 +1,11 @@
-"""The real engine on 1, 2 and 4 ranks at every stage, against the plan. `benchmarks/plan_truth.py` prints the table."""
+"""The real engine on 1, 2 and 4 ranks at every stage, against the plan. `tests.verification.plan_truth` prints it."""
 
 from typing import Any
 
 import pytest
 
-from benchmarks.engine_bytes import CASES
-from benchmarks.plan_truth import compare_bytes, compare_volume, measure, off
+from tests.verification.engine_bytes import CASES
+from tests.verification.plan_truth import compare_bytes, compare_volume, measure, off
 
 WITHIN = 0.03
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]

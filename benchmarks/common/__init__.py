@@ -1,0 +1,1 @@
+"""What every measurement shares: processes, memory, stolen time, text, tables."""

@@ -1,0 +1,63 @@
+"""What is measured runs in a process of its own: `python -m benchmarks.common.child MODULE FUNCTION < JSON`."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from configs import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def call(
+    function: Callable[..., dict[str, Any]], *, started: Callable[[int], None] | None = None, **arguments: Any
+) -> Any:
+    """What a function of a module returns for these arguments, when a new process calls it. All of it is plain JSON.
+
+    Args:
+        function: a function of a module's top level.
+        started: is told the process's number.
+        arguments: its arguments by name.
+
+    Raises:
+        UserError: the process failed; the message ends as what it wrote on stderr.
+    """
+    command = [sys.executable, "-m", "benchmarks.common.child", function.__module__, function.__name__]
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+        )
+        if started is not None:
+            started(process.pid)
+        output, _ = process.communicate(json.dumps(arguments, default=str).encode())
+        if process.returncode:
+            log.seek(0)
+            raise UserError(f"{function.__name__}: exit code {process.returncode}\n{log.read()[-2000:].decode()}")
+    return json.loads(output)
+
+
+def environment() -> dict[str, str]:
+    """The environment of a child: numpy and torch keep to one thread, so that processes are what is counted."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    # data_pipeline.preparation.shards forbids webdataset to open local files; what is compared with here opens its own.
+    rest = {name: value for name, value in os.environ.items() if name != "WDS_SECURE"}
+    return {**rest, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+
+
+def main() -> None:
+    """Call the function that the command line names. What it and its own processes print goes to stderr."""
+    module, name = sys.argv[1:]
+    with os.fdopen(os.dup(1), "w") as answer:
+        os.dup2(2, 1)
+        result = getattr(importlib.import_module(module), name)(**json.load(sys.stdin))
+        answer.write(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

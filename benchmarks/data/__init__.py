@@ -1,0 +1,1 @@
+"""Preparing, storing, reading and planning data."""

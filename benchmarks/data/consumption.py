@@ -1,0 +1,51 @@
+"""What a trainer consumes on this machine: a few updates of a shipped run's model."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.child import ROOT, environment
+from benchmarks.common.measure import median
+from configs import UserError
+
+RUN = "configs/runs/tatoeba_demo.yaml"
+LOG_EVERY = 5
+
+
+def train(dataset: Path, folder: Path, *, updates: int) -> dict[str, Any]:
+    """Tokens a second of `zeromt launch local`, one process a device or core, the first updates left out.
+
+    Raises:
+        UserError: the run failed; the message ends as what it wrote.
+    """
+    overrides = {
+        "name": "train",
+        "output": folder,
+        "stream.datasets": f"[{{path: '{dataset}'}}]",
+        "training.max_updates": updates + LOG_EVERY,
+        "schedule.warmup_updates": 1,
+        "training.max_minutes": 30,
+        "training.log_every": LOG_EVERY,
+        "training.tensorboard": "false",
+        "evaluation.every_updates": 0,
+        "evaluation.max_pairs": 2,
+        "checkpoint.every_updates": 0,
+    }
+    command = [sys.executable, "-m", "launcher", "launch", "local", RUN, "--nproc", "auto"]
+    command += [f"{key}={value}" for key, value in overrides.items()]
+    ended = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise UserError(f"{RUN}: exit code {ended.returncode}\n{ended.stderr[-2000:]}")
+    lines = map(json.loads, (folder / "train" / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    windows = [line for line in lines if line["kind"] == "train"][1:]
+    return {
+        "run": RUN,
+        "updates": updates,
+        # Both sides' tokens, as the reader's figures are.
+        "tokens_per_second": median(
+            (w["source_tokens"] + w["target_tokens"]) / w["target_tokens"] * w["tokens_per_second"] for w in windows
+        ),
+        "waiting_for_data": median(w["waiting_for_data"] for w in windows),
+    }

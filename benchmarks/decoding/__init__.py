@@ -1,0 +1,1 @@
+"""How fast translating is beside others."""

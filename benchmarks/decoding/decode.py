@@ -1,0 +1,268 @@
+"""Sentences a second, greedy and by beam search, on the same weights: zeromt, Transformers, CTranslate2, JoeyNMT, Eole.
+
+    python -m benchmarks.decoding.decode RUN --source test.en --reference test.de
+
+What is wanted is held against the precision that `engine.precision: auto` takes on this CPU, in which `zeromt
+translate --precision auto` decodes; the others are judged in fp32. A program that is not installed is left out with a
+line. JoeyNMT and Eole run by Pythons of their own: --joeynmt-python PATH, --eole-python PATH.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.common.child import ROOT, call, environment
+from benchmarks.common.measure import machine, median, parser, print_machine, print_table, spread, write_json
+from benchmarks.common.text import read_lines
+from benchmarks.decoding import decoders
+from benchmarks.decoding.decoders import export
+from configs import UserError
+from data_pipeline.tokenizer import EOS_ID
+from trainer.inference.export.exact import load_exact
+from trainer.inference.export.plain import norm_eps
+from trainer.inference.loading import TrainedModel
+from trainer.inference.translation.translator import cut_batches
+from trainer.metrics.scoring import Scorer, bleu_tokenizer
+from trainer.ranks.precision import resolve_precision
+
+OURS = "zeromt"
+IN_BF16 = "zeromt bf16"
+LENGTH_PENALTY = 0.8
+"""Of those that divide by length^this; see `decoders.Search`."""
+WANTED = {"transformers": 2.5, "eole": 1.5, "ctranslate2": 0.75, "joeynmt": 5.0}
+VANILLA: dict[str, Any] = {
+    "norm_position": "pre",
+    "norm": "layer",
+    "has_final_norm": True,
+    "attention_scale": "head_width",
+    "output_bias": False,
+    "positions": "sinusoidal",
+    "position_layout": "interleaved",
+    "position_base": 10_000.0,
+    "position_offset": 0,
+    "tied_embeddings": "three-way",
+}
+"""A model section that the programs of other environments can hold."""
+FOREIGN = {"joeynmt": VANILLA, "eole": {**VANILLA, "scale_embeddings": True}}
+"""By their names; `with_NAME.py` runs in the program's own environment."""
+
+Program = Callable[[], dict[str, Any]]
+"""Measures once, in a new process: results by search, of seconds, ids and perhaps texts."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0."""
+    options = parser(__doc__)
+    options.add_argument("run", metavar="RUN", help="a run's folder or one checkpoint")
+    options.add_argument("--source", type=Path, required=True)
+    options.add_argument("--reference", type=Path, required=True)
+    options.add_argument("--sentences", type=int, help="the first so many; all unless given")
+    options.add_argument("--beams", type=int, nargs="+", default=[1, 5])
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--threads", type=int, default=2)
+    options.add_argument("--warm-up", type=int, default=100, metavar="N", help="sentences translated before the clock")
+    options.add_argument("--batch", type=int, default=4096, help="padded source tokens of a batch, times the beam")
+    options.add_argument("--only", nargs="+", metavar="PROGRAM")
+    for name in FOREIGN:
+        options.add_argument(f"--{name}-python", metavar="PATH", help=f"the Python of an environment that has {name}")
+    args = options.parse_args(arguments)
+    lines, references = (read_lines(path, args.sentences) for path in (args.source, args.reference))
+    figures: dict[str, Any] = {"machine": machine(), "sentences": len(lines), "threads": args.threads}
+    print_machine(figures["machine"])
+    trained = load_exact(Path(args.run))
+    with tempfile.TemporaryDirectory(dir=args.work) as work:
+        programs = prepare(args, trained, lines, Path(work))
+        rounds = [measure(programs, number, args.beams) for number in range(1, args.rounds + 1)]
+    scorer = Scorer(bleu_tokenizer("auto", trained.config.prepare.target_language))
+    figures["programs"] = versions(rounds[0])
+    print(", ".join(f"{name} {text}" for name, text in figures["programs"].items()))
+    figures["searches"] = [
+        report(args, trained, scorer, references, beam, [{n: r[n]["results"][i] for n in r} for r in rounds])
+        for i, beam in enumerate(args.beams)
+    ]
+    write_json(args.json, figures)
+    return 0
+
+
+def measure(programs: dict[str, Program], number: int, beams: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """One round: every program once, with a line when it has ended."""
+    found = {}
+    for name, program in programs.items():
+        found[name] = program()
+        times = zip(beams, found[name]["results"], strict=True)
+        said = ", ".join(f"beam {beam} {result['seconds']:.2f} s" for beam, result in times)
+        print(f"round {number}: {name}: {said}", flush=True)
+    return found
+
+
+def prepare(args: Any, trained: TrainedModel, lines: list[str], work: Path) -> dict[str, Program]:
+    """The programs that are here, each with the model in its own form."""
+    run = str(Path(args.run).resolve())
+    sources = [[*ids, EOS_ID] for ids in trained.tokenizer.encode_source(lines)]
+    longest = min(trained.model.max_positions - 1, 2 * max(map(len, sources)) + 20)
+    searches = [
+        asdict(
+            decoders.Search(beam=beam, length_penalty=LENGTH_PENALTY, longest=longest, is_same=False, batch=args.batch)
+        )
+        for beam in args.beams
+    ]
+    common = {"threads": args.threads, "lines": lines, "searches": searches, "warm_up": args.warm_up}
+
+    def child(kind: str, folder: Path | str, **more: Any) -> Program:
+        return lambda: call(decoders.measure, kind=kind, folder=str(folder), **common, **more)
+
+    programs: dict[str, Program] = {}
+    everything = [OURS, IN_BF16, "transformers", "transformers bf16", "ctranslate2", "ctranslate2 int8", *FOREIGN]
+    for name in args.only or everything:
+        package, _, variant = name.partition(" ")
+        folder = work / name.replace(" ", "-")
+        dtype = {"bf16": "bfloat16"}.get(variant, "float32")
+        if package == OURS:
+            programs[name] = child(OURS, run, dtype=dtype)
+        elif package in FOREIGN:
+            programs |= foreign(package, args, trained, sources, longest, work)
+        elif importlib.util.find_spec(package) is None:
+            print(f"{name}: not installed, left out")
+        elif package == "transformers":
+            export(run, "huggingface", folder)
+            programs[name] = child(package, folder, dtype=dtype)
+        else:
+            export(run, package, folder, *(["--quantization", variant] if variant else []))
+            programs[name] = child(package, folder)
+    return programs
+
+
+def foreign_job(args: Any, trained: TrainedModel, sources: list[list[int]], longest: int, work: Path) -> dict[str, Any]:
+    """What `with_NAME.py` is told, as plain JSON; our weights lie beside it under our names.
+
+    Of a search, `length_penalty` is GNMT's alpha, `longest` counts the end mark, `batches` are numbers of sources, and
+    `batch` is how many padded source tokens they have at most.
+    """
+    section = trained.config.model
+    np.savez(work / "weights.npz", **{n: t.detach().numpy() for n, t in trained.model.state_dict().items()})
+    names = ("d_model", "d_ff", "num_heads", "encoder_layers", "decoder_layers", "activation", "scale_embeddings")
+    return {
+        "threads": args.threads,
+        "weights": str(work / "weights.npz"),
+        "sizes": {
+            **{name: getattr(section, name) for name in names},
+            "vocab": trained.tokenizer.source_vocab_size,
+            "norm_eps": norm_eps(section),
+        },
+        "sources": sources,
+        "warm_up": args.warm_up,
+        "searches": [
+            {
+                "beam": beam,
+                "length_penalty": LENGTH_PENALTY / 0.8,
+                "longest": longest,
+                "batch": args.batch // beam,
+                "batches": cut_batches([len(s) for s in sources], args.batch // beam),
+            }
+            for beam in args.beams
+        ],
+    }
+
+
+def foreign(
+    name: str, args: Any, trained: TrainedModel, sources: list[list[int]], longest: int, work: Path
+) -> dict[str, Program]:
+    """A program of another environment, where its Python is given and its model can hold our weights.
+
+    Raises:
+        UserError: when it is called and fails; the message ends as what it wrote on stderr.
+    """
+    python = getattr(args, f"{name}_python")
+    if python is None:
+        print(f"{name}: no --{name}-python, left out")
+        return {}
+    section = trained.config.model
+    others = [field for field, value in FOREIGN[name].items() if getattr(section, field) != value]
+    if others:
+        print(f"{name}: has no {', '.join(f'{f}={getattr(section, f)}' for f in others)}, left out")
+        return {}
+    job = foreign_job(args, trained, sources, longest, work)
+
+    def program() -> dict[str, Any]:
+        rest = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
+        command = [python, str(ROOT / "benchmarks" / "peers" / f"with_{name}.py")]
+        ended = subprocess.run(command, env=rest, input=json.dumps(job), capture_output=True, text=True, check=False)
+        if ended.returncode:
+            raise UserError(f"{name}: exit code {ended.returncode}\n{ended.stderr[-2000:]}")
+        found: dict[str, Any] = json.loads(ended.stdout)
+        return found
+
+    return {name: program}
+
+
+def versions(measured: dict[str, Any]) -> dict[str, str]:
+    """Of the programs that were measured, zeromt's torch for ours."""
+    found = {}
+    for name, result in measured.items():
+        package = name.partition(" ")[0]
+        found[package] = result.get("version") or version("torch" if package == OURS else package)
+    return found
+
+
+def report(
+    args: Any, trained: TrainedModel, scorer: Scorer, references: list[str], beam: int, rounds: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """A table of one search, and the same as JSON."""
+    judged = IN_BF16 if resolve_precision("auto", torch.device("cpu")) == "bf16" else OURS
+    figures: dict[str, Any] = {"beam": beam, "judged": judged, "programs": {}}
+    rows = []
+    for name, first in rounds[0].items():
+        texts = first.get("texts") or trained.tokenizer.decode_target(first["ids"])
+        rates = [len(references) / r[name]["seconds"] for r in rounds]
+        ratios = {
+            ours: [r[name]["seconds"] / r[ours]["seconds"] for r in rounds]
+            for ours in (OURS, IN_BF16)
+            if ours in rounds[0]
+        }
+        verdict = ""
+        if name in WANTED and judged in ratios:
+            verdict = f"{WANTED[name]:.2f} {'holds' if median(ratios[judged]) >= WANTED[name] else 'does NOT hold'}"
+        same = sum(a == b for a, b in zip(first["ids"], rounds[0].get(OURS, first)["ids"], strict=True))
+        figures["programs"][name] = {
+            "sentences_per_second": rates,
+            "cpu_seconds": [r[name]["cpu_seconds"] for r in rounds],
+            "zeromt_over_this": ratios,
+            "wanted": WANTED.get(name),
+            "bleu": scorer.score(texts, references).bleu,
+            "pieces": sum(map(len, first["ids"])),
+            "same_as_zeromt": same,
+        }
+        rows.append(
+            {
+                f"beam {beam}" if beam > 1 else "greedy": name,
+                "sentences/s": f"{median(rates):.1f}",
+                "CPU s": f"{median(r[name]['cpu_seconds'] for r in rounds):.2f}",
+                **{f"{ours} is so many times as fast": spread(found) for ours, found in ratios.items()},
+                f"wanted of {judged}": verdict,
+                "BLEU": f"{figures['programs'][name]['bleu']:.2f}",
+                "pieces": str(figures["programs"][name]["pieces"]),
+                "same pieces": str(same),
+            }
+        )
+    print_table(f"{len(references)} sentences, {args.threads} threads, {args.rounds} rounds", rows)
+    return figures
+
+
+if __name__ == "__main__":
+    # numpy and torch in this process have nothing to do while others are measured
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(f"error: {error}")

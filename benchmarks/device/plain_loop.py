@@ -1,0 +1,221 @@
+"""Plain torch on a GPU, the yardsticks of `training`: the card's matrix rate, and a training loop by hand.
+
+The loop is `training.plain_loop` with what pays on a GPU: fused attention, torch's own dropout, batches padded and
+pinned before the clock starts, and no place where the host waits for the device. Its model is post-norm, as those of
+Vaswani et al. (2017) are. Everything runs on a CPU too, so that it can be tried there.
+"""
+
+import itertools
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from benchmarks.training import plain_loop, plain_model
+from benchmarks.training.plain_loop import CLIP_NORM, Batch, Masters, Tally
+from benchmarks.training.plain_model import PAD
+
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Source (B, S), target input (B, T), the labels that are no padding (N,) and their places in B * T (N,)."""
+
+
+class FusedAttention(plain_model.Attention):
+    """`F.scaled_dot_product_attention` over the same projections."""
+
+    def forward(self, x: Tensor, memory: Tensor | None, mask: Tensor | None) -> Tensor:
+        """(B, L, D) to (B, L, D), over itself or over a memory (B, S, D).
+
+        Args:
+            x: hidden states.
+            memory: None in self-attention.
+            mask: (B, 1, 1, S), true where there is something to look at; None: each position sees those up to itself.
+        """
+        if self.memory is None or memory is None:
+            q, k, v = self.query(x).chunk(3, -1)
+        else:
+            q, (k, v) = self.query(x), self.memory(memory).chunk(2, -1)
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v))
+        attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+        out: Tensor = self.out(attended.transpose(1, 2).flatten(2))
+        return out
+
+
+class Layer(nn.Module):
+    """norm(x + dropout(sublayer(x))), two or three times."""
+
+    def __init__(self, sizes: dict[str, Any], *, is_decoder: bool) -> None:
+        super().__init__()
+        width, heads, inner = sizes["d_model"], sizes["num_heads"], sizes["d_ff"]
+        kinds = [True, False] if is_decoder else [True]
+        self.attentions = nn.ModuleList([FusedAttention(width, heads, is_self=kind) for kind in kinds])
+        self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(len(kinds) + 1)])
+        self.inner, self.outer = nn.Linear(width, inner), nn.Linear(inner, width)
+        self.dropout, self.inner_dropout = nn.Dropout(sizes["dropout"]), nn.Dropout(sizes["activation_dropout"])
+
+    def forward(
+        self, x: Tensor, own_mask: Tensor | None, memory: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """(B, L, D) to (B, L, D)."""
+        x = self.norms[0](x + self.dropout(self.attentions[0](x, None, own_mask)))
+        if memory is not None:
+            x = self.norms[1](x + self.dropout(self.attentions[1](x, memory, mask)))
+        out: Tensor = self.norms[-1](x + self.dropout(self.outer(self.inner_dropout(F.relu(self.inner(x))))))
+        return out
+
+
+class Model(nn.Module):
+    """Encoder and decoder with one embedding for both sides and the output."""
+
+    positions: Tensor
+
+    def __init__(self, sizes: dict[str, Any]) -> None:
+        super().__init__()
+        width = sizes["d_model"]
+        self.embedding = nn.Embedding(sizes["vocab"], width)
+        self.encoder = nn.ModuleList([Layer(sizes, is_decoder=False) for _ in range(sizes["encoder_layers"])])
+        self.decoder = nn.ModuleList([Layer(sizes, is_decoder=True) for _ in range(sizes["decoder_layers"])])
+        self.dropout = nn.Dropout(sizes["dropout"])
+        self.register_buffer("positions", plain_model.sinusoids(1024, width))
+        nn.init.normal_(self.embedding.weight, std=width**-0.5)
+        self.apply(plain_model.initialise)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """(B, L) ids to (B, L, D)."""
+        x = self.embedding(ids) * self.embedding.embedding_dim**0.5
+        out: Tensor = self.dropout(x + self.positions[: ids.shape[1]])
+        return out
+
+    def forward(self, source: Tensor, target: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
+        """The sum of the smoothed loss over the labels; for shapes see `Inputs`."""
+        mask = (source != PAD)[:, None, None]
+        memory, x = self.embed(source), self.embed(target)
+        for layer in self.encoder:
+            memory = layer(memory, mask)
+        for layer in self.decoder:
+            x = layer(x, None, memory, mask)
+        logits = F.linear(x.flatten(0, 1).index_select(0, rows), self.embedding.weight)
+        return F.cross_entropy(logits.float(), labels, reduction="sum", label_smoothing=0.1)
+
+
+def train(
+    *,
+    pieces: str,
+    sizes: dict[str, Any],
+    device: str,
+    dtype: str,
+    updates: int,
+    warm_up: int,
+    budget: int,
+    peak: float,
+    warmup_updates: int,
+) -> dict[str, Any]:
+    """Train, and measure from the update `warm_up` on.
+
+    Args:
+        pieces: a .npz of ids: source, target, and where each sentence of either ends.
+        sizes: of the model.
+        device: cuda or cpu.
+        dtype: of the model; its masters are fp32.
+        updates: in all.
+        warm_up: updates before the clock.
+        budget: padded tokens of an update, both sides together.
+        peak: learning rate.
+        warmup_updates: of the rate.
+    """
+    torch.manual_seed(1)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it makes a plan for every new shape
+    model = Model(sizes).to(device).train()
+    masters = Masters(model, getattr(torch, dtype))
+    optimizer = plain_loop.adamw(masters.masters, peak)
+    stream = plain_loop.endless(plain_loop.read_pairs(Path(pieces)), budget, random.Random(1))
+    ready = [(batch, inputs(batch, device)) for batch in itertools.islice(stream, updates)]
+    losses, tally = [], Tally()
+    for update, (batch, host) in enumerate(ready, start=1):
+        if update == warm_up + 1:
+            wait(device)
+            tally = Tally()
+        source, target, labels, rows = (t.to(device, non_blocking=True) for t in host)
+        loss = model(source, target, labels, rows) / len(labels)
+        loss.backward()
+        for group in optimizer.param_groups:
+            group["lr"] = plain_loop.rate(update, peak=peak, warmup=warmup_updates, last=updates)
+        masters.step(optimizer, CLIP_NORM)
+        losses.append(loss.detach())
+        tally.add(batch)
+    wait(device)
+    return {
+        **tally.figures(),
+        **peaks(device),
+        "losses": [float(losses[0]), float(losses[-1])],
+        "version": torch.__version__,
+    }
+
+
+def inputs(batch: Batch, device: str) -> Inputs:
+    """What the model takes, in memory that a GPU can fetch while the host goes on."""
+    source, target, padded = batch
+    rows = (padded.flatten() != PAD).nonzero()[:, 0]
+    found = (source, target, padded.flatten()[rows], rows)
+    if device == "cpu":
+        return found
+    source, target, labels, rows = (t.pin_memory() for t in found)
+    return source, target, labels, rows
+
+
+def matrix_rate(*, device: str, sizes: Sequence[int], repeats: int = 20, rounds: int = 3) -> dict[str, Any]:
+    """The best FLOP/s of square bf16 matrix products, each size warm, and what the card is.
+
+    Args:
+        device: cuda or cpu.
+        sizes: rows and columns.
+        repeats: products between two looks at the clock.
+        rounds: the best of so many counts.
+    """
+    rates = {}
+    for size in sizes:
+        left, right = (torch.randn(size, size, device=device).to(torch.bfloat16) for _ in range(2))
+        out = torch.matmul(left, right)
+        seconds = [_products_seconds(left, right, out, repeats) for _ in range(1 + rounds)][1:]  # the first is warm-up
+        rates[size] = 2 * size**3 * repeats / min(seconds)
+    card = torch.cuda.get_device_properties(0) if device == "cuda" else None
+    return {
+        "name": card.name if card else "CPU",
+        "memory": card.total_memory if card else None,
+        "rates": rates,
+        "best": max(rates.values()),
+        "version": torch.__version__,
+    }
+
+
+def _products_seconds(left: Tensor, right: Tensor, out: Tensor, repeats: int) -> float:
+    """Seconds of so many products, by the device's own clock where it has one."""
+    if left.device.type == "cpu":
+        begin = time.perf_counter()
+        for _ in range(repeats):
+            torch.matmul(left, right, out=out)
+        return time.perf_counter() - begin
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    first.record()
+    for _ in range(repeats):
+        torch.matmul(left, right, out=out)
+    last.record()
+    last.synchronize()
+    return float(first.elapsed_time(last)) / 1000
+
+
+def wait(device: str) -> None:
+    """Until the device has done all that it was given."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def peaks(device: str) -> dict[str, int | None]:
+    """Most bytes that torch's allocator gave out and held, on the current GPU; none on a CPU."""
+    if device == "cpu":
+        return {"peak_allocated": None, "peak_reserved": None}
+    return {"peak_allocated": torch.cuda.max_memory_allocated(), "peak_reserved": torch.cuda.max_memory_reserved()}

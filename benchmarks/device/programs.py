@@ -1,0 +1,119 @@
+"""The programs that `training` measures: zeromt, a plain loop by hand and Transformers, on the same pairs."""
+
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.child import call, environment
+from benchmarks.device import plain_loop
+from benchmarks.device.rank import PROFILED, PROFILED_WARM_UP
+from benchmarks.device.work import Figures, Job, run_command
+from benchmarks.peers import with_transformers
+from configs import RunConfig, UserError
+from launcher.planning.memory import Setting
+
+SETTINGS = ("0", "1", "2", "3", "1-offload", "2-offload", "3-offload")
+
+
+def setting_of(config: RunConfig, name: str | None = None) -> Setting:
+    """The run's own, or one of `SETTINGS`."""
+    stage, offload = config.engine.zero_stage, config.engine.offload_optimizer
+    if name is not None:
+        stage, offload = int(name[0]), name.endswith("-offload")  # type: ignore[assignment]
+    return Setting(stage=stage, offload=offload, checkpointing=config.model.activation_checkpointing)
+
+
+def ours(
+    job: Job, run: str, config: RunConfig, *, stage: str | None = None, world_size: int = 1, profiled: bool = False
+) -> Figures:
+    """`zeromt train`, started by torchrun where there are several ranks.
+
+    Args:
+        job: the data and the budgets.
+        run: a shipped one.
+        config: the same, resolved.
+        stage: one of `SETTINGS`; the run's own unless given.
+        world_size: ranks, each with a GPU and a micro-batch an update.
+        profiled: whether to run just long enough for the profiler, which slows it down.
+    """
+    setting = setting_of(config, stage)
+    arguments = [run, "name=measured", *job.overrides(world_size=world_size)]
+    arguments += [f"engine.zero_stage={setting.stage}", f"engine.offload_optimizer={setting.offload}".lower()]
+    if profiled:
+        arguments.append(f"training.max_updates={job.warm_up + PROFILED_WARM_UP + PROFILED}")
+    out, folder = job.folder / "rank", job.folder / "runs" / "measured"
+    command = ["-m", "benchmarks.device.rank", str(out), str(job.warm_up if profiled else 0), *arguments]
+    if world_size > 1:
+        torchrun = ["-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={world_size}"]
+        command = [*torchrun, "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", *command]
+    threads = max(1, len(os.sched_getaffinity(0)) // world_size)
+    devices = "" if job.device == "cpu" else ",".join(job.gpus[:world_size])
+    extra = {"OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": devices}
+    shutil.rmtree(folder, ignore_errors=True)  # of an attempt that failed: it would go on from there
+    run_command([sys.executable, *command], environment() | extra, job.folder)
+    ranks = [json.loads(Path(f"{out}.{rank}").read_text()) for rank in range(world_size)]
+    found = read_metrics(folder / "metrics.jsonl", job.warm_up)
+    shutil.rmtree(folder)
+    for key in ("peak_allocated", "peak_reserved"):
+        found[key] = None if job.device == "cpu" else max(rank[key] for rank in ranks)
+    return found | {key: value for key, value in ranks[0].items() if key not in found}
+
+
+def read_metrics(path: Path, warm_up: int) -> Figures:
+    """Rates over the updates after the warm-up, and the loss of every update."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [line for line in lines if line["kind"] == "train"]
+    timed = lines[warm_up:]
+    seconds = lines[-1]["total_seconds"] - lines[warm_up - 1]["total_seconds"]
+    filled = [line["target_tokens"] + line["source_tokens"] for line in timed]
+    padded = sum(n / (1 - line["padding"]) for n, line in zip(filled, timed, strict=True))
+    return {
+        "tokens_per_second": sum(line["target_tokens"] for line in timed) / seconds,
+        "seconds_per_update": seconds / len(timed),
+        "padding": 1 - sum(filled) / padded,
+        "logging": 1 - sum(line["seconds_per_update"] for line in timed) / seconds,  # after every update
+        "waiting_for_data": sum(line["waiting_for_data"] * line["seconds_per_update"] for line in timed) / seconds,
+        "losses": [math.nan if line["loss"] is None else line["loss"] for line in lines],
+    }
+
+
+def theirs(function: Callable[..., Figures], job: Job, run: str, config: RunConfig, **more: Any) -> Figures:
+    """Another program on one GPU, with the model's sizes and an update's budget."""
+    model = config.model
+    names = ("d_model", "num_heads", "d_ff", "encoder_layers", "decoder_layers", "dropout", "activation_dropout")
+    found: Figures = call(
+        function,
+        pieces=str(job.pieces),
+        sizes={"vocab": job.vocab, **{name: getattr(model, name) for name in names}},
+        device=job.device,
+        dtype="bfloat16",
+        updates=job.updates,
+        warm_up=job.warm_up,
+        budget=2 * job.tokens,
+        peak=config.optimizer.lr,
+        warmup_updates=config.schedule.warmup_updates,
+        **more,
+    )
+    return found
+
+
+PROGRAMS: dict[str, Callable[[Job, str, RunConfig], Figures]] = {
+    "zeromt": ours,
+    "plain loop": partial(theirs, plain_loop.train),
+    "transformers": partial(theirs, with_transformers.train, is_exact=True),
+}
+
+
+def attempt(name: str, program: Callable[[], Figures]) -> Figures | None:
+    """What a program measures; None where it fails, as with too little memory: the others go on."""
+    try:
+        return program()
+    except UserError as error:
+        print(f"{name}: FAILED, left out: {error}", flush=True)
+        return None

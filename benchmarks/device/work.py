@@ -1,0 +1,171 @@
+"""What `training` trains on: made-up pairs, budgets and GPUs, FLOPs and memory that `zeromt plan` expects."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from numpy.typing import NDArray
+
+from benchmarks.common.child import ROOT, environment
+from benchmarks.training.plain_loop import CLIP_NORM
+from configs import ModelSection, RunConfig, UserError
+from data_pipeline.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, UNK_ID, Tokenizer
+from launcher.planning.flops import Shape, training
+from launcher.planning.memory import MemoryModel, Setting
+from launcher.planning.parameters import Vocabularies
+
+MEDIAN_PIECES, SIGMA, MAX_PIECES = 22.5, 0.6, 127
+"""Log-normal lengths with a mean of 27, as of WMT14 English-German; with the end mark at most 128."""
+Figures = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """What all measurements share."""
+
+    folder: Path
+    device: str
+    gpus: Sequence[str]
+    """By the names that CUDA_VISIBLE_DEVICES takes; on a CPU a name for each rank."""
+    tokens: int
+    """Padded tokens of a micro-batch on either side; an update has one for each GPU."""
+    updates: int
+    warm_up: int
+    vocab: int
+    settings: Sequence[str]
+    """`section.key=value`, over those of the run."""
+
+    @property
+    def dataset(self) -> Path:
+        """The folder that zeromt prepared."""
+        return self.folder / "prepared"
+
+    @property
+    def pieces(self) -> Path:
+        """The same pairs as ids."""
+        return self.folder / "pieces.npz"
+
+    def overrides(self, *, world_size: int) -> list[str]:
+        """What a run is given on its command line."""
+        own = {
+            "output": self.folder / "runs",
+            "prepare.output": self.dataset,
+            "prepare.max_pieces": MAX_PIECES,
+            "stream.datasets": f"[{{path: '{self.dataset}'}}]",  # made-up pairs, not the run's own corpus
+            "stream.micro_batches": world_size,
+            "stream.source_tokens": self.tokens,
+            "stream.target_tokens": self.tokens,
+            "stream.max_rows": self.tokens,
+            "optimizer.clip_norm": CLIP_NORM,
+            "engine.precision": "bf16",
+            "training.max_updates": self.updates,
+            "training.log_every": 1,
+            "training.tensorboard": "false",
+            "evaluation.every_updates": 0,
+            "checkpoint.every_updates": 0,
+        }
+        return [*(f"{key}={value}" for key, value in own.items()), *self.settings]
+
+
+def visible_gpus(device: str, number: int) -> list[str]:
+    """The first GPUs that there are, as CUDA_VISIBLE_DEVICES names them.
+
+    Raises:
+        UserError: there are not so many.
+    """
+    if device == "cpu":
+        return [str(i) for i in range(number)]
+    count = torch.cuda.device_count()
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(str(i) for i in range(count))).split(",")
+    if not 0 < number <= count:
+        raise UserError(f"--gpus: {number}, and torch finds {count}; allowed is at most that, or --device cpu")
+    return given[:number]
+
+
+def prepare(job: Job, num_pairs: int) -> NDArray[np.int64]:
+    """Made-up pairs as ids and as a dataset of zeromt's; their lengths (pairs, 2), end marks counted.
+
+    A word is a piece, so that text has exactly the lengths that are drawn. Frequencies follow Zipf's law.
+    """
+    words = [f"w{rank}" for rank in range(job.vocab - 4)]
+    ids = _tokenizer(job.folder, words, job.vocab)
+    dice = np.random.default_rng(1)
+    source = dice.lognormal(np.log(MEDIAN_PIECES), SIGMA, num_pairs)
+    sides = {"source": source, "target": source * dice.lognormal(0.0, 0.15, num_pairs)}
+    weights = np.cumsum(1 / (np.arange(len(words)) + 2.7))
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, side in sides.items():
+        ends = np.cumsum(side.clip(1, MAX_PIECES).astype(np.int64))
+        ranks = np.searchsorted(weights, dice.random(int(ends[-1])) * weights[-1])
+        arrays |= {name: ids[ranks], f"{name}_ends": ends}
+        lines = [" ".join(row) for row in np.split(np.array(words, dtype=object)[ranks], ends[:-1])]
+        for file, count in ((name, num_pairs), (f"few.{name}", 4)):
+            (job.folder / file).write_text("".join(f"{line}\n" for line in lines[:count]), encoding="utf-8")
+    np.savez(job.pieces, **arrays)  # type: ignore[arg-type]
+    prefixes = {"train": "", "valid": "few."}
+    corpus = {part: {side: [f"{prefix}{side}"] for side in sides} for part, prefix in prefixes.items()}
+    settings = {"output": str(job.dataset), "root": str(job.folder), "max_pieces": MAX_PIECES, **corpus}
+    config = job.folder / "prepare.yaml"
+    config.write_text(yaml.safe_dump({"prepare": {**settings, "tokenizer": {"path": str(job.folder)}}}))
+    run_command([sys.executable, "-m", "launcher", "prepare", str(config)], environment(), job.folder)
+    return np.stack([np.diff(arrays[f"{side}_ends"], prepend=0) + 1 for side in sides], axis=1)
+
+
+def _tokenizer(folder: Path, words: Sequence[str], vocab: int) -> NDArray[np.int32]:
+    """Write a tokenizer whose pieces are these words; the id of each."""
+    import sentencepiece
+
+    with (folder / JOINT_FILE).open("wb") as model:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(words),
+            model_writer=model,
+            model_type="word",
+            vocab_size=vocab,
+            character_coverage=1.0,
+            minloglevel=2,
+            pad_id=PAD_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            unk_id=UNK_ID,
+        )
+    rows = Tokenizer.load(folder).encode_source(words)
+    assert all(len(row) == 1 for row in rows)
+    return np.array([row[0] for row in rows], dtype=np.int32)
+
+
+def flops_per_target_token(model: ModelSection, vocab: int, lengths: NDArray[np.int64]) -> float:
+    """FLOPs of forward and backward over the whole corpus without padding or recomputation, for each target token."""
+    model = dataclasses.replace(model, activation_checkpointing=False)
+    vocabularies = Vocabularies(source=vocab, target=vocab)
+    shapes, counts = np.unique(lengths, axis=0, return_counts=True)
+    total = sum(
+        count * sum(training(model, vocabularies, Shape(rows=1, source=source, target=target)).values())
+        for (source, target), count in zip(shapes.tolist(), counts.tolist(), strict=True)
+    )
+    return float(total / int(lengths[:, 1].sum()))
+
+
+def planned_peak(job: Job, config: RunConfig, setting: Setting, *, world_size: int) -> int:
+    """What `zeromt plan` says that a rank's tensors take of its GPU, in bytes."""
+    planner = MemoryModel(config, Vocabularies(source=job.vocab, target=job.vocab), precision="bf16")
+    return planner.memory(setting, world_size=world_size, source_tokens=job.tokens, target_tokens=job.tokens).peak
+
+
+def run_command(command: Sequence[str], env: dict[str, str], folder: Path) -> None:
+    """Run a command of ours.
+
+    Raises:
+        UserError: it failed; the message ends as what it wrote.
+    """
+    with (folder / "log").open("w+") as log:
+        code = subprocess.run(command, cwd=ROOT, env=env, stdout=log, stderr=log, check=False).returncode
+        if code:
+            log.seek(0)
+            raise UserError(f"{' '.join(command[1:3])}: exit code {code}\n{log.read()[-3000:]}")

@@ -1,0 +1,1 @@
+"""What runs other programs: Eole, JoeyNMT, Transformers."""

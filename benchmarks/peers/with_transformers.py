@@ -1,0 +1,186 @@
+"""Marian of Transformers, trained by its Seq2SeqTrainer on ids: what training is compared with on CPUs and GPUs."""
+
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.device.plain_loop import peaks, wait
+from benchmarks.training.plain_loop import Pair, batches, pad, read_pairs
+from benchmarks.training.plain_model import BOS, EOS, PAD
+
+IGNORED = -100
+"""The label that its losses leave out."""
+
+
+def train(
+    *,
+    pieces: str,
+    sizes: dict[str, Any],
+    updates: int,
+    warm_up: int,
+    budget: int,
+    peak: float,
+    warmup_updates: int,
+    threads: int | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    is_exact: bool = False,
+) -> dict[str, Any]:
+    """Train, and measure from the update `warm_up` on. Without cuDNN's attention, which plans for every new shape.
+
+    Args:
+        pieces: a .npz of ids: source, target, and where each sentence of either ends.
+        sizes: of the model.
+        updates: in all.
+        warm_up: updates before the clock.
+        budget: padded tokens of an update, both sides together.
+        peak: learning rate.
+        warmup_updates: of the rate.
+        threads: of torch; those that it takes by itself unless given.
+        device: cuda, where this process must see one GPU alone (more would be shared out by DataParallel), or cpu.
+        dtype: float32, or bfloat16 by autocast around weights in fp32.
+        is_exact: no batch is over the budget, being one of `plain_loop`'s; else batches are grouped by length and have
+            the budget on average, which is the trainer's own way, and whose largest may not fit a GPU.
+    """
+    import transformers
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    transformers.utils.logging.set_verbosity_error()
+    pairs = read_pairs(Path(pieces))
+    dataset: list[Any] = [_row(pair) for pair in pairs]
+    per_batch = round(budget / (sum(len(s) + len(t) + 2 for s, t in pairs) / len(pairs)))
+    if is_exact:
+        dataset, per_batch = [[_row(pair) for pair in b] for b in batches(pairs, budget, random.Random(1))], 1
+    clock = _Clock(device=device, warm_up=warm_up, updates=updates)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = transformers.Seq2SeqTrainer(
+            model=transformers.MarianMTModel(_config(sizes)),
+            args=transformers.Seq2SeqTrainingArguments(
+                output_dir=folder,
+                use_cpu=device == "cpu",
+                bf16=dtype == "bfloat16",
+                logging_nan_inf_filter=False,  # looking would make the host wait for a GPU at every step
+                per_device_train_batch_size=per_batch,
+                train_sampling_strategy="random" if is_exact else "group_by_length",
+                max_steps=updates,
+                learning_rate=peak,
+                warmup_steps=warmup_updates,
+                label_smoothing_factor=0.1,
+                adam_beta2=0.98,
+                max_grad_norm=1.0,
+                save_strategy="no",
+                logging_strategy="no",
+                report_to=[],
+                disable_tqdm=True,
+                dataloader_num_workers=0,
+            ),
+            train_dataset=dataset,
+            data_collator=lambda items: clock.count(_collate(items[0] if is_exact else items)),
+            callbacks=[clock.callback()],
+        )
+        trainer.train()
+    return {
+        **clock.figures(),
+        **peaks(device),
+        "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "version": transformers.__version__,
+    }
+
+
+@dataclass(kw_only=True, slots=True)
+class _Clock:
+    """When updates ended, and what the batches behind the warm-up held."""
+
+    device: str
+    warm_up: int
+    updates: int
+    batches: list[tuple[int, int, int]] = field(default_factory=list)
+    """Target tokens, tokens and places of each, in the order of the updates; the loader is one ahead of them."""
+    ends: list[float] = field(default_factory=list)
+    """Of every update, seconds since the epoch."""
+
+    def count(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        real = int((batch["labels"] != IGNORED).sum())
+        filled = real + int(batch["attention_mask"].sum())
+        self.batches.append((real, filled, batch["input_ids"].numel() + batch["labels"].numel()))
+        return batch
+
+    def end_step(self, step: int) -> None:
+        if step in (self.warm_up, self.updates):
+            wait(self.device)
+        self.ends.append(time.time())
+
+    def callback(self) -> Any:
+        from transformers import TrainerCallback
+
+        class AtEnd(TrainerCallback):  # type: ignore[misc]
+            def on_step_end(_, args: Any, state: Any, control: Any, **__: Any) -> None:  # noqa: N805
+                self.end_step(state.global_step)
+
+        return AtEnd()
+
+    def figures(self) -> dict[str, Any]:
+        timed = self.batches[self.warm_up : self.updates]
+        ends = self.ends[self.warm_up - 1 :]
+        took = ends[-1] - ends[0]
+        tokens, filled, padded = (sum(column) for column in zip(*timed, strict=True))
+        return {
+            "tokens_per_second": tokens / took,
+            "seconds_per_update": took / len(timed),
+            "padding": 1 - filled / padded,
+            "padded_per_update": padded / len(timed),
+            "first_update_at": self.ends[0],
+            "ends": ends,
+            "counts": [count for count, _, _ in timed],
+        }
+
+
+def _config(sizes: dict[str, Any]) -> Any:
+    """Marian's, of the sizes that all programs train."""
+    from transformers import MarianConfig
+
+    return MarianConfig(
+        vocab_size=sizes["vocab"],
+        d_model=sizes["d_model"],
+        encoder_layers=sizes["encoder_layers"],
+        decoder_layers=sizes["decoder_layers"],
+        encoder_attention_heads=sizes["num_heads"],
+        decoder_attention_heads=sizes["num_heads"],
+        encoder_ffn_dim=sizes["d_ff"],
+        decoder_ffn_dim=sizes["d_ff"],
+        dropout=sizes["dropout"],
+        attention_dropout=0.0,
+        activation_dropout=sizes["activation_dropout"],
+        activation_function="relu",
+        scale_embedding=True,
+        pad_token_id=PAD,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        decoder_start_token_id=BOS,
+        max_position_embeddings=256,
+    )
+
+
+def _collate(rows: Sequence[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
+    """Pad; (B, S) and (B, T)."""
+    source, labels = pad([r["input_ids"] for r in rows]), pad([r["labels"] for r in rows])
+    return {
+        "input_ids": source,
+        "attention_mask": (source != PAD).long(),
+        "decoder_input_ids": torch.cat([torch.full_like(labels[:, :1], BOS), labels[:, :-1]], 1),
+        "labels": labels.masked_fill(labels == PAD, IGNORED),
+    }
+
+
+def _row(pair: Pair) -> dict[str, list[int]]:
+    source, target = pair
+    return {"input_ids": [*source, EOS], "labels": [*target, EOS]}

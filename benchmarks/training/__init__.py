@@ -1,0 +1,1 @@
+"""How fast training is beside others, and how it grows."""

@@ -1,0 +1,272 @@
+"""How training grows with width, depth, vocabulary, batch, ranks and the corpus, each varied alone around a base.
+
+    python -m benchmarks.training.growth
+
+Every row is a run of `zeromt train`, or of `zeromt launch local` on several ranks, in a new process: the tables show
+where time follows the floating-point operations that `zeromt plan` counts, and where it does not. With the corpus
+nothing may grow: neither the seconds from the command to the first update, of a new run and of one that goes on from
+its checkpoint (within 20 % or a second, whichever is more), nor those of an update (tokens a second within 20 %).
+Exit code 1 where that does not hold. Text is made up unless --corpus gives it; it always is where vocabularies vary.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.measure import machine, median, parser, print_machine, print_table, spread, write_json
+from benchmarks.common.text import Text, generate, repeat
+from benchmarks.training import trainers
+from benchmarks.training.trainers import Work
+from configs import ModelSection, UserError
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.prepared.index import DatasetIndex
+from launcher.planning.flops import Shape, training
+from launcher.planning.parameters import Vocabularies, parameters
+
+MIB = 2**20
+HEAD_WIDTH = 64
+ALLOWED_SHARE, ALLOWED_SECONDS = 0.2, 1.0
+"""That a start may take longer with a larger corpus: the larger of both. The share is that of tokens a second too."""
+
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """What is varied; the defaults are the base."""
+
+    width: int = 256
+    depth: int = 3
+    """Layers of either stack."""
+    vocab: int = 8000
+    batch: int = 2048
+    """Padded tokens a side, of each rank."""
+    ranks: int = 1
+    corpus: int = 1
+    """Times that the corpus is repeated."""
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """In the model section's words."""
+        return {
+            "d_model": self.width,
+            "num_heads": self.width // HEAD_WIDTH,
+            "d_ff": 4 * self.width,
+            "encoder_layers": self.depth,
+            "decoder_layers": self.depth,
+            "dropout": 0.1,
+        }
+
+
+BASE = Point()
+PARTS: dict[str, tuple[int, ...]] = {
+    "width": (128, 256, 512),
+    "depth": (1, 3, 6),
+    "vocab": (4000, 8000, 16_000, 32_000),
+    "batch": (1024, 2048, 4096, 8192),
+    "ranks": (1, 2, 4),
+    "corpus": (1, 10, 100),
+}
+TITLES = {
+    "width": "Width, with heads of 64 and a feed-forward layer four times as wide",
+    "depth": "Layers of encoder and decoder",
+    "vocab": "Pieces of the joint vocabulary, made-up text",
+    "batch": "Padded tokens of a micro-batch, a side",
+    "ranks": "Ranks with a thread and a micro-batch each",
+}
+
+
+@dataclass(slots=True)
+class Bench:
+    """What the parts share."""
+
+    arguments: Any
+    folder: Path
+    made_up: Text
+    given: Text
+    """The made-up one too where nothing was given."""
+    prepared: dict[tuple[str, int, int], Work] = field(default_factory=dict)
+    """By text, vocabulary and times."""
+
+    def rounds(self, part: str) -> range:
+        """Numbers of rounds: of the corpus more than one, since the same start was seen to take seconds longer."""
+        asked: int | None = self.arguments.rounds
+        return range((3 if part == "corpus" else 1) if asked is None else asked)
+
+    def train(self, part: str, point: Point, *, more: int = 0, run: str | None = None) -> Figures:
+        """Train at a point; a `run` goes on for so many updates more."""
+        text = self.made_up if part == "vocab" else self.given
+        work = replace(
+            self._prepare(text, point.vocab, point.corpus),
+            threads=point.ranks if part == "ranks" else self.arguments.threads,
+            updates=self.arguments.updates + more,
+            budget=2 * point.batch * point.ranks,
+            sizes=point.sizes,
+        )
+        found = trainers.ours(work, precision=self.arguments.precision, ranks=point.ranks, run=run)
+        return {**found, **_size(point, found, Dataset.load(work.dataset).index)}
+
+    def _prepare(self, text: Text, vocab: int, times: int) -> Work:
+        """The text so many times over, prepared when it is first asked for; all sizes have one tokenizer."""
+        key = (text.name, vocab, times)
+        if key in self.prepared:
+            return self.prepared[key]
+        folder = self.folder / "-".join(map(str, key))
+        folder.mkdir()
+        tokenizer: Figures = {"kind": "bpe", "vocabulary": "joint", "vocab_size": vocab}
+        if times > 1:
+            tokenizer = {"path": str(self._prepare(text, vocab, 1).dataset)}
+            text = repeat(text, folder, times)
+        work = Work(
+            folder=folder,
+            source=text.source.resolve(),
+            target=text.target.resolve(),
+            threads=self.arguments.threads,
+            updates=self.arguments.updates,
+            warm_up=self.arguments.warm_up,
+            budget=2 * BASE.batch,
+            sizes=BASE.sizes,
+        )
+        trainers.prepare_dataset(work, tokenizer)
+        self.prepared[key] = work
+        return work
+
+
+def _size(point: Point, found: Figures, index: DatasetIndex) -> Figures:
+    """Pairs of the corpus, parameters, and the operations of an update of all ranks, padding included."""
+    section = ModelSection(**point.sizes)
+    tokenizer = index.tokenizer
+    vocabularies = Vocabularies(source=tokenizer.source_vocab_size, target=tokenizer.target_vocab_size)
+    pairs, source, target = (found["per_update"][key] for key in trainers.COUNTS)
+    filled = 1 - found["padding"]
+    shape = Shape(
+        rows=max(1, round(pairs / point.ranks)),
+        source=round(source / filled / pairs),
+        target=round(target / filled / pairs),
+    )
+    flops = sum(training(section, vocabularies, shape).values())
+    per_token = flops / (shape.source_tokens + shape.target_tokens)  # lengths were rounded
+    return {
+        "pairs": index.pairs,
+        "parameters": sum(p.size for p in parameters(section, vocabularies)),
+        "flops": per_token * (source + target) / filled,
+    }
+
+
+def measure_growth(bench: Bench, part: str) -> Figures:
+    """Vary one thing, in turns; a table."""
+    values = PARTS[part]
+    if part == "ranks":
+        values = tuple(v for v in values if v <= len(os.sched_getaffinity(0)))
+    rounds: list[dict[int, Figures]] = []
+    for number in bench.rounds(part):
+        rounds.append({})
+        for value in values:
+            rounds[-1][value] = found = bench.train(part, replace(BASE, **{part: value}))
+            found["flop_per_second"] = found["flops"] / found["seconds_per_update"]
+            print(f"round {number + 1}: {part} {value}: {found['tokens_per_second']:,.0f} tokens/s", flush=True)
+    base = getattr(BASE, part)
+    ratios = {v: [r[v]["flop_per_second"] / r[base]["flop_per_second"] for r in rounds] for v in values}
+    rows = [_row(part, value, [r[value] for r in rounds], ratios[value]) for value in values]
+    print_table(f"{TITLES[part]}; the base is {base}", rows)
+    return {"rounds": rounds, "flop_per_second_of_the_base": ratios}
+
+
+def _row(part: str, value: int, found: Sequence[Figures], ratios: Sequence[float]) -> dict[str, str]:
+    def of(key: str, form: str, scale: float = 1.0) -> str:
+        return f"{median(f[key] for f in found) * scale:{form}}"
+
+    return {
+        part: f"{value} + {value}" if part == "depth" else f"{value:,}",
+        "parameters": of("parameters", ",.0f"),
+        "GFLOP an update": of("flops", ",.1f", 1e-9),
+        "s an update": of("seconds_per_update", ".3f"),
+        "target tokens/s": of("tokens_per_second", ",.0f"),
+        "padding": of("padding", ".1%"),
+        "peak MiB": of("peak_memory", ",.0f", 1 / MIB),
+        "GFLOP/s": of("flop_per_second", ",.1f", 1e-9),
+        "times the base's": spread(ratios) if len(ratios) > 1 else f"{ratios[0]:.2f}",
+    }
+
+
+def measure_corpus(bench: Bench, part: str) -> Figures:
+    """New runs, and the same going on from their checkpoints, by the size of the corpus; a table and a verdict."""
+    rounds: list[dict[int, Figures]] = []
+    for number in bench.rounds(part):
+        rounds.append({})
+        for times in PARTS[part]:
+            point = replace(BASE, corpus=times)
+            new = bench.train(part, point)
+            resumed = bench.train(part, point, more=bench.arguments.warm_up + 1, run=new["run"])
+            rounds[-1][times] = {"new": new, "resumed": resumed}
+            starts = f"{new['first_update_seconds']:.1f} and {resumed['first_update_seconds']:.1f} s"
+            print(f"round {number + 1}: corpus x {times}: first update after {starts}", flush=True)
+    figures = {times: _medians([r[times] for r in rounds]) for times in PARTS[part]}
+    base = figures[BASE.corpus]
+    rows = []
+    for found in figures.values():
+        found["holds"] = is_flat(found, base)
+        rows.append(
+            {
+                "pairs": f"{found['pairs']:,.0f}",
+                "first update, new run": f"{found['new']:.2f} s",
+                "resumed": f"{found['resumed']:.2f} s",
+                "target tokens/s": f"{found['tokens_per_second']:,.0f}",
+                "padding": f"{found['padding']:.1%}",
+                "peak MiB": f"{found['peak_memory'] / MIB:,.0f}",
+                "flat": "holds" if found["holds"] else "does NOT hold",
+            }
+        )
+    print_table("The corpus, repeated: seconds from the command to the first update, and speed", rows)
+    return {"rounds": rounds, "medians": figures}
+
+
+def _medians(found: Sequence[Figures]) -> Figures:
+    """Of the rounds at one size."""
+    medians = {way: median(f[way]["first_update_seconds"] for f in found) for way in ("new", "resumed")}
+    keys = ("pairs", "tokens_per_second", "padding", "peak_memory")
+    return medians | {key: median(f["new"][key] for f in found) for key in keys}
+
+
+def is_flat(found: Figures, base: Figures) -> bool:
+    """Whether starts and speed at one size of the corpus are as at another."""
+    starts = (found[way] - base[way] <= max(ALLOWED_SHARE * base[way], ALLOWED_SECONDS) for way in ("new", "resumed"))
+    return all(starts) and found["tokens_per_second"] >= (1 - ALLOWED_SHARE) * base["tokens_per_second"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the parts that are asked for."""
+    options = parser(__doc__)
+    options.add_argument("--corpus", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="text, plain or .gz")
+    options.add_argument("--pairs", type=int, default=10_000, help="of made-up text")
+    options.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    options.add_argument("--updates", type=int, default=16)
+    options.add_argument("--warm-up", type=int, default=4, metavar="N", help="updates before the clock")
+    options.add_argument("--rounds", type=int, help="of every part; 1 unless given, and 3 of the corpus")
+    options.add_argument("--threads", type=int, default=2, help="of the one rank, where ranks are not varied")
+    options.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    args = options.parse_args(arguments)
+    if not 0 < args.warm_up < args.updates:
+        raise UserError(f"--warm-up: {args.warm_up}; allowed is 1 to {args.updates - 1}, less than --updates")
+    figures: Figures = {"machine": machine()}
+    print_machine(figures["machine"])
+    with tempfile.TemporaryDirectory(dir=args.work) as folder:
+        made_up = generate(Path(folder).resolve(), args.pairs)
+        bench = Bench(args, Path(folder).resolve(), made_up, Text("given", *args.corpus) if args.corpus else made_up)
+        for part in args.parts:
+            measure = measure_corpus if part == "corpus" else measure_growth
+            figures[part] = measure(bench, part)
+    write_json(args.json, figures)
+    is_flat = "corpus" not in figures or all(f["holds"] for f in figures["corpus"]["medians"].values())
+    return 0 if is_flat else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,196 @@
+"""How long training stands still for a checkpoint: written in the background, and written while it waits.
+
+A DeepSpeed engine with a model of about 50 million parameters on one or two ranks; both ways take turns in one run,
+after one save of each that does not count. The files of both must be the same to the byte. benchmarks/README.md says
+what the figures mean.
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import measure
+from benchmarks.common.child import ROOT, environment
+from configs import CheckpointSection, EngineSection, ModelSection, RunConfig, UserError
+
+RANKS = "--ranks-of-benchmark"
+WAYS = ("background", "blocking")
+VOCABULARY = 16_000
+MODEL = ModelSection(
+    d_model=512, num_heads=8, d_ff=2048, encoder_layers=6, decoder_layers=6, max_positions=256, dropout=0.0
+)
+PIECES = 32
+"""Pieces of each of the four sentences of an update."""
+
+
+def main() -> int:
+    """Parse, start the ranks, print."""
+    parser = measure.parser(__doc__)
+    parser.add_argument("--nproc", type=int, default=2, help="ranks (2)")
+    parser.add_argument("--stage", type=int, default=2, help="ZeRO stage (2)")
+    parser.add_argument("--rounds", type=int, default=5, help="saves of each way that count (5)")
+    arguments = parser.parse_args()
+    machine = measure.machine()
+    measure.print_machine(machine)
+    with tempfile.TemporaryDirectory(dir=arguments.work) as work:
+        figures = _start(arguments.nproc, arguments.stage, arguments.rounds, Path(work))
+    _print(figures)
+    measure.write_json(arguments.json, {"machine": machine, **figures})
+    return 0 if figures["same_bytes"] else 1
+
+
+def _start(nproc: int, stage: int, rounds: int, work: Path) -> dict[str, Any]:
+    """What rank 0 measured."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={nproc}"]
+    torchrun += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    ended = subprocess.run(
+        [*torchrun, "-m", "benchmarks.training.saving", RANKS, str(stage), str(rounds), str(work)],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ended.returncode:
+        raise UserError(f"ranks: exit code {ended.returncode}\n{ended.stderr[-2000:]}")
+    figures: dict[str, Any] = json.loads((work / "figures.json").read_text())
+    return figures
+
+
+def _print(figures: dict[str, Any]) -> None:
+    rounds = figures["rounds"]
+    seconds = "{:.2f}".format
+    print(f"\n{figures['num_parameters']:,} parameters, {figures['checkpoint_bytes']:,} bytes, ", end="")
+    print(f"ZeRO-{figures['stage']} on {figures['ranks']} ranks, {len(rounds)} rounds")
+    measure.print_table(
+        "a save, seconds: median (lowest to highest)",
+        [
+            {
+                "way": way,
+                "training stood still": measure.spread([r[way]["stopped_seconds"] for r in rounds]),
+                "until committed": measure.spread([r[way]["seconds"] for r in rounds]),
+                "updates meanwhile": measure.spread([r[way]["updates"] for r in rounds], ",.0f"),
+            }
+            for way in WAYS
+        ],
+    )
+    ratios = [r["blocking"]["stopped_seconds"] / r["background"]["stopped_seconds"] for r in rounds]
+    first = figures["first"]["background"]["stopped_seconds"]
+    print(f"\nblocking / background, training stood still: {measure.spread(ratios, '.1f')}")
+    print(f"the first save in the background, which takes the memory for its copy: {seconds(first)} s")
+    print(f"an update without a save: {seconds(measure.median(figures['update_seconds']))} s")
+    print(f"files of both ways: {'the same bytes' if figures['same_bytes'] else 'DIFFERENT'}")
+    for way in WAYS:
+        print(f"  {way:<11} SHA-256 {figures['hashes'][way]}")
+
+
+class _Rank:
+    """One rank's engine, and a checkpoint manager for each way."""
+
+    def __init__(self, stage: int, work: Path) -> None:
+        from model import Objective, SpecialIds, build_transformer
+        from trainer.checkpoint.manager import CheckpointManager, RunIdentity
+        from trainer.engines.deepspeed.engine import DeepSpeedEngine
+        from trainer.ranks.distributed import World
+
+        self.world = World(timeout_minutes=10)
+        sizes = {"source_vocab_size": VOCABULARY, "target_vocab_size": VOCABULARY}
+        model = build_transformer(MODEL, **sizes, special=SpecialIds(pad=0, bos=1, eos=2), seed=1)
+        self.engine = DeepSpeedEngine(
+            Objective(model, label_smoothing=0.1).train(),
+            section=EngineSection(zero_stage=stage),  # type: ignore[arg-type]
+            optimizer=RunConfig().optimizer,
+            precision="fp32",
+            device=self.world.device,
+            world_size=self.world.size,
+        )
+        identity = RunIdentity(config_yaml="", tokenizer_files={}, manifest={})
+        sections = {w: CheckpointSection(keep_last=2, keep_best=0, asynchronous=w == "background") for w in WAYS}
+        self._managers = {w: CheckpointManager(work / w, s, self.world, identity) for w, s in sections.items()}
+        self._draw = np.random.default_rng(self.world.rank)
+
+    def update(self) -> float:
+        """One update of random tokens; seconds."""
+        import torch
+
+        from trainer.engines.protocol import DeviceBatch
+
+        begin = time.monotonic()
+        tokens = torch.from_numpy(self._draw.integers(3, VOCABULARY, (4, PIECES))).to(self.world.device)
+        batch = DeviceBatch(source=tokens, target_input=tokens, target_output=tokens)
+        self.engine.accumulate(batch, scale=1 / (tokens.numel() * self.world.size), is_last=True)
+        self.engine.step(1e-4)
+        self.world.barrier()
+        return time.monotonic() - begin
+
+    def save(self, way: str, step: int) -> dict[str, float]:
+        """One save, with updates until all ranks have written."""
+        checkpoints, updates = self._managers[way], 0
+        self.world.barrier()
+        checkpoints.save(step, self.engine, {"step": step}, scores={}, wait=False)
+        while checkpoints.in_flight and self.world.sum([int(not checkpoints.is_written)]) != [0]:
+            self.update()
+            updates += 1
+        outcome = checkpoints.commit()
+        assert outcome is not None
+        assert outcome.succeeded, outcome
+        return {"stopped_seconds": outcome.stopped_seconds, "seconds": outcome.seconds, "updates": updates}
+
+
+def _rank(stage: int, rounds: int, work: Path) -> None:
+    """One rank: update, save one way, save the other way, both of the same weights. The first round does not count."""
+    from trainer.ranks.process import tune_process
+
+    tune_process()
+    rank = _Rank(stage, work)
+    update_seconds = [rank.update() for _ in range(5)][1:]
+    measured, hashes = [], {}
+    for step in range(rounds + 1):
+        rank.update()
+        # The blocking way first: training goes on during the other, and both are to be of the same weights.
+        measured.append({way: rank.save(way, step) for way in reversed(WAYS)})
+        if rank.world.is_main:
+            hashes = {way: _hash(work / way / f"step-{step:08d}") for way in WAYS}
+            assert len(set(hashes.values())) == 1, hashes
+    if rank.world.is_main:
+        figures = {
+            "ranks": rank.world.size,
+            "stage": stage,
+            "num_parameters": sum(rank.engine.parameter_sizes().values()),
+            "checkpoint_bytes": sum(p.stat().st_size for p in (work / WAYS[0] / f"step-{rounds:08d}").iterdir()),
+            "update_seconds": update_seconds,
+            "first": measured[0],
+            "rounds": measured[1:],
+            "hashes": hashes,
+            "same_bytes": len(set(hashes.values())) == 1,
+        }
+        (work / "figures.json").write_text(json.dumps(figures))
+    rank.world.barrier()
+    rank.world.close()
+
+
+def _hash(folder: Path) -> str:
+    """Of a checkpoint's files, names and all."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [RANKS]:
+        _rank(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+        sys.exit(0)
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,323 @@
+"""Seconds of training until a corpus BLEU on a test set: zeromt beside the plain loop by hand.
+
+    python -m benchmarks.training.time_to_bleu --source train.en --target train.de \\
+        --test-source test.en --test-target test.de
+
+Both train the same model on the same pairs with the same settings, and keep their weights every `--every` updates: one
+after the other with all threads, or with --at-once at the same time with half of them each, so that what disturbs the
+machine disturbs both.
+What is kept is a moving average of the weights in both, unless `--ema-decay 0` asks for the weights themselves, whose
+BLEU was seen to fall by up to three points from one set to the next.
+Seconds run from the program's start, its start-up included; keeping the weights does not count, nor does the data's
+preparation. Afterwards each set of weights is decoded greedily in fp32 by zeromt, those of the plain loop in zeromt's
+own model. Between two sets BLEU is taken to grow linearly.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from benchmarks.common.child import ROOT, environment
+from benchmarks.common.measure import machine, parser, print_machine, print_table, spread, write_json
+from benchmarks.common.text import read_lines
+from benchmarks.startup.first_update import first_match, stamped
+from benchmarks.training import plain_loop, plain_model, trainers
+from benchmarks.training.train import SIZES
+from benchmarks.training.trainers import Work
+from configs import ModelSection, SearchSection, UserError
+from data_pipeline.tokenizer import Tokenizer
+from model import Transformer
+from trainer.checkpoint.model_files import build_model, load_weights
+from trainer.inference.loading import find_checkpoint
+from trainer.inference.translation.translator import Translator
+from trainer.metrics.scoring import Scorer, bleu_tokenizer
+from trainer.ranks.process import tune_process
+
+OURS, REFERENCE = "zeromt", "plain loop"
+DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+TOLERANCE = 1e-4
+"""Logits of the plain loop's model and of ours with its weights differ by less."""
+BLOCKS = {
+    "encoder": ("self_attention", "feed_forward"),
+    "decoder": ("self_attention", "cross_attention", "feed_forward"),
+}
+"""Of a layer, in the order of the plain loop's norms."""
+PROJECTIONS = {
+    ("self_attention", "query"): ("query", "key", "value"),
+    ("cross_attention", "query"): ("query",),
+    ("cross_attention", "memory"): ("key", "value"),
+    ("self_attention", "out"): ("output",),
+    ("cross_attention", "out"): ("output",),
+}
+"""What each product of the plain loop's attention holds, in order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """Weights of one update."""
+
+    update: int
+    seconds: float
+    """Of training until then, from the program's start."""
+    path: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A point of the learning curve."""
+
+    update: int
+    seconds: float
+    bleu: float
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0."""
+    args = options().parse_args(arguments)
+    figures: dict[str, Any] = {"machine": machine(), "settings": vars(args)}
+    print_machine(figures["machine"])
+    torch.set_num_threads(args.threads)
+    tune_process()
+    with tempfile.TemporaryDirectory(dir=args.work) as folder:
+        work = Work(
+            folder=Path(folder),
+            source=args.source.resolve(),
+            target=args.target.resolve(),
+            threads=args.threads,
+            updates=args.updates,
+            warm_up=0,
+            budget=args.budget,
+            sizes=SIZES | dict.fromkeys(("dropout", "activation_dropout"), args.dropout),
+            peak=args.peak,
+            warmup_updates=args.warmup,
+        )
+        work.sizes.update(trainers.prepare(work, args.vocab))
+        test = TestSet(work, args.test_source, args.test_target)
+        rounds = [measure(work, test, args, seed=args.seed + number) for number in range(args.rounds)]
+    for seed, curves in enumerate(rounds, start=args.seed):
+        print_curves(curves, seed)
+    figures["rounds"] = [{name: [asdict(p) for p in curve] for name, curve in curves.items()} for curves in rounds]
+    figures["reached"] = judge(rounds, args.goal)
+    write_json(args.json, figures)
+    return 0
+
+
+def options() -> Any:
+    """The command line."""
+    found = parser(__doc__)
+    for name in ("--source", "--target", "--test-source", "--test-target"):
+        found.add_argument(name, type=Path, required=True)
+    found.add_argument("--goal", type=float, default=31.0, metavar="BLEU")
+    found.add_argument("--updates", type=int, default=1500, help="where the learning rate reaches 0, and both end")
+    found.add_argument("--every", type=int, default=100, metavar="N", help="updates between two sets of weights")
+    found.add_argument("--precision", choices=DTYPES, default="fp32")
+    found.add_argument("--vocab", type=int, default=8000)
+    found.add_argument("--budget", type=int, default=4096, help="padded tokens of an update, both sides together")
+    found.add_argument("--peak", type=float, default=1.5e-3, help="highest learning rate")
+    found.add_argument("--warmup", type=int, default=300, help="updates until that")
+    found.add_argument("--dropout", type=float, default=0.2)
+    found.add_argument("--ema-decay", type=float, default=0.99, help="of the moving average; 0 has none")
+    found.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    found.add_argument("--rounds", type=int, default=1, help="each with a seed of its own")
+    found.add_argument("--seed", type=int, default=1, help="of the first round")
+    found.add_argument("--at-once", action="store_true", help="both at the same time, each with half of the threads")
+    return found
+
+
+def measure(work: Work, test: "TestSet", args: Any, *, seed: int) -> dict[str, list[Point]]:
+    """One training by each program, and the learning curves."""
+    trains: dict[str, Callable[..., list[Kept]]] = {OURS: train_ours, REFERENCE: train_plain}
+    loads: dict[str, Callable[..., None]] = {OURS: load_ours, REFERENCE: load_plain}
+    at_once = len(trains) if args.at_once else 1
+    work = replace(work, threads=max(1, work.threads // at_once))
+    folders = {name: work.folder / f"{name}-{seed}".replace(" ", "-") for name in trains}
+    with ThreadPoolExecutor(at_once) as pool:
+        kept = {name: pool.submit(train, work, folders[name], args, seed=seed) for name, train in trains.items()}
+    curves: dict[str, list[Point]] = {}
+    for name, load in loads.items():
+        curves[name] = []
+        for weights in kept[name].result():
+            load(weights.path, test.model, work)
+            point = Point(update=weights.update, seconds=weights.seconds, bleu=test.bleu())
+            curves[name].append(point)
+            at = f"update {point.update}, {point.seconds:.1f} s"
+            print(f"{name}, seed {seed}: {at}: BLEU {point.bleu:.2f}", flush=True)
+        shutil.rmtree(folders[name])
+    return curves
+
+
+def train_ours(work: Work, folder: Path, args: Any, *, seed: int) -> list[Kept]:
+    """`zeromt train` in one process, which stands still while it saves."""
+    side, every = trainers.side_of(work), args.every
+    settings = {
+        "name": folder.name,
+        "output": folder.parent,
+        "seed": seed,
+        "stream.micro_batches": 1,
+        "stream.source_tokens": side,
+        "stream.target_tokens": side,
+        **{f"model.{key}": value for key, value in work.sizes.items() if key != "vocab"},
+        "optimizer.lr": work.peak,
+        "optimizer.weight_decay": plain_loop.WEIGHT_DECAY,
+        "schedule.kind": "linear",
+        "schedule.warmup_updates": work.warmup_updates,
+        "engine.precision": args.precision,
+        "engine.zero_stage": 0,
+        "training.max_updates": work.updates,
+        "training.ema_decay": args.ema_decay,
+        "training.log_every": every,
+        "evaluation.every_updates": 0,
+        "checkpoint.every_updates": every,
+        "checkpoint.keep_last": work.updates // every + 2,
+        "checkpoint.asynchronous": "false",
+    }
+    command = [sys.executable, "-m", "launcher", "train", str(work.folder / "run.yaml")]
+    began = time.time()
+    command += [f"{key}={value}" for key, value in settings.items()]
+    lines = stamped(command, environment() | {"OMP_NUM_THREADS": str(work.threads)}, ROOT)
+    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    clock = {line["step"]: line["total_seconds"] for line in metrics if line["kind"] == "train"}
+    saves = {line["step"]: line["stopped_seconds"] for line in metrics if line.get("event") == "checkpoint"}
+    start_up = first_match(lines, rf"^step {every} ") - began - clock[every]
+    return [
+        Kept(
+            update=update,
+            seconds=start_up + seconds - sum(stood for step, stood in saves.items() if step < update),
+            path=folder / "checkpoints" / f"step-{update:08d}",
+        )
+        for update, seconds in clock.items()
+        if update % every == 0
+    ]
+
+
+def train_plain(work: Work, folder: Path, args: Any, *, seed: int) -> list[Kept]:
+    """The loop by hand."""
+    folder.mkdir()
+    kept = {"ema_decay": args.ema_decay, "keep_every": args.every, "folder": str(folder)}
+    found = trainers.plain(work, dtype=DTYPES[args.precision], seed=seed, **kept)
+    began = found["first_update_at"] - found["first_update_seconds"]
+    return [Kept(update=k["update"], seconds=k["at"] - began, path=Path(k["file"])) for k in found["kept"]]
+
+
+class TestSet:
+    """What is translated, and the model that does it for both programs."""
+
+    def __init__(self, work: Work, source: Path, target: Path) -> None:
+        self._tokenizer = Tokenizer.load(work.dataset)
+        self._lines, self._references = read_lines(source), read_lines(target)
+        self._scorer = Scorer(bleu_tokenizer("auto", "de"))
+        section = ModelSection(**{key: value for key, value in work.sizes.items() if key != "vocab"})
+        self.model: Transformer = build_model(section, self._tokenizer, seed=1).eval()
+
+    def bleu(self) -> float:
+        """Corpus BLEU of the model's greedy translations, from 0 to 100."""
+        translator = Translator(self.model, self._tokenizer, SearchSection(), torch.device("cpu"))
+        texts = [best[0].text for best in translator.translate(self._lines)]
+        return self._scorer.score(texts, self._references).bleu
+
+
+def load_ours(path: Path, model: Transformer, _: Work) -> None:
+    """Fill the model from a checkpoint of ours."""
+    load_weights(find_checkpoint(path), model, raw=False)
+
+
+@torch.no_grad()
+def load_plain(path: Path, model: Transformer, work: Work) -> None:
+    """Fill the model from a file of the plain loop's, and see that it computes the same.
+
+    Raises:
+        UserError: its logits differ from the plain loop's.
+    """
+    weights = torch.load(path)
+    model.load_state_dict(our_weights(weights))
+    theirs = plain_model.Model(work.sizes).eval()
+    theirs.load_state_dict(weights, strict=False)  # sinusoids are no weights
+    dice = torch.Generator().manual_seed(1)
+    source, target = (torch.randint(4, work.sizes["vocab"], (7, length), generator=dice) for length in (23, 29))
+    source[:3, 17:] = plain_model.PAD
+    hidden = theirs.decode(target, *theirs.encode(source))
+    difference = (model.output(model(source, target)) - F.linear(hidden, theirs.embedding.weight)).abs().max()
+    if not difference < TOLERANCE:
+        raise UserError(
+            f"{path.name}: logits in our model differ by {difference:.1e}; allowed is less than {TOLERANCE}"
+        )
+
+
+def our_weights(theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The plain loop's weights by our names, its fused products cut into queries, keys and values."""
+    tied = ("source_embedding.tokens.weight", "target_embedding.tokens.weight", "output.weight")
+    found = dict.fromkeys(tied, theirs["embedding.weight"])
+    for name, tensor in theirs.items():
+        match name.split("."):
+            case ["norms", number, end]:
+                found[f"{list(BLOCKS)[int(number)]}.norm.{end}"] = tensor
+            case [stack, layer, "norms", number, end]:
+                found[f"{stack}.layers.{layer}.{BLOCKS[stack][int(number)]}_residual.norm.{end}"] = tensor
+            case [stack, layer, "attentions", number, product, end]:
+                block = BLOCKS[stack][int(number)]
+                parts = PROJECTIONS[block, product]
+                for part, matrix in zip(parts, tensor.chunk(len(parts)), strict=True):
+                    found[f"{stack}.layers.{layer}.{block}.{part}.{end}"] = matrix
+            case [stack, layer, ("inner" | "outer") as part, end]:
+                found[f"{stack}.layers.{layer}.feed_forward.{part}.{end}"] = tensor
+    return found
+
+
+def reached(curve: Sequence[Point], goal: float) -> float | None:
+    """Seconds at which a curve first comes to the goal, by linear interpolation; None where it never does."""
+    for before, point in zip([None, *curve], curve, strict=False):
+        if point.bleu >= goal:
+            if before is None:
+                return point.seconds
+            share = (goal - before.bleu) / (point.bleu - before.bleu)
+            return before.seconds + share * (point.seconds - before.seconds)
+    return None
+
+
+def print_curves(curves: Mapping[str, Sequence[Point]], seed: int) -> None:
+    """A table: the programs side by side, by update."""
+    rows = []
+    for points in zip(*curves.values(), strict=True):
+        row = {"update": f"{points[0].update:,}"}
+        for name, point in zip(curves, points, strict=True):
+            row |= {f"{name}: s": f"{point.seconds:.1f}", f"{name}: BLEU": f"{point.bleu:.2f}"}
+        rows.append(row)
+    print_table(f"seconds of training and greedy BLEU on the test set, seed {seed}", rows)
+
+
+def judge(rounds: Sequence[Mapping[str, Sequence[Point]]], goal: float) -> dict[str, Any]:
+    """A table: seconds to the goal, and the ratio within the rounds in which both came to it."""
+    found = {name: [reached(curves[name], goal) for curves in rounds] for name in (OURS, REFERENCE)}
+    pairs = list(zip(found[OURS], found[REFERENCE], strict=True))
+    ratios = [ours / theirs for ours, theirs in pairs if ours is not None and theirs is not None]
+    num_held = sum(ours is not None and (theirs is None or ours <= theirs) for ours, theirs in pairs)
+    rows = []
+    for name, seconds in found.items():
+        known = [s for s in seconds if s is not None]
+        row = {"program": name, "seconds": spread(known, ",.1f") if known else "never"}
+        row |= {"reached in": f"{len(known)} of {len(rounds)}", f"over the {REFERENCE}'s": "", "": ""}
+        if name == OURS:
+            row[f"over the {REFERENCE}'s"] = spread(ratios) if ratios else ""
+            row[""] = "holds" if 2 * num_held > len(rounds) else "does NOT hold"
+        rows.append(row)
+    print_table(f"seconds of training until BLEU {goal:g} (wanted: at most the {REFERENCE}'s)", rows)
+    return {"goal": goal, "seconds": found, "ratios": ratios}
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,220 @@
+"""Target tokens a second of the same training: zeromt, a plain loop by hand, Transformers, Eole, JoeyNMT.
+
+    python -m benchmarks.training.train --source train.en --target train.de
+
+A program that is not installed is left out with a line. Eole and JoeyNMT run by their own Pythons: --eole-python PATH,
+--joeynmt-python PATH.
+"""
+
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.common.measure import (
+    machine,
+    median,
+    parser,
+    print_machine,
+    print_table,
+    spread,
+    write_json,
+)
+from benchmarks.common.stolen import DISTURBED, StolenTime, undisturbed
+from benchmarks.peers import foreign_trainers
+from benchmarks.training import trainers
+from benchmarks.training.trainers import Work
+from configs import UserError
+from trainer.ranks.precision import resolve_precision
+
+SIZES = {
+    "d_model": 256,
+    "num_heads": 4,
+    "d_ff": 1024,
+    "encoder_layers": 3,
+    "decoder_layers": 3,
+    "dropout": 0.1,
+    "activation_dropout": 0.1,
+}
+"""Dropout after the activation too: Eole and JoeyNMT know no other. JoeyNMT drops weights of attention besides."""
+REFERENCE = "plain loop"
+WANTED = {  # (of, at least)
+    "zeromt fp32": [(REFERENCE, 1.0), ("eole", 1.2), ("transformers", 1.25), ("joeynmt", 2.5)],
+    "zeromt bf16": [("zeromt fp32", 1.4)],
+    "plain loop": [("eole", 1.05)],
+}
+QUIET = "undisturbed_tokens_per_second"
+Program = Callable[[], dict[str, Any]]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0, or 1 where a program failed, which is left out then."""
+    options = parser(__doc__)
+    options.add_argument("--source", type=Path, required=True)
+    options.add_argument("--target", type=Path, required=True)
+    options.add_argument("--vocab", type=int, default=8000)
+    options.add_argument("--updates", type=int, default=60)
+    options.add_argument("--warm-up", type=int, default=20, metavar="N", help="updates before the clock")
+    options.add_argument("--budget", type=int, default=4096, help="padded tokens of an update, both sides together")
+    options.add_argument("--threads", type=int, default=2)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--only", nargs="+", metavar="PROGRAM")
+    options.add_argument("--eole-python", metavar="PATH")
+    options.add_argument("--joeynmt-python", metavar="PATH")
+    args = options.parse_args(arguments)
+    if not 0 < args.warm_up < args.updates:
+        options.error(f"argument --warm-up: {args.warm_up}; at least 1 and less than --updates ({args.updates})")
+    figures: dict[str, Any] = {"machine": machine()}
+    print_machine(figures["machine"])
+    with tempfile.TemporaryDirectory(dir=args.work) as folder:
+        work = Work(
+            folder=Path(folder),
+            source=args.source.resolve(),
+            target=args.target.resolve(),
+            threads=args.threads,
+            updates=args.updates,
+            warm_up=args.warm_up,
+            budget=args.budget,
+            sizes=dict(SIZES),
+        )
+        work.sizes.update(trainers.prepare(work, args.vocab))
+        programs = choose(args, work)
+        rounds, failed = take_turns(programs, args.rounds)
+    figures["rounds"] = rounds
+    figures["sizes"] = work.sizes
+    report(rounds, args)
+    figures["ratios"] = judge(rounds)
+    write_json(args.json, figures)
+    return 1 if failed else 0
+
+
+def choose(args: Any, work: Work) -> dict[str, Program]:
+    """The programs that are here and wanted."""
+    has_transformers = all(importlib.util.find_spec(name) for name in ("transformers", "accelerate"))
+    side = trainers.side_of(work)
+    every: dict[str, Program | None] = {
+        # What is held against zeromt's fp32 and wants the closest look stands beside it: a round takes a quarter of an
+        # hour, and machines drift.
+        REFERENCE: partial(trainers.plain, work, dtype="float32"),
+        "zeromt bf16": partial(trainers.ours, work, precision="bf16", side=side),
+        "zeromt fp32": partial(trainers.ours, work, precision="fp32", side=side),
+        "plain loop bf16": partial(trainers.plain, work, dtype="bfloat16"),
+        "transformers": partial(trainers.transformers, work) if has_transformers else None,
+        "eole": partial(foreign_trainers.eole, work, args.eole_python) if args.eole_python else None,
+        "joeynmt": partial(foreign_trainers.joeynmt, work, args.joeynmt_python) if args.joeynmt_python else None,
+    }
+    chosen = {}
+    for name, program in every.items():
+        if args.only is not None and name not in args.only:
+            continue
+        if program is None:
+            print(f"{name}: not installed, or its Python was not given; left out")
+        else:
+            chosen[name] = program
+    return chosen
+
+
+def take_turns(programs: dict[str, Program], num_rounds: int) -> tuple[list[dict[str, dict[str, Any]]], list[str]]:
+    """The figures of each round by program, and who failed: it is left out, and the others' figures stay.
+
+    Raises:
+        UserError: all of them failed.
+    """
+    rounds: list[dict[str, dict[str, Any]]] = []
+    failed: list[str] = []
+    for number in range(num_rounds):
+        rounds.append({})
+        for name in [name for name in programs if name not in failed]:
+            try:
+                with StolenTime() as stolen:
+                    rounds[-1][name] = programs[name]()
+                rounds[-1][name] |= undisturbed(rounds[-1][name], stolen)
+            except UserError as error:
+                print(f"error: {name} is left out: {error}", file=sys.stderr, flush=True)
+                failed.append(name)
+                continue
+            print(f"round {number + 1}: {name}: {rounds[-1][name]['tokens_per_second']:,.0f} tokens/s", flush=True)
+    if len(failed) == len(programs):
+        raise UserError("no program ran to its end")
+    return [{name: found for name, found in r.items() if name not in failed} for r in rounds], failed
+
+
+def report(rounds: Sequence[dict[str, dict[str, Any]]], args: Any) -> None:
+    """A table: medians of the rounds."""
+    rows = []
+    for name in rounds[0]:
+        found = [r[name] for r in rounds]
+
+        def of(key: str, form: str, found: list[dict[str, Any]] = found, scale: float = 1.0) -> str:
+            values = [f[key] for f in found if key in f]
+            return f"{median(values) * scale:{form}}" if values else ""
+
+        rows.append(
+            {
+                "program": name,
+                "tokens/s": of("tokens_per_second", ",.0f"),
+                "stolen": of("stolen", ".1%"),
+                "undisturbed updates": of("undisturbed_updates", ",.0f"),
+                "their tokens/s": of(QUIET, ",.0f"),
+                "s an update": of("seconds_per_update", ".3f"),
+                "padded": of("padded_per_update", ",.0f"),
+                "padding": of("padding", ".1%"),
+                "peak MiB": of("peak_memory", ",.0f", scale=2**-20),
+                "waiting for data": of("waiting_for_data", ".2%"),
+                "logging": of("logging", ".2%"),
+            }
+        )
+    updates = args.updates - args.warm_up
+    print_table(f"target tokens without padding, {args.threads} threads, {len(rounds)} x {updates} updates", rows)
+    print(f"undisturbed: the host took at most {DISTURBED:.0%} of the cores meanwhile; JoeyNMT and Eole do not tell")
+    print("versions: torch", version("torch"), *_versions(rounds[0]))
+
+
+def _versions(found: dict[str, dict[str, Any]]) -> list[str]:
+    return [f"{name} {figures['version']}" for name, figures in found.items() if "version" in figures]
+
+
+def judge(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Each ratio that is wanted, formed within the rounds."""
+    found: list[dict[str, Any]] = []
+    gains_by_bf16 = resolve_precision("auto", torch.device("cpu")) == "bf16"
+    for name, wanted in WANTED.items():
+        for of, least in wanted:
+            if name in rounds[0] and of in rounds[0] and (gains_by_bf16 or "bf16" not in name):
+                ratios = [ratio(r[name], r[of]) for r in rounds]
+                found.append({"program": name, "of": of, "wanted": least, "ratios": ratios})
+    if found:
+        print_table(
+            "tokens/s of one over those of the other, within a round; of undisturbed updates where both tell of them",
+            [
+                {
+                    "program": f["program"],
+                    "of": f["of"],
+                    "ratio": spread(f["ratios"]),
+                    "wanted": f"{f['wanted']:.2f}",
+                    "": "holds" if median(f["ratios"]) >= f["wanted"] else "does NOT hold",
+                }
+                for f in found
+            ],
+        )
+    return found
+
+
+def ratio(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Of two rates of a round: of their undisturbed updates where both tell of enough of them, else of all."""
+    key = QUIET if QUIET in one and QUIET in other else "tokens_per_second"
+    found: float = one[key] / other[key]
+    return found
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,229 @@
+"""One model trained on one corpus by zeromt, by a plain loop and by Transformers: what each measures.
+
+Every function takes a `Work` and returns target tokens a second without padding, seconds an update, padding, peak
+memory of the tree of processes and seconds to the first update, from figures that the program itself reports.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from benchmarks.common.child import ROOT, call, environment
+from benchmarks.common.measure import TreeMemory
+from benchmarks.common.text import read_lines
+from benchmarks.data.reading import read_epochs
+from benchmarks.peers import with_transformers
+from benchmarks.training import plain_loop
+from configs import UserError
+from data_pipeline.tokenizer import Tokenizer
+
+COUNTS = ("pairs", "source_tokens", "target_tokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What is trained, on what, and for how long. Sizes are in the model section's words."""
+
+    folder: Path
+    source: Path
+    target: Path
+    threads: int
+    updates: int
+    warm_up: int
+    """Updates before the clock."""
+    budget: int
+    """Padded tokens of an update, both sides together."""
+    sizes: dict[str, Any]
+    peak: float = 1e-3
+    warmup_updates: int = 300
+
+    @property
+    def pieces(self) -> Path:
+        """Ids of both sides."""
+        return self.folder / "pieces.npz"
+
+    @property
+    def dataset(self) -> Path:
+        """The folder that zeromt prepared."""
+        return self.folder / "prepared"
+
+    def text(self, side: str) -> Path:
+        """Pieces with spaces between them."""
+        return self.folder / f"pieces.{side}"
+
+
+def prepare(work: Work, vocab: int) -> dict[str, Any]:
+    """The dataset, and the same pairs as ids and as text for the others; sizes of the model with its vocabulary."""
+    prepare_dataset(work, {"kind": "bpe", "vocabulary": "joint", "vocab_size": vocab})
+    tokenizer = Tokenizer.load(work.dataset)
+    lines = [read_lines(path) for path in (work.source, work.target)]
+    ids = [tokenizer.encode_source(lines[0]), tokenizer.encode_target(lines[1])]
+    kept = [i for i, pair in enumerate(zip(*ids, strict=True)) if all(0 < len(side) <= 127 for side in pair)]
+    vocabulary = tokenizer.target_vocabulary()
+    arrays: dict[str, Any] = {}
+    for name, sentences in zip(("source", "target"), ids, strict=True):
+        rows = [sentences[i] for i in kept]
+        arrays[name] = np.array([i for row in rows for i in row], dtype=np.int32)
+        arrays[f"{name}_ends"] = np.cumsum([len(row) for row in rows])
+        work.text(name).write_text("".join(" ".join(vocabulary[i] for i in row) + "\n" for row in rows))
+    np.savez(work.pieces, **arrays)
+    (work.folder / "vocabulary").write_text("".join(f"{piece}\n" for piece in vocabulary[4:]))
+    return {"vocab": tokenizer.target_vocab_size}
+
+
+def prepare_dataset(work: Work, tokenizer: Mapping[str, Any]) -> None:
+    """`zeromt prepare` with `prepare.tokenizer` as given; the configuration is what `ours` trains by."""
+    few = [work.folder / "few.source", work.folder / "few.target"]
+    for path, side in zip(few, (work.source, work.target), strict=True):
+        path.write_text("".join(f"{line}\n" for line in read_lines(side, 8)), encoding="utf-8")
+    settings = {
+        "output": str(work.dataset),
+        "root": "/",
+        "train": {"source": [str(work.source)], "target": [str(work.target)]},
+        "valid": {"source": [str(few[0])], "target": [str(few[1])]},
+        "tokenizer": dict(tokenizer),
+        "max_pieces": 128,
+        "target_language": "de",
+        "source_language": "en",
+    }
+    config = work.folder / "run.yaml"
+    config.write_text(yaml.safe_dump({"prepare": settings}))
+    _run([sys.executable, "-m", "launcher", "prepare", str(config)], environment(), work.folder)
+
+
+def side_of(work: Work, ranks: int = 1) -> int:
+    """Tokens of either side with which an update of so many ranks has the work's budget on average.
+
+    zeromt bounds each side by itself, and the shorter one seldom reaches its bound; the others count both together.
+    """
+    side = work.budget // 2 // ranks
+    stream = {"micro_batches": ranks, "source_tokens": side, "target_tokens": side}
+    read: dict[str, int] = call(read_epochs, dataset=str(work.dataset), stream=stream)
+    return round(side * work.budget / ranks * read["micro_batches"] / read["padded"])
+
+
+def ours(
+    work: Work, *, precision: str, ranks: int = 1, stage: int = 0, side: int | None = None, run: str | None = None
+) -> dict[str, Any]:
+    """`zeromt train`, or `zeromt launch local` on several ranks, through the DeepSpeed engine.
+
+    Args:
+        work: the model and the data.
+        precision: `engine.precision`.
+        ranks: that share an update's budget and the threads.
+        stage: of ZeRO.
+        side: tokens of either side of a rank's micro-batch; half its share of the budget unless given.
+        run: an earlier run, which goes on from its last checkpoint to `work.updates`; a new one unless given.
+    """
+    name = run or f"ours-{precision}-{ranks}-{stage}-{time.time_ns()}"
+    command, env = our_command(work, name, precision=precision, ranks=ranks, stage=stage, side=side)
+    metrics = work.folder / name / "metrics.jsonl"
+    known = len(updates_of(metrics))
+    begun = time.time()
+    memory, first = _run(command, env, work.folder, has_begun=lambda: len(updates_of(metrics)) > known)
+    lines = [json.loads(line) for line in updates_of(metrics)[known:]]
+    timed = lines[work.warm_up :]
+    seconds = lines[-1]["total_seconds"] - lines[work.warm_up - 1]["total_seconds"]
+    tokens = sum(line["target_tokens"] for line in timed)
+    zero = begun + first - lines[0]["total_seconds"]  # of the log's clock
+    padded = sum((t["target_tokens"] + t["source_tokens"]) / (1 - t["padding"]) for t in timed)
+    return {
+        "tokens_per_second": tokens / seconds,
+        "seconds_per_update": seconds / len(timed),
+        "padding": 1 - sum(line["target_tokens"] + line["source_tokens"] for line in timed) / padded,
+        "padded_per_update": padded / len(timed),
+        "waiting_for_data": sum(t["waiting_for_data"] * t["seconds_per_update"] for t in timed) / seconds,
+        "logging": 1 - sum(t["seconds_per_update"] for t in timed) / seconds,  # after every update
+        "peak_memory": memory,
+        "first_update_seconds": first,
+        "losses": [lines[0]["loss"], lines[-1]["loss"]],
+        "ends": [zero + line["total_seconds"] for line in lines[work.warm_up - 1 :]],
+        "counts": [line["target_tokens"] for line in timed],
+        "per_update": {key: sum(line[key] for line in timed) / len(timed) for key in COUNTS},
+        "run": name,
+    }
+
+
+def our_command(
+    work: Work, name: str, *, precision: str, ranks: int = 1, stage: int = 0, side: int | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """The command and the environment of a run called `name` in the work's folder; arguments as of `ours`."""
+    side = side or work.budget // 2 // ranks
+    overrides = {
+        "name": name,
+        "output": work.folder,
+        "stream.micro_batches": ranks,
+        "stream.source_tokens": side,
+        "stream.target_tokens": side,
+        **{f"model.{key}": value for key, value in work.sizes.items() if key != "vocab"},
+        "optimizer.lr": work.peak,
+        "schedule.warmup_updates": work.warmup_updates,
+        "engine.precision": precision,
+        "engine.zero_stage": stage,
+        "training.max_updates": work.updates,
+        "training.log_every": 1,
+        "evaluation.every_updates": 0,
+        "checkpoint.every_updates": 0,
+    }
+    start = ["train"] if ranks == 1 else ["launch", "local"]
+    command = [sys.executable, "-m", "launcher", *start, str(work.folder / "run.yaml")]
+    command += ["--nproc", str(ranks)] if ranks > 1 else []
+    command += [f"{key}={value}" for key, value in overrides.items()]
+    return command, environment() | {"OMP_NUM_THREADS": str(work.threads // ranks)}
+
+
+def updates_of(metrics: Path) -> list[str]:
+    """The lines of metrics.jsonl that tell of an update; none where there is no such file yet."""
+    if not metrics.exists():
+        return []
+    return [line for line in metrics.read_text(encoding="utf-8").splitlines() if '"kind": "train"' in line]
+
+
+def plain(work: Work, *, dtype: str, **more: Any) -> dict[str, Any]:
+    """The loop by hand; further arguments are those of `plain_loop.train`."""
+    return _timed_child(plain_loop.train, work, dtype=dtype, **more)
+
+
+def transformers(work: Work) -> dict[str, Any]:
+    """Marian in Transformers' Seq2SeqTrainer, grouped by length."""
+    return _timed_child(with_transformers.train, work)
+
+
+def _timed_child(function: Any, work: Work, **more: Any) -> dict[str, Any]:
+    begun = time.time()
+    fields = asdict(work)
+    for name in ("folder", "source", "target"):
+        fields.pop(name)
+    found: dict[str, Any] = call(function, pieces=str(work.pieces), **fields, **more)
+    return {**found, "first_update_seconds": found["first_update_at"] - begun}
+
+
+def _run(
+    command: Sequence[str], env: dict[str, str], folder: Path, *, has_begun: Callable[[], bool] = lambda: True
+) -> tuple[int, float]:
+    """Peak memory of a command of ours in bytes, and seconds until it had begun.
+
+    Raises:
+        UserError: it failed; the message ends as what it wrote.
+    """
+    with (folder / "log").open("w+") as log:
+        start = time.perf_counter()
+        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
+        memory = TreeMemory(process.pid, seconds=0.5, counts_shares=False)
+        while process.poll() is None and not has_begun():
+            time.sleep(0.01)
+        seconds = time.perf_counter() - start
+        process.wait()
+        peak = memory.finish().high_water
+        if process.returncode:
+            log.seek(0)
+            raise UserError(f"{' '.join(command[2:4])}: exit code {process.returncode}\n{log.read()[-2000:]}")
+    return peak, seconds
