@@ -15,10 +15,10 @@ from configs import files
 from configs.components import Choice, choice_of, item_of, kinds, unknown
 from configs.errors import ConfigError, UserError
 from configs.model import ModelSection
-from configs.old_keys import renew
-from configs.scalars import Texts, as_written, number_problems, place_of
+from configs.reading.old_keys import renew
+from configs.reading.scalars import Texts, as_written, number_problems, place_of
+from configs.reading.tree import Tree, dotted
 from configs.schema import RunConfig
-from configs.tree import Tree, dotted
 
 RUN_CONFIG = "config.yaml"
 """The resolved configuration in a run's folder."""

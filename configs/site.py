@@ -16,7 +16,7 @@ from configs import files
 from configs.errors import UserError
 from configs.fields import MOST, STRICT, Count, Home, Positive
 from configs.load import parse_tree, shipped
-from configs.tree import Tree
+from configs.reading.tree import Tree
 
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.,:@+=/-]{0,127}$")]
 """A name that SLURM knows: of a partition, an account and so on."""

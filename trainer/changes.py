@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from configs import RunConfig, load_run
-from data_pipeline.stream.state import StreamState
+from data_pipeline.order.state import StreamState
 from trainer.checkpoint.format import CONFIG, Checkpoint
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import WEIGHTS_ONLY

@@ -45,7 +45,7 @@ def call(
 def environment() -> dict[str, str]:
     """The environment of a child: numpy and torch keep to one thread, so that processes are what is counted."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    # data_pipeline.preparation.shards forbids webdataset to open local files; what is compared with here opens its own.
+    # preparation/writing/shards.py forbids webdataset to open local files; what is compared with here opens its own.
     rest = {name: value for name, value in os.environ.items() if name != "WDS_SECURE"}
     return {**rest, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
 

@@ -135,7 +135,7 @@ class Choice:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Every component, told apart by its kind."""
-        # `function-` is what `configs.scalars.place_of` takes for no part of a place
+        # `function-` is what `configs.reading.scalars.place_of` takes for no part of a place
         found = {f"function-{kind}": handler.generate_schema(cls) for kind, cls in kinds(self.family).items()}
         return core_schema.tagged_union_schema(found, discriminator=_tag)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from data_pipeline.stream.state import LaneCursor
+from data_pipeline.order.state import LaneCursor
 
 SCALE = 1 << 32
 """Shares are counted in parts of it: sums of integers do not depend on the machine."""

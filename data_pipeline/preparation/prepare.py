@@ -17,13 +17,11 @@ from typing import Any
 
 from configs import PrepareSection, UserError
 from configs.files import naming
-from data_pipeline.preparation import corpus
 from data_pipeline.preparation.cleaning import filters_of
-from data_pipeline.preparation.corpus import Part, RawPart, Unit, corpus_units, stream_parts
-from data_pipeline.preparation.encode import EncodeJob, make_cleaner
-from data_pipeline.preparation.held_out import read_held_out, write_held_out
 from data_pipeline.preparation.pool import run_tasks
 from data_pipeline.preparation.progress import Progress, say
+from data_pipeline.preparation.raw import corpus
+from data_pipeline.preparation.raw.corpus import Part, RawPart, Unit, corpus_units, stream_parts
 from data_pipeline.preparation.recipe import is_already_prepared, make_recipe
 from data_pipeline.preparation.report import Report
 from data_pipeline.preparation.staging import (
@@ -41,8 +39,10 @@ from data_pipeline.preparation.staging import (
     sync_folder,
 )
 from data_pipeline.preparation.survey import Survey, SurveyJob, survey
-from data_pipeline.preparation.tokenizer_training import check_tags, existing_tokenizer
-from data_pipeline.preparation.unknown import UnknownPiecesError, check_unknown
+from data_pipeline.preparation.tokenizing.training import check_tags, existing_tokenizer
+from data_pipeline.preparation.tokenizing.unknown import UnknownPiecesError, check_unknown
+from data_pipeline.preparation.writing.encode import EncodeJob, make_cleaner
+from data_pipeline.preparation.writing.held_out import read_held_out, write_held_out
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import (
     DatasetIndex,
@@ -120,7 +120,7 @@ def run(section: PrepareSection, *, share: Share | None = None, merge: bool = Fa
         (folder / "dataset").rename(output.absolute())
         sync_folder(output.absolute().parent)
         work.remove()
-    from data_pipeline.preparation.assembly import print_summary
+    from data_pipeline.preparation.writing.assembly import print_summary
 
     print_summary(output, index, time.monotonic() - started)
 
@@ -222,7 +222,8 @@ class Preparation:
         missing = {part.number for part in parts if not spill.has(part.number)}
         workers = self._num_workers(len(missing))
         if workers > 1:  # webdataset brings torch, which takes seconds to import: meanwhile, this process only waits
-            threading.Thread(target=import_module, args=["data_pipeline.preparation.shards"], daemon=True).start()
+            shards = "data_pipeline.preparation.writing.shards"
+            threading.Thread(target=import_module, args=[shards], daemon=True).start()
         total = sum(part.pairs for part in parts)
         done = sum(part.pairs for part in parts if part.number not in missing)
         with Progress("encoding", total, done) as progress:
@@ -234,8 +235,8 @@ class Preparation:
     def finish(self, encoding: Encoding) -> DatasetIndex:
         """The reduce step, and the index."""
         # They bring webdataset, and through it torch.
-        from data_pipeline.preparation.assembly import write_index
-        from data_pipeline.preparation.shards import ShardJob
+        from data_pipeline.preparation.writing.assembly import write_index
+        from data_pipeline.preparation.writing.shards import ShardJob
 
         spill = encoding.job.spill_folder()
         num_parts = len(encoding.survey.parts)

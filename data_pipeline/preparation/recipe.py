@@ -13,9 +13,9 @@ from typing import Any
 from configs import CorpusFiles, PrepareSection, UserError
 from configs.components import Component
 from configs.languages import same_language
-from data_pipeline.preparation.raw_text import corpus_paths
+from data_pipeline.preparation.raw.lines import corpus_paths
 from data_pipeline.preparation.staging import Input
-from data_pipeline.preparation.tokenizer_training import existing_tokenizer
+from data_pipeline.preparation.tokenizing.training import existing_tokenizer
 from data_pipeline.prepared.index import INDEX_FILE, DatasetIndex, parse_index
 from data_pipeline.tokenizer import Tokenizer
 

@@ -14,7 +14,7 @@ from configs.fields import STRICT, Count
 from data_pipeline.errors import DataError
 from data_pipeline.preparation.cleaning import EMPTY, NORMALIZATION, OF_PIECES, TOO_LONG, Cleaned, Rows
 from data_pipeline.preparation.filters.sides import find_identical
-from data_pipeline.preparation.raw_text import TextChunk
+from data_pipeline.preparation.raw.lines import TextChunk
 from data_pipeline.prepared.index import REPORT_FILE
 
 NUM_EXAMPLES = 3

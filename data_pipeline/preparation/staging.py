@@ -20,7 +20,7 @@ from typing import Any
 
 from configs import PrepareSection, UserError
 from configs.files import check_apart, exists, explain, is_dir, naming, status_of
-from data_pipeline.preparation.raw_text import corpus_paths, packing_of
+from data_pipeline.preparation.raw.lines import corpus_paths, packing_of
 from data_pipeline.prepared.index import INDEX_FILE, check_local, hash_file
 
 COMPRESSION_RATIO = 4  # of compressed text, roughly

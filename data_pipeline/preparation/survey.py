@@ -15,12 +15,12 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from configs import PrepareSection, UserError
-from data_pipeline.preparation.corpus import Part, Unit, stream_parts
-from data_pipeline.preparation.encode import HeldOutPairs, make_cleaner
 from data_pipeline.preparation.pool import run_apart
 from data_pipeline.preparation.progress import Progress, say
+from data_pipeline.preparation.raw.corpus import Part, Unit, stream_parts
 from data_pipeline.preparation.staging import sync_folder
-from data_pipeline.preparation.tokenizer_training import Sample, forecast_memory, train_tokenizer
+from data_pipeline.preparation.tokenizing.training import Sample, forecast_memory, train_tokenizer
+from data_pipeline.preparation.writing.encode import HeldOutPairs, make_cleaner
 from data_pipeline.tokenizer import Tokenizer
 
 PARTS_FILE = "parts.json"

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from configs import StreamSection
 from data_pipeline.errors import DataError
 from data_pipeline.order.mixture import Mixture
+from data_pipeline.order.state import LaneCursor
 from data_pipeline.order.stream_plan import StreamPlan
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.lane_windows import GroupWindows, Source
 from data_pipeline.stream.lanes import Lane
 from data_pipeline.stream.prefetch import Background
-from data_pipeline.stream.state import LaneCursor
 from data_pipeline.stream.window_tokens import BLOCKS_AT_ONCE, CACHE_BYTES, BlockCache, LeftOut
 
 LEAST_WINDOW_PAIRS = 16_384

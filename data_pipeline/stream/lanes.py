@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 from data_pipeline.errors import DataError
 from data_pipeline.order.mixture import PARTS, Mixture
+from data_pipeline.order.state import LaneCursor
 from data_pipeline.stream.batch import MicroBatch, collate
 from data_pipeline.stream.lane_windows import GroupWindows, Source, Window
-from data_pipeline.stream.state import LaneCursor
 
 __all__ = ["GroupWindows", "Lane", "Source", "Track"]
 

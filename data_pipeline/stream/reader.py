@@ -7,13 +7,13 @@ from functools import partial
 
 from configs import StreamSection, UserError
 from data_pipeline.order.mixture import Mixture
+from data_pipeline.order.state import MIXTURE_VERSION, VERSION, LaneCursor, StreamState
 from data_pipeline.order.stream_plan import StreamPlan
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.lane_stream import Fetched, LaneStreamSpec, lane_updates, make_plans, updates
 from data_pipeline.stream.prefetch import Prefetch
 from data_pipeline.stream.process_prefetch import ProcessPrefetch
-from data_pipeline.stream.state import MIXTURE_VERSION, VERSION, LaneCursor, StreamState
 from data_pipeline.stream.window_tokens import LeftOut
 
 __all__ = ["LaneCursor", "StreamReader", "StreamState"]

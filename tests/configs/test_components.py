@@ -12,7 +12,7 @@ from configs import ConfigError, UserError, load_run
 from configs.components import Schedule, component, kinds, make
 from configs.components.registry import FAMILIES
 from configs.load import parse_run
-from configs.old_keys import OLD_KEYS, paths, renew
+from configs.reading.old_keys import OLD_KEYS, paths, renew
 from tests.conftest import environment, install_plugin
 
 WSD = '''

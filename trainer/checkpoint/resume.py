@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from configs import RunConfig, UserError, load_run
+from data_pipeline.order.state import StreamState
 from data_pipeline.stream.reader import POSITION_SETTINGS
-from data_pipeline.stream.state import StreamState
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import CONFIG, Checkpoint, CheckpointError
 from trainer.engines.protocol import Engine

@@ -9,7 +9,7 @@ from typing import Any
 
 from configs import CorpusFiles, RunConfig, SearchSection, UserError
 from configs.files import check_apart, written
-from data_pipeline.preparation.corpus import read_chunks
+from data_pipeline.preparation.raw.corpus import read_chunks
 from model import Ensemble
 from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import TrainedModel, check_same_tokenizer, load_ensemble, places_of, with_checkpoints

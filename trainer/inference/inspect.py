@@ -11,7 +11,7 @@ from safetensors import safe_open
 from configs import UserError
 from configs.files import exists, is_dir, naming
 from configs.text import visible
-from data_pipeline.prepared.inspection import inspect_dataset, is_dataset
+from data_pipeline.inspection import inspect_dataset, is_dataset
 from trainer.checkpoint.format import MANIFEST, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
 from trainer.checkpoint.weights_only import WEIGHTS_ONLY
 from trainer.runs.kept import find_loss

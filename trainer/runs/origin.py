@@ -9,7 +9,7 @@ from typing import Any
 
 from configs import UserError, find_config
 from configs.load import RUN_CONFIG
-from configs.tree import Tree
+from configs.reading.tree import Tree
 
 ORIGIN_FILE = "origin.json"
 

@@ -24,7 +24,7 @@ class Scripts(DroppingFilter):
 
     def open(self, corpus: Corpus, place: str) -> Find:
         """See DroppingFilter."""
-        from data_pipeline.preparation.scripts import ScriptFilter
+        from data_pipeline.preparation.filters.identification.scripts import ScriptFilter
 
         scripts = ScriptFilter(place, self.scripts, self.min_share)
         if self.side == "source":
@@ -45,6 +45,6 @@ class LanguageIdentification(DroppingFilter):
 
     def open(self, corpus: Corpus, place: str) -> Find:
         """See DroppingFilter."""
-        from data_pipeline.preparation.language_id import LanguageFilter
+        from data_pipeline.preparation.filters.identification.language_id import LanguageFilter
 
         return LanguageFilter(place, corpus.source_language, corpus.target_language, self.min_probability).find

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from configs import CleaningSection, PrepareSection, UserError
 from configs.components import Corpus
-from data_pipeline.preparation import language_id
 from data_pipeline.preparation.cleaning import Cleaned, Cleaner, filters_of
+from data_pipeline.preparation.filters.identification import language_id
 
 
 def _cleaner(

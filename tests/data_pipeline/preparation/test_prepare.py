@@ -20,10 +20,10 @@ import pytest
 import sentencepiece
 
 from configs import CleaningSection, CorpusFiles, PrepareSection, TokenizerSection, UserError
-from data_pipeline.preparation import corpus as corpora
 from data_pipeline.preparation import prepare, staging, survey
 from data_pipeline.preparation.prepare import Preparation, Share
-from data_pipeline.preparation.spill import SpillFolder
+from data_pipeline.preparation.raw import corpus as corpora
+from data_pipeline.preparation.writing.spill import SpillFolder
 from data_pipeline.prepared.dataset import Dataset
 
 Corpus = Callable[..., PrepareSection]
@@ -304,7 +304,7 @@ import sys
 import tempfile
 from pathlib import Path
 from configs import CleaningSection, CorpusFiles, PrepareSection, TokenizerSection
-from data_pipeline.preparation import corpus
+from data_pipeline.preparation.raw import corpus
 from data_pipeline.preparation import prepare
 corpus.PART_PAIRS = 1000
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from configs import CleaningSection, PrepareSection
 from configs.components import Corpus
 from data_pipeline.errors import DataError
 from data_pipeline.preparation.cleaning import Cleaner, filters_of
-from data_pipeline.preparation.raw_text import TextChunk
+from data_pipeline.preparation.raw.lines import TextChunk
 from data_pipeline.preparation.report import Report
 
 CORPUS = Corpus(source_language="en", target_language="fr")

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from configs import PrepareSection, StreamSection, TokenizerSection, UserError
+from data_pipeline.inspection import HISTOGRAM_EDGES, inspect_dataset
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import DataError, Dataset
-from data_pipeline.prepared.inspection import HISTOGRAM_EDGES, inspect_dataset
 from data_pipeline.stream.reader import StreamReader
 
 Rewrite = Callable[[Path, Callable[[dict[str, Any]], None]], None]
@@ -48,7 +48,7 @@ def test_a_whole_dataset(small: Dataset) -> None:
 
 
 def test_what_inspect_counts(small: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("data_pipeline.prepared.inspection.ROWS_AT_ONCE", 300)
+    monkeypatch.setattr("data_pipeline.inspection.ROWS_AT_ONCE", 300)
     lines, _ = inspect_dataset(small.folder)
     rows = [line.split() for line in lines[lines.index("lengths   pieces        source       target") + 1 :]]
     counts = [[int(row[1]), int(row[2])] for row in rows[: [row[0] for row in rows].index("padding")]]
@@ -389,6 +389,6 @@ def test_what_is_no_tar_is_refused(forge: Forge, content: bytes) -> None:
 
 
 def test_webdataset_is_locked_down() -> None:
-    import data_pipeline.preparation.shards  # noqa: F401
+    import data_pipeline.preparation.writing.shards  # noqa: F401
 
     assert os.environ["WDS_SECURE"] == "1"

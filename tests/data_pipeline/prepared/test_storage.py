@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from configs import StreamSection, UserError
+from data_pipeline.inspection import inspect_dataset
 from data_pipeline.prepared import remote
 from data_pipeline.prepared.dataset import DataError, Dataset
 from data_pipeline.prepared.disk_cache import DiskCache
-from data_pipeline.prepared.inspection import inspect_dataset
 from data_pipeline.stream.reader import StreamReader
 from tests.conftest import environment
 from tests.data_pipeline.prepared.http_folder import FAULTS, Fault, HttpFolder, faults_at_random

@@ -16,12 +16,12 @@ import pytest
 
 from configs import StreamSection, UserError
 from data_pipeline.order.mixture import Mixture
+from data_pipeline.order.state import LaneCursor
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.lane_stream import make_plans
 from data_pipeline.stream.lane_windows import GroupWindows, Source
 from data_pipeline.stream.lanes import READ_NEXT_AFTER, Track
 from data_pipeline.stream.prefetch import Background
-from data_pipeline.stream.state import LaneCursor
 from data_pipeline.stream.window_tokens import BlockCache, LeftOut
 from tests.data_pipeline.stream.made import close, ids_of, merged, open_readers, read_epoch, write_dataset
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from configs import CorpusFiles, RunConfig, UserError
-from data_pipeline.preparation.corpus import read_chunks
+from data_pipeline.inspection import is_dataset
+from data_pipeline.preparation.raw.corpus import read_chunks
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.prepared.inspection import is_dataset
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from model import Transformer
 from trainer.runs.process.streams import tell

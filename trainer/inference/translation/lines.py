@@ -13,7 +13,7 @@ from typing import IO, TypeVar
 
 from configs import UserError
 from configs.files import explain, status_of
-from data_pipeline.preparation.raw_text import COMPRESSED, read_blocks, unpacked
+from data_pipeline.preparation.raw.lines import COMPRESSED, read_blocks, unpacked
 from trainer.inference.translation.job import Chunk
 
 CHUNK_LINES = 2048

@@ -15,8 +15,8 @@ from configs import UserError
 from data_pipeline.preparation.cleaning import DUPLICATE
 from data_pipeline.preparation.progress import say
 from data_pipeline.preparation.report import SIDES, Report
-from data_pipeline.preparation.shards import ShardJob
-from data_pipeline.preparation.unknown import warnings
+from data_pipeline.preparation.tokenizing.unknown import warnings
+from data_pipeline.preparation.writing.shards import ShardJob
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import (
     BLOCKS_FILE,

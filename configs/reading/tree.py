@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from configs.errors import UserError
-from configs.scalars import Place, Texts, texts_of
+from configs.reading.scalars import Place, Texts, texts_of
 
 _WORD = re.compile(r"(\[)?([^.\[\]]+)\]?\.?")
 _KEY = re.compile(r"[^.\[\]]+(?:\[[^.\[\]]+\]|\.[^.\[\]]+)*")
@@ -37,7 +37,7 @@ class Tree:
 
     @classmethod
     def read(cls, path: Path, *, what: str) -> "Tree":
-        """The tree of a YAML file: UTF-8, or UTF-16 with its byte order mark; YAML 1.1, but see `configs.scalars`.
+        """The tree of a YAML file: UTF-8, or UTF-16 with its byte order mark; YAML 1.1, but see `scalars.py`.
 
         Args:
             path: of the file.

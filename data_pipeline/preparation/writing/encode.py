@@ -17,10 +17,10 @@ from configs import PrepareSection, UserError
 from configs.components import Corpus
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.cleaning import DUPLICATE, EMPTY, LENGTH_RATIO, TOO_LONG, Cleaner, filters_of
-from data_pipeline.preparation.corpus import Part, RawPart, Unit, read_part
-from data_pipeline.preparation.raw_text import TextChunk
+from data_pipeline.preparation.raw.corpus import Part, RawPart, Unit, read_part
+from data_pipeline.preparation.raw.lines import TextChunk
 from data_pipeline.preparation.report import SIDES, PieceCount, Report
-from data_pipeline.preparation.spill import HASH_BYTES, PairRows, SpillFolder, first_occurrences, take
+from data_pipeline.preparation.writing.spill import HASH_BYTES, PairRows, SpillFolder, first_occurrences, take
 from data_pipeline.prepared.index import TokenType
 from data_pipeline.tokenizer import UNK_ID, Tokenizer
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from configs import PrepareSection, TokenizerSection, UserError
 from data_pipeline.order.randomness import Purpose, random_bits
-from data_pipeline.preparation.corpus import RawPart
+from data_pipeline.preparation.raw.corpus import RawPart
 from data_pipeline.tokenizer import (
     BOS_ID,
     EOS_ID,

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from configs import CorpusFiles, PrepareSection, TokenizerSection, UserError
+from data_pipeline.inspection import inspect_dataset
 from data_pipeline.preparation import prepare
-from data_pipeline.preparation.encode import PartEncoder
-from data_pipeline.preparation.tokenizer_training import train_tokenizer
+from data_pipeline.preparation.tokenizing.training import train_tokenizer
+from data_pipeline.preparation.writing.encode import PartEncoder
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.prepared.inspection import inspect_dataset
 from data_pipeline.tokenizer import UNK_ID
 
 Corpus = Callable[..., PrepareSection]

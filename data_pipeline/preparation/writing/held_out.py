@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from configs import PrepareSection
-from data_pipeline.preparation.corpus import read_chunks
+from data_pipeline.preparation.raw.corpus import read_chunks
 from data_pipeline.prepared.index import HeldOutEntry, HeldOutSplit, describe_file
 
 HELD_OUT: tuple[HeldOutSplit, ...] = ("valid", "test")

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs import CorpusFiles, UserError
-from data_pipeline.preparation.corpus import Unit
-from data_pipeline.preparation.raw_text import MAX_LINE_BYTES, LineReader, corpus_paths, decode_lines, packing_of
+from data_pipeline.preparation.raw.corpus import Unit
+from data_pipeline.preparation.raw.lines import MAX_LINE_BYTES, LineReader, corpus_paths, decode_lines, packing_of
 
 
 def _zstd(data: bytes) -> bytes:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import UserError
-from data_pipeline.preparation.fields import MISSING, find, splits
+from data_pipeline.preparation.raw.fields import MISSING, find, splits
 
 BROKEN = (OSError, ValueError, LookupError, TypeError)
 """What `datasets` and pyarrow raise for files that are missing, cut short or altered."""

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs import CorpusFiles, UserError
-from data_pipeline.preparation import huggingface
-from data_pipeline.preparation.fields import MISSING, find
-from data_pipeline.preparation.raw_text import LINE_FEED, LineReader, TextChunk, corpus_paths, decode_lines, packing_of
+from data_pipeline.preparation.raw import huggingface
+from data_pipeline.preparation.raw.fields import MISSING, find
+from data_pipeline.preparation.raw.lines import LINE_FEED, LineReader, TextChunk, corpus_paths, decode_lines, packing_of
 
 PART_PAIRS = 65_536
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from configs import CorpusFiles, UserError
 from configs.load import parse_run
-from data_pipeline.preparation.corpus import Part, RawPart, Unit, corpus_units, read_chunks, read_part, stream_parts
+from data_pipeline.preparation.raw.corpus import Part, RawPart, Unit, corpus_units, read_chunks, read_part, stream_parts
 
 Pairs = list[tuple[str, str]]
 

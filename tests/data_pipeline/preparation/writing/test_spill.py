@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipeline.preparation.report import Report
-from data_pipeline.preparation.spill import PairRows, SpillFolder, first_occurrences, take, take_at
+from data_pipeline.preparation.writing.spill import PairRows, SpillFolder, first_occurrences, take, take_at
 
 Row = tuple[list[int], list[int], int]
 

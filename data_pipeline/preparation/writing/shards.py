@@ -17,8 +17,8 @@ import numpy as np
 import webdataset
 from numpy.typing import NDArray
 
-from data_pipeline.preparation.encode import EncodeJob, select
-from data_pipeline.preparation.spill import PairRows, first_occurrences, take_at
+from data_pipeline.preparation.writing.encode import EncodeJob, select
+from data_pipeline.preparation.writing.spill import PairRows, first_occurrences, take_at
 from data_pipeline.prepared.index import BLOCK_DTYPE, ShardEntry, block_key
 
 Pieces = NDArray[np.unsignedinteger]
