@@ -13,7 +13,7 @@ PACKAGES = ("configs", "data_pipeline", "model")
 
 def find_clash() -> str | None:
     """One line that names what stands in the way of an import, and what to do; None where nothing does."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[3]
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
         if spec is None:
