@@ -3,7 +3,7 @@
 #   make install     .venv with .venv/bin/zeromt
 #   make demo        prepare, train, evaluate and translate the bundled corpus
 #   make test        all tests but those marked slow, gpu or slurm (make test-slow, test-gpu, test-slurm)
-#   make check       lint, format, types, import contracts
+#   make check       lint, format, types, import contracts, sizes
 #   make bench       training, start-up, decoding, data and checkpoints beside other programs, on BENCH=folder/with/train.en.gz...; RUN=a run to decode
 #   make format      mend what lint and format can mend
 #   make clean       remove .venv and caches; runs and prepared data stay
@@ -115,6 +115,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tests/house.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

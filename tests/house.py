@@ -1,0 +1,89 @@
+"""How large functions, files and folders may be. `make check` runs it, with the standard library alone.
+
+python tests/house.py [ROOT]    one line for each offender, then exit code 1
+"""
+
+import ast
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+FUNCTION_LINES = 60
+FILE_LINES = 350
+MODULES = 12
+TEST_MODULES = 20
+"""Modules in a folder, apart from `__init__.py`, which is where a folder says what it is."""
+
+KNOWN = frozenset(
+    {
+        "benchmarks/peers/with_transformers.py: train",
+        "launcher",
+        "launcher/node.py: launch",
+        "launcher/planning",
+        "launcher/slurm/options.py: add_launch_slurm",
+        "launcher/slurm/submit.py: launch",
+        "launcher/ssh.py: launch",
+        "tests/data_pipeline/preparation/test_prepare.py",
+        "tests/data_pipeline/prepared/test_dataset.py",
+        "tests/data_pipeline/prepared/test_storage.py",
+        "tests/faults/test_in_ranks.py: ended",
+        "tests/model/search/test_search.py",
+        "tests/trainer/inference/test_files_of_commands.py",
+        "trainer/build.py: build",
+        "trainer/engines/deepspeed/patches.py",
+        "trainer/inference/translate.py: run",
+    }
+)
+"""Offenders from before the check. None is added; one that offends no more is removed."""
+
+
+def sources(root: Path) -> list[Path]:
+    """Every module below the packages that pyproject.toml names, the benchmarks and the tests, relative to `root`."""
+    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    folders = [*settings["tool"]["importlinter"]["root_packages"], "benchmarks", "tests"]
+    return [path.relative_to(root) for folder in folders for path in sorted((root / folder).rglob("*.py"))]
+
+
+def offences(root: Path) -> Iterator[tuple[str, str]]:
+    """What is too large: its name, and how large it is."""
+    modules: Counter[Path] = Counter()
+    for path in sources(root):
+        text = (root / path).read_text(encoding="utf-8")
+        modules[path.parent] += path.name != "__init__.py"
+        if (lines := len(text.splitlines())) > FILE_LINES:
+            yield path.as_posix(), f"{lines} lines; a file has at most {FILE_LINES}"
+        for node in ast.walk(ast.parse(text, str(path))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > FUNCTION_LINES:
+                    yield f"{path.as_posix()}: {node.name}", f"{lines} lines; a function has at most {FUNCTION_LINES}"
+    for folder, number in modules.items():
+        most = TEST_MODULES if folder.parts[0] == "tests" else MODULES
+        if number > most:
+            yield folder.as_posix(), f"{number} modules; a folder has at most {most}, `__init__.py` apart"
+
+
+def problems(root: Path, known: frozenset[str] = KNOWN) -> list[str]:
+    """One line for each offender that is not known, and for each known one that offends no more."""
+    found = dict(offences(root))
+    return [f"{name}: {size}" for name, size in found.items() if name not in known] + [
+        f"{name}: no offender any more; remove it from KNOWN in tests/house.py" for name in sorted(known - found.keys())
+    ]
+
+
+def main() -> int:
+    """Print the problems.
+
+    Returns:
+        1 where there are any.
+    """
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1]
+    lines = problems(root)
+    print(*lines, sep="\n", end="\n" if lines else "")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
