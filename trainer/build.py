@@ -26,6 +26,7 @@ from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.held_out import held_out_sets, make_evaluator
 from trainer.evaluation.series import enter_series
 from trainer.loop import Trainer
+from trainer.ranks.device import kind
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision, agreed_precision
 from trainer.ranks.sections import Sections
@@ -258,7 +259,7 @@ def _announce(
         sum(d.num_pairs for d in datasets),
         world.size,
         "s" * (world.size > 1),
-        world.device.type,
+        kind(world.device),
         config.engine.zero_stage,
         precision,
     )

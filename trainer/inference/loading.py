@@ -13,6 +13,7 @@ from data_pipeline.tokenizer import Tokenizer
 from model import Ensemble, Transformer
 from trainer.checkpoint.format import CONFIG, MANIFEST, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
 from trainer.checkpoint.model_files import build_model, load_weights, place
+from trainer.ranks.device import choose_device
 from trainer.ranks.precision import DTYPES, Precision, translating_precision
 from trainer.runs.kept import find_loss
 
@@ -139,7 +140,7 @@ def load_checkpoint(checkpoint: Checkpoint, *, raw: bool, precision: str | None)
     """As `load_trained`, of a checkpoint that was verified."""
     config = load_run(str(checkpoint.folder / CONFIG))
     tokenizer = Tokenizer.load(checkpoint.folder)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = choose_device()
     found = translating_precision(precision, config.engine.precision, device)
     model = build_model(config.model, tokenizer, seed=config.seed)
     load_weights(checkpoint, model, raw=raw)
