@@ -65,7 +65,7 @@ def test_one_in_a_file_outside(stage: int, plugin: dict[str, str], tmp_path: Pat
 def test_a_plan_counts_its_states(plugin: dict[str, str], tmp_path: Path) -> None:
     code = """
 from configs import load_run
-from launcher.planning.model_states import num_moments
+from launcher.planning.costs.model_states import num_moments
 print(num_moments(load_run("debug", ["optimizer.kind=momentum"])), num_moments(load_run("debug")))
 """
     done = subprocess.run(

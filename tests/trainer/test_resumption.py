@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from configs import UserError, load_run
-from launcher.run_status import read_overview
-from launcher.status_lines import to_lines
+from launcher.monitoring.run_status import read_overview
+from launcher.monitoring.status_lines import to_lines
 from tests.conftest import Finished, read_metrics
 from tests.forked_commands import Commands
 from tests.kept import BBB3253

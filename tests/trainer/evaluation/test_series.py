@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from configs import RunConfig, load_run
-from launcher.progress import read_progress
+from launcher.monitoring.progress import read_progress
 from tests.conftest import Command, ranks
 from tests.kept import BBB3253
 from trainer.checkpoint.format import MANIFEST, read_checkpoint, write_manifest
