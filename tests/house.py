@@ -19,9 +19,7 @@ TEST_MODULES = 20
 KNOWN = frozenset(
     {
         "benchmarks/peers/with_transformers.py: train",
-        "launcher",
         "launcher/agents/node.py: launch",
-        "launcher/planning",
         "launcher/clusters/slurm/options.py: add_launch_slurm",
         "launcher/clusters/slurm/submit.py: launch",
         "launcher/clusters/ssh/launch.py: launch",
