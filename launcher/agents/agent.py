@@ -26,10 +26,11 @@ from launcher.agents.forked_ranks import WaitingRank, can_fork, dismiss, fork_ra
 from launcher.agents.peers import LostError, Peers, join, note_loss
 from launcher.agents.root_cause import REFUSED, STOPPED, Ended, exit_code, note_ends, report, wait_for_others
 from trainer.runs.failure import Failure, find_cause
+from trainer.runs.layout import LOGS, STATUS_FILE
 from trainer.runs.process.imports import quick_imports
 from trainer.runs.process.streams import tell
 from trainer.runs.signals import AGENT_PID, STOP_SIGNALS
-from trainer.runs.status import STATUS_FILE, read_status, write_status
+from trainer.runs.status import read_status, write_status
 
 __all__ = ["ALONE", "LAUNCHER_PID", "REFUSED", "STOPPED", "main"]
 
@@ -177,7 +178,7 @@ def newest_logs(folder: Path, launch_id: str) -> Path | None:
 
 def run_folder(logs: Path) -> Path:
     """The run's folder: it holds `logs/`, or `logs/node-N/` for one of several nodes."""
-    return logs.parent if logs.name == "logs" else logs.parent.parent
+    return logs.parent if logs.name == LOGS else logs.parent.parent
 
 
 def end_with_launcher() -> None:

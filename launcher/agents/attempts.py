@@ -12,15 +12,14 @@ from configs import UserError
 from launcher.agents.agent import ALONE, LAUNCHER_PID
 from launcher.agents.job import Job, child_environment, is_orphaned, outcome, torchrun_command
 from launcher.agents.restarts import Restarts
-from launcher.agents.run_folder import make_ready, newest_step
+from launcher.agents.run_folder import make_ready
 from launcher.machine.processes import processes_with
 from launcher.machine.supervise import Supervisor
 from trainer.runs.kept import check_reset
-from trainer.runs.layout import STUCK_FILE
+from trainer.runs.layout import LAUNCH_LOCK, STATUS_FILE, STOP_FILE, STUCK_FILE, newest_step
 from trainer.runs.process.streams import tell
-from trainer.runs.run_lock import LAUNCH_LOCK, RunLock
-from trainer.runs.signals import STOP_FILE
-from trainer.runs.status import LAUNCH_ID, STATUS_FILE, Status, read_status, write_status
+from trainer.runs.run_lock import RunLock
+from trainer.runs.status import LAUNCH_ID, Status, read_status, write_status
 
 PATIENCE_WITH_THE_ENDING, PATIENCE_WITH_THE_RUNNING = 15.0, 1.0
 """Seconds to wait for the job before: one that is done needs some to end its processes."""

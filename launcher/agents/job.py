@@ -14,6 +14,7 @@ from data_pipeline.prepared.dataset import open_index
 from data_pipeline.prepared.index import INDEX_FILE
 from launcher.agents.agent import LAUNCHER_PID, REFUSED, STOPPED
 from launcher.machine.process_title import ROOM, ROOM_LENGTH
+from trainer.runs.layout import CHECKPOINTS, LOGS
 from trainer.runs.signals import GRACE_SECONDS, ORPHANED, STOP_SIGNALS
 from trainer.runs.status import LAUNCH_ID, Status
 
@@ -66,7 +67,7 @@ class Job:
     @property
     def logs(self) -> Path:
         """Folder of the ranks' logs; of several nodes, each has its own."""
-        return self.folder / "logs" if self.node is None else self.folder / "logs" / f"node-{self.node.rank}"
+        return self.folder / LOGS if self.node is None else self.folder / LOGS / f"node-{self.node.rank}"
 
     @property
     def is_first_node(self) -> bool:
@@ -98,7 +99,7 @@ def check_datasets(run: RunConfig, config: str, overrides: Sequence[str]) -> Non
             )
         check_apart({key: source.path}, {"output/name": run.folder})
     with naming("output"):
-        is_new = not is_dir(Path(run.folder) / "checkpoints")  # else the ranks compare with what was saved
+        is_new = not is_dir(Path(run.folder) / CHECKPOINTS)  # else the ranks compare with what was saved
     if is_new and not run.stream.datasets and "://" not in run.prepare.output:
         try:
             _, index, _ = open_index(run.prepare.output)

@@ -1,40 +1,14 @@
-"""A run's folder, seen from outside: its checkpoints, and making way for a new run. Does not import torch."""
+"""Making way for a new run in a folder. Does not import torch."""
 
-import re
 import time
 from pathlib import Path
 
 from configs import UserError
 from configs.files import exists, naming
 from trainer.runs.kept import check_reset
+from trainer.runs.layout import LAUNCH_LOCK, RUN_LOCK, STOP_FILE
 from trainer.runs.process.streams import tell
-from trainer.runs.run_lock import LAUNCH_LOCK, RUN_LOCK, RunLock, is_locked
-from trainer.runs.signals import STOP_FILE
-
-_STEP = re.compile(r"^step-(\d{8,})$")
-
-
-def complete_steps(folder: Path) -> list[int]:
-    """Steps of the checkpoints that were committed, in order. Their bytes are not looked at."""
-    try:
-        found = [(_STEP.match(path.name), path) for path in (folder / "checkpoints").iterdir()]
-    except OSError:
-        return []
-    return sorted(
-        int(match[1])
-        for match, path in found
-        if match and (path / "manifest.json").is_file() and (path / "manifest.sha256").is_file()
-    )
-
-
-def checkpoint_folder(folder: Path, step: int) -> Path:
-    """Where the checkpoint of a step is."""
-    return folder / "checkpoints" / f"step-{step:08d}"
-
-
-def newest_step(folder: Path) -> int:
-    """Step of the newest checkpoint that was committed; 0 where there is none."""
-    return max(complete_steps(folder), default=0)
+from trainer.runs.run_lock import RunLock, is_locked
 
 
 def make_ready(name: str, *, fresh: bool, reset: str | None = None) -> None:

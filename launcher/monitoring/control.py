@@ -9,9 +9,9 @@ from configs import UserError
 from configs.files import naming
 from launcher.monitoring.run_status import ACTIVE, RunStatus, read_overview, read_run
 from launcher.monitoring.status_lines import to_json, to_lines
+from trainer.runs.layout import LAUNCH_LOCK, RUN_LOCK, STOP_FILE
 from trainer.runs.process.streams import tell
-from trainer.runs.run_lock import LAUNCH_LOCK, RUN_LOCK, is_locked
-from trainer.runs.signals import STOP_FILE
+from trainer.runs.run_lock import is_locked
 
 _LOOK_SECONDS = 0.2
 _LINE_SECONDS = 10.0

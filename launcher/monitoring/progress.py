@@ -6,34 +6,18 @@ A job may be writing them: a last line that is half written, a file that is miss
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from launcher.agents.run_folder import checkpoint_folder
+from trainer.runs.layout import CONFIG, MANIFEST, METRICS_FILE, STATE, checkpoint_folder
+from trainer.runs.metrics_file import Score, number, read_end, saved_scores, whole
 
-_CHUNK_BYTES = 1 << 16
-_FARTHEST_BYTES = 1 << 22
-"""From the end of metrics.jsonl; some 6,000 lines. An evaluation before them is looked for in the checkpoints."""
-_RATE_LINES = 20
-"""Lines of training that a rate is the mean of."""
 _NUM_STATES = 3
 """Checkpoints whose state is tried."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Score:
-    """A score of the validation set."""
-
-    step: int
-    bleu: float
-    chrf: float | None = None
-    """None where only the BLEU is known."""
-    series: str | None = None
-    """Scores of one series may be compared; None in runs from before there were such."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -62,8 +46,8 @@ def read_progress(folder: Path, steps: list[int]) -> Progress:
         folder: the run's.
         steps: of its complete checkpoints, in order.
     """
-    limits = read_limits(folder / "config.yaml")
-    lines, evaluations, series = read_metrics_end(folder / "metrics.jsonl")
+    limits = read_limits(folder / CONFIG)
+    lines, evaluations, series = read_end(folder / METRICS_FILE)
     updates, tokens = rates(lines)
     scores = current_scores(evaluations, series, *_saved_scores(folder, steps))
     return Progress(
@@ -71,7 +55,7 @@ def read_progress(folder: Path, steps: list[int]) -> Progress:
         updates_per_second=updates,
         target_tokens_per_second=tokens,
         seconds_left=seconds_left(limits, lines[0], updates) if lines else None,
-        checkpoint_age=_age(checkpoint_folder(folder, steps[-1]) / "manifest.json") if steps else None,
+        checkpoint_age=_age(checkpoint_folder(folder, steps[-1]) / MANIFEST) if steps else None,
         last_score=scores[max(scores)] if scores else None,
         best_score=max(scores.values(), key=lambda score: (score.bleu, -score.step), default=None),
     )
@@ -109,53 +93,6 @@ def current_scores(
     return scores
 
 
-def read_metrics_end(path: Path) -> tuple[list[dict[str, Any]], list[Score], str | None]:
-    """The last lines of training and the evaluations as far back as is looked, the newest first, and the last series.
-
-    Reads no more than the file's last 4 MiB, and no more of those than it takes to find an evaluation.
-    """
-    train: list[dict[str, Any]] = []
-    scores: list[Score] = []
-    series: str | None = None
-    for line in _lines_from_end(path):
-        if len(train) == _RATE_LINES:
-            if scores or series:
-                break
-            if b'"evaluation"' not in line and b'"score_series"' not in line:
-                continue
-        tree = _parse(line)
-        if tree.get("kind") == "train" and _whole(tree.get("step")) is not None:
-            train.append(tree)
-        elif tree.get("kind") == "evaluation" and (score := _score(tree)) is not None:
-            scores.append(score)
-        if isinstance(tree.get("series"), str):
-            series = series or tree["series"]
-    return train[:_RATE_LINES], scores, series
-
-
-def _lines_from_end(path: Path) -> Iterator[bytes]:
-    """The complete lines of a file, the last first."""
-    try:
-        with path.open("rb") as file:
-            place = file.seek(0, 2)
-            farthest = max(0, place - _FARTHEST_BYTES)
-            pieces: list[bytes] = []  # of the line whose beginning was not seen yet, the last first
-            while place > farthest:
-                begin = max(farthest, place - _CHUNK_BYTES)
-                file.seek(begin)
-                first, *others = file.read(place - begin).split(b"\n")
-                if others:
-                    others[-1] += b"".join(reversed(pieces))
-                    pieces = []
-                    yield from reversed(others)
-                pieces.append(first)
-                place = begin
-            if place == 0:
-                yield b"".join(reversed(pieces))
-    except OSError:
-        return
-
-
 def rates(lines: list[dict[str, Any]]) -> tuple[float | None, float | None]:
     """Updates and target tokens a second.
 
@@ -170,10 +107,10 @@ def rates(lines: list[dict[str, Any]]) -> tuple[float | None, float | None]:
             break
         oldest = line
     if oldest is lines[0]:
-        seconds = _number(oldest, "seconds_per_update")
-        return _positive(1 / seconds if seconds else math.nan), _positive(_number(oldest, "tokens_per_second"))
+        seconds = number(oldest, "seconds_per_update")
+        return _positive(1 / seconds if seconds else math.nan), _positive(number(oldest, "tokens_per_second"))
     steps, tokens, seconds = (
-        _number(lines[0], key) - _number(oldest, key) for key in ("step", "total_target_tokens", "total_seconds")
+        number(lines[0], key) - number(oldest, key) for key in ("step", "total_target_tokens", "total_seconds")
     )
     if not seconds > 0:
         return None, None
@@ -193,8 +130,8 @@ def seconds_left(
     left = []
     if updates_per_second and (most := last_update(limits, newest)) is not None:
         left.append((most - newest["step"]) / updates_per_second)
-    minutes = _number(limits, "max_minutes")
-    spent = _number(newest, "total_seconds") - (_number(_limits_from(newest), "seconds") if _limits_from(newest) else 0)
+    minutes = number(limits, "max_minutes")
+    spent = number(newest, "total_seconds") - (number(_limits_from(newest), "seconds") if _limits_from(newest) else 0)
     if math.isfinite(minutes) and math.isfinite(spent):
         left.append(60 * minutes - spent)
     return max(0.0, min(left)) if left else None
@@ -207,8 +144,8 @@ def last_update(limits: Mapping[str, Any], newest: Mapping[str, Any]) -> int | N
         limits: the section `training`.
         newest: line of training, which says from where limits are counted.
     """
-    most = _whole(limits.get("max_updates"))
-    return None if most is None else most + (_whole(_limits_from(newest).get("step")) or 0)
+    most = whole(limits.get("max_updates"))
+    return None if most is None else most + (whole(_limits_from(newest).get("step")) or 0)
 
 
 def _limits_from(line: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -220,35 +157,10 @@ def _saved_scores(folder: Path, steps: list[int]) -> tuple[str | None, dict[int,
     """The current series and its scores, as the newest readable checkpoint remembers them."""
     for step in reversed(steps[-_NUM_STATES:]):
         try:
-            tree = json.loads((checkpoint_folder(folder, step) / "state.json").read_text(encoding="utf-8"))
-            scores = {int(at): float(bleu) for at, bleu in tree["trainer"]["scores"].items()}
-            series = tree["trainer"].get("series")
-            name = None if series is None else str(series["id"])
+            return saved_scores(json.loads((checkpoint_folder(folder, step) / STATE).read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
-        return name, {at: bleu for at, bleu in scores.items() if math.isfinite(bleu)}
     return None, {}
-
-
-def _parse(line: bytes) -> dict[str, Any]:
-    try:
-        tree = json.loads(line)
-    except ValueError:
-        return {}
-    return tree if isinstance(tree, dict) else {}
-
-
-def _score(tree: Mapping[str, Any]) -> Score | None:
-    step, bleu, chrf = _whole(tree.get("step")), _number(tree, "bleu"), _number(tree, "chrf")
-    if step is None or not math.isfinite(bleu):
-        return None
-    series = tree.get("series")
-    return Score(
-        step=step,
-        bleu=bleu,
-        chrf=chrf if math.isfinite(chrf) else None,
-        series=series if isinstance(series, str) else None,
-    )
 
 
 def _age(path: Path) -> float | None:
@@ -256,16 +168,6 @@ def _age(path: Path) -> float | None:
         return time.time() - path.stat().st_mtime
     except OSError:
         return None
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _number(tree: Mapping[str, Any], key: str) -> float:
-    """NaN where there is no number."""
-    value = tree.get(key)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
 
 
 def _positive(value: float) -> float | None:

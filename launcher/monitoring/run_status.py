@@ -5,16 +5,14 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.agents.run_folder import complete_steps
 from launcher.clusters.slurm.queue import Job, find_job
 from launcher.monitoring.progress import Progress, read_progress
 from trainer.runs.failure import Failure, newest_cause
 from trainer.runs.kept import find_loss
-from trainer.runs.layout import STUCK_FILE
-from trainer.runs.ledger import LEDGER_FILE, read_figures
-from trainer.runs.run_lock import LAUNCH_LOCK, RUN_LOCK, holder_since, is_locked
-from trainer.runs.signals import STOP_FILE
-from trainer.runs.status import STATUS_FILE, Status, read_status
+from trainer.runs.layout import LAUNCH_LOCK, LEDGER_FILE, RUN_LOCK, STATUS_FILE, STOP_FILE, STUCK_FILE, complete_steps
+from trainer.runs.ledger import read_figures
+from trainer.runs.run_lock import holder_since, is_locked
+from trainer.runs.status import Status, read_status
 
 ACTIVE = ("starting", "running")
 

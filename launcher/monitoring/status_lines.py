@@ -5,9 +5,10 @@ import time
 from typing import Any
 
 from configs.text import visible
-from launcher.monitoring.progress import Progress, Score
+from launcher.monitoring.progress import Progress
 from launcher.monitoring.run_status import ACTIVE, Overview, RunStatus
 from trainer.runs.failure import Failure
+from trainer.runs.metrics_file import Score
 
 _NUM_CHECKPOINTS = 5
 _CLOCK_SECONDS = 60.0

@@ -15,14 +15,12 @@ from pathlib import Path
 
 from configs import UserError
 from launcher.agents.peers import LOST_NODE
-from launcher.agents.run_folder import newest_step
+from trainer.runs.layout import LAUNCH_LOCK, REQUEUES_FILE, STATUS_FILE, newest_step
 from trainer.runs.process.streams import tell
-from trainer.runs.run_lock import LAUNCH_LOCK, RunLock
+from trainer.runs.run_lock import RunLock
 from trainer.runs.signals import STOPPED_BY_FILE
-from trainer.runs.status import STATUS_FILE, Status, read_status
+from trainer.runs.status import Status, read_status
 
-REQUEUES_FILE = "requeues.json"
-"""In a run's folder."""
 FINISHED, REFUSED = 0, 2
 PATIENCE_SECONDS, PATIENCE_AFTER_A_REQUEUE = 5.0, 150.0
 """For a job before that is about to end; and for the lock of a node that is lost, which NFS keeps for a lease or so."""

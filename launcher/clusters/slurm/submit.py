@@ -1,6 +1,5 @@
 """`zeromt launch slurm`: batch scripts made, shown or submitted."""
 
-import json
 import math
 import os
 import re
@@ -14,6 +13,8 @@ from configs.site import SiteSection, format_time, load_site, parse_time
 from launcher.agents.job import check_datasets
 from launcher.agents.run_folder import make_ready
 from launcher.clusters.slurm.script import Preparation, Training, most_nodes, render_preparation, render_training
+from trainer.runs.layout import LOGS, METRICS_FILE
+from trainer.runs.metrics_file import read_saves
 from trainer.runs.process.streams import tell
 
 _SHORTEST_LEAD, _LONGEST_LEAD, _SAVES_IN_THE_LEAD = 300, 65_535, 3
@@ -75,7 +76,7 @@ def launch(
         "seconds": parse_time(profile.time),
         "after": after,
     }
-    logs = Path(run.folder).absolute() / "logs"
+    logs = Path(run.folder).absolute() / LOGS
     if prepare is not None:
         scripts = [
             render_preparation(Preparation(**common, output=f"{logs}/prepare-%A_%a.out", parts=prepare)),
@@ -87,7 +88,7 @@ def launch(
         if after is None and not dry_run:
             check_datasets(run, config, overrides)
         check_size(run, nodes, nproc or profile.gpus_per_node)
-        lead = choose_lead(profile, slowest_save(Path(run.folder) / "metrics.jsonl"))
+        lead = choose_lead(profile, slowest_save(Path(run.folder) / METRICS_FILE))
         common |= {"output": f"{logs}/slurm-%j.out", "nodes": nodes, "lead": lead, "max_restarts": max_restarts}
         common["nproc"] = nproc or profile.gpus_per_node or None
         scripts = [render_training(Training(**common, link=k + 1, num_links=chain)) for k in range(chain)]
@@ -139,22 +140,9 @@ def choose_lead(site: SiteSection, save_seconds: float) -> int:
 
 def slowest_save(metrics: Path) -> float:
     """Seconds of the slowest save in a run's metrics.jsonl; 0 where there is none."""
-    slowest = 0.0
     try:
-        with metrics.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                if '"checkpoint"' in line:
-                    slowest = max(slowest, _seconds(line))
+        return max((save.seconds for save in read_saves(metrics)), default=0.0)
     except OSError:
-        return slowest
-    return slowest
-
-
-def _seconds(line: str) -> float:
-    try:
-        tree = json.loads(line)
-        return float(tree["seconds"]) if tree.get("event") == "checkpoint" else 0.0
-    except (ValueError, KeyError, TypeError, AttributeError):
         return 0.0
 
 

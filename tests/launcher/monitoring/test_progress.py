@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.clusters.slurm.queue import Job, find_job
-from launcher.monitoring import progress
-from launcher.monitoring.progress import Progress, Score, rates, read_metrics_end, read_progress, seconds_left
+from launcher.monitoring.progress import Progress, rates, read_progress, seconds_left
 from launcher.monitoring.run_status import Overview, RunStatus, read_overview
 from launcher.monitoring.status_lines import to_json, to_lines
 from trainer.runs.failure import Failure, leave_note
 from trainer.runs.ledger import Ledger
+from trainer.runs.metrics_file import Score
 
 
 def train(step: int, *, seconds: float, tokens: int = 0) -> dict[str, Any]:
@@ -122,48 +122,6 @@ def test_time_left() -> None:
     assert seconds_left({"max_updates": 10}, {"step": 50}, 5.0) == 0.0
     for limits, rate in (({}, 5.0), ({"max_updates": 100}, None), ({"max_updates": "many"}, 5.0)):
         assert seconds_left(limits, {"step": 50}, rate) is None
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    chunk=st.integers(1, 300),
-    num_lines=st.integers(0, 60),
-    every=st.integers(1, 40),
-    junk=st.sampled_from(["", "{", "\n\n", "[]\n", "\x00\xff", '{"kind": "train", "step": "x"}\n', "null\n"]),
-)
-def test_end_is_read_as_the_whole_would_be(
-    tmp_path_factory: pytest.TempPathFactory, chunk: int, num_lines: int, every: int, junk: str
-) -> None:
-    """Whatever the chunks are cut to."""
-    path = tmp_path_factory.getbasetemp() / "metrics.jsonl"
-    lines = [
-        evaluation(step, 1.0 + step) if step % every == 0 else train(step, seconds=step)
-        for step in range(1, num_lines + 1)
-    ]
-    write(path, lines, junk)
-    before, progress._CHUNK_BYTES = progress._CHUNK_BYTES, chunk
-    try:
-        found, scores, series = read_metrics_end(path)
-    finally:
-        progress._CHUNK_BYTES = before
-    expected = [line for line in reversed(lines) if line["kind"] == "train"]
-    assert found == expected[: progress._RATE_LINES]
-    newest = [line["step"] for line in reversed(lines) if line["kind"] == "evaluation"]
-    assert [score.step for score in scores] == newest[: len(scores)]
-    assert bool(scores) == bool(newest)
-    assert series is None
-
-
-def test_huge_file_is_not_read(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    with path.open("wb") as file:
-        file.truncate(1 << 34)  # 16 GiB of nothing
-        file.seek(0, 2)
-        file.write(b"\n" + json.dumps(train(7, seconds=1.0)).encode() + b"\n")
-    begin = time.monotonic()
-    found, *_ = read_metrics_end(path)
-    assert [line["step"] for line in found] == [7]
-    assert time.monotonic() - begin < 1
 
 
 def fake_squeue(folder: Path, text: str) -> str:

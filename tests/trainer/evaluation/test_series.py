@@ -14,12 +14,13 @@ from configs import RunConfig, load_run
 from launcher.monitoring.progress import read_progress
 from tests.conftest import Command, ranks
 from tests.kept import BBB3253
-from trainer.checkpoint.format import MANIFEST, read_checkpoint, write_manifest
+from trainer.checkpoint.format import read_checkpoint, write_manifest
 from trainer.checkpoint.state import ScoreSeries, TrainerState
 from trainer.evaluation.evaluator import HeldOutSet
 from trainer.evaluation.series import current_series, enter
 from trainer.inference.averaging import choose
 from trainer.metrics.scoring import Scorer
+from trainer.runs.layout import MANIFEST
 
 SCORER = Scorer("13a")
 

@@ -10,7 +10,8 @@ import pytest
 from launcher.agents.peers import LOST_NODE
 from launcher.clusters.slurm.decide import Requeues, decide_begin, decide_end, read_requeues
 from tests.launcher.conftest import environment
-from trainer.runs.run_lock import LAUNCH_LOCK, RunLock
+from trainer.runs.layout import LAUNCH_LOCK
+from trainer.runs.run_lock import RunLock
 from trainer.runs.status import Status
 
 
