@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from launcher.dispatch import resolve
-from launcher.machine.supervise import FORWARDED, Supervisor
+from launcher.supervise import FORWARDED, Supervisor
 from trainer.runs.signals import tell_in_handler
 
 STOPPED = 75
@@ -44,22 +44,22 @@ def train(*, config: str, overrides: Sequence[str], fresh: bool, reset: str | No
     with resolve("configs.files:naming")("prepare.output"):
         is_there = resolve("configs.files:is_file")(Path(run.prepare.output) / "index.json")
     if not run.stream.datasets and is_there:
-        resolve("launcher.agents.job:check_datasets")(run, config, overrides)
+        resolve("launcher.job:check_datasets")(run, config, overrides)
     resolve("trainer.runs.process.environment:check_rank")(os.environ)
     # Both before torch is imported.
     resolve("trainer.runs.signals:stop_request")()
     resolve("trainer.ranks.watchdog:process_watchdog")().start()
     if int(os.environ.get("RANK", "0") or 0) == 0:
-        resolve("launcher.agents.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset)
+        resolve("launcher.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset)
     return int(resolve("trainer.main:run")(config, list(overrides), reset=_parts(reset)))
 
 
 def launch_local(
     *, config: str, nproc: int | None, max_restarts: int, overrides: Sequence[str], fresh: bool, reset: str | None
 ) -> int:
-    """`zeromt launch local`: see `launcher.clusters.local.launch.launch`."""
+    """`zeromt launch local`: see `launcher.local.launch`."""
     with Supervisor() as supervisor:
-        code = resolve("launcher.clusters.local.launch:launch")(
+        code = resolve("launcher.local:launch")(
             supervisor,
             config=config,
             nproc=nproc,
@@ -73,17 +73,17 @@ def launch_local(
 
 
 def launch_node(**arguments: Any) -> int:
-    """`zeromt launch node`: see `launcher.agents.node.launch`."""
+    """`zeromt launch node`: see `launcher.node.launch`."""
     with Supervisor() as supervisor:
-        code = resolve("launcher.agents.node:launch")(supervisor, **arguments)
+        code = resolve("launcher.node:launch")(supervisor, **arguments)
         supervisor.settle()
     return int(code)
 
 
 def launch_ssh(**arguments: Any) -> int:
-    """`zeromt launch ssh`: see `launcher.clusters.ssh.launch.launch`."""
+    """`zeromt launch ssh`: see `launcher.ssh.launch`."""
     with Supervisor() as supervisor:
-        code = resolve("launcher.clusters.ssh.launch:launch")(supervisor, **arguments)
+        code = resolve("launcher.ssh:launch")(supervisor, **arguments)
         supervisor.settle()
     return int(code)
 

@@ -19,10 +19,12 @@ TEST_MODULES = 20
 KNOWN = frozenset(
     {
         "benchmarks/peers/with_transformers.py: train",
-        "launcher/agents/node.py: launch",
-        "launcher/clusters/slurm/options.py: add_launch_slurm",
-        "launcher/clusters/slurm/submit.py: launch",
-        "launcher/clusters/ssh/launch.py: launch",
+        "launcher",
+        "launcher/node.py: launch",
+        "launcher/planning",
+        "launcher/slurm/options.py: add_launch_slurm",
+        "launcher/slurm/submit.py: launch",
+        "launcher/ssh.py: launch",
         "tests/data_pipeline/preparation/test_prepare.py",
         "tests/data_pipeline/prepared/test_dataset.py",
         "tests/data_pipeline/prepared/test_storage.py",

@@ -9,7 +9,8 @@ import pytest
 
 import zeromt
 from tests.conftest import environment
-from tests.kept import BBB3253
+
+KEPT = Path(__file__).parent / "kept" / "bbb3253"
 
 
 def test_importing_it_imports_nothing_else() -> None:
@@ -20,7 +21,7 @@ def test_importing_it_imports_nothing_else() -> None:
 
 
 def test_a_trained_model() -> None:
-    trained = zeromt.load(BBB3253 / "runs" / "small")
+    trained = zeromt.load(KEPT / "runs" / "small")
     assert trained.checkpoint.manifest["step"] == 10
     assert not trained.model.training
     assert trained.tokenizer.target_vocab_size == trained.model.output.weight.shape[0]

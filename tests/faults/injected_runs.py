@@ -20,8 +20,7 @@ with quick_imports():
     from trainer.ranks.process import tune_process
     from trainer.ranks.sections import Sections
     from trainer.ranks.watchdog import Watchdog
-    from trainer.runs.layout import LEDGER_FILE
-    from trainer.runs.ledger import Ledger
+    from trainer.runs.ledger import LEDGER_FILE, Ledger
 
 
 def main() -> None:

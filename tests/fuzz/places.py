@@ -6,8 +6,7 @@ import socket
 from hashlib import sha256
 from pathlib import Path
 
-from tests.kept import BBB3253
-
+KEPT = Path(__file__).parents[1] / "kept" / "bbb3253"
 RUN, CHECKPOINT, DATASET, CONFIG = "runs/small", "runs/small/checkpoints/step-00000010", "dataset", "small.yaml"
 TEXTS = ("corpus/in.en", "corpus/v.en", "corpus/v.fr")
 
@@ -47,8 +46,8 @@ OUTPUTS = (
 def build(folder: Path) -> None:
     """Fill an empty folder."""
     for name in ("corpus", "dataset", "runs/small"):
-        shutil.copytree(BBB3253 / name, folder / name)
-    shutil.copy(BBB3253 / "small.yaml", folder)
+        shutil.copytree(KEPT / name, folder / name)
+    shutil.copy(KEPT / "small.yaml", folder)
     for name in (
         "out",
         "home",

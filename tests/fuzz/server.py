@@ -52,13 +52,13 @@ def import_all() -> None:
         "trainer.main",
         "trainer.build",
         "data_pipeline.preparation.prepare",
-        "launcher.clusters.local.launch",
-        "launcher.agents.node",
+        "launcher.local",
+        "launcher.node",
     ):
         importlib.import_module(module)
     for module in (
         "configs",
-        "launcher.clusters.ssh.launch",
+        "launcher.ssh",
         "sacrebleu",
         "tensorboard.plugins.text.text_plugin",
         "torch.utils.tensorboard",

@@ -8,7 +8,8 @@ from pathlib import Path
 from configs import UserError
 from configs.files import exists, explain
 from trainer.ranks.distributed import World
-from trainer.runs.layout import CHECKPOINTS
+
+CHECKPOINTS = "checkpoints"
 
 
 def make_shared(folder: Path, world: World) -> None:

@@ -12,7 +12,8 @@ from safetensors import SafetensorError
 
 from configs import UserError
 from configs.files import check_apart, explain, is_dir, naming, status_of, umask
-from trainer.runs.layout import TEMPORARY
+
+TEMPORARY = "tmp-"
 
 
 def check_new(path: Path, inputs: Mapping[str, str | None] | None = None) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 from configs import UserError, find_config
 from configs.load import RUN_CONFIG
 from configs.reading.tree import Tree
-from trainer.runs.layout import ORIGIN_FILE
+
+ORIGIN_FILE = "origin.json"
 
 
 def claim(folder: Path, config_name: str, overrides: Sequence[str], *, resets: bool = False) -> None:

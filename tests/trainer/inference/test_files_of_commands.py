@@ -14,14 +14,15 @@ from pathlib import Path
 import pytest
 
 from launcher.cli import main
-from tests.conftest import Corpus, environment, zeromt
-from tests.kept import BBB3253
+from tests.conftest import REPO, Corpus, environment, zeromt
 from tests.trainer.conftest import TrainedRun
 from trainer.checkpoint import format as format_
 from trainer.checkpoint.format import Checkpoint
 from trainer.inference import averaging, inspect, loading
 from trainer.inference.loading import find_checkpoint, with_checkpoints
 from trainer.inference.translation.lines import _cut, _lines, _stream, read_chunks
+
+KEPT = REPO / "tests" / "kept" / "bbb3253"
 
 
 @pytest.fixture
@@ -369,7 +370,7 @@ def test_a_full_disk_at_the_start(corpus_en_fr: Corpus, tmp_path: Path) -> None:
 
 
 def test_a_new_folder_whose_name_is_no_utf_8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = str(BBB3253 / "runs" / "small")
+    run = str(KEPT / "runs" / "small")
     assert main(["export", run, "--format=safetensors", "-o", f"{tmp_path}/caf\udce9"]) == 2
     assert capsys.readouterr().err.endswith(
         "caf\\udce9': is not UTF-8; give a name that is; see `zeromt export --help`\n"
@@ -379,14 +380,7 @@ def test_a_new_folder_whose_name_is_no_utf_8(tmp_path: Path, capsys: pytest.Capt
 def test_a_dataset_in_a_loop_of_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "loop").symlink_to("loop")
     assert (
-        main(
-            [
-                "prepare",
-                str(BBB3253 / "small.yaml"),
-                f"prepare.output={tmp_path}/loop",
-                f"prepare.root={BBB3253}/corpus",
-            ]
-        )
+        main(["prepare", str(KEPT / "small.yaml"), f"prepare.output={tmp_path}/loop", f"prepare.root={KEPT}/corpus"])
         == 2
     )
     error = capsys.readouterr().err

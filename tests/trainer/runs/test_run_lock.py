@@ -15,8 +15,7 @@ import pytest
 
 from configs import UserError
 from tests.conftest import environment
-from trainer.runs.layout import LAUNCH_LOCK
-from trainer.runs.run_lock import RunLock, RunLockedError, holder_since, is_locked
+from trainer.runs.run_lock import LAUNCH_LOCK, RunLock, RunLockedError, holder_since, is_locked
 
 HOLD = """
 import sys, time

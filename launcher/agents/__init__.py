@@ -1,1 +1,0 @@
-"""A job on one machine: torchrun's agent, its ranks, its neighbours on other machines, its restarts."""

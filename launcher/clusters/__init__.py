@@ -1,1 +1,0 @@
-"""Where jobs run: a folder for each way to start one."""

@@ -1,1 +1,0 @@
-"""This machine: its cores and GPUs, and processes started, named, watched and ended on it."""

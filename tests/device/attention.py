@@ -1,0 +1,93 @@
+"""Fused attention of the pseudo device: one operator forward and one backward, as on a GPU, by the plain equations.
+
+It stands for what torch calls `_scaled_dot_product_fused_attention_overrideable`. Only the log of the sums of the
+weights' exponentials is kept between the passes, and dropout is drawn again from a seed, as flash attention does (Dao,
+2023).
+"""
+
+import torch
+from torch import Tensor
+
+
+def forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[Tensor | int, ...]:
+    """softmax(scale q k^T + bias) v, on the host; see `model.attention.attend` for the shapes.
+
+    Returns:
+        What torch's operator does: out (B, H, L, K), the log-sums (B, H, L), three things that nobody needs, the seed
+        and offset of dropout, and a mask that nobody needs.
+    """
+    scores = _scores(query, key, bias, is_causal, scale)
+    log_sums = scores.logsumexp(-1)
+    seed = torch.randint(2**31, (), dtype=torch.int64, device=query.device)
+    weights = (scores - log_sums[..., None]).exp() * _kept(scores, dropout_p, seed)
+    nothing = query.new_empty(0)
+    lengths = (query.shape[2], key.shape[2])
+    out = (weights @ value.float()).to(query.dtype)
+    return out, log_sums, nothing, nothing.clone(), *lengths, seed, torch.zeros_like(seed), nothing.clone()
+
+
+def backward(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    wanted: list[bool],
+    out: Tensor,
+    log_sums: Tensor,
+    cum_seq_q: Tensor,
+    cum_seq_k: Tensor,
+    max_q: int,
+    max_k: int,
+    dropout_p: float,
+    is_causal: bool,
+    seed: Tensor,
+    offset: Tensor,
+    *,
+    scale: float | None = None,
+) -> tuple[Tensor | None, ...]:
+    """The gradients by query, key, value and bias; None where `wanted` is not."""
+    scores = _scores(query, key, bias, is_causal, scale)
+    weights, kept = (scores - log_sums[..., None]).exp(), _kept(scores, dropout_p, seed)
+    grad = grad_out.float()
+    grad_weights = grad @ value.float().transpose(-1, -2) * kept
+    grad_scores = weights * (grad_weights - (grad_weights * weights).sum(-1, keepdim=True))
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    found = (
+        (grad_scores @ key.float() * factor).to(query.dtype),
+        (grad_scores.transpose(-1, -2) @ query.float() * factor).to(key.dtype),
+        ((weights * kept).transpose(-1, -2) @ grad).to(value.dtype),
+        None if bias is None else grad_scores.sum_to_size(bias.shape).to(bias.dtype),
+    )
+    return tuple(x if want else None for x, want in zip(found, wanted, strict=True))
+
+
+def _scores(query: Tensor, key: Tensor, bias: Tensor | None, is_causal: bool, scale: float | None) -> Tensor:
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = query.float() * factor @ key.float().transpose(-1, -2)
+    if is_causal:
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(hidden, -torch.inf)
+    if bias is None:
+        return scores
+    return scores.masked_fill(~bias, -torch.inf) if bias.dtype == torch.bool else scores + bias.float()
+
+
+def _kept(scores: Tensor, dropout_p: float, seed: Tensor) -> Tensor | float:
+    """What dropout multiplies the weights by; the same for the same seed."""
+    if dropout_p == 0:
+        return 1.0
+    if scores.is_meta:
+        return torch.empty_like(scores)
+    drawn = torch.rand(scores.shape, generator=torch.Generator().manual_seed(int(seed)))
+    return (drawn >= dropout_p).float() / (1 - dropout_p)

@@ -1,0 +1,164 @@
+"""What a device would have to do for what runs on the pseudo device: kernels, bytes, FLOPs, and waits of the host."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import flop_registry
+
+aten = torch.ops.aten
+
+REPOSITORY = str(Path(__file__).parents[2])
+MACHINERY = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in ("pseudo", "meter", "attention", "memory"))
+DEEPSPEED = "/site-packages/deepspeed/"
+AUTOGRAD = "autograd"
+"""Instead of a line of code: a backward pass, which runs in torch's own thread without Python."""
+
+FREE = {
+    "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided",
+    "aten::empty_permuted", "aten::detach_", "aten::lift_fresh", "aten::set_", "aten::resize_", "aten::record_stream",
+    "aten::is_pinned", "aten::_local_scalar_dense", "aten::_fused_sdp_choice",
+}  # fmt: skip
+"""Operators without a kernel, beside those that give a view."""
+
+LAUNCHES = {"aten::_scaled_dot_product_fused_attention_overrideable_backward": 3}
+"""Kernels of an operator that launches another number than one. Flash attention goes backward in three: the products of
+output and gradient, the gradients, the query's to 16 bits. A `_foreach_` operator counts as one; a GPU launches one for
+every 30 to 100 tensors."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Call:
+    """An operator that ran on the device."""
+
+    operator: str
+    line: str
+    launches: int
+    bytes: int
+    """Read and written, each tensor once; what is changed in place twice."""
+    flops: int
+    """Of matrix products."""
+
+
+class Meter:
+    """Counts while it is on."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.waits: Counter[str] = Counter()
+        """Of the host for the device: kind and line of code."""
+        self.uploads: Counter[str] = Counter()
+        """Copies to the device out of memory that is not pinned, or for which the host waits; by line."""
+
+    @property
+    def num_kernels(self) -> int:
+        """Launched."""
+        return sum(call.launches for call in self.calls)
+
+    @property
+    def num_waits(self) -> int:
+        """Of the host for the device."""
+        return self.waits.total()
+
+    def by_operator(self) -> Counter[str]:
+        """Kernels."""
+        return self._by(lambda call: call.operator)
+
+    def by_line(self) -> Counter[str]:
+        """Kernels, by the line of code that asked for them."""
+        return self._by(lambda call: call.line)
+
+    def _by(self, key: Callable[[Call], str]) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for call in self.calls:
+            found[key(call)] += call.launches
+        return found
+
+
+METERS: list[Meter] = []
+"""Those that are on."""
+
+
+@contextmanager
+def metered() -> Iterator[Meter]:
+    """A meter that counts what happens within."""
+    meter = Meter()
+    METERS.append(meter)
+    try:
+        yield meter
+    finally:
+        METERS.remove(meter)
+
+
+def add_wait(kind: str) -> None:
+    """The host waits for the device."""
+    for meter in METERS:
+        meter.waits[f"{kind} at {line_of_code()}"] += 1
+
+
+def add_upload() -> None:
+    """The host waits until it may write to the device."""
+    for meter in METERS:
+        meter.uploads[line_of_code()] += 1
+
+
+def add_call(func: Any, args: Sequence[Any], kwargs: dict[str, Any], given: Sequence[Tensor], out: Any) -> None:
+    """An operator ran.
+
+    Args:
+        func, args, kwargs: as it was called.
+        given: its arguments that are tensors on the device.
+        out: what it gave.
+    """
+    name = func._schema.name
+    made = [x for x in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(x, Tensor)]
+    if is_free(func) or not any(x.numel() for x in (*given, *made)):
+        return
+    formula = flop_registry.get(func._overloadpacket)
+    call = Call(
+        operator=name.removeprefix("aten::"),
+        line=line_of_code(),
+        launches=LAUNCHES.get(name, 1),
+        bytes=sum(map(memory_of, (*given, *made))),
+        flops=formula(*args, **kwargs, out_val=out) if formula is not None else 0,
+    )
+    for meter in METERS:
+        meter.calls.append(call)
+
+
+def is_free(func: Any) -> bool:
+    """Whether an operator launches nothing."""
+    return is_view(func) or func._schema.name in FREE
+
+
+def is_view(func: Any) -> bool:
+    """Whether an operator gives another look at its argument's memory."""
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
+
+
+def memory_of(tensor: Tensor) -> int:
+    """Bytes behind a tensor; what is expanded counts once."""
+    num_elements = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        num_elements *= size if stride or size == 0 else 1
+    return num_elements * tensor.element_size()
+
+
+def line_of_code() -> str:
+    """The innermost line of this repository's code or DeepSpeed's that is being executed."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if DEEPSPEED in name:
+            return f"deepspeed/{name.split(DEEPSPEED)[1]}:{frame.f_lineno}"
+        if name.startswith(REPOSITORY) and name not in MACHINERY and "/site-packages/" not in name:
+            return f"{name[len(REPOSITORY) + 1 :]}:{frame.f_lineno}"
+        frame = frame.f_back
+    return AUTOGRAD
