@@ -11,7 +11,7 @@ from configs.data import (
     TokenizerSection,
 )
 from configs.errors import ConfigError, UserError
-from configs.load import find_config, find_preset, load_run, preset_model, save_run
+from configs.load import find_config, find_preset, load_run, model_section, preset_model, save_run
 from configs.model import ModelSection
 from configs.schema import (
     BleuTokenizer,
@@ -52,6 +52,7 @@ __all__ = [
     "find_config",
     "find_preset",
     "load_run",
+    "model_section",
     "preset_model",
     "save_run",
 ]

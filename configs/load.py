@@ -1,9 +1,8 @@
 """Reading a configuration: defaults < preset < YAML < `section.key=value`, validated as a whole, written resolved."""
 
 import dataclasses
-import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ from omegaconf import OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
 from configs import files
-from configs.components import Choice, choice_of, item_of, kinds, unknown
 from configs.errors import ConfigError, UserError
 from configs.model import ModelSection
-from configs.reading.old_keys import renew
+from configs.reading.old_keys import without_meaningless
 from configs.reading.scalars import Texts, as_written, number_problems, place_of
+from configs.reading.sections import expanded, unknown_keys, without_leftovers, without_unknown
 from configs.reading.tree import Tree, dotted
 from configs.schema import RunConfig
 
@@ -64,7 +63,7 @@ def shipped(package: str) -> dict[str, Path]:
     return {p.name.removesuffix(".yaml"): Path(str(p)) for p in sorted(files, key=lambda p: p.name)}
 
 
-def load_run(name: str, overrides: Sequence[str] = ()) -> RunConfig:
+def load_run(name: str, overrides: Sequence[str] = (), *, say: Callable[[str], None] | None = None) -> RunConfig:
     """Read a run's configuration: defaults < preset < YAML < overrides.
 
     The preset is what the key `preset` of the file or of an override names; the result is merged, and names none.
@@ -72,13 +71,16 @@ def load_run(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     Args:
         name: a YAML file, or the name of a shipped run.
         overrides: `section.key=value` settings, the last one wins. Values are read as YAML.
+        say: is given a line for each key of an earlier version that the user writes.
 
     Raises:
         ConfigError: with every error that was found.
         UserError: the file cannot be read.
     """
     path, what = find_config(name), f"CONFIG: {name}"
-    tree = Tree.read(path, what=what)
+    tree = Tree.read(path, what=what, takes_old_keys=True)
+    if is_resolved(tree.node):  # nobody has written its keys
+        tree.said.clear()
     if "name" not in tree.node:
         tree.node["name"] = path.stem
     if is_of_a_run(path, tree.node):  # wherever it was when it was written, it goes on where it is
@@ -90,9 +92,11 @@ def load_run(name: str, overrides: Sequence[str] = ()) -> RunConfig:
         tree.put(item)
     preset = tree.take("preset", what=what)
     if preset is not None:
-        tree.put_below(Tree.read(find_preset(preset), what=f"preset: {preset}"), what=what)
-    plain, _ = renew(tree.plain(what=what))
-    return parse_run(plain, tree.texts)
+        tree.put_below(_read_preset(preset), what=what)
+    if say is not None:
+        for line in dict.fromkeys(tree.said):
+            say(line)
+    return parse_run(_meant(tree, RunConfig, what=what), tree.texts)
 
 
 def is_of_a_run(path: Path, tree: Mapping[Any, Any]) -> bool:
@@ -112,22 +116,26 @@ def is_resolved(tree: Mapping[Any, Any]) -> bool:
 
 
 def preset_model(preset: str, changes: Mapping[str, Any]) -> ModelSection:
-    """The model of a preset with some fields changed.
+    """The model of a preset with some fields changed, as a file would: see `model_section`.
 
     Raises:
         UserError: there is no such preset.
         ConfigError: with every error that was found.
     """
-    tree = Tree.read(find_preset(preset), what=f"preset: {preset}").plain(what=f"preset: {preset}")
-    fields = {**tree["model"], **changes}
-    problems = list(_unknown_keys({"model": fields}, RunConfig, ""))
-    try:
-        section: ModelSection = _typed(ModelSection, _prune(fields, ModelSection))
-    except ValidationError as error:
-        raise ConfigError([*problems, *(f"model.{_describe(e)}" for e in error.errors(include_url=False))]) from error
-    if problems := problems + _section_problems(section, "model"):
-        raise ConfigError(problems)
-    return section
+    tree = _read_preset(preset)
+    tree.put_values({"model": dict(changes)})
+    return _model_of(tree)
+
+
+def model_section(**fields: Any) -> ModelSection:
+    """A model from plain values, as the section `model` of a file has them, keys of earlier versions too.
+
+    Raises:
+        ConfigError: with every error that was found.
+    """
+    tree = Tree.empty(takes_old_keys=True)
+    tree.put_values({"model": fields})
+    return _model_of(tree)
 
 
 def parse_run(tree: dict[str, Any], texts: Texts | None = None) -> RunConfig:
@@ -151,9 +159,9 @@ def parse_tree(tree: dict[str, Any], type_: Any, texts: Texts | None = None) -> 
         ConfigError: with every error that was found.
     """
     texts = texts or {}
-    tree = _expanded(tree, type_)
-    problems = list(_unknown_keys(tree, type_, ""))
-    known = as_written(_prune(tree, type_), texts, lambda given: _errors(type_, given))
+    tree = expanded(tree, type_)
+    problems = list(unknown_keys(tree, type_, ""))
+    known = as_written(without_unknown(tree, type_), texts, lambda given: _errors(type_, given))
     odd_numbers = dict(number_problems(known, texts))
     try:
         config = _typed(type_, known)
@@ -170,6 +178,30 @@ def parse_tree(tree: dict[str, Any], type_: Any, texts: Texts | None = None) -> 
     if problems:
         raise ConfigError(problems)
     return config
+
+
+def _read_preset(preset: object) -> Tree:
+    return Tree.read(find_preset(preset), what=f"preset: {preset}", takes_old_keys=True)
+
+
+def _meant(tree: Tree, type_: Any, *, what: str) -> dict[str, Any]:
+    """What a tree says, in today's keys, without what means nothing in it."""
+    plain = without_meaningless(tree.plain(what=what))
+    found: dict[str, Any] = without_leftovers(expanded(plain, type_), type_, tree.leftovers)
+    return found
+
+
+@dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
+class _Model:
+    """A model by itself."""
+
+    model: ModelSection
+
+
+def _model_of(tree: Tree) -> ModelSection:
+    given = _meant(tree, _Model, what="model")
+    found: _Model = parse_tree({"model": given.get("model", {})}, _Model)
+    return found.model
 
 
 def save_run(config: RunConfig, path: Path) -> None:
@@ -206,87 +238,6 @@ def _errors(type_: Any, tree: Any) -> list[Any]:
     except ValidationError as error:
         return list(error.errors(include_url=False))
     return []
-
-
-def _section(annotation: Any, value: Any) -> Any:
-    """The section that a field holds: its own, or the component that the value chooses; None for other fields."""
-    if (choice := choice_of(annotation)) is not None:
-        return choice.section(value)
-    return annotation if isinstance(annotation, type) and dataclasses.is_dataclass(annotation) else None
-
-
-def _unknown_keys(tree: Any, type_: Any, where: str) -> Iterator[str]:
-    if not isinstance(tree, dict):
-        return
-    fields = {f.name: f.type for f in dataclasses.fields(type_)}
-    for key, value in tree.items():
-        if key in fields:
-            for inner, item, annotation in _values(key, value, fields[key]):
-                if (choice := choice_of(annotation)) is not None and _names_no_kind(choice, item):
-                    yield f"{where}{inner}.kind: {unknown(item['kind'], kinds(choice.family))}"
-                elif (section := _section(annotation, item)) is not None:
-                    yield from _unknown_keys(item, section, f"{where}{inner}.")
-            continue
-        near = difflib.get_close_matches(str(key), fields, n=1, cutoff=0.5)
-        hint = f"did you mean {where}{near[0]}?" if near else f"allowed: {', '.join(fields)}"
-        shown = str(key) if str(key).isprintable() else repr(key)
-        yield f"{where}{shown}: unknown key; {hint}"
-
-
-def _prune(tree: Any, type_: Any) -> Any:
-    """The tree without unknown keys, so that the rest is validated in the same pass."""
-    if not isinstance(tree, dict):
-        return tree
-    fields = {f.name: f.type for f in dataclasses.fields(type_)}
-    found = {}
-    for key, value in tree.items():
-        if key not in fields:
-            continue
-        kept = []
-        for _, item, annotation in _values(key, value, fields[key]):
-            if (choice := choice_of(annotation)) is None or not _names_no_kind(choice, item):
-                section = _section(annotation, item)
-                kept.append(item if section is None else _prune(item, section))
-        if item_of(fields[key]) is not None and isinstance(value, list):
-            if len(kept) == len(value):  # else it goes whole, so that the others keep their numbers in messages
-                found[key] = kept
-        elif kept:
-            found[key] = kept[0]
-    return found
-
-
-def _values(key: str, value: Any, annotation: Any) -> Iterator[tuple[str, Any, Any]]:
-    """A field's value, or those of a list of components: name, value, annotation."""
-    item = item_of(annotation)
-    if item is None or not isinstance(value, list):
-        yield key, value, annotation
-        return
-    for number, one in enumerate(value):
-        yield dotted((key, number)), one, item
-
-
-def _expanded(tree: Any, type_: Any) -> Any:
-    """The tree with the kind of every component that it chooses, in a mapping."""
-    if not isinstance(tree, dict):
-        return tree
-    fields = {f.name: f.type for f in dataclasses.fields(type_)}
-    found = {}
-    for key, value in tree.items():
-        expanded = [_expanded_value(item, kind) for _, item, kind in _values(key, value, fields.get(key))]
-        found[key] = expanded if item_of(fields.get(key)) is not None and isinstance(value, list) else expanded[0]
-    return found
-
-
-def _expanded_value(value: Any, annotation: Any) -> Any:
-    choice = choice_of(annotation)
-    value = value if choice is None else choice.expanded(value)
-    section = _section(annotation, value)
-    return value if section is None else _expanded(value, section)
-
-
-def _names_no_kind(choice: Choice, value: Any) -> bool:
-    """Whether an expanded value names a kind that there is not."""
-    return isinstance(value, dict) and isinstance(value.get("kind"), str) and choice.section(value) is None
 
 
 _TYPES = {

@@ -13,6 +13,7 @@ from typing import Any
 
 from launcher.dispatch import resolve
 from launcher.supervise import FORWARDED, Supervisor
+from trainer.runs.process.streams import note
 from trainer.runs.signals import tell_in_handler
 
 STOPPED = 75
@@ -25,7 +26,7 @@ def prepare(*, config: str, overrides: Sequence[str], part: tuple[int, int] | No
         UserError: the configuration or the corpus is wrong.
     """
     with _ending_at_a_signal():
-        section = resolve("configs:load_run")(config, overrides).prepare
+        section = resolve("configs:load_run")(config, overrides, say=note).prepare
         share = resolve("data_pipeline.preparation.prepare:Share")(*part) if part is not None else None
         resolve("data_pipeline.preparation.prepare:run")(section, share=share, merge=merge)
     return 0
@@ -40,7 +41,8 @@ def train(*, config: str, overrides: Sequence[str], fresh: bool, reset: str | No
     Raises:
         UserError: the configuration is wrong, or another job writes the run.
     """
-    run = resolve("configs:load_run")(config, overrides)
+    is_main = os.environ.get("RANK", "") in ("", "0")
+    run = resolve("configs:load_run")(config, overrides, say=note if is_main else None)
     with resolve("configs.files:naming")("prepare.output"):
         is_there = resolve("configs.files:is_file")(Path(run.prepare.output) / "index.json")
     if not run.stream.datasets and is_there:
@@ -49,7 +51,7 @@ def train(*, config: str, overrides: Sequence[str], fresh: bool, reset: str | No
     # Both before torch is imported.
     resolve("trainer.runs.signals:stop_request")()
     resolve("trainer.ranks.watchdog:process_watchdog")().start()
-    if int(os.environ.get("RANK", "0") or 0) == 0:
+    if is_main:
         resolve("launcher.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset)
     return int(resolve("trainer.main:run")(config, list(overrides), reset=_parts(reset)))
 

@@ -10,6 +10,7 @@ from launcher.hardware import num_cores, num_gpus
 from launcher.job import Job, check_datasets, choose_processes, shutdown_seconds
 from launcher.supervise import Supervisor
 from trainer.runs.process.environment import check_machine
+from trainer.runs.process.streams import note
 
 
 def launch(
@@ -40,7 +41,7 @@ def launch(
         UserError: the configuration or the number of processes is wrong, the dataset is not prepared, or another job
             writes the run.
     """
-    run = load_run(config, overrides)
+    run = load_run(config, overrides, say=note)
     check_machine(os.environ)
     check_datasets(run, config, overrides)
     cores = num_cores()

@@ -19,7 +19,7 @@ from launcher.job import shutdown_seconds
 from launcher.root_cause import REFUSED, STOPPED
 from launcher.ssh_connection import UNREACHABLE, Connection, SshSettings, all_are, ssh_command
 from launcher.supervise import Supervisor
-from trainer.runs.process.streams import tell
+from trainer.runs.process.streams import note
 
 PORTS = range(20_000, 30_000)
 """Below those that a kernel gives out by itself (32768 on Linux)."""
@@ -80,7 +80,7 @@ def launch(
     Raises:
         UserError: the configuration or the file of hosts is wrong.
     """
-    run = load_run(config, overrides)
+    run = load_run(config, overrides, say=note)
     found = read_hosts(Path(hosts))
     check_processes(found, nproc, run.stream.micro_batches)
     host, port = rendezvous or (found[0].name, random.choice(PORTS))
@@ -209,4 +209,4 @@ def outcome(codes: Sequence[int | None]) -> int:
 
 
 def _say(line: str) -> None:
-    tell(f"zeromt: {line}")
+    note(line)

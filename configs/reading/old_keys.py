@@ -4,9 +4,12 @@ What users have on their disks (files, and the resolved configurations of runs a
 that is in the user's own file or on the command line is said to be old, with its new name.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from configs.reading.scalars import Place
 
 Tree = dict[str, Any]
 
@@ -22,7 +25,23 @@ class OldKey:
     applies: Callable[[Tree], bool] = lambda _: True
     """Whether it is old in this tree, where that depends on the rest."""
     is_said: bool = True
-    """Whether the user is told. Not where every resolved configuration of earlier versions has the key."""
+    """Whether the user is told. Not where every resolved configuration of earlier versions has the key, nor where what
+    was written then may be written now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewed:
+    """A tree with today's keys."""
+
+    tree: Tree
+    moves: dict[Place, Place]
+    """Where values stand now, by where they stood."""
+
+    @property
+    def said(self) -> list[str]:
+        """A line for each key whose new name the user is told."""
+        told = {key.old: key.new for key in OLD_KEYS if key.is_said and key.new is not None}
+        return [f"{old} is now {told[old]}" for place in self.moves if (old := ".".join(map(str, place))) in told]
 
 
 def _is_constant(tree: Tree) -> bool:
@@ -30,25 +49,40 @@ def _is_constant(tree: Tree) -> bool:
     return isinstance(schedule, dict) and schedule.get("kind") == "constant"
 
 
-OLD_KEYS = (
+OLD_KEYS: tuple[OldKey, ...] = (
     # every run of earlier versions names it, also where it meant nothing
     OldKey(old="schedule.min_lr_ratio", new=None, applies=_is_constant, is_said=False),
 )
 
 
-def renew(tree: Tree) -> tuple[Tree, list[str]]:
-    """The tree with today's keys, and a line for each that was old."""
-    said = []
+def renew(tree: Tree) -> Tree:
+    """A whole tree with today's keys alone."""
+    return without_meaningless(moved(tree).tree)
+
+
+def moved(tree: Tree) -> Renewed:
+    """A tree, or one of the layers that make it, with old keys where they stand today.
+
+    What stands in the same layer by today's name already goes before.
+    """
+    moves: dict[Place, Place] = {}
     for key in OLD_KEYS:
         path = tuple(key.old.split("."))
-        if not _has(tree, path) or not key.applies(tree):
-            continue
-        tree, value = _without(tree, path)
-        if key.new is not None:
-            tree = _with(tree, tuple(key.new.split(".")), value)
-        if key.is_said:
-            said.append(f"{key.old} is now {key.new}" if key.new else f"{key.old} is gone, and means nothing")
-    return tree, said
+        if key.new is not None and _has(tree, path) and key.applies(tree):
+            new = tuple(key.new.split("."))
+            tree, value = _without(tree, path)
+            tree = _with(tree, new, value)
+            moves[path] = new
+    return Renewed(tree=_with_references(tree, moves) if moves else tree, moves=moves)
+
+
+def without_meaningless(tree: Tree) -> Tree:
+    """A whole tree without the keys that mean nothing in it, and that earlier versions wrote all the same."""
+    for key in OLD_KEYS:
+        path = tuple(key.old.split("."))
+        if key.new is None and _has(tree, path) and key.applies(tree):
+            tree, _ = _without(tree, path)
+    return tree
 
 
 def paths(tree: Mapping[str, Any], where: str = "") -> Iterator[str]:
@@ -60,7 +94,7 @@ def paths(tree: Mapping[str, Any], where: str = "") -> Iterator[str]:
             yield f"{where}{key}"
 
 
-def _has(tree: Any, path: tuple[str, ...]) -> bool:
+def _has(tree: Any, path: Place) -> bool:
     for part in path:
         if not isinstance(tree, dict) or part not in tree:
             return False
@@ -68,16 +102,46 @@ def _has(tree: Any, path: tuple[str, ...]) -> bool:
     return True
 
 
-def _without(tree: Tree, path: tuple[str, ...]) -> tuple[Tree, Any]:
+def _without(tree: Tree, path: Place) -> tuple[Tree, Any]:
     if len(path) == 1:
-        return {k: v for k, v in tree.items() if k != path[0]}, tree[path[0]]
-    inner, value = _without(tree[path[0]], path[1:])
-    return {**tree, path[0]: inner}, value
+        return {k: v for k, v in tree.items() if k != path[0]}, tree[path[0]]  # type: ignore[index]
+    inner, value = _without(tree[path[0]], path[1:])  # type: ignore[index]
+    return {**tree, path[0]: inner}, value  # type: ignore[dict-item]
 
 
-def _with(tree: Tree, path: tuple[str, ...], value: Any) -> Tree:
+def _with(tree: Tree, path: Place, value: Any) -> Tree:
     """The tree with a value; what stands there already, by today's name, goes before."""
     if len(path) == 1:
-        return {path[0]: value, **tree}
-    inner = tree.get(path[0], {})
-    return {**tree, path[0]: _with(inner if isinstance(inner, dict) else {}, path[1:], value)}
+        return {path[0]: value, **tree}  # type: ignore[dict-item]
+    inner = tree.get(path[0], {})  # type: ignore[arg-type]
+    if not isinstance(inner, dict):  # a kind alone
+        inner = {"kind": inner}
+    return {**tree, path[0]: _with(inner, path[1:], value)}  # type: ignore[dict-item]
+
+
+_REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
+
+
+def _with_references(tree: Any, moves: Mapping[Place, Place]) -> Any:
+    """The tree with references to other keys (`${model.d_ff}`) that lead where these stand now."""
+    before = {new: old for old, new in moves.items()}
+
+    def follow(value: Any, place: Place) -> Any:
+        if isinstance(value, dict):
+            return {key: follow(item, (*place, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [follow(item, (*place, number)) for number, item in enumerate(value)]
+        if not isinstance(value, str) or "${" not in value:
+            return value
+        above = before.get(place, place)
+
+        def replaced(match: re.Match[str]) -> str:
+            dots, name = match.groups()
+            path: Place = tuple(name.split("."))
+            if dots:
+                path = above[: len(above) - len(dots)] + path
+            return "${" + ".".join(map(str, moves.get(path, path))) + "}"
+
+        return _REFERENCE.sub(replaced, value)
+
+    return follow(tree, ())

@@ -4,7 +4,7 @@ import codecs
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from configs.errors import UserError
+from configs.reading.old_keys import moved
 from configs.reading.scalars import Place, Texts, texts_of
 
 _WORD = re.compile(r"(\[)?([^.\[\]]+)\]?\.?")
@@ -29,19 +30,26 @@ class Tree:
 
     node: DictConfig
     texts: Texts
+    takes_old_keys: bool = False
+    """Whether keys of earlier versions are taken for today's: see `configs.reading.old_keys`."""
+    said: list[str] = field(default_factory=list)
+    """A line for each of these whose new name the user is to be told."""
+    leftovers: set[Place] = field(default_factory=set)
+    """Fields beside a `kind` that was chosen otherwise above: where that one lacks them, they are not meant."""
 
     @classmethod
-    def empty(cls) -> "Tree":
+    def empty(cls, *, takes_old_keys: bool = False) -> "Tree":
         """Nothing is given."""
-        return cls(OmegaConf.create({}), {})
+        return cls(OmegaConf.create({}), {}, takes_old_keys)
 
     @classmethod
-    def read(cls, path: Path, *, what: str) -> "Tree":
+    def read(cls, path: Path, *, what: str, takes_old_keys: bool = False) -> "Tree":
         """The tree of a YAML file: UTF-8, or UTF-16 with its byte order mark; YAML 1.1, but see `scalars.py`.
 
         Args:
             path: of the file.
             what: begins the message.
+            takes_old_keys: see `Tree`.
 
         Raises:
             UserError: it cannot be read, or holds no mapping.
@@ -51,7 +59,9 @@ class Tree:
             node = OmegaConf.load(io.StringIO(text))
             if not isinstance(node, DictConfig):
                 raise UserError(f"{what}: holds no section; allowed is a mapping such as `key: value`")
-            return cls(node, texts_of(text))
+            tree = cls(OmegaConf.create({}), {}, takes_old_keys)
+            tree._add(cast("dict[str, Any]", OmegaConf.to_container(node, resolve=False)), texts_of(text))
+            return tree
         except _UNREADABLE as error:
             raise UserError(f"{what}: cannot be read: {_line(error)}") from error
 
@@ -74,13 +84,15 @@ class Tree:
         except _UNREADABLE as error:
             raise UserError(f"{what}: {shown}: the value is no YAML; allowed is section.key=value") from error
         try:
-            self._merge(place, tree)
+            self._add(self._nested(place, tree), {place + p: t for p, t in texts.items()}, at=place)
         except IndexError as error:
             raise UserError(f"{what}: {shown}: {error}") from error
         except _UNREADABLE as error:
             raise UserError(f"{what}: {shown}: cannot be set: {_line(error)}") from error
-        self.texts = {p: t for p, t in self.texts.items() if p[: len(place)] != place}
-        self.texts |= {place + p: t for p, t in texts.items()}
+
+    def put_values(self, values: dict[str, Any]) -> None:
+        """Set plain values, sections in sections."""
+        self._add(values, {})
 
     def take(self, key: str, *, what: str) -> Any:
         """Take a value out of the uppermost section; None where there is none.
@@ -100,6 +112,8 @@ class Tree:
             UserError: an interpolation is of another kind than what it is to be merged with.
         """
         try:
+            below, above = (OmegaConf.to_container(tree, resolve=False) for tree in (lower.node, self.node))
+            self.leftovers |= set(_leftovers(below, above))
             self.node = _merged(lower.node, self.node)
         except _UNREADABLE as error:
             raise UserError(f"{what}: cannot be read: {_line(error)}") from error
@@ -132,8 +146,8 @@ class Tree:
             at = _item(at, place[-1])
         return place
 
-    def _merge(self, place: Place, value: Any) -> None:
-        """Put a value where a key leads."""
+    def _nested(self, place: Place, value: Any) -> dict[str, Any]:
+        """A value where a key leads, in sections; of a list, whole."""
         first = next((n for n, step in enumerate(place) if isinstance(step, int)), len(place))
         if first < len(place):
             above = dotted(place[:first])
@@ -142,7 +156,28 @@ class Tree:
             value = _with(content, place[first:], value, above)
         for step in reversed(place[:first]):
             value = {step: value}
-        self.node = _merged(self.node, OmegaConf.create(value))
+        return cast("dict[str, Any]", value)
+
+    def _add(self, values: dict[str, Any], texts: Texts, at: Place = ()) -> None:
+        """Put values over what is given so far.
+
+        Args:
+            values: plain, sections in sections.
+            texts: how they were written.
+            at: where all of them stand.
+        """
+        if self.takes_old_keys:
+            renewed = moved(values)
+            values, at = renewed.tree, renewed.moves.get(at, at)
+            texts = {renewed.moves.get(place, place): text for place, text in texts.items()}
+            self.said += renewed.said
+        given = set(_places(values))
+        lower = OmegaConf.to_container(self.node, resolve=False)
+        self.leftovers = (self.leftovers - given) | set(_leftovers(lower, values))
+        self.node = _merged(self.node, OmegaConf.create(values))
+        if at:
+            self.texts = {p: t for p, t in self.texts.items() if p[: len(at)] != at}
+        self.texts |= texts
 
 
 def dotted(place: Place) -> str:
@@ -208,6 +243,23 @@ def _without_other_kinds(lower: Any, higher: Any) -> Any:
         return key in higher and kinds == {dict, list}
 
     return {k: _without_other_kinds(v, higher.get(k)) for k, v in lower.items() if k not in higher or not clashes(k)}
+
+
+def _leftovers(lower: Any, higher: Any, place: Place = ()) -> Iterator[Place]:
+    """What stands in the lower tree beside a `kind` that the higher one chooses otherwise, and not in that."""
+    if not (isinstance(lower, dict) and isinstance(higher, dict)):
+        return
+    if higher.get("kind", lower.get("kind")) != lower.get("kind"):
+        yield from ((*place, key) for key in lower if key not in higher)
+    for key in lower.keys() & higher.keys():
+        yield from _leftovers(lower[key], higher[key], (*place, key))
+
+
+def _places(tree: Any, place: Place = ()) -> Iterator[Place]:
+    """Of every section and leaf."""
+    yield place
+    for key, value in tree.items() if isinstance(tree, dict) else ():
+        yield from _places(value, (*place, key))
 
 
 def _leaves(tree: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:

@@ -14,6 +14,7 @@ from launcher.planning.estimate import Estimate, Planner, Prices
 from launcher.planning.hardware import GPUS, Cluster
 from launcher.planning.memory import usable
 from launcher.planning.trajectory import MOST_MICRO_BATCHES
+from trainer.runs.process.streams import note
 
 TABLE = tuple(2**n for n in range(3, 13))
 """Numbers of GPUs of `--table`."""
@@ -50,7 +51,7 @@ def run(
     Raises:
         UserError: the configuration or an option is wrong, or the run does not fit.
     """
-    run_config = load_run(config, overrides)
+    run_config = load_run(config, overrides, say=note)
     # `auto` is bf16 on a GPU
     precision = "bf16" if run_config.engine.precision == "auto" else run_config.engine.precision
     cluster = _cluster(options, precision)

@@ -14,7 +14,7 @@ from configs.site import SiteSection, format_time, load_site, parse_time
 from launcher.job import check_datasets
 from launcher.run_folder import make_ready
 from launcher.slurm.script import Preparation, Training, most_nodes, render_preparation, render_training
-from trainer.runs.process.streams import tell
+from trainer.runs.process.streams import note
 
 _SHORTEST_LEAD, _LONGEST_LEAD, _SAVES_IN_THE_LEAD = 300, 65_535, 3
 """Seconds; sbatch takes no longer one."""
@@ -63,7 +63,7 @@ def launch(
     Raises:
         UserError: a value is wrong, or SLURM refuses the job.
     """
-    run = load_run(config, overrides)
+    run = load_run(config, overrides, say=note)
     profile = load_site(site, settings, {k: site_options[k] for k in _SITE_OPTIONS if site_options[k] is not None})
     common: dict[str, Any] = {
         "site": profile,
@@ -177,7 +177,7 @@ def _submit(scripts: Sequence[str], run: RunConfig, logs: Path, *, is_preparatio
         (logs / f"slurm-{jobs[-1]}.sh").write_text(script, encoding="utf-8")
         print(jobs[-1], flush=True)
     for line in _how_to_follow(jobs, run, logs, is_preparation=is_preparation):
-        tell(f"zeromt: {line}")
+        note(line)
 
 
 def _how_to_follow(jobs: Sequence[str], run: RunConfig, logs: Path, *, is_preparation: bool) -> list[str]:

@@ -138,12 +138,22 @@ class TestOldKeys:
     @pytest.mark.parametrize("key", OLD_KEYS, ids=lambda key: key.old)
     def test_are_read(self, key: object) -> None:
         assert key in OLD_KEYS
-        tree, said = renew({"schedule": {"kind": "constant", "min_lr_ratio": 0.0}, "seed": 3})
-        assert (tree, said) == ({"schedule": {"kind": "constant"}, "seed": 3}, [])
+        tree = renew({"schedule": {"kind": "constant", "min_lr_ratio": 0.0}, "seed": 3})
+        assert tree == {"schedule": {"kind": "constant"}, "seed": 3}
+
+    def test_another_kind_leaves_what_was_meant_for_the_one_below(self, tmp_path: Path) -> None:
+        """Not an error, as nobody wrote it for this kind; what is written beside the kind is."""
+        file = tmp_path / "run.yaml"
+        file.write_text("schedule: {kind: cosine, min_lr_ratio: 0.1, warmup_updates: 7}\n")
+        constant, linear = (load_run(str(file), [f"schedule.kind={kind}"]).schedule for kind in ("constant", "linear"))
+        assert constant == make("schedule", "constant", warmup_updates=7)
+        assert linear == make("schedule", "linear", warmup_updates=7, min_lr_ratio=0.1)
+        with pytest.raises(ConfigError, match=r"^schedule\.ratio: unknown key"):
+            load_run(str(file), ["schedule={kind: constant, ratio: 1}"])
 
     def test_where_they_still_mean_something_they_stay(self) -> None:
         tree = {"schedule": {"kind": "cosine", "min_lr_ratio": 0.1}}
-        assert renew(tree) == (tree, [])
+        assert renew(tree) == tree
 
     def test_every_key_of_bbb3253_is_read(self) -> None:
         """The resolved configuration of a run names them all."""
@@ -151,7 +161,7 @@ class TestOldKeys:
         tree = OmegaConf.to_container(OmegaConf.load(kept))
         assert isinstance(tree, dict)
         for kind in ("inverse_sqrt", "cosine", "linear", "constant"):
-            now, _ = renew({**tree, "schedule": {**tree["schedule"], "kind": kind}})  # type: ignore[dict-item]
+            now = renew({**tree, "schedule": {**tree["schedule"], "kind": kind}})  # type: ignore[dict-item]
             run = parse_run(json.loads(json.dumps(now)))
             assert run.schedule.kind == kind
             assert set(paths(now)) >= {"seed", "schedule.warmup_updates", "prepare.cleaning.duplicates"}

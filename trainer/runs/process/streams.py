@@ -45,6 +45,11 @@ def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
+def note(line: str) -> None:
+    """What `zeromt` has to say beside what it was asked for, on standard error."""
+    tell(f"zeromt: {line}")
+
+
 class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]
     """Log lines on a stream; where it takes none (`| head`, a full disk), they are dropped and the run goes on."""
 

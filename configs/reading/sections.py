@@ -1,0 +1,129 @@
+"""What of a plain tree belongs to which typed section, and which component a section chooses."""
+
+import dataclasses
+import difflib
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from configs.components import Choice, Component, choice_of, item_of, kinds, unknown
+from configs.reading.old_keys import OLD_KEYS
+from configs.reading.scalars import Place
+from configs.reading.tree import dotted
+
+
+def section_of(annotation: Any, value: Any) -> Any:
+    """The section that a field holds: its own, or the component that the value chooses; None for other fields."""
+    if (choice := choice_of(annotation)) is not None:
+        return choice.section(value)
+    return annotation if isinstance(annotation, type) and dataclasses.is_dataclass(annotation) else None
+
+
+def unknown_keys(tree: Any, type_: Any, where: str) -> Iterator[str]:
+    """A line for each key that there is not, with the nearest that there is.
+
+    Args:
+        tree: plain, with expanded components.
+        type_: of the section.
+        where: it stands: `model.`; empty for the whole.
+    """
+    if not isinstance(tree, dict):
+        return
+    fields = {f.name: f.type for f in dataclasses.fields(type_)}
+    for key, value in tree.items():
+        if key in fields:
+            for inner, item, annotation in _values(key, value, fields[key]):
+                if (choice := choice_of(annotation)) is not None and _names_no_kind(choice, item):
+                    yield f"{where}{inner}.kind: {unknown(item['kind'], kinds(choice.family))}"
+                elif (section := section_of(annotation, item)) is not None:
+                    yield from unknown_keys(item, section, f"{where}{inner}.")
+            continue
+        today = {name: f"{where}{name}" for name in fields}
+        known = {**_old_names(where), **today}
+        near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
+        hint = f"did you mean {known[near[0]]}?" if near else f"allowed: {', '.join(fields)}"
+        shown = str(key) if str(key).isprintable() else repr(key)
+        yield f"{where}{shown}: unknown key; {hint}"
+
+
+def _old_names(where: str) -> dict[str, str]:
+    """Keys that earlier versions took in a section, and what they are now: who knows them may misspell them."""
+    inside = {key.old.removeprefix(where): key.new for key in OLD_KEYS if key.old.startswith(where)}
+    return {old: new for old, new in inside.items() if new is not None and "." not in old}
+
+
+def without_unknown(tree: Any, type_: Any) -> Any:
+    """The tree without unknown keys, so that the rest is validated in the same pass."""
+    if not isinstance(tree, dict):
+        return tree
+    fields = {f.name: f.type for f in dataclasses.fields(type_)}
+    found = {}
+    for key, value in tree.items():
+        if key not in fields:
+            continue
+        kept = []
+        for _, item, annotation in _values(key, value, fields[key]):
+            if (choice := choice_of(annotation)) is None or not _names_no_kind(choice, item):
+                section = section_of(annotation, item)
+                kept.append(item if section is None else without_unknown(item, section))
+        if item_of(fields[key]) is not None and isinstance(value, list):
+            if len(kept) == len(value):  # else it goes whole, so that the others keep their numbers in messages
+                found[key] = kept
+        elif kept:
+            found[key] = kept[0]
+    return found
+
+
+def _values(key: str, value: Any, annotation: Any) -> Iterator[tuple[str, Any, Any]]:
+    """A field's value, or those of a list of components: name, value, annotation."""
+    item = item_of(annotation)
+    if item is None or not isinstance(value, list):
+        yield key, value, annotation
+        return
+    for number, one in enumerate(value):
+        yield dotted((key, number)), one, item
+
+
+def expanded(tree: Any, type_: Any) -> Any:
+    """The tree with the kind of every component that it chooses, in a mapping."""
+    if not isinstance(tree, dict):
+        return tree
+    fields = {f.name: f.type for f in dataclasses.fields(type_)}
+    found = {}
+    for key, value in tree.items():
+        expanded = [_expanded_value(item, kind) for _, item, kind in _values(key, value, fields.get(key))]
+        found[key] = expanded if item_of(fields.get(key)) is not None and isinstance(value, list) else expanded[0]
+    return found
+
+
+def _expanded_value(value: Any, annotation: Any) -> Any:
+    choice = choice_of(annotation)
+    value = value if choice is None else choice.expanded(value)
+    section = section_of(annotation, value)
+    return value if section is None else expanded(value, section)
+
+
+def _names_no_kind(choice: Choice, value: Any) -> bool:
+    """Whether an expanded value names a kind that there is not."""
+    return isinstance(value, dict) and isinstance(value.get("kind"), str) and choice.section(value) is None
+
+
+def without_leftovers(tree: Any, type_: Any, leftovers: Collection[Place]) -> Any:
+    """The tree without fields that were given for another kind of component than it chooses, which lacks them.
+
+    Args:
+        tree: plain, with expanded components.
+        type_: of the section.
+        leftovers: see `Tree`.
+    """
+    if not isinstance(tree, dict):
+        return tree
+    fields = {f.name: f.type for f in dataclasses.fields(type_)}
+    is_chosen = issubclass(type_, Component)
+    found = {}
+    for key, value in tree.items():
+        if (key,) in leftovers and is_chosen and key not in fields:
+            continue
+        section = section_of(fields.get(key), value)
+        inner = [place[1:] for place in leftovers if place[0] == key and len(place) > 1]
+        found[key] = value if section is None or not inner else without_leftovers(value, section, inner)
+    return found
