@@ -1,0 +1,113 @@
+"""Tables of the page, and which results they are made from."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.common.results import Result, Row
+
+Results = Sequence[Result]
+Choice = Callable[[Results], tuple[list[Result], list[Row]]]
+"""The results that a table is made from, and its rows."""
+
+NAMES = {
+    "eole": "Eole",
+    "joeynmt": "JoeyNMT",
+    "transformers": "Transformers",
+    "transformers bf16": "Transformers bf16",
+    "ctranslate2": "CTranslate2",
+    "ctranslate2 int8": "CTranslate2 int8",
+    "plain loop": "plain loop fp32",
+    "plain": "all logits at once",
+    "chunked": "in chunks",
+}
+"""What programs are called on the page, where results have another name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of a table."""
+
+    key: str
+    """Of the rows."""
+    header: str
+    form: str = ",.0f"
+    """Of its numbers, as `format` takes it."""
+
+
+def column(key: str, header: str, form: str = ",.0f") -> Column:
+    """A column."""
+    return Column(key=key, header=header, form=form)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table of the page."""
+
+    choice: Choice
+    columns: tuple[Column, ...]
+    lead: str = ""
+    """A sentence before it, without figures."""
+
+
+def newest(question: str, part: str | None = None, *, needs: Iterable[str] = ()) -> Choice:
+    """The rows of the newest result that has some of a part with all of these columns."""
+    wanted = set(needs)
+
+    def choose(results: Results) -> tuple[list[Result], list[Row]]:
+        for result in reversed(results):
+            rows = result.part(part) if part else result.rows
+            if result.question == question and any(wanted <= set(row) for row in rows):
+                return [result], rows
+        return [], []
+
+    return choose
+
+
+def on_each_machine(question: str, row_of: Callable[[Result], Row]) -> Choice:
+    """A row for each machine, of the newest result whose row is not empty, newest first."""
+
+    def choose(results: Results) -> tuple[list[Result], list[Row]]:
+        found: dict[str, tuple[Result, Row]] = {}
+        for result in reversed(results):
+            if result.question == question and result.machine not in found and (row := row_of(result)):
+                found[result.machine] = result, {"machine": result.machine, **row}
+        return [result for result, _ in found.values()], [row for _, row in found.values()]
+
+    return choose
+
+
+def pivoted(choice: Choice, *, over: str, by: str, keys: Iterable[str]) -> Choice:
+    """Rows that differ in `over` alone become one: column `KEY of VALUE` for each of its values."""
+
+    def choose(results: Results) -> tuple[list[Result], list[Row]]:
+        chosen, rows = choice(results)
+        found: dict[str, Row] = {}
+        for row in rows:
+            target = found.setdefault(row[by], {by: row[by]})
+            target |= {f"{key} of {row[over]}" if key in keys else key: value for key, value in row.items()}
+        return chosen, list(found.values())
+
+    return choose
+
+
+def text(cell: Any, form: str) -> str:
+    """A cell as the page shows it: of several rounds the median, the lowest and the highest."""
+    match cell:
+        case None:
+            return ""
+        case str():
+            return NAMES.get(cell, cell)
+        case [middle, low, high]:
+            return f"{middle:{form}} ({low:{form}} to {high:{form}})"
+        case _:
+            return f"{cell:{form}}"
+
+
+def markdown(table: Table, chosen: Results, rows: Sequence[Row]) -> str:
+    """A table; columns that nothing stands in are left out, and estimates are called so."""
+    shown = [c for c in table.columns if any(row.get(c.key) is not None for row in rows)]
+    estimated = {key for result in chosen for key in result.estimated}
+    headers = [c.header + (" (estimated)" if c.key in estimated else "") for c in shown]
+    lines = [headers, ["---"] * len(shown), *([text(row.get(c.key), c.form) for c in shown] for row in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
