@@ -58,8 +58,8 @@ class DeepSpeedEngine:
         self._precision = precision
         self._clip_norm = optimizer.clip_norm
         self._local_rank = _LocalRank()
-        if device.type == "cpu":  # else it compiles a C++ op for gloo, which takes a minute and a compiler
-            deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        if device.type == "cpu":
+            patches.KEEP_OUT_SHARED_MEMORY_OP.apply(deepspeed.ops.__compatible_ops__)
         use_kernels(objective, device)
         self._forward_clock = ForwardClock(device)
         self._blueprint = trial.blueprint(objective, DTYPES[precision])

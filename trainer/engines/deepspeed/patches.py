@@ -6,8 +6,6 @@ in pyproject.toml go up when the probes pass on the next version.
 """
 
 import contextlib
-import importlib
-import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ import torch
 from torch import Tensor, distributed
 from torch._compile import _disable_dynamo
 
+from trainer.engines.deepspeed import probes
 from trainer.engines.shared_memory import SharedMemory
 
 
@@ -30,7 +29,7 @@ class Patch:
     """Of which package it was written for."""
     reason: str
     apply: Callable[..., Any]
-    """Changes what it is given."""
+    """Changes what it is given; `WITHOUT_COMPILER` for the time of a `with` block."""
     probe: Callable[[], None]
     """Raises AssertionError, AttributeError or ImportError where the patch has nothing to hold on to."""
 
@@ -201,6 +200,15 @@ def use_shared_memory(backend: Any, memory: SharedMemory) -> None:
     backend.all_gather_function = all_gather
 
 
+def keep_out_shared_memory_op(compatible: dict[str, bool]) -> None:
+    """Have DeepSpeed do without its C++ op for gloo, which it would compile: that takes a minute and a compiler.
+
+    Args:
+        compatible: `deepspeed.ops.__compatible_ops__`.
+    """
+    compatible["deepspeed_shm_comm"] = False
+
+
 def hide_memory_reports(module: Any) -> None:
     """BF16_Optimizer prints the machine's memory six times at its start, and collects garbage before each."""
     module.see_memory_usage = lambda *_, **__: None
@@ -226,142 +234,84 @@ def link_moments(optimizer: Any) -> None:
         optimizer._lazy_init_hp_params_optimizer_state()
 
 
-def _takes(function: Any, *names: str) -> None:
-    """Assert that a function has these parameters."""
-    found = inspect.signature(function).parameters
-    missing = [name for name in names if name not in found]
-    assert not missing, f"{function.__qualname__} takes no {', '.join(missing)}; it takes {', '.join(found)}"
-
-
-def _assigns(function: Any, *names: str) -> None:
-    """Assert that a method's code names these attributes."""
-    used = inspect.unwrap(function).__code__.co_names
-    missing = [name for name in names if name not in used]
-    assert not missing, f"{function.__qualname__} knows no {', '.join(missing)}"
-
-
-def _says(module: Any, *texts: str) -> None:
-    """Assert that a module's source holds these texts: what is wrapped or made within functions has no other trace."""
-    source = inspect.getsource(module)
-    missing = [text for text in texts if text not in source]
-    assert not missing, f"{module.__name__} says nothing of {', '.join(missing)}"
-
-
-def _probe_compiler() -> None:
-    from deepspeed.runtime.zero import partitioned_param_coordinator
-
-    _says(partitioned_param_coordinator, "@compiler.lazy_disable")
-    assert hasattr(_disable_dynamo(lambda: None), "__wrapped__")
-
-
-def _probe_gather_together() -> None:
-    from deepspeed.runtime.zero import partition_parameters, stage3
-
-    assert {"NOT_AVAILABLE", "AVAILABLE"} <= set(partition_parameters.ZeroParamStatus.__members__)
-    _says(stage3, "self.persistent_parameters[0].all_gather(self.persistent_parameters)")
-    _says(partition_parameters, "param.all_gather = all_gather", "param.all_gather_coalesced = all_gather_coalesced")
-
-
-def _probe_step_on_full_gradients() -> None:
-    from deepspeed.runtime.fp16.unfused_optimizer import FP16_UnfusedOptimizer as Optimizer
-
-    _assigns(Optimizer.__init__, "fp16_groups", "fp32_groups", "optimizer", "overflow")
-    _takes(Optimizer.unscale_and_clip_grads, "total_norm", "apply_scale")
-    _takes(Optimizer._update_scale, "skip")
-    _takes(Optimizer._skip_invalid_grad_norm)  # reached at the first gradient that is not finite alone
-    _assigns(Optimizer._skip_invalid_grad_norm, "overflow", "_update_scale")
-
-
-def _probe_collectives() -> None:
-    from deepspeed.comm import comm
-
-    backends = importlib.import_module("deepspeed.comm.torch")  # `from deepspeed.comm import torch` is torch itself
-    assert hasattr(comm, "cdb")
-    _says(backends, "def all_reduce(self, tensor, op=", "self.all_gather_function(output_tensor=output_tensor,")
-    _assigns(backends.TorchBackend.__init__, "all_gather_function", "reduce_scatter_function")
-    _takes(backends.TorchBackend._reduce_op, "op")
-    assert callable(distributed.reduce_scatter_single)
-
-
-def _probe_memory_reports() -> None:
-    from deepspeed.runtime import bf16_optimizer
-
-    assert callable(bf16_optimizer.see_memory_usage)
-
-
-def _probe_muon() -> None:
-    from deepspeed.runtime.zero.muon import original_muon  # noqa: F401
-
-
-def _probe_link_moments() -> None:
-    from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer as Optimizer
-
-    _assigns(Optimizer.__init__, "_hp_optimizer_states_linked")
-    _takes(Optimizer._lazy_init_hp_params_optimizer_state)
-
-
+WITHOUT_COMPILER = Patch(
+    target="torch.compile and torch.compiler.disable",
+    versions="deepspeed 0.19, torch 2.13",
+    reason="what DeepSpeed decorates by them as it starts, or is imported, would start the compiler",
+    apply=without_compiler,
+    probe=probes.without_compiler,
+)
 SHOW_TO_COMPILER = Patch(
     target="PartitionedParameterCoordinator",
     versions="deepspeed 0.19",
     reason="what it hides from torch's compiler is never compiled, and hiding it starts the compiler",
     apply=show_to_compiler,
-    probe=_probe_compiler,
+    probe=probes.compiler,
 )
 GATHER_TOGETHER = Patch(
     target="persistent_parameters[0].all_gather of stage 3",
     versions="deepspeed 0.19",
     reason="after each step it gathers small parameters by a collective for each",
     apply=gather_together,
-    probe=_probe_gather_together,
+    probe=probes.gather_together,
 )
 STEP_ON_FULL_GRADIENTS = Patch(
     target="FP16_UnfusedOptimizer.step",
     versions="deepspeed 0.19",
     reason="gradients in fp32 are rounded to half precision and back for their norm",
     apply=step_on_full_gradients,
-    probe=_probe_step_on_full_gradients,
+    probe=probes.step_on_full_gradients,
 )
 GATHER_BY_BROADCASTS = Patch(
     target="deepspeed.comm.comm.cdb.all_gather_function",
     versions="deepspeed 0.19, torch 2.13",
     reason="gloo's all-gather copies what it sends and receives",
     apply=lambda backend: setattr(backend, "all_gather_function", gather_by_broadcasts),
-    probe=_probe_collectives,
+    probe=probes.collectives,
 )
 USE_SHARED_MEMORY = Patch(
     target="deepspeed.comm.comm.cdb",
     versions="deepspeed 0.19, torch 2.13",
     reason="ranks on one machine send through gloo's sockets what they could share",
     apply=use_shared_memory,
-    probe=_probe_collectives,
+    probe=probes.collectives,
+)
+KEEP_OUT_SHARED_MEMORY_OP = Patch(
+    target="deepspeed.ops.__compatible_ops__",
+    versions="deepspeed 0.19",
+    reason="on CPUs it compiles an op in C++ when it starts",
+    apply=keep_out_shared_memory_op,
+    probe=probes.shared_memory_op,
 )
 HIDE_MEMORY_REPORTS = Patch(
     target="deepspeed.runtime.bf16_optimizer.see_memory_usage",
     versions="deepspeed 0.19",
     reason="it collects garbage and prints the machine's memory six times at the start",
     apply=hide_memory_reports,
-    probe=_probe_memory_reports,
+    probe=probes.memory_reports,
 )
 KEEP_OUT_MUON = Patch(
     target="deepspeed.runtime.zero.muon.original_muon",
     versions="deepspeed 0.19",
     reason="its kernels compile themselves when they are imported: a second of every rank",
     apply=keep_out_muon,
-    probe=_probe_muon,
+    probe=probes.muon,
 )
 LINK_MOMENTS = Patch(
     target="DeepSpeedZeroOptimizer._hp_optimizer_states_linked",
     versions="deepspeed 0.19",
     reason="moments of all parameter groups but the first are not found by its getters",
     apply=link_moments,
-    probe=_probe_link_moments,
+    probe=probes.link_moments,
 )
 PATCHES = (
+    WITHOUT_COMPILER,
     SHOW_TO_COMPILER,
     GATHER_TOGETHER,
     STEP_ON_FULL_GRADIENTS,
     GATHER_BY_BROADCASTS,
     USE_SHARED_MEMORY,
+    KEEP_OUT_SHARED_MEMORY_OP,
     HIDE_MEMORY_REPORTS,
     KEEP_OUT_MUON,
     LINK_MOMENTS,

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from model import Objective
 from trainer.engines import replicas
-from trainer.engines.deepspeed.patches import GATHER_TOGETHER, LINK_MOMENTS, STEP_ON_FULL_GRADIENTS, without_compiler
+from trainer.engines.deepspeed.patches import GATHER_TOGETHER, LINK_MOMENTS, STEP_ON_FULL_GRADIENTS, WITHOUT_COMPILER
 from trainer.engines.protocol import StepResult
 from trainer.ranks.precision import Precision
 
@@ -180,7 +180,8 @@ class Sharded(Stage):
 
     def initializing(self) -> AbstractContextManager[None]:
         """See Stage."""
-        return without_compiler()
+        started: AbstractContextManager[None] = WITHOUT_COMPILER.apply()
+        return started
 
     def adapt(self, engine: Any, world_size: int) -> None:
         """See Stage."""
