@@ -21,7 +21,7 @@ from benchmarks.common.measure import machine, median, parser, print_machine, pr
 from benchmarks.common.text import Text, generate, repeat
 from benchmarks.training import trainers
 from benchmarks.training.trainers import Work
-from configs import ModelSection, UserError
+from configs import UserError, model_section
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import DatasetIndex
 from launcher.planning.flops import Shape, training
@@ -138,7 +138,7 @@ class Bench:
 
 def _size(point: Point, found: Figures, index: DatasetIndex) -> Figures:
     """Pairs of the corpus, parameters, and the operations of an update of all ranks, padding included."""
-    section = ModelSection(**point.sizes)
+    section = model_section(**point.sizes)
     tokenizer = index.tokenizer
     vocabularies = Vocabularies(source=tokenizer.source_vocab_size, target=tokenizer.target_vocab_size)
     pairs, source, target = (found["per_update"][key] for key in trainers.COUNTS)

@@ -18,12 +18,12 @@ import numpy as np
 
 from benchmarks.common import measure
 from benchmarks.common.child import ROOT, environment
-from configs import CheckpointSection, EngineSection, ModelSection, RunConfig, UserError
+from configs import CheckpointSection, EngineSection, RunConfig, UserError, model_section
 
 RANKS = "--ranks-of-benchmark"
 WAYS = ("background", "blocking")
 VOCABULARY = 16_000
-MODEL = ModelSection(
+MODEL = model_section(
     d_model=512, num_heads=8, d_ff=2048, encoder_layers=6, decoder_layers=6, max_positions=256, dropout=0.0
 )
 PIECES = 32

@@ -36,7 +36,7 @@ from benchmarks.startup.first_update import first_match, stamped
 from benchmarks.training import plain_loop, plain_model, trainers
 from benchmarks.training.train import SIZES
 from benchmarks.training.trainers import Work
-from configs import ModelSection, SearchSection, UserError
+from configs import SearchSection, UserError, model_section
 from data_pipeline.tokenizer import Tokenizer
 from model import Transformer
 from trainer.checkpoint.model_files import build_model, load_weights
@@ -218,7 +218,7 @@ class TestSet:
         self._tokenizer = Tokenizer.load(work.dataset)
         self._lines, self._references = read_lines(source), read_lines(target)
         self._scorer = Scorer(bleu_tokenizer("auto", "de"))
-        section = ModelSection(**{key: value for key, value in work.sizes.items() if key != "vocab"})
+        section = model_section(**{key: value for key, value in work.sizes.items() if key != "vocab"})
         self.model: Transformer = build_model(section, self._tokenizer, seed=1).eval()
 
     def bleu(self) -> float:

@@ -16,7 +16,7 @@ from benchmarks.common.child import ROOT
 from benchmarks.device.programs import attempt
 from benchmarks.device.report import worst_difference
 from benchmarks.device.work import flops_per_target_token
-from configs import ModelSection, UserError
+from configs import UserError, model_section
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from model import Objective, SpecialIds, build_transformer
 from model.kernels import use_kernels
@@ -101,7 +101,7 @@ def test_a_gpu(tmp_path: Path) -> None:
 
 
 def test_flops_are_those_that_torch_counts() -> None:
-    section = ModelSection(d_model=16, num_heads=2, d_ff=32, encoder_layers=2, decoder_layers=1, max_positions=32)
+    section = model_section(d_model=16, num_heads=2, d_ff=32, encoder_layers=2, decoder_layers=1, max_positions=32)
     special = SpecialIds(pad=PAD_ID, bos=BOS_ID, eos=EOS_ID)
     model = build_transformer(section, source_vocab_size=50, target_vocab_size=50, special=special, seed=1)
     use_kernels(model, torch.device("cpu"))

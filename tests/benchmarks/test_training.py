@@ -13,7 +13,7 @@ from benchmarks.training.growth import is_flat
 from benchmarks.training.plain_loop import Average
 from benchmarks.training.time_to_bleu import Point, load_plain, reached
 from benchmarks.training.trainers import Work
-from configs import ModelSection, UserError
+from configs import UserError, model_section
 from model import SpecialIds, Transformer, build_transformer
 from model.dropout import Dropout
 from trainer.engines.ema import EMA, WeightAverage
@@ -42,7 +42,7 @@ def test_the_plain_loops_products(inner: int, outer: int) -> None:
 
 
 def our_model() -> Transformer:
-    section = ModelSection(**{key: value for key, value in SIZES.items() if key != "vocab"})
+    section = model_section(**{key: value for key, value in SIZES.items() if key != "vocab"})
     special = SpecialIds(pad=plain_model.PAD, bos=plain_model.BOS, eos=plain_model.EOS)
     vocab = SIZES["vocab"]
     return build_transformer(section, source_vocab_size=vocab, target_vocab_size=vocab, special=special, seed=1).eval()

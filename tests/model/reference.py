@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from configs import ModelSection
+from configs import ModelSection, model_section
 from model import SpecialIds, Transformer, build_transformer
 
 PAD, BOS, EOS = 0, 1, 2
@@ -26,7 +26,7 @@ def tiny_section(**changes: Any) -> ModelSection:
         "max_positions": 16,
         "dropout": 0.0,
     }
-    return ModelSection(**{**sizes, **changes})
+    return model_section(**{**sizes, **changes})
 
 
 def tiny_model(section: ModelSection, *, source_vocab: int = 13, target_vocab: int = 13, seed: int = 1) -> Transformer:

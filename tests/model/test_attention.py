@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from configs import ModelSection
+from configs import model_section
 from model.attention import MultiHeadAttention, attend, padding_bias
 from model.dropout import Dropout
 
@@ -46,7 +46,7 @@ def test_dropout_is_on_the_weights() -> None:
 
 
 def test_heads_are_those_of_torch() -> None:
-    section = ModelSection(d_model=12, num_heads=3)
+    section = model_section(d_model=12, num_heads=3)
     ours, theirs = MultiHeadAttention(section), nn.MultiheadAttention(12, 3, batch_first=True)
     with torch.no_grad():
         for parameter in ours.parameters():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from configs import ModelSection
+from configs import ModelSection, model_section
 from model import Objective, Transformer, build_transformer
 from model.positions import sinusoidal_table
 from tests.model.equations import SOURCES, TARGET_INPUTS, check_gradients, check_logits, check_longest
@@ -159,7 +159,7 @@ class TestParameters:
 
     @pytest.mark.parametrize(("d_model", "num_heads", "d_ff"), [(512, 8, 2048), (1024, 16, 4096)], ids=["base", "big"])
     def test_number(self, d_model: int, num_heads: int, d_ff: int) -> None:
-        section = ModelSection(d_model=d_model, num_heads=num_heads, d_ff=d_ff, norm_position="post")
+        section = model_section(d_model=d_model, num_heads=num_heads, d_ff=d_ff, norm_position="post")
         with torch.device("meta"):
             model = Transformer(section, source_vocab_size=37000, target_vocab_size=37000, special=SPECIAL)
         attention = 4 * (d_model * d_model + d_model)

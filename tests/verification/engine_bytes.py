@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from configs import EngineSection, ModelSection, RunConfig
+from configs import EngineSection, RunConfig, model_section
 from launcher.planning.memory import Stage
 from model import Objective, SpecialIds, build_transformer
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
@@ -24,7 +24,7 @@ SLOTS = 2
 """Micro-batches of an update."""
 VOCABULARY = 1501
 # The embedding is above the 100,000 elements that stage 3 keeps gathered, the rest below; little divides by 4.
-SECTION = ModelSection(
+SECTION = model_section(
     d_model=130, num_heads=5, d_ff=203, encoder_layers=2, decoder_layers=3, output_bias=True, dropout=0, norm="scalar"
 )
 

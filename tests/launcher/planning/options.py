@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from configs import ModelSection
+from configs import ModelSection, model_section
 from launcher.planning.parameters import Vocabularies
 
 BOOL = st.booleans()
@@ -38,7 +38,7 @@ def sections(draw: st.DrawFn) -> ModelSection:
         fields[name] = draw(st.sampled_from([0.0, 0.1]))
     if fields["positions"] in ("learned", "sinusoidal"):
         fields["position_offset"] = draw(st.integers(0, 2))
-    section = ModelSection(**fields)
+    section = model_section(**fields)
     assert not list(section.problems())
     return section
 

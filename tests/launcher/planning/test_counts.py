@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from configs import ModelSection, preset_model
+from configs import ModelSection, model_section, preset_model
 from configs.load import shipped_presets
 from launcher.planning import flops
 from launcher.planning.flops import Shape
@@ -76,7 +76,7 @@ def test_flops_are_those_that_torch_counts(drawn: tuple[ModelSection, Vocabulari
 def test_flops_by_part() -> None:
     """What is counted while each part runs."""
     section, vocabularies = (
-        ModelSection(d_model=16, num_heads=2, d_ff=24, tied_embeddings="decoder"),
+        model_section(d_model=16, num_heads=2, d_ff=24, tied_embeddings="decoder"),
         Vocabularies(source=9, target=11),
     )
     model = build(section, vocabularies, "cpu")
@@ -101,12 +101,12 @@ def test_flops_by_part() -> None:
 @pytest.mark.parametrize("norm_position", ["pre", "post"])
 @pytest.mark.parametrize("activation", ["relu", "swiglu"])
 def test_flops_of_recomputation(norm_position: str, dropout: float, activation: str) -> None:
-    section = ModelSection(
+    section = model_section(
         d_model=16,
         num_heads=2,
         d_ff=24,
-        norm_position=norm_position,  # type: ignore[arg-type]
-        activation=activation,  # type: ignore[arg-type]
+        norm_position=norm_position,
+        activation=activation,
         dropout=dropout,
         activation_checkpointing=True,
     )

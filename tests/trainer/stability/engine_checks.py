@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import torch
 
-from configs import EngineSection, ModelSection, RunConfig, StreamSection, UserError
+from configs import EngineSection, RunConfig, StreamSection, UserError, model_section
 from configs.components import make
 from model import Objective, SpecialIds, Transformer, build_transformer
 from trainer.engines import replicas, trial
@@ -32,7 +32,9 @@ EMA_DECAY = 0.5
 
 def small_model() -> Transformer:
     return build_transformer(
-        ModelSection(d_model=16, num_heads=2, d_ff=32, encoder_layers=1, decoder_layers=1, max_positions=64, dropout=0),
+        model_section(
+            d_model=16, num_heads=2, d_ff=32, encoder_layers=1, decoder_layers=1, max_positions=64, dropout=0
+        ),
         source_vocab_size=VOCABULARY,
         target_vocab_size=VOCABULARY,
         special=SpecialIds(pad=0, bos=1, eos=2),

@@ -14,6 +14,7 @@ from configs import (
     RunConfig,
     SearchSection,
     TokenizerSection,
+    model_section,
 )
 from data_pipeline.preparation.tokenizing.training import train_tokenizer
 from data_pipeline.tokenizer import Tokenizer
@@ -77,7 +78,7 @@ def make_run(
     **options: Any,
 ) -> Transformer:
     """A run of weights alone in a new folder; the model that it holds."""
-    section = ModelSection(**{**SMALL, **options})
+    section = model_section(**{**SMALL, **options})
     model = make_model(section, tokenizer, seed=seed)
     parameters = dict(model.named_parameters())
     folder.mkdir()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from configs import ModelSection, UserError
+from configs import UserError, model_section
 from data_pipeline.tokenizer import Tokenizer
 from tests.trainer.inference.export.made import ENGLISH, FRENCH, SMALL, TAG, greedy, make_run
 from trainer.inference.export import as_huggingface, command
@@ -114,7 +114,7 @@ def test_half_precision_is_checked_before(joint: Tokenizer, tmp_path: Path) -> N
 def test_refuses_naming_every_option(
     options: dict[str, Any], words: list[str], joint: Tokenizer, tmp_path: Path
 ) -> None:
-    section = ModelSection(**{**SMALL, **options})
+    section = model_section(**{**SMALL, **options})
     assert len(list(problems(section))) == len([w for w in words if w.startswith("model.")])
     make_run(tmp_path / "run", joint, **options)
     with pytest.raises(UserError) as error:
