@@ -25,12 +25,6 @@ KNOWN = frozenset(
         "launcher/slurm/options.py: add_launch_slurm",
         "launcher/slurm/submit.py: launch",
         "launcher/ssh.py: launch",
-        "tests/data_pipeline/preparation/test_prepare.py",
-        "tests/data_pipeline/prepared/test_dataset.py",
-        "tests/data_pipeline/prepared/test_storage.py",
-        "tests/faults/test_in_ranks.py: ended",
-        "tests/model/search/test_search.py",
-        "tests/trainer/inference/test_files_of_commands.py",
         "trainer/build.py: build",
         "trainer/inference/translate.py: run",
     }

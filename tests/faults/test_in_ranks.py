@@ -97,6 +97,14 @@ def ended(
 ) -> dict[str, Ended]:
     folder = tmp_path_factory.mktemp("in-ranks")
     runs = Runs(folder, corpus_en_fr)
+    add_full_disks(runs, folder, small_disk)
+    add_saves(runs)
+    add_pieces(runs, last_step_of_epoch(undisturbed))
+    add_faults_of_training(runs)
+    return runs.start(shim, 2)
+
+
+def add_full_disks(runs: Runs, folder: Path, small_disk: Path | None) -> None:
     without_pairs = ["training.record_pairs=false"]
     latest = folder / "full-1" / "checkpoints" / "latest"
     runs.add(
@@ -121,6 +129,9 @@ def ended(
             overrides=[*without_pairs, "training.tensorboard=true"],
             output=small_disk,
         )
+
+
+def add_saves(runs: Runs) -> None:
     unwritable = runs.add("unwritable", overrides=["checkpoint.max_failures=2"])
     unwritable.folder.mkdir()
     (unwritable.folder / "checkpoints").symlink_to(UNWRITABLE)
@@ -130,9 +141,15 @@ def ended(
     )
     runs.add("slow-writer", Fault(point="audit:open", path="/model-", action="sleep", value=0.4, times=0))
     runs.add("blocking", overrides=["checkpoint.asynchronous=false"])
-    for number, (step, workers) in enumerate(((13, 0), (20, 1), (last_step_of_epoch(undisturbed), 2), (40, 0))):
+
+
+def add_pieces(runs: Runs, last_of_epoch: int) -> None:
+    for number, (step, workers) in enumerate(((13, 0), (20, 1), (last_of_epoch, 2), (40, 0))):
         pieces = [f"training.max_updates={step}", f"stream.workers={workers}"]
         runs.add("pieces", key=f"pieces-{number}", overrides=pieces)
+
+
+def add_faults_of_training(runs: Runs) -> None:
     runs.add(
         "nan",
         Fault(point="accumulate", action="nan", rank=1, step=5),
@@ -151,7 +168,6 @@ def ended(
     unwritable_board = runs.add("board", overrides=["training.max_updates=10", "training.tensorboard=true"])
     unwritable_board.folder.mkdir()
     (unwritable_board.folder / "tensorboard").symlink_to(UNWRITABLE)
-    return runs.start(shim, 2)
 
 
 def last_step_of_epoch(undisturbed: Run) -> int:

@@ -13,8 +13,8 @@ from configs import CleaningSection, CorpusFiles, PrepareSection, TokenizerSecti
 from data_pipeline.preparation import prepare
 from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import Dataset
+from tests.data_pipeline.preparation.made import Corpus
 
-Corpus = Callable[..., PrepareSection]
 Rewrite = Callable[[Path, Callable[[dict[str, Any]], None]], None]
 
 PAIRS = [(f"the cat number {n} sat", f"le chat numéro {n} assis") for n in range(100)]

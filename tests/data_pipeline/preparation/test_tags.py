@@ -1,7 +1,6 @@
 """A language tag is no text: emptiness, lengths and ratios are those of what stands behind it."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,7 @@ import pytest
 from configs import CleaningSection, PrepareSection, TokenizerSection, UserError
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
-
-Corpus = Callable[..., PrepareSection]
+from tests.data_pipeline.preparation.made import Corpus
 
 INVISIBLE = [("\u200b", "x"), ("\ufeff", "y"), ("a cat", "\u200b")]
 """The tokenizer's normalisation leaves nothing of them."""

@@ -1,37 +1,22 @@
+"""A dataset that is whole, and ones that are not: refused by name."""
+
 import hashlib
-import io
 import os
-import pickle
 import shutil
-import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from configs import PrepareSection, StreamSection, TokenizerSection, UserError
-from data_pipeline.inspection import HISTOGRAM_EDGES, inspect_dataset
-from data_pipeline.preparation import prepare
+from configs import StreamSection, UserError
+from data_pipeline.inspection import inspect_dataset
 from data_pipeline.prepared.dataset import DataError, Dataset
 from data_pipeline.stream.reader import StreamReader
+from tests.data_pipeline.prepared.conftest import SHARD, third
 
 Rewrite = Callable[[Path, Callable[[dict[str, Any]], None]], None]
-Forge = Callable[[Sequence[tuple[str, bytes, bytes]] | bytes], Path]
-
-SHARD = "train-000001.tar"
-
-
-def _third(dataset: Dataset) -> int:
-    """The number of block 000001-000002."""
-    return int(np.searchsorted(dataset.blocks["shard"], 1)) + 2
-
-
-def _npy(array: np.ndarray[Any, Any], pickled: bool = False) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=pickled)
-    return buffer.getvalue()
 
 
 def test_a_whole_dataset(small: Dataset) -> None:
@@ -45,38 +30,6 @@ def test_a_whole_dataset(small: Dataset) -> None:
     text = "\n".join(lines)
     for part in ("en -> fr", "pairs     1,000", "valid 1,000", "500 source, 500 target, joint", "whole     yes"):
         assert part in text
-
-
-def test_what_inspect_counts(small: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("data_pipeline.inspection.ROWS_AT_ONCE", 300)
-    lines, _ = inspect_dataset(small.folder)
-    rows = [line.split() for line in lines[lines.index("lengths   pieces        source       target") + 1 :]]
-    counts = [[int(row[1]), int(row[2])] for row in rows[: [row[0] for row in rows].index("padding")]]
-    expected = np.stack([np.histogram(small.lengths[:, side], bins=HISTOGRAM_EDGES)[0] for side in (0, 1)], axis=1)
-    assert counts == expected[expected.any(axis=1)].tolist()
-
-    section = StreamSection(micro_batches=1, source_tokens=1024, target_tokens=1024, prefetch_updates=0)
-    reader = StreamReader([(small, 1.0)], section, seed=0, rank=0, world_size=1)
-    real = padded = num_micro_batches = 0
-    while (micro_batch := reader.next_update()[0]) is not None:
-        real += micro_batch.num_source_tokens + micro_batch.num_target_tokens
-        padded += micro_batch.num_padded_source + micro_batch.num_padded_target
-        num_micro_batches += 1
-    assert f"      1,024 {1 - real / padded:>10.1%} in {num_micro_batches} micro-batches" in lines
-
-
-def test_inspect_says_what_fits_no_budget(corpus: Callable[..., PrepareSection], tmp_path: Path) -> None:
-    prepare.run(
-        corpus(
-            [("a b c", "d e f")] * 40 + [("g " * 1200, "h")] * 2,
-            max_pieces=2000,
-            tokenizer=TokenizerSection(vocab_size=20),
-        )
-    )
-    lines, whole = inspect_dataset(tmp_path / "out")
-    assert whole
-    assert [line.split()[-4:] for line in lines if "fit none" in line] == [["2", "pairs", "fit", "none"]]
-    assert any("too long" in line for line in lines)  # the filters' report
 
 
 @pytest.mark.parametrize(
@@ -229,7 +182,7 @@ def _adder(field: str, row: int, value: int) -> Callable[[Any], object]:
 
 
 def test_overlapping_blocks_are_refused(copied: Path, rewrite_index: Rewrite) -> None:
-    _change_table(copied, rewrite_index, "block_table", _adder("bytes", _third(Dataset.load(copied)), 512))
+    _change_table(copied, rewrite_index, "block_table", _adder("bytes", third(Dataset.load(copied)), 512))
     with pytest.raises(DataError, match="blocks of a shard overlap"):
         Dataset.load(copied)
 
@@ -237,20 +190,20 @@ def test_overlapping_blocks_are_refused(copied: Path, rewrite_index: Rewrite) ->
 @pytest.mark.parametrize("field", ["longest_source", "longest_target"])
 def test_a_longest_pair_that_is_not_there(copied: Path, rewrite_index: Rewrite, field: str) -> None:
     """Pairs that fit no micro-batch are looked for by these."""
-    _change_table(copied, rewrite_index, "block_table", _adder(field, _third(Dataset.load(copied)), 1))
+    _change_table(copied, rewrite_index, "block_table", _adder(field, third(Dataset.load(copied)), 1))
     with pytest.raises(DataError, match=rf"{SHARD}: block 000001-000002: its longest pair is not that of the block"):
-        Dataset.load(copied).read_block(_third(Dataset.load(copied)))
+        Dataset.load(copied).read_block(third(Dataset.load(copied)))
 
 
 def test_a_large_length_table_is_verified_when_it_is_used(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hashing it at the start would read gigabytes on every rank."""
     monkeypatch.setattr("data_pipeline.prepared.dataset.MAX_HASHED_LENGTHS", 1000)
     dataset = Dataset.load(copied)
-    _flip(copied / "lengths.npy", 128 + 4 * int(dataset.blocks["first_pair"][_third(dataset)]))
+    _flip(copied / "lengths.npy", 128 + 4 * int(dataset.blocks["first_pair"][third(dataset)]))
     dataset = Dataset.load(copied)
-    dataset.read_block(_third(dataset) - 1)
+    dataset.read_block(third(dataset) - 1)
     with pytest.raises(DataError, match=rf"{SHARD}: block 000001-000002: its lengths are not those of the length"):
-        dataset.read_block(_third(dataset))
+        dataset.read_block(third(dataset))
     problems = "\n".join(dataset.verify())
     assert "lengths.npy: its hash is not the index's" in problems
     assert "block 000001-000002" in problems
@@ -259,12 +212,12 @@ def test_a_large_length_table_is_verified_when_it_is_used(copied: Path, monkeypa
 @pytest.mark.parametrize("where", ["header", "tokens"])
 def test_a_flipped_byte_stops_the_stream_by_name(copied: Path, where: str) -> None:
     dataset = Dataset.load(copied)
-    row = dataset.blocks[_third(dataset)]
+    row = dataset.blocks[third(dataset)]
     position = int(row["offset"]) + (10 if where == "header" else 1500)
     _flip(copied / SHARD, position)
     dataset = Dataset.load(copied)  # sizes are right, so only reading can tell
     with pytest.raises(DataError, match=rf"{SHARD}: block 000001-000002: its hash is not the index's"):
-        dataset.read_block(_third(dataset))
+        dataset.read_block(third(dataset))
     problems = dataset.verify()
     assert len(problems) == 2
     assert all(SHARD in problem for problem in problems)
@@ -281,114 +234,11 @@ def test_a_flipped_byte_stops_the_stream_by_name(copied: Path, where: str) -> No
 
 def test_a_shard_cut_while_open(copied: Path) -> None:
     dataset = Dataset.load(copied)
-    _truncate(copied / SHARD, int(dataset.blocks[_third(dataset)]["offset"]) + 700)
+    _truncate(copied / SHARD, int(dataset.blocks[third(dataset)]["offset"]) + 700)
     with pytest.raises(
         DataError, match=rf"{SHARD}: block 000001-000002: 700 bytes are left of .*: the shard is cut short"
     ):
-        dataset.read_block(_third(dataset))
+        dataset.read_block(third(dataset))
     (copied / SHARD).unlink()
     with pytest.raises(DataError, match=rf"{SHARD}: block 000001-000002: cannot be read: No such file"):
-        dataset.read_block(_third(dataset))
-
-
-FILE = tarfile.REGTYPE
-LEN, SRC, TGT = "000000-000000.len.npy", "000000-000000.src.npy", "000000-000000.tgt.npy"
-
-Members = list[tuple[str, bytes, bytes]]
-
-
-def _with(name: str, change: Callable[[bytes], bytes]) -> Callable[[Members], Members]:
-    return lambda members: [(n, k, change(c) if n == name else c) for n, k, c in members]
-
-
-def _array(change: Callable[[Any], Any]) -> Callable[[bytes], bytes]:
-    return lambda content: _npy(change(np.load(io.BytesIO(content))))
-
-
-def _first(value: int) -> Callable[[Any], Any]:
-    def change(array: Any) -> Any:
-        array[0] = value
-        return array
-
-    return change
-
-
-class _Canary:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (os.mkdir, ("canary",))
-
-
-PICKLED = np.array([_Canary()], dtype=object)
-
-MEMBER_FAULTS: list[tuple[str, Callable[[Members], Members], str]] = [
-    ("half a sample", lambda m: m[:2], r"member '000000-000000.tgt.npy' is missing"),
-    ("duplicate", lambda m: [*m, m[0]], r"member '000000-000000.len.npy' is there twice"),
-    ("extra", lambda m: [*m, ("000000-000000.txt", FILE, b"x")], r"member '000000-000000.txt'; allowed is"),
-    (
-        "pickle",
-        lambda m: [*m, ("000000-000000.x.pyd", FILE, pickle.dumps(_Canary()))],
-        r"'000000-000000.x.pyd'; allowed",
-    ),
-    ("other key", lambda m: [("7.len.npy", *m[0][1:]), *m[1:]], r"member '7.len.npy'; allowed is 000000-000000"),
-    ("absolute", lambda m: [*m, ("/etc/x.npy", FILE, b"x")], r"points out of the shard"),
-    ("parent", lambda m: [*m, ("../x.npy", FILE, b"x")], r"points out of the shard"),
-    ("symbolic link", lambda m: [(LEN, tarfile.SYMTYPE, b""), *m[1:]], r"is a link, device or folder"),
-    ("hard link", lambda m: [(LEN, tarfile.LNKTYPE, b""), *m[1:]], r"is a link, device or folder"),
-    ("device", lambda m: [*m, ("null", tarfile.CHRTYPE, b"")], r"is a link, device or folder"),
-    ("fifo", lambda m: [*m, ("fifo", tarfile.FIFOTYPE, b"")], r"is a link, device or folder"),
-    ("folder", lambda m: [*m, ("d", tarfile.DIRTYPE, b"")], r"is a link, device or folder"),
-    ("pickled array", _with(SRC, lambda _: _npy(PICKLED, pickled=True)), r"src.npy is no array without pickle"),
-    ("no array", _with(TGT, lambda _: b"hello"), r"tgt.npy is no array without pickle"),
-    ("empty member", _with(TGT, lambda _: b""), r"tgt.npy is no array without pickle"),
-    ("zip of arrays", _with(TGT, lambda _: b"PK\x03\x04" + bytes(50)), r"tgt.npy is no array"),
-    ("cut array", _with(SRC, lambda c: c[:-3]), r"src.npy is no array without pickle"),
-    ("floats", _with(SRC, _array(lambda a: a.astype(np.float32))), r"src.npy has type float32; allowed is uint16"),
-    ("wide ids", _with(SRC, _array(lambda a: a.astype(np.uint32))), r"src.npy has type uint32"),
-    ("too few tokens", _with(SRC, _array(lambda a: a[:-1])), r"src.npy has shape \(\d+,\); allowed is"),
-    ("two axes", _with(SRC, _array(lambda a: a[None])), r"src.npy has shape \(1, \d+\)"),
-    ("too few pairs", _with(LEN, _array(lambda a: a[:-1])), r"len.npy has shape \(31, 2\); allowed is \(32, 2\)"),
-    ("lengths off", _with(LEN, _array(lambda a: a + np.uint16(1))), r"src.npy has shape .* in len.npy"),
-    ("lengths swapped", _with(LEN, _array(lambda a: a[::-1])), r"its lengths are not those of the length table"),
-    ("unknown id", _with(TGT, _array(_first(500))), r"tgt.npy holds token id 500; allowed is less than .* 500"),
-    ("special id", _with(SRC, _array(_first(2))), r"src.npy holds special id 2"),
-    ("nothing", lambda m: [], r"is no tar: empty file"),
-]
-
-
-@pytest.mark.parametrize(("name", "change", "message"), MEMBER_FAULTS, ids=[name for name, *_ in MEMBER_FAULTS])
-def test_hostile_blocks_are_refused(
-    forge: Forge,
-    first_members: dict[str, bytes],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    change: Callable[[Members], Members],
-    message: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    members = [(member, FILE, content) for member, content in first_members.items()]
-    dataset = Dataset.load(forge(change(members)))  # every hash and size agrees
-    with pytest.raises(DataError, match=rf"train-000000.tar: block 000000-000000: .*{message}"):
-        dataset.read_block(0)
-    assert dataset.read_block(1).lengths.shape == (32, 2)
-    assert len(dataset.verify()) == 1
-    assert not (tmp_path / "canary").exists()
-
-
-def test_a_forged_block_that_is_as_declared_is_read(forge: Forge, first_members: dict[str, bytes]) -> None:
-    """The forger itself breaks nothing."""
-    dataset = Dataset.load(forge([(n, FILE, c) for n, c in first_members.items()]))
-    assert dataset.verify() == []
-
-
-@pytest.mark.parametrize("content", [b"", b"garbage" * 200, bytes(1536)])
-def test_what_is_no_tar_is_refused(forge: Forge, content: bytes) -> None:
-    dataset = Dataset.load(forge(content))
-    with pytest.raises(DataError, match=r"train-000000.tar: block 000000-000000"):
-        dataset.read_block(0)
-
-
-def test_webdataset_is_locked_down() -> None:
-    import data_pipeline.preparation.writing.shards  # noqa: F401
-
-    assert os.environ["WDS_SECURE"] == "1"
+        dataset.read_block(third(dataset))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -176,3 +177,23 @@ def without_cache(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(model, "start", Uncached)
     monkeypatch.setattr(model, "step", step)
+
+
+@st.composite
+def constraints(draw: st.DrawFn, vocab: int) -> tuple[dict[str, Any], list[list[int]] | None]:
+    """Fields of the search section, and a prefix for each source or none at all."""
+    fields = {
+        "no_repeat_ngram": draw(st.integers(0, 3)),
+        "min_length_ratio": draw(st.sampled_from([0.0, 0.5, 1.0])),
+        "min_length_extra": draw(st.integers(0, 2)),
+    }
+    tokens = st.lists(st.integers(EOS + 1, vocab - 1), max_size=3)
+    return fields, draw(st.none() | st.lists(tokens, min_size=len(SOURCES), max_size=len(SOURCES)))
+
+
+def rules_of(source: list[int], vocab: int, fields: dict[str, Any], prefix: list[int], *, limit: int) -> Rules:
+    limit = max(limit, len(prefix) + 1)
+    shortest = int(len(source) * fields["min_length_ratio"]) + fields["min_length_extra"]
+    return Rules(
+        vocab=vocab, limit=limit, shortest=min(shortest, limit), ngram=fields["no_repeat_ngram"], prefix=prefix
+    )

@@ -2,20 +2,19 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from configs import CorpusFiles, PrepareSection, TokenizerSection, UserError
+from configs import CorpusFiles, TokenizerSection, UserError
 from data_pipeline.inspection import inspect_dataset
 from data_pipeline.preparation import prepare
 from data_pipeline.preparation.tokenizing.training import train_tokenizer
 from data_pipeline.preparation.writing.encode import PartEncoder
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import UNK_ID
+from tests.data_pipeline.preparation.made import Corpus
 
-Corpus = Callable[..., PrepareSection]
 Capture = pytest.CaptureFixture[str]
 
 PAIRS = [(f"the cat number {n} sat", f"le chat numéro {n} assis") for n in range(200)]

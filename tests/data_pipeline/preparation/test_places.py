@@ -1,0 +1,142 @@
+"""What is read, and where the dataset goes: named where it cannot be, before the work."""
+
+import contextlib
+import dataclasses
+import errno
+import io
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs import CorpusFiles, PrepareSection, TokenizerSection, UserError
+from data_pipeline.preparation import prepare, staging
+from data_pipeline.preparation.prepare import Preparation
+from data_pipeline.prepared.dataset import Dataset
+from tests.data_pipeline.preparation.made import PAIRS, Corpus
+
+
+def test_what_is_no_dataset_is_not_overwritten(corpus: Corpus, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").write_text("precious")
+    with pytest.raises(UserError, match="is no prepared dataset"):
+        prepare.run(corpus(PAIRS))
+    shutil.rmtree(tmp_path / "out")
+    (tmp_path / "out").mkdir()  # an empty folder is room
+    prepare.run(corpus(PAIRS))
+    assert Dataset.load(tmp_path / "out").num_pairs == 200
+
+
+def test_inputs_are_named(corpus: Corpus, tmp_path: Path) -> None:
+    section = corpus(PAIRS)
+    (tmp_path / "empty.en").touch()
+    os.mkfifo(tmp_path / "pipe")
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"train": CorpusFiles()}, "prepare.train: no file is named"),
+        ({"train": CorpusFiles(tsv=["no.tsv"])}, r"prepare.train: .*no.tsv: no such file"),
+        ({"train": CorpusFiles(tsv=["*.tsv"])}, r"prepare.train: .*\*.tsv: no such file"),
+        ({"train": CorpusFiles(tsv=["."])}, r"prepare.train: .*: is no file"),
+        ({"train": CorpusFiles(tsv=["pipe"])}, r"prepare.train: .*pipe: is a pipe or a device, which can be read once"),
+        ({"valid": CorpusFiles(tsv=["empty.en"])}, r"prepare.valid: .*empty.en: is empty"),
+        ({"output": "pipe:cat"}, "scheme 'pipe:' cannot be read"),
+        ({"output": "s3://bucket/x"}, "scheme 's3:' cannot be read"),
+        ({"output": str(tmp_path / "train.en" / "x")}, "prepare.output: .*: cannot be written"),
+        ({"tokenizer": TokenizerSection(vocab_size=5000)}, r"vocab_size: 5000 pieces .* at most \d+$"),
+    ]
+    for change, message in cases:
+        with pytest.raises(UserError, match=message) as caught:
+            prepare.run(dataclasses.replace(section, **change))
+        assert "\n" not in str(caught.value)
+
+
+def test_unreadable_input(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> str:  # a mode of 0 would not stop root
+        raise PermissionError(13, "Permission denied")
+
+    section = corpus(PAIRS)
+    monkeypatch.setattr(staging, "hash_file", refuse)
+    with pytest.raises(UserError, match=r"train.en: cannot be read: Permission denied"):
+        prepare.run(section)
+
+
+def test_too_little_disk(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(UserError, match=r"needs some 0 MB, 0 MB are free"):
+        prepare.run(corpus(PAIRS))
+
+
+def test_an_input_that_changes_meanwhile(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    encode = Preparation.encode
+
+    def late(self: Preparation, *arguments: Any) -> None:
+        with (tmp_path / "train.en").open("a") as file:
+            file.write("more\n")
+        encode(self, *arguments)
+
+    monkeypatch.setattr(Preparation, "encode", late)
+    with pytest.raises(UserError, match=r"train.en: was changed while it was read"):
+        prepare.run(corpus(PAIRS))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["train.en", "train.fr"]
+
+
+class TestPlacesOfTheOutput:
+    """What cannot be renamed to is known before the work."""
+
+    def test_links_are_followed(self, corpus: Corpus, tmp_path: Path) -> None:
+        (tmp_path / "link").symlink_to(tmp_path / "scratch" / "set")
+        (tmp_path / "scratch").mkdir()
+        prepare.run(dataclasses.replace(corpus(PAIRS), output=str(tmp_path / "link")))
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "scratch" / "set" / "index.json").is_file()
+
+    @pytest.mark.parametrize("name", [".", "../here", "/proc"])
+    def test_no_place(self, name: str, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        section = dataclasses.replace(corpus(PAIRS), output=name)
+        (tmp_path / "here").mkdir()
+        monkeypatch.chdir(tmp_path / "here")
+        monkeypatch.setattr(prepare, "inspect_inputs", lambda *_: pytest.fail("the work has begun"))
+        with pytest.raises(UserError, match="give a folder in it"):
+            prepare.run(section)
+
+    def test_links_in_a_circle(self, corpus: Corpus, tmp_path: Path) -> None:
+        (tmp_path / "loop").symlink_to("loop")
+        for name in ("loop", "loop/a"):
+            with pytest.raises(UserError, match="circle"):
+                prepare.run(dataclasses.replace(corpus(PAIRS), output=str(tmp_path / name)))
+
+    def test_what_cannot_be_written_is_known_before_the_corpus_is_read(
+        self, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        section = dataclasses.replace(corpus(PAIRS), output=str(tmp_path / "out"))
+
+        def refuse(**_: object) -> object:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+        monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+        monkeypatch.setattr(prepare, "inspect_inputs", lambda *_: pytest.fail("the work has begun"))
+        with pytest.raises(UserError, match=r"prepare\.output: .*: cannot be written: Read-only file system"):
+            prepare.run(section)
+
+    def test_in_what_is_read(self, tmp_path: Path) -> None:
+        (tmp_path / "rows").mkdir()
+        corpus = CorpusFiles(huggingface=[str(tmp_path / "rows")])
+        with pytest.raises(UserError, match=r"prepare\.output: .*/rows/out' is in .*/rows', which prepare\.train"):
+            prepare.run(PrepareSection(output=str(tmp_path / "rows" / "out"), train=corpus))
+
+    def test_full_streams(self, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The dataset is made; that it cannot be told is no failure of its place."""
+
+        class Full(io.StringIO):
+            def write(self, _: str) -> int:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(sys, "stdout", Full())
+        monkeypatch.setattr(sys, "stderr", Full())
+        with contextlib.suppress(OSError):
+            prepare.run(dataclasses.replace(corpus(PAIRS), output=str(tmp_path / "out")))
+        assert (tmp_path / "out" / "index.json").is_file()

@@ -1,0 +1,126 @@
+"""Blocks of a hostile dataset, whose every hash and size agrees."""
+
+import io
+import os
+import pickle
+import tarfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data_pipeline.prepared.dataset import DataError, Dataset
+
+Forge = Callable[[Sequence[tuple[str, bytes, bytes]] | bytes], Path]
+
+
+def _npy(array: np.ndarray[Any, Any], pickled: bool = False) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=pickled)
+    return buffer.getvalue()
+
+
+FILE = tarfile.REGTYPE
+
+LEN, SRC, TGT = "000000-000000.len.npy", "000000-000000.src.npy", "000000-000000.tgt.npy"
+
+Members = list[tuple[str, bytes, bytes]]
+
+
+def _with(name: str, change: Callable[[bytes], bytes]) -> Callable[[Members], Members]:
+    return lambda members: [(n, k, change(c) if n == name else c) for n, k, c in members]
+
+
+def _array(change: Callable[[Any], Any]) -> Callable[[bytes], bytes]:
+    return lambda content: _npy(change(np.load(io.BytesIO(content))))
+
+
+def _first(value: int) -> Callable[[Any], Any]:
+    def change(array: Any) -> Any:
+        array[0] = value
+        return array
+
+    return change
+
+
+class _Canary:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.mkdir, ("canary",))
+
+
+PICKLED = np.array([_Canary()], dtype=object)
+
+MEMBER_FAULTS: list[tuple[str, Callable[[Members], Members], str]] = [
+    ("half a sample", lambda m: m[:2], r"member '000000-000000.tgt.npy' is missing"),
+    ("duplicate", lambda m: [*m, m[0]], r"member '000000-000000.len.npy' is there twice"),
+    ("extra", lambda m: [*m, ("000000-000000.txt", FILE, b"x")], r"member '000000-000000.txt'; allowed is"),
+    (
+        "pickle",
+        lambda m: [*m, ("000000-000000.x.pyd", FILE, pickle.dumps(_Canary()))],
+        r"'000000-000000.x.pyd'; allowed",
+    ),
+    ("other key", lambda m: [("7.len.npy", *m[0][1:]), *m[1:]], r"member '7.len.npy'; allowed is 000000-000000"),
+    ("absolute", lambda m: [*m, ("/etc/x.npy", FILE, b"x")], r"points out of the shard"),
+    ("parent", lambda m: [*m, ("../x.npy", FILE, b"x")], r"points out of the shard"),
+    ("symbolic link", lambda m: [(LEN, tarfile.SYMTYPE, b""), *m[1:]], r"is a link, device or folder"),
+    ("hard link", lambda m: [(LEN, tarfile.LNKTYPE, b""), *m[1:]], r"is a link, device or folder"),
+    ("device", lambda m: [*m, ("null", tarfile.CHRTYPE, b"")], r"is a link, device or folder"),
+    ("fifo", lambda m: [*m, ("fifo", tarfile.FIFOTYPE, b"")], r"is a link, device or folder"),
+    ("folder", lambda m: [*m, ("d", tarfile.DIRTYPE, b"")], r"is a link, device or folder"),
+    ("pickled array", _with(SRC, lambda _: _npy(PICKLED, pickled=True)), r"src.npy is no array without pickle"),
+    ("no array", _with(TGT, lambda _: b"hello"), r"tgt.npy is no array without pickle"),
+    ("empty member", _with(TGT, lambda _: b""), r"tgt.npy is no array without pickle"),
+    ("zip of arrays", _with(TGT, lambda _: b"PK\x03\x04" + bytes(50)), r"tgt.npy is no array"),
+    ("cut array", _with(SRC, lambda c: c[:-3]), r"src.npy is no array without pickle"),
+    ("floats", _with(SRC, _array(lambda a: a.astype(np.float32))), r"src.npy has type float32; allowed is uint16"),
+    ("wide ids", _with(SRC, _array(lambda a: a.astype(np.uint32))), r"src.npy has type uint32"),
+    ("too few tokens", _with(SRC, _array(lambda a: a[:-1])), r"src.npy has shape \(\d+,\); allowed is"),
+    ("two axes", _with(SRC, _array(lambda a: a[None])), r"src.npy has shape \(1, \d+\)"),
+    ("too few pairs", _with(LEN, _array(lambda a: a[:-1])), r"len.npy has shape \(31, 2\); allowed is \(32, 2\)"),
+    ("lengths off", _with(LEN, _array(lambda a: a + np.uint16(1))), r"src.npy has shape .* in len.npy"),
+    ("lengths swapped", _with(LEN, _array(lambda a: a[::-1])), r"its lengths are not those of the length table"),
+    ("unknown id", _with(TGT, _array(_first(500))), r"tgt.npy holds token id 500; allowed is less than .* 500"),
+    ("special id", _with(SRC, _array(_first(2))), r"src.npy holds special id 2"),
+    ("nothing", lambda m: [], r"is no tar: empty file"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "message"), MEMBER_FAULTS, ids=[name for name, *_ in MEMBER_FAULTS])
+def test_hostile_blocks_are_refused(
+    forge: Forge,
+    first_members: dict[str, bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    change: Callable[[Members], Members],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    members = [(member, FILE, content) for member, content in first_members.items()]
+    dataset = Dataset.load(forge(change(members)))  # every hash and size agrees
+    with pytest.raises(DataError, match=rf"train-000000.tar: block 000000-000000: .*{message}"):
+        dataset.read_block(0)
+    assert dataset.read_block(1).lengths.shape == (32, 2)
+    assert len(dataset.verify()) == 1
+    assert not (tmp_path / "canary").exists()
+
+
+def test_a_forged_block_that_is_as_declared_is_read(forge: Forge, first_members: dict[str, bytes]) -> None:
+    """The forger itself breaks nothing."""
+    dataset = Dataset.load(forge([(n, FILE, c) for n, c in first_members.items()]))
+    assert dataset.verify() == []
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage" * 200, bytes(1536)])
+def test_what_is_no_tar_is_refused(forge: Forge, content: bytes) -> None:
+    dataset = Dataset.load(forge(content))
+    with pytest.raises(DataError, match=r"train-000000.tar: block 000000-000000"):
+        dataset.read_block(0)
+
+
+def test_webdataset_is_locked_down() -> None:
+    import data_pipeline.preparation.writing.shards  # noqa: F401
+
+    assert os.environ["WDS_SECURE"] == "1"

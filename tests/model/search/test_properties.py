@@ -1,0 +1,165 @@
+"""What every translation has, and what it does not depend on."""
+
+import itertools
+import math
+import random
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model import Ensemble, search
+from model.attention import ROOM
+from model.search.ensemble import EnsembleState
+from model.search.greedy import DROPPED_SHARE
+from tests.model.reference import EOS, pad
+from tests.model.search.plain import (
+    SCORE,
+    SOURCES,
+    assert_same,
+    constraints,
+    next_log_probs,
+    peaked_model,
+    section_of,
+    wants_to_end,
+    without_cache,
+)
+
+pytestmark = pytest.mark.usefixtures("candidate_groups")
+
+
+class TestProperties:
+    @settings(max_examples=30, deadline=None)
+    @given(
+        seed=st.integers(0, 10_000),
+        beam=st.integers(1, 6),
+        order=st.permutations(range(len(SOURCES))),
+        size=st.integers(1, len(SOURCES)),
+        sample=st.booleans(),
+        data=st.data(),
+    )
+    def test_a_translation_does_not_depend_on_its_batch(
+        self, seed: int, beam: int, order: list[int], size: int, sample: bool, data: st.DataObject
+    ) -> None:
+        fields, prefixes = data.draw(constraints(9))
+        model, n_best = peaked_model(seed, vocab=9), beam
+        section = section_of(beam=1 if sample else beam, sample=sample, **fields)
+        together = search(model, pad(SOURCES, width=9), section, n_best=n_best, prefixes=prefixes)
+        for begin in range(0, len(order), size):
+            rows = order[begin : begin + size]
+            apart = search(
+                model,
+                pad([SOURCES[i] for i in rows]),
+                section,
+                n_best=n_best,
+                prefixes=[prefixes[i] for i in rows] if prefixes else None,
+                keys=rows,
+            )
+            for i, hypotheses in zip(rows, apart, strict=True):
+                assert_same(hypotheses, [(h.ids, h.score) for h in together[i]])
+
+    @pytest.mark.parametrize("sample", [False, True])
+    def test_finished_rows_stay_until_they_are_many(self, sample: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        dice, counts = random.Random(1), []
+        sources = [[*dice.choices([3, 4, 5, 6], k=dice.randint(1, 8)), EOS] for _ in range(40)]
+        model, section = peaked_model(3, vocab=9), section_of(beam=1, sample=sample, max_length_extra=6)
+        step = Ensemble.step
+
+        def counted(ensemble: Ensemble, last: torch.Tensor, state: EnsembleState) -> torch.Tensor:
+            counts.append(len(last))
+            return step(ensemble, last, state)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Ensemble, "step", counted)
+            together = search(model, pad(sources), section)
+        changes = [(n, m) for n, m in itertools.pairwise(counts) if n != m]
+        assert len(changes) > 3
+        assert all(m <= n * (1 - DROPPED_SHARE) for n, m in changes)
+        assert len(counts) > ROOM, "longer than the room of a new cache"
+        assert sum(counts) > sum(len(h.ids) + 1 for (h,) in together)
+        for i, (hypothesis,) in enumerate(together):
+            (alone,) = search(model, pad(sources[i : i + 1]), section, keys=[i])
+            assert_same(alone, [(hypothesis.ids, hypothesis.score)])
+
+    @pytest.mark.parametrize("fields", [{}, {"beam": 1}, {"beam": 1, "sample": True}], ids=str)
+    def test_a_translation_does_not_depend_on_the_cache(
+        self, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for seed in range(5):
+            model, section = peaked_model(seed, vocab=9), section_of(no_repeat_ngram=2, min_length_extra=2, **fields)
+            n_best = 2 if section.sample else section.beam
+            cached = search(model, pad(SOURCES), section, n_best=n_best)
+            without_cache(model, monkeypatch)
+            for one, other in zip(cached, search(model, pad(SOURCES), section, n_best=n_best), strict=True):
+                assert_same(one, [(h.ids, h.score) for h in other])
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    @pytest.mark.parametrize("beam", [1, 2, 6, 30])
+    def test_what_every_translation_has(self, beam: int, dtype: torch.dtype) -> None:
+        for seed in range(4):
+            model = peaked_model(seed, vocab=8).to(dtype)
+            section = section_of(beam=beam, max_length_ratio=0.5, max_length_extra=2)
+            for source, hypotheses in zip(SOURCES, search(model, pad(SOURCES), section, n_best=beam), strict=True):
+                limit = int(len(source) * 0.5) + 2
+                assert 1 <= len(hypotheses) <= beam
+                assert all(len(h.ids) + 1 <= limit for h in hypotheses)
+                assert all(EOS < token < 8 for h in hypotheses for token in h.ids)
+                assert all(-1e6 < h.score < 0 for h in hypotheses)
+                assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
+                assert len({tuple(h.ids) for h in hypotheses}) == len(hypotheses)
+
+    @pytest.mark.parametrize("beam", [1, 3])
+    @pytest.mark.parametrize("extra", [0, 1])
+    def test_the_shortest_limit_leaves_the_end_mark(self, beam: int, extra: int) -> None:
+        """A limit of nothing counts as one of one token."""
+        model = peaked_model(2)
+        section = section_of(beam=beam, max_length_ratio=1e-9, max_length_extra=extra, length_penalty=1.0)
+        found = search(model, pad(SOURCES), section, n_best=beam)
+        for source, hypotheses in zip(SOURCES, found, strict=True):
+            (only,) = hypotheses
+            assert only.ids == []
+            assert only.score == pytest.approx(next_log_probs(model, source, [[]])[0, EOS].item(), abs=SCORE)
+
+    @pytest.mark.parametrize("beam", [1, 3])
+    def test_no_translation_is_longer_than_the_positions(self, beam: int) -> None:
+        model = wants_to_end(peaked_model(5, max_positions=6), -5.0)
+        found = search(model, pad(SOURCES), section_of(beam=beam, max_length_extra=50))
+        assert [len(h[0].ids) + 1 for h in found] == [6] * 4
+
+    def test_a_batch_that_ends_at_once(self) -> None:
+        model = wants_to_end(peaked_model(5), 5.0)
+        for beam in (1, 3):
+            found = search(model, pad(SOURCES), section_of(beam=beam))
+            assert [h[0].ids for h in found] == [[]] * 4
+
+    @pytest.mark.parametrize("beam", [1, 3])
+    def test_no_sentences(self, beam: int) -> None:
+        assert search(peaked_model(1), torch.zeros((0, 4), dtype=torch.long), section_of(beam=beam)) == []
+
+    @pytest.mark.parametrize("beam", [1, 3])
+    def test_a_model_of_nan_ends_too(self, beam: int) -> None:
+        model = peaked_model(1)
+        with torch.no_grad():
+            model.output.weight.fill_(math.nan)
+        for (only,) in search(model, pad(SOURCES), section_of(beam=beam), n_best=beam):
+            assert only.ids == []
+            assert math.isnan(only.score)
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_an_early_end_loses_nothing(self, seed: int) -> None:
+        """The best of one is the best of many, for which search goes on longer."""
+        model = peaked_model(seed, vocab=9)
+        for alpha in (0.0, 1.0, 4.0):
+            section = section_of(beam=5, length_penalty=alpha, max_length_extra=7)
+            few = search(model, pad(SOURCES), section, n_best=1)
+            many = search(model, pad(SOURCES), section, n_best=5)
+            assert [h[0].score for h in few] == pytest.approx([h[0].score for h in many], abs=SCORE)
+
+    def test_it_ends_early(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        model = wants_to_end(peaked_model(5), 5.0)
+        state = model.start(pad(SOURCES))
+        monkeypatch.setattr(model, "start", lambda _: state)
+        search(model, pad(SOURCES), section_of(beam=3, max_length_extra=7))
+        assert state.position == 1

@@ -1,0 +1,105 @@
+"""Which checkpoint of a run is used, also while others are deleted."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from launcher.cli import main
+from tests.trainer.conftest import TrainedRun
+from trainer.checkpoint import format as format_
+from trainer.checkpoint.format import Checkpoint
+from trainer.inference import averaging, inspect, loading
+from trainer.inference.loading import find_checkpoint, with_checkpoints
+
+
+class TestWhichCheckpoint:
+    def test_before_the_first(self, trained: TrainedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        shutil.copy(trained.folder / "config.yaml", tmp_path)
+        for make in (False, True):
+            if make:
+                (tmp_path / "checkpoints").mkdir()
+            assert main(["translate", str(tmp_path)]) == 2
+            assert "has no checkpoint yet; it can be used after its first save" in capsys.readouterr().err
+        assert main(["translate", str(tmp_path / "checkpoints")]) == 2
+        assert "neither a run's folder nor a checkpoint" in capsys.readouterr().err
+
+    def test_one_that_is_deleted_while_it_is_looked_at(
+        self, trained: TrainedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
+        whole = loading._whole
+
+        def deleted_meanwhile(folder: Path) -> Checkpoint:
+            if folder.name == "step-00000300" and folder.exists():
+                shutil.rmtree(folder)
+            return whole(folder)
+
+        monkeypatch.setattr(loading, "_whole", deleted_meanwhile)
+        assert find_checkpoint(run).folder.name == "step-00000150"
+
+    def test_one_that_is_deleted_before_it_is_loaded(self, trained: TrainedRun, tmp_path: Path) -> None:
+        run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
+        seen = []
+
+        def load(found: list[Checkpoint]) -> str:
+            seen.append(found[0].folder.name)
+            if len(seen) == 1:
+                shutil.rmtree(found[0].folder)
+            return (found[0].folder / "manifest.json").read_text()
+
+        assert with_checkpoints([str(run)], load)
+        assert seen == ["step-00000300", "step-00000150"]
+
+    def test_errors_of_any_kind(self, trained: TrainedRun, tmp_path: Path) -> None:
+        """Of a process of the pool, or of a library that finds no file."""
+        run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
+
+        def load(found: list[Checkpoint]) -> str:
+            if found[0].folder.name == "step-00000300":
+                shutil.rmtree(found[0].folder)
+                raise RuntimeError("in a translation process: FileNotFoundError")
+            return found[0].folder.name
+
+        assert with_checkpoints([str(run)], load) == "step-00000150"
+
+    def test_of_an_average(
+        self,
+        trained: TrainedRun,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
+        whole, last = averaging._whole, run / "checkpoints" / "step-00000300"
+
+        def replaced_meanwhile(folder: Path) -> Checkpoint:
+            if folder == last and last.exists():
+                last.rename(run / "checkpoints" / "tmp-delete-step-00000300")
+                shutil.copytree(run / "checkpoints" / "step-00000150", run / "checkpoints" / "step-00000200")
+            return whole(folder)
+
+        monkeypatch.setattr(averaging, "_whole", replaced_meanwhile)
+        assert main(["average", str(run), "--last", "2", "-o", str(tmp_path / "mean")]) == 0
+        assert capsys.readouterr().err == ""
+
+    def test_of_a_look(
+        self,
+        trained: TrainedRun,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
+        verify = format_.verify
+
+        def deleted_meanwhile(checkpoint: Checkpoint) -> list[str]:
+            if checkpoint.folder.name == "step-00000300":
+                shutil.rmtree(checkpoint.folder)
+            return verify(checkpoint)
+
+        monkeypatch.setattr(inspect, "verify", deleted_meanwhile)
+        assert main(["inspect", str(run)]) == 0
+        said = capsys.readouterr().out
+        assert "step-00000150: whole" in said
+        assert "step-00000300" not in said

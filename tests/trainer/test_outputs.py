@@ -1,0 +1,100 @@
+"""Training whose streams are closed, or whose output cannot be written."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Corpus, environment
+
+
+def _shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = command.replace("zeromt", f"{sys.executable} -m launcher")
+    return subprocess.run(
+        ["sh", "-c", command], cwd=folder, env=environment(), capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize("streams", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", ">/dev/full", "2>/dev/full"])
+def test_training_with_closed_or_full_streams(streams: str, corpus_en_fr: Corpus, tmp_path: Path) -> None:
+    settings = " ".join([*corpus_en_fr.overrides, f"output={tmp_path}", "training.max_updates=2"])
+    more = "evaluation.max_pairs=2 training.tensorboard=false schedule.warmup_updates=1 training.log_every=1"
+    done = _shell(f"zeromt train debug {settings} {more} {streams}", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "debug" / "checkpoints" / "step-00000002").is_dir()
+    assert "Logging error" not in done.stderr
+
+
+def test_a_reader_that_has_enough(corpus_en_fr: Corpus, tmp_path: Path) -> None:
+    settings = " ".join([*corpus_en_fr.overrides, f"output={tmp_path}", "training.max_updates=12"])
+    more = "evaluation.max_pairs=2 training.tensorboard=false schedule.warmup_updates=1 training.log_every=1"
+    done = _shell(f"zeromt train debug {settings} {more} | head -1", tmp_path)
+    assert done.stderr == ""
+    assert (tmp_path / "debug" / "checkpoints" / "step-00000012").is_dir()
+
+
+@pytest.mark.parametrize("command", ["train", "launch local --nproc 1"])
+@pytest.mark.parametrize("place", ["file/runs", "loop/runs", "x" * 300])
+def test_places_that_cannot_be(command: str, place: str, corpus_en_fr: Corpus, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    settings = " ".join([*corpus_en_fr.overrides, f"output={tmp_path / place}"])
+    done = _shell(f"zeromt {command} debug {settings}", tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert any(said in done.stderr for said in ("Not a directory", "too long", "symbolic links"))
+    assert {p.name for p in tmp_path.iterdir()} == {"file", "loop"}
+
+
+def test_a_file_in_the_way_of_checkpoints(corpus_en_fr: Corpus, tmp_path: Path) -> None:
+    """It is found before there is anything to save."""
+    (tmp_path / "debug").mkdir()
+    (tmp_path / "debug" / "checkpoints").write_text("")
+    done = _shell(" ".join(["zeromt train debug", *corpus_en_fr.overrides, f"output={tmp_path}"]), tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(
+        f"zeromt: error: output: {str(tmp_path / 'debug' / 'checkpoints')!r} cannot be written"
+    )
+    assert len(done.stderr.splitlines()) == 1
+    assert "step 1" not in done.stdout
+
+
+@pytest.mark.parametrize("command", ["train", "launch local --nproc 1 --max-restarts 0"])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_disk_that_fills(command: str, corpus_en_fr: Corpus, tmp_path: Path) -> None:
+    """The cause is named in one line, and no traceback hides it."""
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(runs)], check=False).returncode:
+        pytest.skip("no mounts here")
+    try:
+        settings = " ".join([*corpus_en_fr.overrides, f"output={runs}", "training.max_updates=2"])
+        more = "evaluation.max_pairs=2 training.tensorboard=false schedule.warmup_updates=1 checkpoint.max_failures=1"
+        done = _shell(f"zeromt {command} debug {settings} {more}", tmp_path)
+        assert done.returncode == 1, done.stderr
+        assert "Traceback" not in done.stderr
+        assert sum("bytes are free, a checkpoint needs" in line for line in done.stderr.splitlines()) == 1
+    finally:
+        subprocess.run(["umount", str(runs)], check=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_full_disk_at_the_start(corpus_en_fr: Corpus, tmp_path: Path) -> None:
+    """One line, no empty .shared-* file."""
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(runs)], check=False).returncode:
+        pytest.skip("no mounts here")
+    try:
+        (runs / "debug").mkdir()
+        (runs / "filler").write_bytes(b"x" * 8192)
+        settings = " ".join([*corpus_en_fr.overrides, f"output={runs}"])
+        done = _shell(f"zeromt train debug {settings}", tmp_path)
+        assert done.returncode == 2, done.stderr
+        [line] = done.stderr.splitlines()
+        assert line.startswith(f"zeromt: error: output: {str(runs / 'debug')!r} cannot be written: No space left")
+        assert not list(runs.glob("*/.shared-*"))
+    finally:
+        subprocess.run(["umount", str(runs)], check=False)
