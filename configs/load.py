@@ -21,6 +21,8 @@ from configs.schema import RunConfig
 
 RUN_CONFIG = "config.yaml"
 """The resolved configuration in a run's folder."""
+SIGNS_OF_A_RUN = ("checkpoints", "status.json", "metrics.jsonl")
+"""What stands beside it there, and tells it from a configuration that a person wrote."""
 _SECTIONS = ("name", "output", "prepare", "stream", "model", "loss", "optimizer", "schedule", "engine", "training")
 
 
@@ -106,8 +108,8 @@ def is_of_a_run(path: Path, tree: Mapping[Any, Any]) -> bool:
         path: of the file.
         tree: what it holds.
     """
-    beside = ("checkpoints", "status.json", "metrics.jsonl")
-    return path.name == RUN_CONFIG and is_resolved(tree) and any(files.exists(path.parent / name) for name in beside)
+    has_signs = any(files.exists(path.parent / name) for name in SIGNS_OF_A_RUN)
+    return path.name == RUN_CONFIG and is_resolved(tree) and has_signs
 
 
 def is_resolved(tree: Mapping[Any, Any]) -> bool:

@@ -14,11 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher import node_options, options, ssh_options
+from launcher import options
+from launcher.clusters.slurm import options as slurm_options
+from launcher.clusters.ssh import options as ssh_options
 from launcher.dispatch import resolve
 from launcher.options import Parser
+from launcher.options import node as node_options
 from launcher.planning import options as planning_options
-from launcher.slurm import options as slurm_options
 
 try:
     from trainer.runs.process.streams import leave_standard_streams, open_standard_streams, tell
@@ -68,7 +70,7 @@ COMMANDS = {
         summary="a batch job on a cluster: submitted, or its script shown",
         usage="CONFIG [--site NAME] [--nodes N] [--gpus-per-node G] [--time T] [--partition P] [--dry-run] [...]",
         add_arguments=slurm_options.add_launch_slurm,
-        target="launcher.slurm.submit:launch",
+        target="launcher.clusters.slurm.submit:launch",
     ),
     "launch node": Command(
         summary="torchrun on one of several machines; what `launch slurm` and `launch ssh` start on each",
@@ -87,13 +89,13 @@ COMMANDS = {
         summary="what a run is doing: state, speed, time left, scores, checkpoints, errors, and where its time went",
         usage="RUN [--json]",
         add_arguments=options.add_status,
-        target="launcher.control:status",
+        target="launcher.monitoring.control:status",
     ),
     "stop": Command(
         summary="let a run save and stop",
         usage="RUN [--no-wait]",
         add_arguments=options.add_stop,
-        target="launcher.control:stop",
+        target="launcher.monitoring.control:stop",
     ),
     "translate": Command(
         summary="translate lines; stdin -> stdout by default",

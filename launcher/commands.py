@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from launcher.dispatch import resolve
-from launcher.supervise import FORWARDED, Supervisor
+from launcher.machine.supervise import FORWARDED, Supervisor
 from trainer.runs.process.streams import note
 from trainer.runs.signals import tell_in_handler
 
@@ -46,22 +46,22 @@ def train(*, config: str, overrides: Sequence[str], fresh: bool, reset: str | No
     with resolve("configs.files:naming")("prepare.output"):
         is_there = resolve("configs.files:is_file")(Path(run.prepare.output) / "index.json")
     if not run.stream.datasets and is_there:
-        resolve("launcher.job:check_datasets")(run, config, overrides)
+        resolve("launcher.agents.job:check_datasets")(run, config, overrides)
     resolve("trainer.runs.process.environment:check_rank")(os.environ)
     # Both before torch is imported.
     resolve("trainer.runs.signals:stop_request")()
     resolve("trainer.ranks.watchdog:process_watchdog")().start()
     if is_main:
-        resolve("launcher.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset)
+        resolve("launcher.agents.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset)
     return int(resolve("trainer.main:run")(config, list(overrides), reset=_parts(reset)))
 
 
 def launch_local(
     *, config: str, nproc: int | None, max_restarts: int, overrides: Sequence[str], fresh: bool, reset: str | None
 ) -> int:
-    """`zeromt launch local`: see `launcher.local.launch`."""
+    """`zeromt launch local`: see `launcher.clusters.local.launch.launch`."""
     with Supervisor() as supervisor:
-        code = resolve("launcher.local:launch")(
+        code = resolve("launcher.clusters.local.launch:launch")(
             supervisor,
             config=config,
             nproc=nproc,
@@ -75,17 +75,17 @@ def launch_local(
 
 
 def launch_node(**arguments: Any) -> int:
-    """`zeromt launch node`: see `launcher.node.launch`."""
+    """`zeromt launch node`: see `launcher.agents.node.launch`."""
     with Supervisor() as supervisor:
-        code = resolve("launcher.node:launch")(supervisor, **arguments)
+        code = resolve("launcher.agents.node:launch")(supervisor, **arguments)
         supervisor.settle()
     return int(code)
 
 
 def launch_ssh(**arguments: Any) -> int:
-    """`zeromt launch ssh`: see `launcher.ssh.launch`."""
+    """`zeromt launch ssh`: see `launcher.clusters.ssh.launch.launch`."""
     with Supervisor() as supervisor:
-        code = resolve("launcher.ssh:launch")(supervisor, **arguments)
+        code = resolve("launcher.clusters.ssh.launch:launch")(supervisor, **arguments)
         supervisor.settle()
     return int(code)
 

@@ -19,12 +19,10 @@ TEST_MODULES = 20
 KNOWN = frozenset(
     {
         "benchmarks/peers/with_transformers.py: train",
-        "launcher",
-        "launcher/node.py: launch",
-        "launcher/planning",
-        "launcher/slurm/options.py: add_launch_slurm",
-        "launcher/slurm/submit.py: launch",
-        "launcher/ssh.py: launch",
+        "launcher/agents/node.py: launch",
+        "launcher/clusters/slurm/options.py: add_launch_slurm",
+        "launcher/clusters/slurm/submit.py: launch",
+        "launcher/clusters/ssh/launch.py: launch",
         "trainer/build.py: build",
         "trainer/inference/translate.py: run",
     }

@@ -9,8 +9,7 @@ import pytest
 
 import zeromt
 from tests.conftest import environment
-
-KEPT = Path(__file__).parent / "kept" / "bbb3253"
+from tests.kept import BBB3253
 
 
 def test_importing_it_imports_nothing_else() -> None:
@@ -21,7 +20,7 @@ def test_importing_it_imports_nothing_else() -> None:
 
 
 def test_a_trained_model() -> None:
-    trained = zeromt.load(KEPT / "runs" / "small")
+    trained = zeromt.load(BBB3253 / "runs" / "small")
     assert trained.checkpoint.manifest["step"] == 10
     assert not trained.model.training
     assert trained.tokenizer.target_vocab_size == trained.model.output.weight.shape[0]

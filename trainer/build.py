@@ -13,7 +13,7 @@ from data_pipeline.stream.reader import StreamReader, StreamState
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective
 from trainer.changes import announce_changes, check_limits
-from trainer.checkpoint.format import CONFIG, Checkpoint
+from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.manager import CheckpointManager, RunIdentity
 from trainer.checkpoint.model_files import build_model, load_weights
 from trainer.checkpoint.resume import check_identity, restore_optimizer
@@ -26,14 +26,16 @@ from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.held_out import held_out_sets, make_evaluator
 from trainer.evaluation.series import enter_series
 from trainer.loop import Trainer
+from trainer.ranks.device import kind
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision, agreed_precision
 from trainer.ranks.sections import Sections
 from trainer.ranks.watchdog import Watchdog
 from trainer.records.metrics import Metrics, NoMetrics, RunMetrics
 from trainer.records.pairs import PairLog
+from trainer.runs.layout import CHECKPOINTS, CONFIG, PAIRS, STATUS_FILE
 from trainer.runs.ledger import Ledger
-from trainer.runs.status import STATUS_FILE, finished_step
+from trainer.runs.status import finished_step
 from trainer.runs.versions import versions
 from trainer.saving import Saver
 from trainer.stability import memory
@@ -142,7 +144,7 @@ def _open_checkpoints(
         UserError: it is of another run, or not whole.
     """
     identity = _identity(config, datasets, precision)
-    checkpoints = CheckpointManager(Path(config.folder) / "checkpoints", config.checkpoint, world, identity)
+    checkpoints = CheckpointManager(Path(config.folder) / CHECKPOINTS, config.checkpoint, world, identity)
     checkpoint = checkpoints.newest()
     if checkpoint is not None:
         check_reset(checkpoint, reset)
@@ -167,7 +169,7 @@ def _assemble(
     """The trainer around its parts, and what it writes to."""
     folder = Path(config.folder)
     metrics = _metrics(config, checkpoints.identity, state.step, world)
-    pair_log = PairLog(folder / "pairs", enabled=config.training.record_pairs, resume_step=state.step, world=world)
+    pair_log = PairLog(folder / PAIRS, enabled=config.training.record_pairs, resume_step=state.step, world=world)
     saver = Saver(
         config.checkpoint,
         world=world,
@@ -258,7 +260,7 @@ def _announce(
         sum(d.num_pairs for d in datasets),
         world.size,
         "s" * (world.size > 1),
-        world.device.type,
+        kind(world.device),
         config.engine.zero_stage,
         precision,
     )

@@ -7,10 +7,11 @@ from typing import Any
 
 from configs import RunConfig, load_run
 from data_pipeline.order.state import StreamState
-from trainer.checkpoint.format import CONFIG, Checkpoint
+from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import WEIGHTS_ONLY
 from trainer.limits import Limits, NothingToDo
+from trainer.runs.layout import CONFIG
 
 log = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ from trainer.engines.batches import Update, UpdateCounts, count, empty_batch, mi
 from trainer.engines.protocol import Engine
 from trainer.evaluation.evaluator import Evaluator
 from trainer.limits import Limits, reasons
+from trainer.ranks.device import seed
 from trainer.ranks.distributed import World
 from trainer.ranks.sections import Sections
 from trainer.ranks.stragglers import describe_stragglers, step_times, stragglers
@@ -186,7 +187,8 @@ class Trainer:
             if micro_batch is None:
                 self._engine.accumulate(empty_batch(self._world.device), scale=0.0, is_last=slot == last)
                 continue
-            self._seed(micro_batch_seed(self._config.seed, update.epoch, update.number, micro_batch.lane))
+            number = micro_batch_seed(self._config.seed, update.epoch, update.number, micro_batch.lane)
+            seed(self._world.device, number)
             out = self._engine.accumulate(
                 to_device(micro_batch, self._world.device),
                 scale=1 / update.counts.target_tokens,
@@ -195,13 +197,6 @@ class Trainer:
             self._window.padded_tokens += micro_batch.num_padded_source + micro_batch.num_padded_target
             losses[micro_batch.lane] = torch.stack([out.loss_sum, out.nll_sum])
         return losses
-
-    def _seed(self, seed: int) -> None:
-        """Seed what dropout draws from; torch.manual_seed formats a stack for each kind of device that is not there."""
-        if self._world.device.type == "cpu":
-            torch.default_generator.manual_seed(seed)
-        else:
-            torch.get_device_module(self._world.device).manual_seed(seed)
 
     def _log_if_due(self, update: Update) -> None:
         state = self._state

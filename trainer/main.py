@@ -27,8 +27,8 @@ from trainer.ranks.watchdog import Watchdog, process_watchdog
 from trainer.runs.errors import says_all
 from trainer.runs.failure import message_of, note_failure
 from trainer.runs.kept import check_reset
-from trainer.runs.layout import STUCK_FILE
-from trainer.runs.ledger import LEDGER_FILE, Ledger
+from trainer.runs.layout import LEDGER_FILE, STATUS_FILE, STUCK_FILE
+from trainer.runs.ledger import Ledger
 from trainer.runs.origin import claim, note
 from trainer.runs.process.caller import restored_environment
 from trainer.runs.process.environment import check_rank, read_environment
@@ -36,7 +36,7 @@ from trainer.runs.process.imports import quick_imports
 from trainer.runs.process.streams import LogHandler, leave_standard_streams, tell
 from trainer.runs.run_lock import RunLock, RunLockedError
 from trainer.runs.signals import StopRequest, end_with_parent, stop_request
-from trainer.runs.status import STATUS_FILE, read_status, withdraw_status, write_status
+from trainer.runs.status import read_status, withdraw_status, write_status
 
 RESETS = frozenset({"data", "optimizer"})
 EXIT_FINISHED, EXIT_FAILED, EXIT_REFUSED, EXIT_STOPPED = 0, 1, 2, 75

@@ -16,7 +16,7 @@ from benchmarks.device.rank import PROFILED, PROFILED_WARM_UP
 from benchmarks.device.work import Figures, Job, run_command
 from benchmarks.peers import with_transformers
 from configs import RunConfig, UserError
-from launcher.planning.memory import Setting
+from launcher.planning.costs.memory import Setting
 
 SETTINGS = ("0", "1", "2", "3", "1-offload", "2-offload", "3-offload")
 

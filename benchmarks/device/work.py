@@ -17,9 +17,9 @@ from benchmarks.common.child import ROOT, environment
 from benchmarks.training.plain_loop import CLIP_NORM
 from configs import ModelSection, RunConfig, UserError
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, UNK_ID, Tokenizer
-from launcher.planning.flops import Shape, training
-from launcher.planning.memory import MemoryModel, Setting
-from launcher.planning.parameters import Vocabularies
+from launcher.planning.costs.flops import Shape, training
+from launcher.planning.costs.memory import MemoryModel, Setting
+from launcher.planning.costs.parameters import Vocabularies
 
 MEDIAN_PIECES, SIGMA, MAX_PIECES = 22.5, 0.6, 127
 """Log-normal lengths with a mean of 27, as of WMT14 English-German; with the end mark at most 128."""

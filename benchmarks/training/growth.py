@@ -24,8 +24,8 @@ from benchmarks.training.trainers import Work
 from configs import UserError, model_section
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import DatasetIndex
-from launcher.planning.flops import Shape, training
-from launcher.planning.parameters import Vocabularies, parameters
+from launcher.planning.costs.flops import Shape, training
+from launcher.planning.costs.parameters import Vocabularies, parameters
 
 MIB = 2**20
 HEAD_WIDTH = 64

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from launcher.planning.costs.memory import Memory, Setting, usable
 from launcher.planning.estimate import Estimate, Planner, Step
-from launcher.planning.memory import Memory, Setting, usable
 from launcher.planning.trajectory import MicroBatches, cut
 
 FACTORS = (0.25, 0.5, 1, 2, 4)

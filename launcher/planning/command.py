@@ -10,9 +10,9 @@ from configs.load import dump_run
 from configs.text import to_json
 from launcher.planning import report
 from launcher.planning.corpus import read_corpus
+from launcher.planning.costs.memory import usable
 from launcher.planning.estimate import Estimate, Planner, Prices
 from launcher.planning.hardware import GPUS, Cluster
-from launcher.planning.memory import usable
 from launcher.planning.trajectory import MOST_MICRO_BATCHES
 from trainer.runs.process.streams import note
 

@@ -4,14 +4,15 @@ import math
 from dataclasses import dataclass
 
 from configs import RunConfig
-from launcher.planning import flops, goodput
-from launcher.planning.communication import volume
+from launcher.planning import goodput
 from launcher.planning.corpus import Corpus
-from launcher.planning.flops import Shape
+from launcher.planning.costs import flops
+from launcher.planning.costs.communication import volume
+from launcher.planning.costs.flops import Shape
+from launcher.planning.costs.memory import Memory, MemoryModel, Setting, settings, usable
+from launcher.planning.costs.model_states import ELEMENT, FLOAT, num_moments
 from launcher.planning.goodput import Failures
 from launcher.planning.hardware import Cluster
-from launcher.planning.memory import Memory, MemoryModel, Setting, settings, usable
-from launcher.planning.model_states import ELEMENT, FLOAT, num_moments
 from launcher.planning.trajectory import MicroBatches, cut
 
 PCIE_BANDWIDTH = 25e9

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from launcher.planning.alternatives import alternatives, other_numbers
+from launcher.planning.costs.memory import usable
+from launcher.planning.costs.model_states import FLOAT
+from launcher.planning.costs.parameters import by_part
 from launcher.planning.estimate import Estimate, Planner
-from launcher.planning.memory import usable
-from launcher.planning.model_states import FLOAT
-from launcher.planning.parameters import by_part
 
 GIB = 1 << 30
 Row = tuple[int, Estimate | None]

@@ -1,1 +1,1 @@
-"""`zeromt launch slurm`: batch scripts from templates, submitted; and what a job decides for itself."""
+"""A name of before, for batch scripts that wait in a queue: they call `launcher.slurm.decide`."""

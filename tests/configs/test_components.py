@@ -14,6 +14,7 @@ from configs.components.registry import FAMILIES
 from configs.load import parse_run
 from configs.reading.old_keys import OLD_KEYS, paths, renew
 from tests.conftest import environment, install_plugin
+from tests.kept import BBB3253
 
 WSD = '''
 """A schedule of somebody else's, in one file outside of the repository."""
@@ -157,7 +158,7 @@ class TestOldKeys:
 
     def test_every_key_of_bbb3253_is_read(self) -> None:
         """The resolved configuration of a run names them all."""
-        kept = Path(__file__).parents[1] / "kept" / "bbb3253" / "runs" / "small" / "config.yaml"
+        kept = BBB3253 / "runs" / "small" / "config.yaml"
         tree = OmegaConf.to_container(OmegaConf.load(kept))
         assert isinstance(tree, dict)
         for kind in ("inverse_sqrt", "cosine", "linear", "constant"):

@@ -14,8 +14,9 @@ import pytest
 import trainer
 from tests.conftest import REPO, Command, Corpus, Start, read_metrics, zeromt
 from tests.faults.injected import PLAN, Fault, write_plan, write_shim
-from trainer.checkpoint.format import CheckpointError, list_steps, read_checkpoint, step_of, verify
-from trainer.records.metrics import cut_back
+from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
+from trainer.runs.layout import list_steps, step_of
+from trainer.runs.metrics_file import cut_back
 
 NUM_UPDATES = 40
 TORCH_PORT = 29500

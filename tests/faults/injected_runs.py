@@ -20,7 +20,8 @@ with quick_imports():
     from trainer.ranks.process import tune_process
     from trainer.ranks.sections import Sections
     from trainer.ranks.watchdog import Watchdog
-    from trainer.runs.ledger import LEDGER_FILE, Ledger
+    from trainer.runs.layout import LEDGER_FILE
+    from trainer.runs.ledger import Ledger
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.forked_ranks import SWITCH
+from launcher.agents.forked_ranks import SWITCH
 from tests.conftest import REPO, Start, read_metrics, read_pairs, torchrun, wait_until
 from tests.faults.conftest import Launch, MakeRun, Run, injected, launch_command
 from tests.faults.injected import Fault, has_happened
@@ -133,7 +133,7 @@ def test_save_longer_than_the_time_that_is_left(undisturbed: Run, make_run: Make
     agent = [
         "env",
         f"ZEROMT_GRACE_SECONDS={GRACE}",
-        *(sys.executable, "-m", "launcher.agent", "--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=c10d"),
+        *(sys.executable, "-m", "launcher.agents.agent", "--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=c10d"),
         *("--rdzv-endpoint=localhost:0", "--local-addr=localhost", "--max-restarts=0"),
         *("--signals-to-handle=SIGTERM", f"--shutdown-timeout={GRACE}", "-m", "trainer", "debug", *run.settings),
     ]

@@ -6,7 +6,8 @@ import socket
 from hashlib import sha256
 from pathlib import Path
 
-KEPT = Path(__file__).parents[1] / "kept" / "bbb3253"
+from tests.kept import BBB3253
+
 RUN, CHECKPOINT, DATASET, CONFIG = "runs/small", "runs/small/checkpoints/step-00000010", "dataset", "small.yaml"
 TEXTS = ("corpus/in.en", "corpus/v.en", "corpus/v.fr")
 
@@ -46,8 +47,8 @@ OUTPUTS = (
 def build(folder: Path) -> None:
     """Fill an empty folder."""
     for name in ("corpus", "dataset", "runs/small"):
-        shutil.copytree(KEPT / name, folder / name)
-    shutil.copy(KEPT / "small.yaml", folder)
+        shutil.copytree(BBB3253 / name, folder / name)
+    shutil.copy(BBB3253 / "small.yaml", folder)
     for name in (
         "out",
         "home",

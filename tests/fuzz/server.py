@@ -52,13 +52,13 @@ def import_all() -> None:
         "trainer.main",
         "trainer.build",
         "data_pipeline.preparation.prepare",
-        "launcher.local",
-        "launcher.node",
+        "launcher.clusters.local.launch",
+        "launcher.agents.node",
     ):
         importlib.import_module(module)
     for module in (
         "configs",
-        "launcher.ssh",
+        "launcher.clusters.ssh.launch",
         "sacrebleu",
         "tensorboard.plugins.text.text_plugin",
         "torch.utils.tensorboard",

@@ -10,20 +10,19 @@ from typing import Any
 import pytest
 
 from tests.conftest import Command, Finished, read_metrics, zeromt
-
-KEPT = Path(__file__).parent / "bbb3253"
+from tests.kept import BBB3253
 
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
     """A copy that may be written to; its commands run in it, as they did when it was made."""
-    return Path(shutil.copytree(KEPT, tmp_path / "kept"))
+    return Path(shutil.copytree(BBB3253, tmp_path / "kept"))
 
 
 @pytest.fixture(scope="module")
 def expected() -> dict[str, Any]:
     """What bbb3253 itself gave."""
-    found: dict[str, Any] = json.loads((KEPT / "expected.json").read_text())
+    found: dict[str, Any] = json.loads((BBB3253 / "expected.json").read_text())
     return found
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import BUNDLED, Start, descendants, wait_until, zeromt
-from tests.launcher.test_launch import is_alive
+from tests.launcher.clusters.local.test_launch import is_alive
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPO, environment, torchrun
-from tests.kept.test_bbb3253 import KEPT
+from tests.kept import BBB3253
 
 
 def _run(command: list[str], folder: Path, *paths: Path) -> "subprocess.CompletedProcess[str]":
@@ -73,7 +73,7 @@ def test_folder_without_code_beside_an_editable_installation(tmp_path: Path) -> 
 def test_command_line_names_it(name: str, tmp_path: Path) -> None:
     (tmp_path / f"{name}.py").touch()
     code = "import sys; from launcher.cli import main; sys.exit(main(sys.argv[1:]))"
-    arguments = ["translate", str(KEPT / "runs" / "small"), "-i", str(KEPT / "corpus" / "in.en")]
+    arguments = ["translate", str(BBB3253 / "runs" / "small"), "-i", str(BBB3253 / "corpus" / "in.en")]
     done = _run([sys.executable, "-P", "-c", code, *arguments], REPO, tmp_path)
     [line] = done.stderr.splitlines()
     assert line.startswith(f"zeromt: error: {name}: '{tmp_path / name}.py' is found in place of")

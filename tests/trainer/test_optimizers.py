@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import environment, install_plugin, read_metrics
+from tests.kept import BBB3253
 
-KEPT = Path(__file__).parents[1] / "kept" / "bbb3253"
 THEIRS = '''
 from configs.components import Optimizer, component
 from configs.fields import Probability
@@ -32,8 +32,8 @@ class Momentum(Optimizer):
 @pytest.fixture
 def plugin(tmp_path: Path) -> dict[str, str]:
     install_plugin(tmp_path, "optimizers", THEIRS)
-    (tmp_path / "corpus").symlink_to(KEPT / "corpus")
-    (tmp_path / "dataset").symlink_to(KEPT / "dataset")
+    (tmp_path / "corpus").symlink_to(BBB3253 / "corpus")
+    (tmp_path / "dataset").symlink_to(BBB3253 / "dataset")
     variables = environment()
     return {**variables, "PYTHONPATH": f"{variables['PYTHONPATH']}{os.pathsep}{tmp_path}"}
 
@@ -45,7 +45,7 @@ def zeromt(folder: Path, variables: dict[str, str], *arguments: str) -> subproce
 
 @pytest.mark.parametrize("stage", [0, 2])
 def test_one_in_a_file_outside(stage: int, plugin: dict[str, str], tmp_path: Path) -> None:
-    config = str(KEPT / "small.yaml")
+    config = str(BBB3253 / "small.yaml")
     settings = [
         "optimizer={kind: momentum, lr: 0.5}", f"engine.zero_stage={stage}", "training.tensorboard=false",
         "evaluation.max_pairs=2", "training.memory_probe=false",
@@ -65,7 +65,7 @@ def test_one_in_a_file_outside(stage: int, plugin: dict[str, str], tmp_path: Pat
 def test_a_plan_counts_its_states(plugin: dict[str, str], tmp_path: Path) -> None:
     code = """
 from configs import load_run
-from launcher.planning.model_states import num_moments
+from launcher.planning.costs.model_states import num_moments
 print(num_moments(load_run("debug", ["optimizer.kind=momentum"])), num_moments(load_run("debug")))
 """
     done = subprocess.run(

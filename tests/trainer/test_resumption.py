@@ -9,24 +9,24 @@ from typing import Any
 import pytest
 
 from configs import UserError, load_run
-from launcher.run_status import read_overview
-from launcher.status_lines import to_lines
+from launcher.monitoring.run_status import read_overview
+from launcher.monitoring.status_lines import to_lines
 from tests.conftest import Finished, read_metrics
 from tests.forked_commands import Commands
+from tests.kept import BBB3253
 from trainer.changes import changed_fields, describe, describe_jump
 from trainer.checkpoint.state import TrainerState
 from trainer.limits import Limits
 from trainer.runs.origin import claim, note
 from trainer.runs.status import LAUNCH_ID, read_ended, read_status, withdraw_status, write_status
 
-KEPT = Path(__file__).parents[1] / "kept" / "bbb3253"
 Again = Callable[..., Finished]
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A folder with a dataset, `small.yaml`, and `runs/small`, which has finished at step 10."""
-    return Path(shutil.copytree(KEPT, tmp_path / "place"))
+    return Path(shutil.copytree(BBB3253, tmp_path / "place"))
 
 
 @pytest.fixture

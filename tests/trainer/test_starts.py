@@ -10,8 +10,8 @@ import pytest
 
 from tests.conftest import Finished
 from tests.forked_commands import Commands
+from tests.kept import BBB3253
 
-KEPT = Path(__file__).parents[1] / "kept" / "bbb3253"
 MORE = "training.max_updates=12"
 
 
@@ -19,7 +19,7 @@ class Place:
     """A small run that has finished at step 10, with the dataset and configuration that it was made of."""
 
     def __init__(self, folder: Path, commands: Commands) -> None:
-        self.folder = Path(shutil.copytree(KEPT, folder))
+        self.folder = Path(shutil.copytree(BBB3253, folder))
         self.run = self.folder / "runs" / "small"
         self._commands = commands
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from configs import EngineSection, RunConfig, model_section
-from launcher.planning.memory import Stage
+from launcher.planning.costs.memory import Stage
 from model import Objective, SpecialIds, build_transformer
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import DeviceBatch

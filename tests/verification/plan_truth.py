@@ -16,10 +16,10 @@ from typing import Any
 
 from benchmarks.common.child import ROOT, environment
 from configs import RunConfig, UserError
-from launcher.planning.communication import volume
-from launcher.planning.memory import MemoryModel, Setting
-from launcher.planning.model_states import model_states
-from launcher.planning.parameters import Vocabularies, parameters
+from launcher.planning.costs.communication import volume
+from launcher.planning.costs.memory import MemoryModel, Setting
+from launcher.planning.costs.model_states import model_states
+from launcher.planning.costs.parameters import Vocabularies, parameters
 from tests.verification.engine_bytes import CASES, SECTION, SLOTS, VOCABULARY, Case
 
 VOCABULARIES = Vocabularies(source=VOCABULARY, target=VOCABULARY)

@@ -24,14 +24,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from configs import UserError
+from trainer.runs.layout import MANIFEST, MANIFEST_HASH, STATE
 
 FORMAT = 1
-MANIFEST = "manifest.json"
-MANIFEST_HASH = "manifest.sha256"
-STATE = "state.json"
-CONFIG = "config.yaml"
 _PLAIN_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-_STEP_NAME = re.compile(r"^step-(\d{8,})$")
 
 
 class CheckpointError(UserError):
@@ -136,17 +132,6 @@ class StoredTensors(Mapping[str, Tensor]):
         return len(self._files)
 
 
-def step_folder(step: int) -> str:
-    """The name of a step's folder."""
-    return f"step-{step:08d}"
-
-
-def step_of(folder: Path) -> int | None:
-    """The step in a folder's name; None for other folders."""
-    match = _STEP_NAME.match(folder.name)
-    return int(match[1]) if match else None
-
-
 def shard_name(kind: str, rank: int, world_size: int) -> str:
     """The file of one rank's share."""
     return f"{kind}-{rank:05d}-of-{world_size:05d}.safetensors"
@@ -248,19 +233,6 @@ def file_problem(checkpoint: Checkpoint, name: str) -> str | None:
 def verify(checkpoint: Checkpoint) -> list[str]:
     """Everything that is wrong with the files of a checkpoint."""
     return [p for name in sorted(checkpoint.files) if (p := file_problem(checkpoint, name)) is not None]
-
-
-def looks_complete(folder: Path) -> bool:
-    """Whether a checkpoint has its manifest and the manifest's hash, which are written after everything else."""
-    return (folder / MANIFEST).is_file() and (folder / MANIFEST_HASH).is_file()
-
-
-def list_steps(folder: Path) -> list[Path]:
-    """Folders named after a step, the newest first."""
-    if not folder.is_dir():
-        return []
-    found = [(step, p) for p in folder.iterdir() if (step := step_of(p)) is not None and p.is_dir()]
-    return [p for _, p in sorted(found, reverse=True)]
 
 
 def _hash_line(manifest: bytes) -> bytes:

@@ -23,6 +23,7 @@ from trainer.checkpoint.share import FLOAT_BYTES, HostCopy, Share, num_elements,
 from trainer.engines.protocol import Engine
 from trainer.ranks import host_memory
 from trainer.ranks.distributed import World
+from trainer.runs import layout
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +124,7 @@ class CheckpointManager:
             return
         save = self._current = _Save(
             step=step,
-            temporary=self._folder / f"{retention.TEMPORARY}{format_.step_folder(step)}",
+            temporary=self._folder / f"{layout.TEMPORARY}{layout.step_folder(step)}",
             state=(json.dumps(state, indent=1) + "\n").encode(),
             scores=dict(scores),
             begin=begin,
@@ -174,7 +175,7 @@ class CheckpointManager:
         if self._current is not None:
             self.commit()
         checkpoint, self._refused = find_newest(self._folder, self._world)
-        self._committed_step = None if checkpoint is None else format_.step_of(checkpoint.folder)
+        self._committed_step = None if checkpoint is None else layout.step_of(checkpoint.folder)
         return checkpoint
 
     def close(self) -> None:
@@ -232,7 +233,7 @@ class CheckpointManager:
         if problem is None:
             self.num_failures = 0
             self._committed_step = save.step
-            self._refused.discard(format_.step_folder(save.step))
+            self._refused.discard(layout.step_folder(save.step))
             if trouble := on_main(self._world, lambda: self._after_publishing(save)):
                 log.warning("checkpoint of step %d is complete, but: %s", save.step, trouble)
         else:
@@ -253,8 +254,8 @@ class CheckpointManager:
     def _publish(self, save: _Save, records: Mapping[str, FileRecord]) -> None:
         """The small files, the manifest, and the rename that makes it a checkpoint."""
         small = {
-            format_.STATE: save.state,
-            format_.CONFIG: self.identity.config_yaml.encode(),
+            layout.STATE: save.state,
+            layout.CONFIG: self.identity.config_yaml.encode(),
             **self.identity.tokenizer_files,
         }
         written = {name: format_.write_bytes(save.temporary / name, content) for name, content in small.items()}
@@ -267,14 +268,14 @@ class CheckpointManager:
         }
         format_.write_manifest(save.temporary, manifest)
         format_.sync_folder(save.temporary)
-        final = self._folder / format_.step_folder(save.step)
+        final = self._folder / layout.step_folder(save.step)
         if final.exists():  # a broken one, which was not resumed from
             retention.put_aside(self._folder, save.step)
         save.temporary.rename(final)
 
     def _after_publishing(self, save: _Save) -> None:
         format_.sync_folder(self._folder)
-        point_to(self._folder, format_.step_folder(save.step))
+        point_to(self._folder, layout.step_folder(save.step))
         retention.retain(
             self._folder,
             save.scores,

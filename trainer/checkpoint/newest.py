@@ -8,19 +8,17 @@ from trainer.checkpoint.format import (
     Checkpoint,
     CheckpointError,
     file_problem,
-    list_steps,
     read_checkpoint,
     share_out,
     sync_folder,
     write_bytes,
 )
-from trainer.checkpoint.retention import TEMPORARY, remove_leftovers
+from trainer.checkpoint.retention import remove_leftovers
 from trainer.ranks.distributed import World
 from trainer.runs.kept import find_loss
+from trainer.runs.layout import LATEST, TEMPORARY, list_steps
 
 log = logging.getLogger(__name__)
-
-LATEST = "latest"
 
 
 def find_newest(folder: Path, world: World) -> tuple[Checkpoint | None, set[str]]:

@@ -11,8 +11,9 @@ from configs import RunConfig, UserError, load_run
 from data_pipeline.order.state import StreamState
 from data_pipeline.stream.reader import POSITION_SETTINGS
 from data_pipeline.tokenizer import Tokenizer
-from trainer.checkpoint.format import CONFIG, Checkpoint, CheckpointError
+from trainer.checkpoint.format import Checkpoint, CheckpointError
 from trainer.engines.protocol import Engine
+from trainer.runs.layout import CONFIG
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,8 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from trainer.checkpoint.format import list_steps, looks_complete, step_folder, step_of, sync_folder
-
-TEMPORARY = "tmp-"
+from trainer.checkpoint.format import sync_folder
+from trainer.runs.layout import TEMPORARY, list_steps, looks_complete, step_folder, step_of
 
 
 def steps_to_keep(steps: Iterable[int], scores: Mapping[int, float], *, last: int, best: int, every: int) -> set[int]:

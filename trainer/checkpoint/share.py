@@ -17,6 +17,7 @@ from torch import Tensor
 from trainer.checkpoint.format import FileRecord, shard_name, share_out
 from trainer.checkpoint.tensor_file import TensorFile
 from trainer.engines.protocol import ParameterState
+from trainer.ranks.device import is_host, wait
 
 KINDS = ("model", "optimizer", "ema")
 FLOAT_BYTES = 4
@@ -129,7 +130,7 @@ class HostCopy:
             RuntimeError: there is not so much.
         """
         self._device = device
-        self._buffer = torch.empty(num_elements, dtype=torch.float32, pin_memory=device.type == "cuda")
+        self._buffer = torch.empty(num_elements, dtype=torch.float32, pin_memory=not is_host(device))
         self._tensors: list[tuple[str, str, Tensor]] = []
 
     def fill(self, parameters: Iterable[ParameterState]) -> None:
@@ -141,8 +142,7 @@ class HostCopy:
                 place.copy_(tensor, non_blocking=True)
                 self._tensors.append((kind, name, place))
                 used += tensor.numel()
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        wait(self._device)
 
     def write(self, folder: Path, share: Share, cancelled: threading.Event) -> dict[str, FileRecord]:
         """Write the files.

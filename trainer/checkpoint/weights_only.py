@@ -21,6 +21,7 @@ from trainer.checkpoint.format import Checkpoint, FileRecord
 from trainer.checkpoint.newest import point_to
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.tensor_file import TensorFile
+from trainer.runs import layout
 from trainer.runs.versions import versions
 
 WEIGHTS_ONLY = "weights_only"
@@ -75,7 +76,7 @@ def write_run(
         ConfigError: `final` is no name of a run.
     """
     config_yaml = dump_run(_renamed(config, final)).encode()
-    checkpoint = folder / "checkpoints" / format_.step_folder(state.step)
+    checkpoint = layout.checkpoint_folder(folder, state.step)
     checkpoint.mkdir(parents=True)
     name = format_.shard_name("model", 0, 1)
     with TensorFile(checkpoint / name, shapes) as file:
@@ -83,8 +84,8 @@ def write_run(
             file.write(key, tensor)
         records = {name: file.finish()}
     small = {
-        format_.STATE: (json.dumps({"trainer": state.to_json()}, indent=1) + "\n").encode(),
-        format_.CONFIG: config_yaml,
+        layout.STATE: (json.dumps({"trainer": state.to_json()}, indent=1) + "\n").encode(),
+        layout.CONFIG: config_yaml,
         **tokenizer.files(),
     }
     records |= {key: format_.write_bytes(checkpoint / key, content) for key, content in small.items()}
@@ -92,7 +93,7 @@ def write_run(
     format_.write_manifest(checkpoint, _manifest(state.step, fingerprints, origin, records))
     format_.sync_folder(checkpoint)
     point_to(checkpoint.parent, checkpoint.name)
-    format_.write_bytes(folder / format_.CONFIG, config_yaml)
+    format_.write_bytes(folder / layout.CONFIG, config_yaml)
     return checkpoint
 
 

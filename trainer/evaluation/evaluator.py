@@ -23,6 +23,7 @@ from trainer.inference.translation.translator import Interrupted, Translator, cu
 from trainer.inference.translation.words import Attention
 from trainer.metrics.scoring import Scorer, Scores
 from trainer.ranks.distributed import World
+from trainer.runs.layout import hypotheses_file
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +159,7 @@ class Evaluator:
         engine.copy_weights_to(self._model)
         parts = {}
         for held_out in self._held_out:
-            name = f"step-{step:08d}.{held_out.name}.hyp" if len(self._held_out) > 1 else f"step-{step:08d}.hyp"
+            name = hypotheses_file(step, held_out.name if len(self._held_out) > 1 else None)
             evaluation = self._evaluate(self._model, held_out, self._folder / name)
             if evaluation is None:
                 return None

@@ -14,6 +14,7 @@ from trainer.inference.translation.languages import language_tags
 from trainer.metrics.scoring import Scorer, bleu_tokenizer, spacing_problem
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import DTYPES, Precision
+from trainer.runs.layout import EVALUATIONS
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,6 @@ def make_evaluator(
         label_smoothing=config.loss.label_smoothing,
         dtype=DTYPES[precision],
         world=world,
-        folder=Path(config.folder) / "eval",
+        folder=Path(config.folder) / EVALUATIONS,
         stop_requested=stop_requested,
     )

@@ -16,10 +16,11 @@ from typing import Any
 from configs import EvaluationSection, RunConfig, SearchSection, load_run
 from configs.languages import language
 from data_pipeline.prepared.dataset import Dataset
-from trainer.checkpoint.format import CONFIG, Checkpoint
+from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.state import ScoreSeries, TrainerState
 from trainer.evaluation.evaluator import HeldOutSet
 from trainer.metrics.scoring import bleu_tokenizer
+from trainer.runs.layout import CONFIG
 from trainer.runs.versions import versions
 
 log = logging.getLogger(__name__)

@@ -9,19 +9,13 @@ from torch import Tensor
 from configs import UserError, load_run
 from configs.files import is_dir
 from data_pipeline.tokenizer import Tokenizer
-from trainer.checkpoint.format import (
-    CONFIG,
-    Checkpoint,
-    CheckpointError,
-    StoredTensors,
-    list_steps,
-    read_checkpoint,
-    verify,
-)
+from trainer.checkpoint.format import Checkpoint, CheckpointError, StoredTensors, read_checkpoint, verify
 from trainer.checkpoint.resume import architecture_differences
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import write_run
-from trainer.inference.loading import CHECKPOINTS, TRIES, no_checkpoint, places_of, while_they_last
+from trainer.inference.loading import TRIES, no_checkpoint, places_of, while_they_last
+from trainer.runs.layout import CHECKPOINTS, CONFIG, list_steps, step_of
+from trainer.runs.metrics_file import saved_scores
 from trainer.runs.new_folder import check_new, new_folder
 from trainer.runs.process.streams import tell
 
@@ -93,8 +87,8 @@ def _choose(folder: Path, steps: Sequence[Path], *, last: int | None, best: int 
         raise no_checkpoint(folder)
     if best is not None:
         scores = _scores(steps)
-        scored = [p for p in steps if int(p.name.removeprefix("step-")) in scores]
-        steps = sorted(scored, key=lambda p: -scores[int(p.name.removeprefix("step-"))])
+        scored = [(scores[step], path) for path in steps if (step := step_of(path)) in scores]
+        steps = [path for _, path in sorted(scored, key=lambda one: -one[0])]
     wanted = last if best is None else best
     found: list[Checkpoint] = []
     for path in steps:
@@ -155,7 +149,7 @@ def _scores(steps: Sequence[Path]) -> dict[int, float]:
     """Validation BLEU by step: every checkpoint knows those before it, so the newest that is whole says all."""
     for path in steps:
         try:
-            return TrainerState.from_json(_whole(path).state()["trainer"]).scores
+            return saved_scores(_whole(path).state())[1]
         except CheckpointError:
             continue
     return {}

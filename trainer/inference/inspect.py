@@ -1,6 +1,5 @@
 """`zeromt inspect`: what a dataset, a checkpoint or a run holds, and whether it is whole."""
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,9 +11,11 @@ from configs import UserError
 from configs.files import exists, is_dir, naming
 from configs.text import visible
 from data_pipeline.inspection import inspect_dataset, is_dataset
-from trainer.checkpoint.format import MANIFEST, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
+from trainer.checkpoint.format import Checkpoint, CheckpointError, read_checkpoint, verify
 from trainer.checkpoint.weights_only import WEIGHTS_ONLY
 from trainer.runs.kept import find_loss
+from trainer.runs.layout import CHECKPOINTS, MANIFEST, METRICS_FILE, list_steps
+from trainer.runs.metrics_file import read_lines
 
 
 def run(*, path: str) -> int:
@@ -37,7 +38,7 @@ def _look(path: str) -> int:
         lines, whole = inspect_dataset(folder)
     elif exists(folder / MANIFEST):
         lines, whole = inspect_checkpoint(folder)
-    elif is_dir(folder / "checkpoints") or exists(folder / "metrics.jsonl"):
+    elif is_dir(folder / CHECKPOINTS) or exists(folder / METRICS_FILE):
         lines, whole = inspect_run(folder)
     else:
         raise UserError(f"PATH: {path!r} is no dataset, checkpoint or run; allowed is a folder with one of them")
@@ -100,8 +101,10 @@ def _saved_by(manifest: Mapping[str, Any]) -> str:
 def inspect_run(folder: Path) -> tuple[list[str], bool]:
     """A run's last figures, its scores and its checkpoints."""
     lines = [f"run {folder}"]
-    train, scores = _read_metrics(folder / "metrics.jsonl")
-    if train:
+    figures = list(read_lines(folder / METRICS_FILE))
+    train = next((line for line in reversed(figures) if line.get("kind") == "train"), None)
+    scores = [line for line in figures if line.get("kind") == "evaluation"]
+    if train is not None:
         lines.append(f"step            {_last_figures(train)}")
     current = next((score["series"] for score in reversed(scores) if score.get("series")), None)
     for score in scores[-5:]:
@@ -111,7 +114,7 @@ def inspect_run(folder: Path) -> tuple[list[str], bool]:
     loss = find_loss(folder)
     whole = loss is None
     lines += [] if loss is None else [f"checkpoints     {loss}"]
-    for checkpoint in list_steps(folder / "checkpoints"):
+    for checkpoint in list_steps(folder / CHECKPOINTS):
         try:
             _, is_whole = inspect_checkpoint(checkpoint)
             origin = _origin(checkpoint) if is_whole else None
@@ -137,24 +140,6 @@ def _last_figures(train: Mapping[str, Any]) -> str:
 def _number(figures: Mapping[str, Any], key: str, digits: int = 2) -> str:
     value = figures.get(key)
     return f"{value:.{digits}f}" if isinstance(value, int | float) else "unknown"
-
-
-def _read_metrics(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The last line of training, and those of evaluations; a line that a running job is writing is passed over."""
-    train: dict[str, Any] = {}
-    scores: list[dict[str, Any]] = []
-    if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue
-            kind = entry.get("kind") if isinstance(entry, dict) else None
-            if kind == "train":
-                train = entry
-            elif kind == "evaluation":
-                scores.append(entry)
-    return train, scores
 
 
 def _count_tensors(folder: Path, names: list[str]) -> tuple[int, int]:

@@ -11,15 +11,26 @@ from configs import RunConfig, UserError, load_run
 from configs.files import exists, is_dir, is_file, naming
 from data_pipeline.tokenizer import Tokenizer
 from model import Ensemble, Transformer
-from trainer.checkpoint.format import CONFIG, MANIFEST, Checkpoint, CheckpointError, list_steps, read_checkpoint, verify
+from trainer.checkpoint.format import Checkpoint, CheckpointError, read_checkpoint, verify
 from trainer.checkpoint.model_files import build_model, load_weights, place
+from trainer.ranks.device import choose_device
 from trainer.ranks.precision import DTYPES, Precision, translating_precision
 from trainer.runs.kept import find_loss
+from trainer.runs.layout import (
+    CHECKPOINTS,
+    CONFIG,
+    LAUNCH_LOCK,
+    LEDGER_FILE,
+    MANIFEST,
+    METRICS_FILE,
+    RUN_LOCK,
+    STATUS_FILE,
+    list_steps,
+)
 
 TRIES = 5
 """Times that a checkpoint is chosen anew because the one before was deleted meanwhile."""
-CHECKPOINTS = "checkpoints"
-OF_A_RUN = (CONFIG, "status.json", "metrics.jsonl", "ledger.json", "run.lock", "launch.lock")
+OF_A_RUN = (CONFIG, STATUS_FILE, METRICS_FILE, LEDGER_FILE, RUN_LOCK, LAUNCH_LOCK)
 """What tells a run's folder from others before its first checkpoint."""
 
 T = TypeVar("T")
@@ -139,7 +150,7 @@ def load_checkpoint(checkpoint: Checkpoint, *, raw: bool, precision: str | None)
     """As `load_trained`, of a checkpoint that was verified."""
     config = load_run(str(checkpoint.folder / CONFIG))
     tokenizer = Tokenizer.load(checkpoint.folder)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = choose_device()
     found = translating_precision(precision, config.engine.precision, device)
     model = build_model(config.model, tokenizer, seed=config.seed)
     load_weights(checkpoint, model, raw=raw)

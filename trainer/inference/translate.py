@@ -13,7 +13,7 @@ from configs import RunConfig, SearchSection, UserError, load_run
 from configs.files import check_apart, written
 from data_pipeline.preparation.progress import Progress
 from data_pipeline.tokenizer import Tokenizer
-from trainer.checkpoint.format import CONFIG, Checkpoint
+from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import check_same_tokenizer, places_of, with_checkpoints
 from trainer.inference.translation.heat_map import draw
 from trainer.inference.translation.job import Answer, Chunk, Job, Line, Settings
@@ -22,6 +22,7 @@ from trainer.inference.translation.lines import read_chunks
 from trainer.inference.translation.pool import Pool
 from trainer.inference.translation.sources import SourceCounts
 from trainer.ranks.process import tune_process
+from trainer.runs.layout import CONFIG
 from trainer.runs.process.caller import restored_environment
 from trainer.runs.process.streams import tell
 

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed import HashStore, PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 
 from configs import UserError
+from trainer.ranks.device import backend, choose_device
 from trainer.runs.process.environment import read_environment
 
 
@@ -41,17 +42,16 @@ class World:
                     "allowed is a GPU for each rank, or CUDA_VISIBLE_DEVICES= in the environment to train on the CPU"
                 )
             torch.cuda.set_device(self.local_rank)
-            self.device = torch.device("cuda", self.local_rank)
-        else:
-            self.device = torch.device("cpu")
-        backend = "nccl" if self.device.type == "cuda" else "gloo"
+        self.device = choose_device(self.local_rank)
         timeout = timedelta(minutes=timeout_minutes)
         if self.size == 1:  # DeepSpeed wants a process group all the same; no port is opened for it
             self._store: Store = HashStore()
         else:
             self._store, _, _ = next(rendezvous("env://", timeout=timeout))
         prefixed = PrefixStore("default", self._store)
-        dist.init_process_group(backend, rank=self.rank, world_size=self.size, store=prefixed, timeout=timeout)
+        dist.init_process_group(
+            backend(self.device), rank=self.rank, world_size=self.size, store=prefixed, timeout=timeout
+        )
         self._control = dist.new_group(backend="gloo", timeout=timeout)
         self._waiting = waiting
         self._num_meetings = 0

@@ -6,6 +6,7 @@ import torch
 
 from configs import UserError
 from model.kernels import gains_by_bf16
+from trainer.ranks.device import is_host
 from trainer.ranks.distributed import World
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -24,7 +25,7 @@ def resolve_precision(asked: str, device: torch.device, *, option: str = "engine
     Raises:
         UserError: fp16 on a CPU, where its products are emulated and its small gradients are lost.
     """
-    if asked == "fp16" and device.type == "cpu":
+    if asked == "fp16" and is_host(device):
         raise UserError(f"{option}: fp16 cannot run on a CPU; allowed there is fp32, bf16 or auto")
     if asked == "auto":
         return "bf16" if gains_by_bf16(device) else "fp32"
@@ -48,7 +49,7 @@ def translating_precision(asked: str | None, trained_with: str, device: torch.de
     """
     if asked is not None:
         return resolve_precision(asked, device, option="--precision")
-    return "fp32" if device.type == "cpu" else resolve_precision(trained_with, device)
+    return "fp32" if is_host(device) else resolve_precision(trained_with, device)
 
 
 def agreed_precision(asked: str, world: World) -> Precision:

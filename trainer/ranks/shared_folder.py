@@ -8,8 +8,7 @@ from pathlib import Path
 from configs import UserError
 from configs.files import exists, explain
 from trainer.ranks.distributed import World
-
-CHECKPOINTS = "checkpoints"
+from trainer.runs.layout import CHECKPOINTS
 
 
 def make_shared(folder: Path, world: World) -> None:

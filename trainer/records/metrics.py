@@ -1,7 +1,5 @@
 """metrics.jsonl and the trackers: the same figures, by step. Only rank 0 writes."""
 
-import contextlib
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +8,8 @@ from typing import Any, Protocol
 from configs.components import Tracker, Writer
 from configs.text import to_json
 from trainer.inference.translation.words import Attention
+from trainer.runs.layout import METRICS_FILE
+from trainer.runs.metrics_file import cut_back
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class RunMetrics:
         trackers: Sequence[Tracker] = (),
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        path = folder / "metrics.jsonl"
+        path = folder / METRICS_FILE
         cut_back(path, resume_step)
         self._file = path.open("a", encoding="utf-8", buffering=1)
         self._writers: dict[str, Writer] = {}
@@ -112,17 +112,3 @@ def said(error: Exception) -> str:
     """What an error says, in a line."""
     text = " ".join(str(error).split())
     return text if isinstance(error, OSError) else f"{type(error).__name__}: {text}"
-
-
-def cut_back(path: Path, step: int) -> None:
-    """Remove the lines of later steps, and a last line that was cut off."""
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-    beside = path.with_name(path.name + ".tmp")
-    beside.write_text("".join(kept), encoding="utf-8")
-    beside.replace(path)

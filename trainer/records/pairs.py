@@ -8,6 +8,7 @@ from typing import TextIO
 
 from data_pipeline.stream.batch import MicroBatch
 from trainer.ranks.distributed import World
+from trainer.runs.metrics_file import cut_back
 
 log = logging.getLogger(__name__)
 
@@ -20,10 +21,7 @@ class PairLog:
         self._file: TextIO | None = None
         if world.is_main and folder.is_dir():
             for path in folder.glob("rank-*.jsonl"):
-                kept = [line for line in path.read_text(errors="replace").splitlines() if _step_of(line) <= resume_step]
-                beside = path.with_suffix(".tmp")
-                beside.write_text("".join(line + "\n" for line in kept))
-                beside.replace(path)
+                cut_back(path, resume_step)
         world.barrier()
         if enabled:
             folder.mkdir(parents=True, exist_ok=True)
@@ -45,11 +43,3 @@ class PairLog:
         """Close the file."""
         if self._file is not None:
             self._file.close()
-
-
-def _step_of(line: str) -> float:
-    """The step of a line; a line that was cut off counts as later than any."""
-    try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return float("inf")

@@ -18,10 +18,9 @@ from pathlib import Path
 
 from configs.files import describe
 from trainer.runs.errors import says_all
+from trainer.runs.layout import FAILURES
 from trainer.runs.status import LAUNCH_ID
 
-FAILURES = "failures"
-"""In a run's folder: a folder for each start whose ranks failed."""
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 """Environment variable in which torchrun names a file of each rank."""
 

@@ -5,20 +5,17 @@ checkpoints are gone (a scratch disk that was purged or is not mounted), does no
 replace its metrics, unasked.
 """
 
-import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
 
 from configs import UserError
-from configs.load import RUN_CONFIG, is_resolved
+from configs.load import is_resolved
+from trainer.runs.layout import CHECKPOINTS, CONFIG, LATEST, LEDGER_FILE, METRICS_FILE, STATUS_FILE, step_of
 from trainer.runs.ledger import read_highest_step
-from trainer.runs.status import STATUS_FILE, read_ended, read_status
-
-METRICS_FILE = "metrics.jsonl"
-_STEP = re.compile(r"^step-\d{8,}$")
+from trainer.runs.metrics_file import read_saves
+from trainer.runs.status import read_ended, read_status
 
 
 def check_reset(folder: Path, reset: str) -> None:
@@ -31,7 +28,7 @@ def check_reset(folder: Path, reset: str) -> None:
     Raises:
         UserError: so it is.
     """
-    if reset and not _has_any(folder / "checkpoints"):
+    if reset and not _has_any(folder / CHECKPOINTS):
         raise UserError(
             f"--reset: {folder} has no checkpoint to take the weights from; give the name and output of the run "
             "that has (name=..., output=...), or leave --reset away for a run from the beginning"
@@ -46,7 +43,7 @@ def find_loss(folder: Path, *, by_config: bool = True) -> str | None:
         by_config: whether a resolved configuration with nothing beside it is a word of them: averages and imports leave
             no other, and a run that trains has its metrics before it.
     """
-    checkpoints = folder / "checkpoints"
+    checkpoints = folder / CHECKPOINTS
     try:
         if _has_any(checkpoints):
             return None
@@ -54,7 +51,7 @@ def find_loss(folder: Path, *, by_config: bool = True) -> str | None:
             return f"{str(checkpoints)!r} is a link to {str(checkpoints.readlink())!r}, which is not there"
         if checkpoints.exists() and not checkpoints.is_dir():
             return f"{str(checkpoints)!r} is a file, where the folder of checkpoints should be"
-        if (latest := checkpoints / "latest").is_file():
+        if (latest := checkpoints / LATEST).is_file():
             named = latest.read_bytes()[:200].decode(errors="replace").strip()
             return f"{str(latest)!r} names {named!r}, and no checkpoint is there"
         sign = next(_signs(folder, by_config), None)
@@ -66,7 +63,7 @@ def find_loss(folder: Path, *, by_config: bool = True) -> str | None:
 def _has_any(checkpoints: Path) -> bool:
     """Whether there is a checkpoint, whole or not."""
     try:
-        return any(_STEP.match(path.name) for path in checkpoints.iterdir())
+        return any(step_of(path) is not None for path in checkpoints.iterdir())
     except OSError:
         return False
 
@@ -82,27 +79,16 @@ def _signs(folder: Path, by_config: bool) -> Iterator[str]:
             yield f"{METRICS_FILE} says that one was saved at step {saved}"
         return
     status = read_status(folder / STATUS_FILE)  # begun, and its metrics are gone too
-    step = max(read_highest_step(folder / "ledger.json"), (status and status.step) or 0)
+    step = max(read_highest_step(folder / LEDGER_FILE), (status and status.step) or 0)
     if step:
         yield f"the run was at step {step}"
-    elif by_config and _is_of_a_run(folder / RUN_CONFIG):
-        yield f"{RUN_CONFIG} is of a run that was there before"
+    elif by_config and _is_of_a_run(folder / CONFIG):
+        yield f"{CONFIG} is of a run that was there before"
 
 
 def _last_saved(metrics: Path) -> int | None:
     """Step of the last save that succeeded."""
-    found = None
-    with metrics.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if '"checkpoint"' not in line:
-                continue
-            try:
-                tree = json.loads(line)
-                if tree["event"] == "checkpoint" and tree["succeeded"]:
-                    found = int(tree["step"])
-            except (ValueError, KeyError, TypeError):
-                continue
-    return found
+    return next((s.step for s in reversed(list(read_saves(metrics))) if s.succeeded and s.step is not None), None)
 
 
 def _is_of_a_run(config: Path) -> bool:

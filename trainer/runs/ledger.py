@@ -13,7 +13,6 @@ log = logging.getLogger(__name__)
 
 Kind = Literal["setup", "productive", "redone", "waiting_for_data", "saving", "evaluating", "stalled"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-LEDGER_FILE = "ledger.json"
 
 
 class Ledger:

@@ -12,8 +12,7 @@ from safetensors import SafetensorError
 
 from configs import UserError
 from configs.files import check_apart, explain, is_dir, naming, status_of, umask
-
-TEMPORARY = "tmp-"
+from trainer.runs.layout import TEMPORARY
 
 
 def check_new(path: Path, inputs: Mapping[str, str | None] | None = None) -> None:

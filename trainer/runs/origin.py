@@ -10,8 +10,7 @@ from typing import Any
 from configs import UserError, find_config
 from configs.load import RUN_CONFIG
 from configs.reading.tree import Tree
-
-ORIGIN_FILE = "origin.json"
+from trainer.runs.layout import ORIGIN_FILE
 
 
 def claim(folder: Path, config_name: str, overrides: Sequence[str], *, resets: bool = False) -> None:

@@ -13,13 +13,9 @@ from pathlib import Path
 from typing import IO
 
 from configs import UserError
+from trainer.runs.layout import RUN_LOCK
 
 log = logging.getLogger(__name__)
-
-RUN_LOCK = "run.lock"
-"""Held by rank 0."""
-LAUNCH_LOCK = "launch.lock"
-"""Held by `zeromt launch` as long as it may start ranks."""
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _RETRY_SECONDS = 0.2

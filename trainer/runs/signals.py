@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 from types import FrameType
 
+from trainer.runs.layout import STOP_FILE
+
 _PR_SET_PDEATHSIG = 1
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 """Of a batch system, Ctrl-C, a closed terminal, Ctrl-\\, and a batch system's warning. torchrun passes all but the last
 on to its ranks as they are."""
-STOP_FILE = "STOP"
-"""In a run's folder."""
 AGENT_PID = "ZEROMT_AGENT_PID"
 """Environment variable with the process that started the ranks."""
 GRACE_SECONDS = "ZEROMT_GRACE_SECONDS"

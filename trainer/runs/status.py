@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer.runs.layout import STATUS_FILE
+
 LAUNCH_ID = "ZEROMT_LAUNCH_ID"
 """Environment variable with the name of one start of the ranks."""
 JOB_ID = "SLURM_JOB_ID"
 """SLURM's environment variable with the number of the job."""
-STATUS_FILE = "status.json"
 BY_A_PERSON = ("stop file", "SIGINT")
 """Reasons of a stop that no batch system has."""
 EXIT_CODES = {"finished": 0, "refused": 2, "stopped": 75}

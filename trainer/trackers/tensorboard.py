@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.components import Tracker, Writer, component
+from trainer.runs.layout import BOARD
 
 TRAIN_SCALARS = {
     "loss": "train/loss",
@@ -38,7 +39,7 @@ class TensorBoard(Tracker):
         """See Tracker."""
         from trainer.records.board import Board
 
-        return BoardWriter(Board(folder / "tensorboard", resume_step=resume_step))
+        return BoardWriter(Board(folder / BOARD, resume_step=resume_step))
 
 
 class BoardWriter:

@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 
 from configs import ModelSection
-from launcher.planning import activations as planned
-from launcher.planning.activations import FP32_CPU, activations, output_bytes
-from launcher.planning.flops import Shape
-from launcher.planning.parameters import Vocabularies
+from launcher.planning.costs import activations as planned
+from launcher.planning.costs.activations import FP32_CPU, activations, output_bytes
+from launcher.planning.costs.flops import Shape
+from launcher.planning.costs.parameters import Vocabularies
 from model import Objective, loss
 from tests.launcher.planning.options import models
 from tests.launcher.planning.test_counts import build, ids

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 
 from configs import ModelSection, model_section, preset_model
 from configs.load import shipped_presets
-from launcher.planning import flops
-from launcher.planning.flops import Shape
-from launcher.planning.parameters import PARTS, Vocabularies, by_part, parameters
+from launcher.planning.costs import flops
+from launcher.planning.costs.flops import Shape
+from launcher.planning.costs.parameters import PARTS, Vocabularies, by_part, parameters
 from model import Objective, SpecialIds, Transformer, build_transformer
 from model.kernels import use_kernels
 from tests.flops import flop_counter

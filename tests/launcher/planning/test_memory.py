@@ -8,9 +8,9 @@ import torch
 from benchmarks.common.child import call
 from benchmarks.device.memory import peak
 from configs import EngineSection, load_run
-from launcher.planning import model_states
-from launcher.planning.memory import MemoryModel, Setting, settings
-from launcher.planning.parameters import Vocabularies
+from launcher.planning.costs import model_states
+from launcher.planning.costs.memory import MemoryModel, Setting, settings
+from launcher.planning.costs.parameters import Vocabularies
 from trainer.engines.deepspeed import config as zero_config
 from trainer.ranks.precision import Precision
 

@@ -10,8 +10,9 @@ import pytest
 
 from tests.trainer.checkpoint.forked import KILLED, SmallEngine, engine, fork_ranks, leftovers, manager
 from tests.trainer.checkpoint.operations import Operations
-from trainer.checkpoint.format import CheckpointError, list_steps, read_checkpoint, verify
+from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
 from trainer.ranks.distributed import World
+from trainer.runs.layout import list_steps
 
 # The save of step 40 replaces a broken folder of step 40, and retention then removes 10, a broken 15 and 20.
 SAVED = (10, 20, 30)

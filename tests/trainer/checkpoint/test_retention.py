@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.checkpoint.forked import engine, fork_ranks, leftovers, manager
-from trainer.checkpoint.format import list_steps, step_of
 from trainer.checkpoint.retention import steps_to_keep
 from trainer.ranks.distributed import World
+from trainer.runs.layout import list_steps, step_of
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,12 @@ import torch
 
 from tests.trainer.checkpoint.forked import SmallEngine, contents, engine, fork_ranks, leftovers, manager
 from trainer.checkpoint import tensor_file
-from trainer.checkpoint.format import list_steps, read_checkpoint, verify
+from trainer.checkpoint.format import read_checkpoint, verify
 from trainer.checkpoint.manager import CheckpointManager, SaveOutcome
 from trainer.engines.protocol import Engine
 from trainer.ranks import host_memory
 from trainer.ranks.distributed import World
+from trainer.runs.layout import list_steps
 
 
 def save(checkpoints: CheckpointManager, step: int, *, of: Engine | None = None, wait: bool = False) -> SaveOutcome:

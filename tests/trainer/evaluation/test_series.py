@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 
 from configs import RunConfig, load_run
-from launcher.progress import read_progress
+from launcher.monitoring.progress import read_progress
 from tests.conftest import Command, ranks
-from trainer.checkpoint.format import MANIFEST, read_checkpoint, write_manifest
+from tests.kept import BBB3253
+from trainer.checkpoint.format import read_checkpoint, write_manifest
 from trainer.checkpoint.state import ScoreSeries, TrainerState
 from trainer.evaluation.evaluator import HeldOutSet
 from trainer.evaluation.series import current_series, enter
 from trainer.inference.averaging import choose
 from trainer.metrics.scoring import Scorer
+from trainer.runs.layout import MANIFEST
 
-KEPT = Path(__file__).parents[1] / "kept" / "bbb3253"
 SCORER = Scorer("13a")
 
 
@@ -108,7 +109,7 @@ def with_scores(folder: Path, scores: dict[int, float]) -> None:
 )
 def test_what_is_best_of_a_run_from_before_series(tmp_path: Path, num_ranks: int, change: str, is_new: bool) -> None:
     """Its scores are the current series' if nothing has changed, and else nobody's; so is what is kept as the best."""
-    kept = Path(shutil.copytree(KEPT, tmp_path / "kept"))
+    kept = Path(shutil.copytree(BBB3253, tmp_path / "kept"))
     run = kept / "runs" / "small"
     with_scores(run, {5: 90.0, 10: 80.0})
     settings = [change, "training.max_updates=20", "checkpoint.keep_last=2", "evaluation.every_updates=5"]

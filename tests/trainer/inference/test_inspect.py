@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from launcher.cli import main
+from tests.kept import BBB3253
 
-KEPT = Path(__file__).parents[1] / "kept" / "bbb3253" / "runs" / "small"
+KEPT = BBB3253 / "runs" / "small"
 
 
 def _inspect(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:

@@ -14,7 +14,8 @@ from trainer.evaluation.evaluator import PICTURED_PIECES
 from trainer.inference.loading import load_trained
 from trainer.inference.translation.heat_map import draw
 from trainer.inference.translation.translator import Translator
-from trainer.records.metrics import RunMetrics, cut_back
+from trainer.records.metrics import RunMetrics
+from trainer.runs.metrics_file import cut_back
 
 TAGS = {
     "train/loss": "loss",

@@ -14,9 +14,9 @@ import pytest
 from configs import ConfigError, load_run
 from configs.components import Tracker
 from tests.conftest import environment, install_plugin, read_metrics
+from tests.kept import BBB3253
 from trainer.records.metrics import RunMetrics
 
-KEPT = Path(__file__).parents[1] / "kept" / "bbb3253"
 THEIRS = '''
 import json
 
@@ -66,7 +66,7 @@ class Broken(Tracker):
 
 
 def test_one_in_a_file_outside_gets_every_figure(tmp_path: Path) -> None:
-    place = Path(shutil.copytree(KEPT, tmp_path / "place"))
+    place = Path(shutil.copytree(BBB3253, tmp_path / "place"))
     install_plugin(tmp_path, "trackers", THEIRS)
     variables = environment()
     variables["PYTHONPATH"] += f":{tmp_path}"

@@ -11,7 +11,7 @@ import pytest
 
 from configs import UserError
 from tests.conftest import Command, environment, zeromt
-from tests.kept.test_bbb3253 import KEPT
+from tests.kept import BBB3253
 from trainer.runs.process.environment import check_process, check_rank
 
 CODE = """if True:
@@ -51,7 +51,7 @@ def _run(code: str, folder: Path) -> None:
 
 
 def test_commands_leave_it_alone(tmp_path: Path) -> None:
-    _run(CODE, Path(shutil.copytree(KEPT, tmp_path / "kept")))
+    _run(CODE, Path(shutil.copytree(BBB3253, tmp_path / "kept")))
 
 
 def test_engine_leaves_it_alone(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_variables_that_do(threads: str, devices: str) -> None:
 )
 def test_commands_refuse_it_in_one_line(command: list[str], variable: str, tmp_path: Path) -> None:
     """Before anything is started or written."""
-    kept = Path(shutil.copytree(KEPT, tmp_path / "kept"))
+    kept = Path(shutil.copytree(BBB3253, tmp_path / "kept"))
     before = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()}
     done = Command(["env", variable, *zeromt(*command)], cwd=kept).finish(60)
     assert done.code == 2, done.err

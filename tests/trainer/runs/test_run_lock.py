@@ -15,7 +15,8 @@ import pytest
 
 from configs import UserError
 from tests.conftest import environment
-from trainer.runs.run_lock import LAUNCH_LOCK, RunLock, RunLockedError, holder_since, is_locked
+from trainer.runs.layout import LAUNCH_LOCK
+from trainer.runs.run_lock import RunLock, RunLockedError, holder_since, is_locked
 
 HOLD = """
 import sys, time

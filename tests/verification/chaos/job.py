@@ -217,7 +217,7 @@ def _read(folder: Path, wanted: bytes) -> tuple[int, str, int | None] | None:
     except OSError:  # it ended, or is another user's
         return None
     rank = next((int(v[5:]) for v in variables if v.startswith(b"RANK=")), None)
-    for word, role in ((b"launcher.agent", "agent"), (b"trainer", "rank"), (b"launcher", "launcher")):
+    for word, role in ((b"launcher.agents.agent", "agent"), (b"trainer", "rank"), (b"launcher", "launcher")):
         if word in words:
             return parent, role, rank
     return parent, "helper", rank

@@ -6,9 +6,10 @@ import torch
 
 from configs import load_run
 from data_pipeline.tokenizer import Tokenizer
-from trainer.checkpoint.format import CONFIG, Checkpoint
+from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.model_files import build_model, load_weights
 from trainer.inference.loading import TrainedModel, with_checkpoints
+from trainer.runs.layout import CONFIG
 
 
 def load_exact(path: Path, *, raw: bool = False) -> TrainedModel:

@@ -16,7 +16,7 @@ from tests.trainer.inference.export.made import ENGLISH, TAG, make_run, make_tag
 from trainer.inference.export.exact import load_exact
 from trainer.inference.translation.translator import Translator
 
-DOCS = Path(__file__).parents[3] / "docs" / "export.md"
+DOCS = Path(__file__).parents[4] / "docs" / "export.md"
 SHORT = SearchSection(max_length_ratio=1.0, max_length_extra=3)
 BEAM = SearchSection(beam=3, length_penalty=0.7, length_penalty_kind="mean", max_length_ratio=1.0, max_length_extra=3)
 LINES = [*ENGLISH[:4], f"{TAG} {ENGLISH[1]}", f"{TAG} dogs", " ".join(ENGLISH[:9])]

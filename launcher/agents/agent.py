@@ -1,0 +1,195 @@
+"""The process between the launcher and the ranks: torchrun, its noise turned into what a user needs to know.
+
+Started as `python -m launcher.agents.agent ...` with torchrun's arguments, it is `torch.distributed.run` but for
+this: it ends, and with it in good order the ranks, when the launcher is killed; its log lines and
+tracebacks, forty lines around one of a worker, give way to the rank that failed first, its host, its error and its
+traceback; and a worker's exit code 2 or 75 is passed on instead of becoming 1. Of a job on several nodes, the
+agents wait for one another and notice when one is lost: see `launcher.agents.peers`.
+"""
+
+import argparse
+import atexit
+import contextlib
+import ctypes
+import gc
+import importlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from launcher.agents.forked_ranks import WaitingRank, can_fork, dismiss, fork_ranks, import_for_ranks, starting
+from launcher.agents.peers import LostError, Peers, join, note_loss
+from launcher.agents.root_cause import REFUSED, STOPPED, Ended, exit_code, note_ends, report, wait_for_others
+from trainer.runs.failure import Failure, find_cause
+from trainer.runs.layout import LOGS, STATUS_FILE
+from trainer.runs.process.imports import quick_imports
+from trainer.runs.process.streams import tell
+from trainer.runs.signals import AGENT_PID, STOP_SIGNALS
+from trainer.runs.status import read_status, write_status
+
+__all__ = ["ALONE", "LAUNCHER_PID", "REFUSED", "STOPPED", "main"]
+
+LAUNCHER_PID = "ZEROMT_LAUNCHER_PID"
+ALONE = 3
+"""The agent's exit code when the other nodes did not come; trying again would only wait for them again."""
+_PR_SET_PDEATHSIG = 1
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run torchrun with these arguments until the ranks have ended.
+
+    Returns:
+        0; 2 or 75 when that is what a rank ended with; 128 + N after signal N; ALONE when the other nodes did not come;
+        1 otherwise.
+    """
+    end_with_launcher()
+    atexit.register(gc.freeze)  # else the interpreter looks for garbage among all of torch while it ends
+    os.environ[AGENT_PID] = str(os.getpid())  # by which the ranks know when they are orphans
+    if "LOGLEVEL" not in os.environ:  # torchrun's own switch
+        logging.disable(logging.ERROR)
+    with quick_imports():
+        torchrun = importlib.import_module("torch.distributed.run")
+        forks = can_fork(os.environ) and import_for_ranks()
+    arguments = torchrun.parse_args(list(argv))
+    number = arguments.nproc_per_node
+    ranks = fork_ranks(int(number)) if forks and number.isdecimal() else []
+    try:
+        return _run_among_others(torchrun, arguments, ranks)
+    finally:
+        dismiss(ranks)
+
+
+def _run_among_others(torchrun: ModuleType, arguments: argparse.Namespace, ranks: list[WaitingRank]) -> int:
+    """Run torchrun, after the other nodes have come where there are any."""
+    if arguments.nnodes == "1":
+        return _run(torchrun, arguments, None, ranks)
+    try:
+        launcher = os.environ.get(LAUNCHER_PID)
+        peers = join(arguments, run_folder(Path(arguments.log_dir)), int(launcher) if launcher else None)
+    except LostError as error:
+        note_loss(run_folder(Path(arguments.log_dir)), str(error))
+        tell(f"zeromt: {error}")
+        return ALONE
+    code = 1
+    try:
+        code = _run(torchrun, arguments, peers, ranks)
+    finally:
+        peers.leave(code)
+    return code
+
+
+def _run(torchrun: ModuleType, arguments: argparse.Namespace, peers: Peers | None, waiting: list[WaitingRank]) -> int:
+    """Run torchrun and say what became of its ranks."""
+    multiprocessing = importlib.import_module("torch.distributed.elastic.multiprocessing")
+    errors = importlib.import_module("torch.distributed.elastic.multiprocessing.errors")
+    rendezvous = importlib.import_module("torch.distributed.elastic.rendezvous")
+    context = importlib.import_module("torch.distributed.elastic.multiprocessing.api").SubprocessContext
+    context._start = holding_stops(context._start)
+    handler = importlib.import_module("torch.distributed.elastic.multiprocessing.subprocess_handler").SubprocessHandler
+    handler._popen = starting(handler._popen, waiting)
+    try:
+        torchrun.run(arguments)
+    except errors.ChildFailedError as error:
+        return _explain(error.failures, arguments, peers)
+    except multiprocessing.SignalException as error:
+        return 128 + int(error.sigval)
+    except rendezvous.RendezvousError as error:  # of several nodes; why, the peers know
+        tell(f"zeromt: the nodes lost one another: {' '.join(str(error).split())}")
+        return 1
+    return 0
+
+
+def holding_stops(start_ranks: Callable[[Any], None]) -> Callable[[Any], None]:
+    """`start_ranks`, with requests to stop held back until all ranks are started, and in each until it can hear one.
+
+    A rank that SIGTERM finds in the first tenths of a second, before `StopRequest` has set its handlers, would die, and
+    the others would wait for it for as long as a save may take. So ranks are born with these signals blocked, which
+    keeps one waiting, and `StopRequest` lets it in. The agent's own handler raises: in the middle of the start it would
+    leave ranks behind that nobody knows of.
+    """
+
+    def start(context: Any) -> None:
+        held: list[int] = []
+        handlers = {n: signal.signal(n, lambda number, _: held.append(number)) for n in STOP_SIGNALS}
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        try:
+            start_ranks(context)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        if held:  # another thread has taken it
+            signal.raise_signal(held[0])
+
+    return start
+
+
+def _explain(failures: Mapping[int, Any], arguments: argparse.Namespace, peers: Peers | None) -> int:
+    """Say what happened to the ranks of this machine, and on which other it began.
+
+    Args:
+        failures: torchrun's, by rank.
+        arguments: torchrun's.
+        peers: the other machines; None where there are none.
+    """
+    folder, launch_id = run_folder(Path(arguments.log_dir)), arguments.rdzv_id
+    logs = newest_logs(Path(arguments.log_dir), launch_id)
+    ended = [
+        Ended(
+            rank=rank,
+            code=failure.exitcode,
+            seen=float(failure.timestamp),
+            logs=logs / str(failure.local_rank) if logs else None,
+            pid=failure.pid,
+        )
+        for rank, failure in sorted(failures.items())
+    ]
+    status = read_status(folder / STATUS_FILE, launch_id)
+    code = exit_code(ended, status)
+    notes: dict[int, Failure] = {}
+    lost = None
+    if code == 1:
+        notes = note_ends(ended, folder, launch_id)
+        if peers is not None:
+            notes = wait_for_others(notes, folder, launch_id)
+            lost = peers.lost()
+        if status is None or not status.is_settled:
+            with contextlib.suppress(OSError):  # a full disk: the lines below say it too
+                error = lost or str(find_cause(notes) or "the ranks were killed")
+                write_status(folder, "failed", exit_code=1, error=error, launch_id=launch_id, is_cause=True)
+    lines = report(ended, notes, status, lost)
+    for line in lines:
+        tell(line)
+    if peers is not None and lines:
+        peers.say(lines[0].removeprefix("zeromt: "))
+    return code
+
+
+def newest_logs(folder: Path, launch_id: str) -> Path | None:
+    """The folder in which torchrun keeps the logs of the last attempt of this start, by rank of this node."""
+    attempts = sorted(folder.glob(f"{launch_id}_*/attempt_*"))
+    return attempts[-1] if attempts else None
+
+
+def run_folder(logs: Path) -> Path:
+    """The run's folder: it holds `logs/`, or `logs/node-N/` for one of several nodes."""
+    return logs.parent if logs.name == LOGS else logs.parent.parent
+
+
+def end_with_launcher() -> None:
+    """Receive SIGTERM when the launcher dies, as if someone had stopped the run: the ranks save and end."""
+    launcher = os.environ.get(LAUNCHER_PID)
+    if launcher is None:
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
+    if os.getppid() != int(launcher):  # it died before the line above
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,179 @@
+"""The ranks of a job started on this machine, and started again when they fail."""
+
+import contextlib
+import os
+import signal
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from configs import UserError
+from launcher.agents.agent import ALONE, LAUNCHER_PID
+from launcher.agents.job import Job, child_environment, is_orphaned, outcome, torchrun_command
+from launcher.agents.restarts import Restarts
+from launcher.agents.run_folder import make_ready
+from launcher.machine.processes import processes_with
+from launcher.machine.supervise import Supervisor
+from trainer.runs.kept import check_reset
+from trainer.runs.layout import LAUNCH_LOCK, STATUS_FILE, STOP_FILE, STUCK_FILE, newest_step
+from trainer.runs.process.streams import tell
+from trainer.runs.run_lock import RunLock
+from trainer.runs.status import LAUNCH_ID, Status, read_status, write_status
+
+PATIENCE_WITH_THE_ENDING, PATIENCE_WITH_THE_RUNNING = 15.0, 1.0
+"""Seconds to wait for the job before: one that is done needs some to end its processes."""
+_STATUS_SECONDS = 20.0
+"""How long the word of rank 0, on another machine, may be on its way."""
+_LOOK_SECONDS = 0.2
+_MONITORS_SECONDS = 10.0
+"""For the watchdogs' monitors to end orphans first: they know better."""
+
+
+def run_job(job: Job, supervisor: Supervisor, *, cores: int, max_restarts: int, fresh: bool, begin: str) -> int:
+    """Run a job on this machine until it ends; the only one of its kind in the run's folder.
+
+    Args:
+        job: what is started.
+        supervisor: runs the ranks; its signal handlers are in place.
+        cores: that the ranks may use together.
+        max_restarts: times that the ranks are started again after failures, counted anew with every new checkpoint.
+        fresh: begin at step 0, and rename the run that is there.
+        begin: said once nothing stands in the way.
+
+    Returns:
+        0 finished; 2 refused by the ranks; 75 stopped on request after a complete save; 1 anything else.
+
+    Raises:
+        UserError: another job writes the run, or its folder cannot be written.
+    """
+    check_reset(job.folder, job.reset or "")
+    if not job.is_first_node:  # the first one makes the folder ready before the others join it
+        return _attempts(job, supervisor, cores, max_restarts, first_step=0 if fresh else newest_step(job.folder))
+    make_ready(str(job.folder), fresh=fresh)
+    try:
+        job.logs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"output: {str(job.logs)!r} cannot be made: {error.strerror}; allowed is a folder to write in"
+        ) from error
+    lock = RunLock(job.folder, LAUNCH_LOCK)
+    before = read_status(job.folder / STATUS_FILE)
+    is_running = before is not None and before.state == "running"
+    lock.acquire(patience_seconds=PATIENCE_WITH_THE_RUNNING if is_running else PATIENCE_WITH_THE_ENDING)
+    say(begin)
+    try:
+        return _attempts(job, supervisor, cores, max_restarts, first_step=newest_step(job.folder))
+    finally:
+        lock.release()
+
+
+def _attempts(job: Job, supervisor: Supervisor, cores: int, max_restarts: int, *, first_step: int) -> int:
+    """Start the ranks, and again when they fail. torchrun's own restarts would repeat a refusal or a stop.
+
+    The nodes of a job count and decide each for itself, from the same folder; where one saw it otherwise, the others
+    miss it when they meet again, and end.
+    """
+    restarts = Restarts(max_restarts, first_step)
+    num_attempts = 0
+    while True:
+        num_attempts += 1
+        reset = job.reset if newest_step(job.folder) == first_step else None
+        code = _attempt(job, supervisor, cores, _launch_id(job, num_attempts), reset=reset)
+        if code == ALONE:
+            return 1
+        if code != 1 or supervisor.was_stopped:
+            return code
+        if (job.folder / STOP_FILE).exists():
+            say(f"the ranks failed, and {job.folder / STOP_FILE} asks to stop: they are not started again")
+            (job.folder / STOP_FILE).unlink(missing_ok=True)
+            return code
+        if not restarts.may_follow(newest_step(job.folder)):
+            if restarts.limit:
+                say(
+                    f"no progress since step {restarts.step}: the ranks failed {restarts.num_failures} times "
+                    "without a new checkpoint; given up"
+                )
+            return code
+        number = f"restart {restarts.num_failures} of {restarts.limit}"
+        say(f"the ranks failed; {number} since step {restarts.step}, from the newest checkpoint")
+
+
+def _launch_id(job: Job, number: int) -> str:
+    """The name of an attempt; of a job on several nodes, the same on each."""
+    if job.node is None:
+        return f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
+    return f"{job.node.job_id}-{number}"
+
+
+def _attempt(job: Job, supervisor: Supervisor, cores: int, launch_id: str, *, reset: str | None) -> int:
+    """Start the ranks and wait for their end; ALONE where the other nodes did not come."""
+    environment = child_environment(
+        os.environ,
+        job=job,
+        cores=cores,
+        launch_id=launch_id,
+        launcher_pid=os.getpid(),
+    )
+    stuck = job.folder / STUCK_FILE
+    if job.is_first_node:
+        with contextlib.suppress(OSError):
+            stuck.unlink(missing_ok=True)
+    agent_code = supervisor.run(torchrun_command(job, launch_id, reset=reset), environment)
+    if agent_code < 0:
+        _wait_for_orphans({LAUNCH_ID: launch_id, LAUNCHER_PID: str(os.getpid())}, job.save_seconds)
+    status = _last_word(job, launch_id, agent_code)
+    code = outcome(status, agent_code, was_stopped=supervisor.was_stopped)
+    is_ours_to_say = status is None or status.state == "running" or is_orphaned(status)
+    if code == 1 and job.is_first_node and is_ours_to_say:
+        by = f"torchrun was killed by {signal.Signals(-agent_code).name}" if agent_code < 0 else "the ranks were killed"
+        error = _last_line(stuck) or f"{by}; logs: {job.logs}"
+        with contextlib.suppress(OSError):  # a full disk: the exit code says it too
+            write_status(job.folder, "failed", exit_code=1, error=error, launch_id=launch_id)
+    return ALONE if agent_code == ALONE else code
+
+
+def _wait_for_orphans(variables: Mapping[str, str], seconds: float) -> None:
+    """Wait for ranks that outlived their agent: they save under the run's lock, which those of a restart need.
+
+    Each has the time that a save may take, after which its watchdog's monitor ends it, or this process.
+
+    Args:
+        variables: that they have in their environment, and no others; nodes of a job may share a machine.
+        seconds: that a save may take.
+    """
+    is_said = False
+    end = time.monotonic() + seconds + _MONITORS_SECONDS
+    while left := processes_with(variables):
+        if not is_said:
+            say(f"torchrun is gone; waiting for its ranks to save and end: {', '.join(map(str, left))}")
+            is_said = True
+        if time.monotonic() >= end:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(_LOOK_SECONDS)
+
+
+def _last_word(job: Job, launch_id: str, agent_code: int) -> Status | None:
+    """What rank 0 wrote. It may be on another machine: where these ranks have ended well, its word is waited for."""
+    ended_well = agent_code not in (1, ALONE, -signal.SIGKILL)
+    deadline = time.monotonic() + (_STATUS_SECONDS if job.node is not None and ended_well else 0.0)
+    while True:
+        status = read_status(job.folder / STATUS_FILE, launch_id)
+        if status is None or status.is_settled or time.monotonic() >= deadline:
+            return status
+        time.sleep(_LOOK_SECONDS)
+
+
+def _last_line(path: Path) -> str | None:
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    return lines[-1] if lines else None
+
+
+def say(line: str) -> None:
+    """A line for whoever watches the terminal."""
+    tell(f"zeromt: {line}")

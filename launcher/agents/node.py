@@ -1,0 +1,156 @@
+"""`zeromt launch node`: what runs once on each machine of a job on several, started by srun or ssh."""
+
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from configs import UserError, load_run
+from launcher.agents.attempts import run_job
+from launcher.agents.job import Job, Node, check_datasets, choose_processes, shutdown_seconds
+from launcher.machine.hardware import num_cores, num_gpus
+from launcher.machine.supervise import Supervisor
+from trainer.runs.process.environment import check_machine
+
+_SIOCGIFADDR = 0x8915
+"""ioctl that asks for an interface's IPv4 address; netdevice(7)."""
+
+
+def launch(
+    supervisor: Supervisor,
+    *,
+    config: str,
+    nproc: int | None,
+    max_restarts: int,
+    overrides: Sequence[str],
+    nnodes: int,
+    node_rank: int | None,
+    rendezvous: tuple[str, int],
+    job_id: str,
+    interface: str | None,
+    join_timeout: int,
+    node_timeout: int,
+    fresh: bool,
+    reset: str | None,
+) -> int:
+    """Train on this machine together with others that were started in the same way.
+
+    Args:
+        supervisor: runs the ranks; its signal handlers are in place.
+        config: a YAML file, or the name of a shipped run.
+        nproc: processes on this machine; None takes one for each GPU, else for each core, up to its share of
+            stream.micro_batches.
+        max_restarts: times that the ranks are started again after failures, counted anew with every new checkpoint.
+        overrides: `section.key=value` settings.
+        nnodes: machines of the job.
+        node_rank: of this one, from 0; None takes SLURM's.
+        rendezvous: host and port of node 0.
+        job_id: the same on all nodes, and of this start alone.
+        interface: of the network, for gloo and NCCL.
+        join_timeout: seconds within which all nodes must have come.
+        node_timeout: seconds without a sign of life after which a node is lost.
+        fresh: begin at step 0, and rename the run that is there.
+        reset: data, optimizer or data,optimizer: begin these anew with the weights of the newest checkpoint.
+
+    Returns:
+        0 finished; 2 refused by the ranks; 75 stopped on request after a complete save; 1 anything else. Every node
+        ends with the outcome of the job.
+
+    Raises:
+        UserError: the configuration or an argument is wrong, the dataset is not prepared, or another job writes the
+            run.
+    """
+    run = load_run(config, overrides)
+    check_machine(os.environ)
+    check_datasets(run, config, overrides)
+    node = None
+    if nnodes > 1:
+        rank = choose_rank(node_rank, nnodes, os.environ)
+        node = Node(
+            rank=rank,
+            num_nodes=nnodes,
+            job_id=job_id,
+            host=rendezvous[0],
+            port=rendezvous[1],
+            address=own_address(rendezvous, interface, is_first=rank == 0),
+            interface=interface,
+            join_seconds=join_timeout,
+            lost_seconds=node_timeout,
+        )
+    if nnodes > run.stream.micro_batches:
+        raise UserError(
+            f"--nnodes: {nnodes} is more than stream.micro_batches={run.stream.micro_batches}; "
+            f"allowed is 1 to {run.stream.micro_batches}"
+        )
+    cores = num_cores()
+    lanes = run.stream.micro_batches // nnodes
+    job = Job(
+        config=config,
+        overrides=tuple(overrides),
+        num_processes=choose_processes(nproc, lanes, gpus=num_gpus(os.environ), cores=cores),
+        folder=Path(run.folder),
+        shutdown_seconds=shutdown_seconds(run),
+        save_seconds=60 * run.supervision.save_minutes,
+        reset=reset,
+        node=node,
+    )
+    where = f"on each of {nnodes} nodes" if nnodes > 1 else "on this node"
+    begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} {where}; logs: {job.folder / 'logs'}"
+    return run_job(job, supervisor, cores=cores, max_restarts=max_restarts, fresh=fresh, begin=begin)
+
+
+def choose_rank(requested: int | None, num_nodes: int, environ: Mapping[str, str]) -> int:
+    """This node's number among the job's.
+
+    Raises:
+        UserError: none was given, or it is not one of the job's.
+    """
+    name, given = "--node-rank", None if requested is None else str(requested)
+    if given is None:
+        name, given = "SLURM_NODEID", environ.get("SLURM_NODEID")
+    if given is None:
+        raise UserError(f"--node-rank: none given; allowed is 0 to {num_nodes - 1}, or SLURM_NODEID in the environment")
+    if not (given.isascii() and given.isdigit() and int(given) < num_nodes):
+        raise UserError(f"{name}: {given} with --nnodes {num_nodes}; allowed is 0 to {num_nodes - 1}")
+    return int(given)
+
+
+def own_address(rendezvous: tuple[str, int], interface: str | None, *, is_first: bool) -> str:
+    """The address by which the other nodes reach this one.
+
+    That of the named interface; else node 0 has a name already, and the others take the address from which they reach
+    it.
+
+    Raises:
+        UserError: there is no such interface, or node 0's name is unknown here.
+    """
+    if interface is not None:
+        return _address_of(interface.split(",")[0])
+    host, port = rendezvous
+    if is_first:
+        return host
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, port))  # of datagrams: asks the routing table, sends nothing
+        except OSError as error:
+            raise UserError(
+                f"--rendezvous: {host!r} cannot be reached from {socket.gethostname()}: {error.strerror}; "
+                "allowed is a name or address of node 0 that all nodes know"
+            ) from error
+        return str(probe.getsockname()[0])
+
+
+def _address_of(interface: str) -> str:
+    """The IPv4 address of an interface."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", interface.encode()))
+        except OSError as error:
+            there = ", ".join(name for _, name in socket.if_nameindex())
+            raise UserError(
+                f"--interface: {interface!r} has no IPv4 address on {socket.gethostname()}: {error.strerror}; "
+                f"allowed is one of {there}"
+            ) from error
+    return socket.inet_ntoa(answer[20:24])

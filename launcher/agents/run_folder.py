@@ -1,0 +1,57 @@
+"""Making way for a new run in a folder. Does not import torch."""
+
+import time
+from pathlib import Path
+
+from configs import UserError
+from configs.files import exists, naming
+from trainer.runs.kept import check_reset
+from trainer.runs.layout import LAUNCH_LOCK, RUN_LOCK, STOP_FILE
+from trainer.runs.process.streams import tell
+from trainer.runs.run_lock import RunLock, is_locked
+
+
+def make_ready(name: str, *, fresh: bool, reset: str | None = None) -> None:
+    """Before a job starts: move the run that is there out of its way if asked to, and forget an old request to stop.
+
+    Args:
+        name: the run's folder, which need not be there.
+        fresh: rename it; nothing is ever deleted.
+        reset: what is to begin anew with the weights of the newest checkpoint.
+
+    Raises:
+        UserError: a job is writing the run, or it cannot be renamed, or there is no checkpoint.
+    """
+    folder = Path(name)
+    with naming("output"):
+        check_reset(folder, reset or "")
+        is_there = exists(folder)
+    if fresh and (is_there or folder.is_symlink()):
+        _replace(folder)
+    if (folder / STOP_FILE).exists() and not is_locked(folder, RUN_LOCK):
+        (folder / STOP_FILE).unlink(missing_ok=True)
+        _say(f"{folder / STOP_FILE}, from before this start, is removed")
+
+
+def _replace(folder: Path) -> None:
+    locks = [RunLock(folder, LAUNCH_LOCK), RunLock(folder, RUN_LOCK)]
+    try:
+        for lock in locks:
+            lock.acquire(patience_seconds=0)
+        new = folder.with_name(f"{folder.name}.replaced-{time.strftime('%Y%m%d-%H%M%S')}")
+        while new.exists():
+            time.sleep(0.2)
+            new = folder.with_name(f"{folder.name}.replaced-{time.strftime('%Y%m%d-%H%M%S')}")
+        folder.rename(new)
+    except OSError as error:
+        raise UserError(
+            f"--fresh: {str(folder)!r} cannot be renamed: {error.strerror}; allowed is a folder to write in"
+        ) from error
+    finally:
+        for lock in locks:
+            lock.release()
+    _say(f"--fresh: the run that was in {folder} is now in {new}")
+
+
+def _say(line: str) -> None:
+    tell(f"zeromt: {line}")

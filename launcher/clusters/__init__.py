@@ -1,0 +1,1 @@
+"""Where jobs run: a folder for each way to start one."""

@@ -1,0 +1,59 @@
+"""`zeromt launch local`: torchrun on this machine, and the ranks' real outcome as exit code."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from configs import load_run
+from launcher.agents.attempts import run_job
+from launcher.agents.job import Job, check_datasets, choose_processes, shutdown_seconds
+from launcher.machine.hardware import num_cores, num_gpus
+from launcher.machine.supervise import Supervisor
+from trainer.runs.process.environment import check_machine
+from trainer.runs.process.streams import note
+
+
+def launch(
+    supervisor: Supervisor,
+    *,
+    config: str,
+    nproc: int | None,
+    max_restarts: int,
+    overrides: Sequence[str],
+    fresh: bool = False,
+    reset: str | None = None,
+) -> int:
+    """Train on this machine.
+
+    Args:
+        supervisor: runs the ranks; its signal handlers are in place.
+        config: a YAML file, or the name of a shipped run.
+        nproc: processes; None takes one for each GPU, else for each core, up to stream.micro_batches.
+        max_restarts: times that the ranks are started again after failures, counted anew with every new checkpoint.
+        overrides: `section.key=value` settings.
+        fresh: begin at step 0, and rename the run that is there.
+        reset: data, optimizer or data,optimizer: begin these anew with the weights of the newest checkpoint.
+
+    Returns:
+        0 finished; 2 refused by the ranks; 75 stopped on request after a complete save; 1 anything else.
+
+    Raises:
+        UserError: the configuration or the number of processes is wrong, the dataset is not prepared, or another job
+            writes the run.
+    """
+    run = load_run(config, overrides, say=note)
+    check_machine(os.environ)
+    check_datasets(run, config, overrides)
+    cores = num_cores()
+    job = Job(
+        config=config,
+        overrides=tuple(overrides),
+        num_processes=choose_processes(nproc, run.stream.micro_batches, gpus=num_gpus(os.environ), cores=cores),
+        folder=Path(run.folder),
+        shutdown_seconds=shutdown_seconds(run),
+        save_seconds=60 * run.supervision.save_minutes,
+        reset=reset,
+    )
+    others = f"; logs of the others than rank 0: {job.logs}" if job.num_processes > 1 else ""
+    begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} on this machine{others}"
+    return run_job(job, supervisor, cores=cores, max_restarts=max_restarts, fresh=fresh, begin=begin)

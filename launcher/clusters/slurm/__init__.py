@@ -1,0 +1,1 @@
+"""`zeromt launch slurm`: batch scripts from templates, submitted; and what a job decides for itself."""

@@ -1,0 +1,147 @@
+"""What a batch job does, decided from the run's files: `python -m launcher.clusters.slurm.decide begin|end RUN ...`.
+
+It prints `go`, `refuse`, `requeue` or `end` for the script, and the reason on stderr. Started by the batch script on a
+node of the job, where SLURM's environment says which job that is.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from configs import UserError
+from launcher.agents.peers import LOST_NODE
+from trainer.runs.layout import LAUNCH_LOCK, REQUEUES_FILE, STATUS_FILE, newest_step
+from trainer.runs.process.streams import tell
+from trainer.runs.run_lock import RunLock
+from trainer.runs.signals import STOPPED_BY_FILE
+from trainer.runs.status import Status, read_status
+
+FINISHED, REFUSED = 0, 2
+PATIENCE_SECONDS, PATIENCE_AFTER_A_REQUEUE = 5.0, 150.0
+"""For a job before that is about to end; and for the lock of a node that is lost, which NFS keeps for a lease or so."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Requeues:
+    """How often a job was put back in the queue since its newest checkpoint."""
+
+    job: str = ""
+    step: int = 0
+    """The newest checkpoint's, when it was put back last."""
+    number: int = 0
+
+
+def decide_begin(status: Status | None) -> tuple[str, str]:
+    """Whether a later job of a chain has anything to do: `go` or `end`, and why."""
+    if status is None:
+        return "go", "nothing is there yet"
+    if status.state == "finished":
+        return "end", "the run is finished"
+    if status.state == "refused":
+        return "end", f"the run was refused: {status.error}"
+    if status.refused_job is not None:  # a start by hand that was refused is not the chain's
+        return "end", f"the run was refused: {status.refusal}"
+    if status.state == "stopped" and status.stop_reason == STOPPED_BY_FILE:
+        return "end", "the run was stopped by `zeromt stop`"
+    return "go", f"the run's state is {status.state}"
+
+
+def read_refusal(run: Path) -> str | None:
+    """Why the run is not this job's to write; None where it is."""
+    lock = RunLock(run, LAUNCH_LOCK)
+    try:
+        if run.is_dir():
+            is_again = int(os.environ.get("SLURM_RESTART_COUNT") or 0) > 0
+            lock.acquire(PATIENCE_AFTER_A_REQUEUE if is_again else PATIENCE_SECONDS)
+    except UserError as error:
+        return str(error)
+    finally:
+        lock.release()
+    return None
+
+
+def decide_end(status: Status | None, code: int, signal: str, requeues: Requeues, limit: int) -> tuple[str, str]:
+    """Whether the job goes back in the queue: `requeue` or `end`, and why.
+
+    Args:
+        status: of the run, as this job left it.
+        code: what the step on the nodes ended with.
+        signal: that the batch script got first: USR1, TERM or none.
+        requeues: of this job so far, with the number that this would be.
+        limit: of those without a new checkpoint.
+    """
+    if code == FINISHED:
+        return "end", "finished"
+    if code == REFUSED:
+        return "end", "refused: the input is wrong"
+    if signal == "TERM":
+        return "end", "cancelled"
+    if status is not None and status.state == "finished":
+        return "end", "finished"
+    if status is not None and status.state == "stopped" and status.stop_reason == STOPPED_BY_FILE:
+        return "end", "stopped by `zeromt stop`"
+    if status is not None and status.state == "stopped":
+        why = "stopped after a complete save"
+    elif signal == "USR1":
+        why = "stopped before it could save"
+    elif status is not None and LOST_NODE in (status.error or ""):
+        why = status.error or ""
+    else:
+        return "end", f"failed with exit code {code}"
+    if requeues.number > limit:
+        return "end", f"{why}; not put back in the queue: no new checkpoint since step {requeues.step}, {limit} times"
+    return "requeue", f"{why}; back in the queue"
+
+
+def read_requeues(folder: Path, job: str) -> Requeues:
+    """Of this job, counting the next; 1 where there is a new checkpoint, or another job was there before."""
+    step = newest_step(folder)
+    try:
+        before = Requeues(**json.loads((folder / REQUEUES_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        before = Requeues()
+    if before.job != job or step > before.step:
+        return Requeues(job=job, step=step, number=1)
+    return Requeues(job=job, step=before.step, number=before.number + 1)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Decide, and say so."""
+    parser = argparse.ArgumentParser(prog="python -m launcher.clusters.slurm.decide")
+    parser.add_argument("when", choices=("begin", "end"))
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--link", type=int, default=1)
+    parser.add_argument("--code", type=int, default=0)
+    parser.add_argument("--signal", choices=("none", "USR1", "TERM"), default="none")
+    parser.add_argument("--max-requeues", type=int, default=0)
+    arguments = parser.parse_args(argv)
+    status = read_status(arguments.run / STATUS_FILE)
+    if arguments.when == "begin":
+        refusal = read_refusal(arguments.run)
+        if refusal is not None:
+            decision, reason = "refuse", f"error: {refusal}"
+        else:
+            decision, reason = decide_begin(status) if arguments.link > 1 else ("go", "the run is free")
+    else:
+        job = os.environ.get("SLURM_JOB_ID", "")
+        if status is not None and status.refused_job is not None and status.refused_job == job:
+            arguments.code = REFUSED  # which srun may have lost among the codes of those that it killed
+        if status is not None and status.job_id != job:
+            status = None  # this job's ranks had not begun: it is about another start
+        requeues = read_requeues(arguments.run, job)
+        decision, reason = decide_end(status, arguments.code, arguments.signal, requeues, arguments.max_requeues)
+        if decision == "requeue":
+            with contextlib.suppress(OSError):
+                (arguments.run / REQUEUES_FILE).write_text(json.dumps(asdict(requeues)) + "\n", encoding="utf-8")
+    tell(f"zeromt: {reason}")
+    print(decision)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,234 @@
+"""From a site's profile and a run to a batch script: pure functions over reviewed templates.
+
+What the scheduler reads itself, the `#SBATCH` lines, takes words of a narrow pattern and paths in single quotes. All
+the rest are words of bash arrays, quoted by `shlex.quote`. Control characters are refused everywhere: a line break in
+a value could begin a line of its own.
+"""
+
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+
+from configs import UserError
+from configs.site import SiteSection, format_time
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+:@=-]{0,127}")
+_NODES = re.compile(r"([1-9][0-9]{0,5})(?:-([1-9][0-9]{0,5}))?")
+_HOLE = re.compile(r"@([A-Z_]+)@")
+_NOT_IN_PATHS = "'\"\\%#"
+"""Quotes, and what SLURM replaces in the name of an output file."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class BatchJob:
+    """A job of one run."""
+
+    site: SiteSection
+    config: str
+    overrides: tuple[str, ...]
+    folder: str
+    """From which the job was submitted, and in which it runs; absolute."""
+    run: str
+    """The run's folder."""
+    name: str
+    output: str
+    """File of the job's output, with SLURM's patterns for its number; its folder must be there."""
+    seconds: int
+    """Time limit."""
+    after: int | None = None
+    """A job that must have succeeded."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Training(BatchJob):
+    """Training on one or several nodes."""
+
+    nodes: str
+    """A number, or MIN-MAX."""
+    nproc: int | None
+    """Processes on each node; None leaves it to the node."""
+    lead: int
+    """Seconds between the warning and the time limit."""
+    link: int = 1
+    """Number in a chain, from 1."""
+    num_links: int = 1
+    max_restarts: int = 3
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Preparation(BatchJob):
+    """A share of the corpus for each task of an array; or the merge of the shares."""
+
+    parts: int
+    is_merge: bool = False
+
+
+@dataclass(slots=True)
+class _Directives:
+    """The `#SBATCH` lines."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def add(self, option: str, value: object = True) -> None:
+        """One line, unless the value says that there is none."""
+        if value is True:
+            self.lines.append(f"#SBATCH --{option}")
+        elif value is not None and value is not False:
+            self.lines.append(f"#SBATCH --{option}={value}")
+
+
+def render_training(job: Training) -> str:
+    """The batch script of a training.
+
+    Raises:
+        UserError: a value that no script may hold; the message names the field.
+    """
+    site = job.site
+    lines = _common_directives(job)
+    lines.add("nodes", check_nodes(job.nodes))
+    lines.add("ntasks-per-node", 1)
+    if site.gpus_per_node:
+        request = f"gpu:{site.gpus_per_node}" if site.gpu_request == "gres" else site.gpus_per_node
+        lines.add(site.gpu_request, request)
+    lines.add("signal", f"B:USR1@{job.lead}")
+    lines.add("requeue" if site.requeue and job.num_links == 1 else "no-requeue")
+    nproc = [] if job.nproc is None else ["--nproc", str(job.nproc)]
+    node_options = [
+        *nproc,
+        *("--max-restarts", str(job.max_restarts)),
+        *("--join-timeout", str(site.join_timeout)),
+        *("--node-timeout", str(site.node_timeout)),
+        *(["--interface", site.interface] if site.interface else []),
+    ]
+    return _fill(
+        "train.sh",
+        _common_values(job, lines)
+        | {
+            "RUN": _word("run", job.run),
+            "NODE_OPTIONS": _words("node", node_options),
+            "LINK": str(job.link),
+            "MAX_REQUEUES": str(site.max_requeues if site.requeue and job.num_links == 1 else 0),
+            "PORT_BASE": str(site.port_base),
+        },
+    )
+
+
+def render_preparation(job: Preparation) -> str:
+    """The batch script of a preparation's array, or of its merge.
+
+    Raises:
+        UserError: a value that no script may hold; the message names the field.
+    """
+    lines = _common_directives(job)
+    lines.add("nodes", 1)
+    lines.add("ntasks", 1)
+    lines.add("array", None if job.is_merge else f"1-{job.parts}")
+    lines.add("requeue" if job.site.requeue else "no-requeue")
+    return _fill("prepare.sh", _common_values(job, lines) | {"PARTS": str(job.parts)})
+
+
+def check_nodes(text: str) -> str:
+    """A number of nodes, or MIN-MAX.
+
+    Raises:
+        UserError: it is neither.
+    """
+    match = _NODES.fullmatch(text)
+    if match is None or (match[2] is not None and int(match[2]) < int(match[1])):
+        raise UserError(f"--nodes: {text!r}; allowed is a number from 1, or MIN-MAX such as 2-8")
+    return text
+
+
+def most_nodes(text: str) -> int:
+    """The larger number of `check_nodes`."""
+    return int(check_nodes(text).rpartition("-")[2])
+
+
+def _common_directives(job: BatchJob) -> _Directives:
+    site = job.site
+    if not _NAME.fullmatch(job.name):
+        raise UserError(f"--job-name: {job.name!r}; allowed are letters, digits and _.+:@=-, at most 128")
+    lines = _Directives()
+    lines.add("job-name", job.name)
+    lines.add("chdir", _path("the current folder", job.folder))
+    lines.add("output", _path("output", job.output.replace("%j", "").replace("%A_%a", "")) and f"'{job.output}'")
+    lines.add("open-mode", "append")
+    lines.add("time", format_time(job.seconds))
+    lines.add("partition", site.partition)
+    lines.add("account", site.account)
+    lines.add("qos", site.qos)
+    lines.add("constraint", None if site.constraint is None else f"'{site.constraint}'")
+    lines.add("reservation", site.reservation)
+    lines.add("cpus-per-task", site.cpus_per_node)
+    lines.add("mem", site.memory)
+    lines.add("exclusive", site.exclusive)
+    if job.after is not None:
+        lines.add("dependency", f"afterok:{job.after}")
+        lines.add("kill-on-invalid-dep", "yes")
+    return lines
+
+
+def _common_values(job: BatchJob, directives: _Directives) -> dict[str, str]:
+    site = job.site
+    container, srun_options = _container(site)
+    python = site.python or ("python3" if site.container != "none" else sys.executable)
+    return {
+        "DIRECTIVES": "\n".join(directives.lines),
+        "CONFIG": _word("CONFIG", job.config),
+        "OVERRIDES": _words("override", job.overrides),
+        "PYTHON": _word("python", python),
+        "MODULES": _words("modules", site.modules),
+        "SOURCES": _words("source", site.source),
+        "ENVIRONMENT": _words("environment", [f"{name}={value}" for name, value in site.environment.items()]),
+        "CONTAINER": _words("container", container),
+        "SRUN_OPTIONS": _words("container", srun_options),
+    }
+
+
+def _container(site: SiteSection) -> tuple[list[str], list[str]]:
+    """What stands before the interpreter, and options of srun."""
+    image = site.container_image or ""
+    if site.container == "apptainer":
+        binds = [word for mount in site.container_mounts for word in ("--bind", mount)]
+        return ["apptainer", "exec", *(["--nv"] if site.gpus_per_node else []), *binds, image], []
+    if site.container == "pyxis":
+        mounts = [f"--container-mounts={','.join(site.container_mounts)}"] if site.container_mounts else []
+        return [], [f"--container-image={image}", *mounts]
+    return [], []
+
+
+def _fill(template: str, values: dict[str, str]) -> str:
+    """The template with its holes filled, each once: nothing that a value holds is looked at again."""
+    text = resources.files("launcher.clusters.slurm").joinpath(template).read_text(encoding="utf-8")
+    return _HOLE.sub(lambda hole: values[hole[1]], text)
+
+
+def _words(field_name: str, values: Sequence[str]) -> str:
+    return " ".join(_word(field_name, value) for value in values)
+
+
+def _word(field_name: str, value: str) -> str:
+    """A value as one word of the shell.
+
+    Raises:
+        UserError: it holds a control character.
+    """
+    if _CONTROL.search(value):
+        raise UserError(f"{field_name}: {value!r}; allowed is text without line breaks and control characters")
+    return shlex.quote(value)
+
+
+def _path(field_name: str, value: str) -> str:
+    """A path as the scheduler reads it.
+
+    Raises:
+        UserError: it holds a character that cannot be quoted there.
+    """
+    bad = sorted({c for c in value if c in _NOT_IN_PATHS or _CONTROL.match(c)})
+    if bad:
+        raise UserError(f"{field_name}: {value!r} holds {bad[0]!r}; allowed are paths without quotes, \\, % and #")
+    return f"'{value}'"

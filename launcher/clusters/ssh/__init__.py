@@ -1,0 +1,1 @@
+"""Machines that share a file system, reached by ssh."""

@@ -1,0 +1,212 @@
+"""`zeromt launch ssh`: one job on several machines that share a file system, started by the system's ssh.
+
+First every host is connected to; only when all have answered does any get its job, which is `zeromt launch node`. From
+then on the job is theirs: they meet, restart and notice a lost machine among themselves. Here their lines are shown,
+requests to stop are passed on, and a connection that breaks ends the job.
+"""
+
+import contextlib
+import queue
+import random
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from configs import UserError, load_run
+from launcher.agents.job import shutdown_seconds
+from launcher.agents.root_cause import REFUSED, STOPPED
+from launcher.clusters.ssh.connection import UNREACHABLE, Connection, SshSettings, all_are, ssh_command
+from launcher.clusters.ssh.hosts import Host, read_hosts
+from launcher.machine.supervise import Supervisor
+from trainer.runs.process.streams import note
+
+PORTS = range(20_000, 30_000)
+"""Below those that a kernel gives out by itself (32768 on Linux)."""
+_BEAT_SECONDS = 1.0
+_SILENCE_SECONDS = 30
+"""A launcher without a sign of life for so long is gone, at the least; a machine may stutter."""
+_FORCE_SECONDS = 15.0
+"""For the end by force to be over, before the connections are ended too."""
+
+
+def launch(
+    supervisor: Supervisor,
+    *,
+    config: str,
+    hosts: str,
+    nproc: int | None,
+    max_restarts: int,
+    overrides: Sequence[str],
+    rendezvous: tuple[str, int] | None,
+    interface: str | None,
+    join_timeout: int,
+    node_timeout: int,
+    connect_timeout: int,
+    python: str,
+    directory: str,
+    environment: Sequence[tuple[str, str]],
+    ssh_config: str | None,
+    identity: str | None,
+    fresh: bool,
+    reset: str | None,
+) -> int:
+    """Train on several machines.
+
+    Args:
+        supervisor: its signal handlers are in place.
+        config: a YAML file, or the name of a shipped run; read here and on every host.
+        hosts: the file that names them; see `launcher.clusters.ssh.hosts`.
+        nproc: processes on each host whose line says nothing of slots; None lets each host choose.
+        max_restarts: as in `launch node`.
+        overrides: `section.key=value` settings.
+        rendezvous: host and port of node 0; None takes the first host's name and a port at random.
+        interface: of the network, for gloo and NCCL.
+        join_timeout: seconds within which the hosts must have met.
+        node_timeout: seconds without an answer after which a host is lost.
+        connect_timeout: seconds within which every host must have answered.
+        python: on every host.
+        directory: in which the job starts on every host.
+        environment: names and values of variables of the job.
+        ssh_config: ssh's configuration file.
+        identity: file of a private key.
+        fresh: begin at step 0, and rename the run that is there.
+        reset: data, optimizer or data,optimizer: begin these anew with the weights of the newest checkpoint.
+
+    Returns:
+        0 finished; 2 refused; 75 stopped on request after a complete save; 1 anything else, such as a host that could
+        not be reached or was lost.
+
+    Raises:
+        UserError: the configuration or the file of hosts is wrong.
+    """
+    run = load_run(config, overrides, say=note)
+    found = read_hosts(Path(hosts))
+    check_processes(found, nproc, run.stream.micro_batches)
+    host, port = rendezvous or (found[0].name, random.choice(PORTS))
+    options = {
+        "--nnodes": len(found),
+        "--rendezvous": f"{host}:{port}",
+        "--job-id": f"ssh-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}",
+        "--max-restarts": max_restarts,
+        "--join-timeout": join_timeout,
+        "--node-timeout": node_timeout,
+        "--interface": interface,
+        "--reset": reset,
+    }
+    settings = SshSettings(
+        python=python, connect_seconds=connect_timeout, lost_seconds=node_timeout, config=ssh_config, identity=identity
+    )
+    events: queue.Queue[Connection] = queue.Queue()
+    connections = [Connection(host, ssh_command(host, settings), events) for host in found]
+    grace = shutdown_seconds(run)
+    try:
+        if not _connect(connections, events, supervisor, connect_timeout):
+            return STOPPED if supervisor.was_stopped else 1
+        for rank, connection in enumerate(connections):
+            options |= {"--node-rank": rank, "--nproc": connection.host.slots or nproc}
+            connection.begin(
+                [config, *overrides, *(["--fresh"] if fresh else []), *_words(options)],
+                directory,
+                {"NO_COLOR": "1", **dict(environment)},
+                silence_seconds=max(_SILENCE_SECONDS, node_timeout),
+                grace_seconds=grace,
+            )
+        _say(f"{len(found)} hosts: {', '.join(host.label for host in found)}; they meet at {host}:{port}")
+        return _watch(connections, events, supervisor, grace)
+    finally:
+        for connection in connections:
+            connection.hang_up()
+
+
+def check_processes(hosts: Sequence[Host], nproc: int | None, micro_batches: int) -> None:
+    """Refuse more processes than there are lanes.
+
+    Raises:
+        UserError: there are.
+    """
+    number = sum(host.slots or nproc or 1 for host in hosts)
+    if number > micro_batches:
+        raise UserError(
+            f"--hosts: {len(hosts)} hosts with {number} processes are more than stream.micro_batches={micro_batches}; "
+            f"allowed is 1 to {micro_batches} processes"
+        )
+
+
+def _words(options: dict[str, object]) -> list[str]:
+    """Options as words; those that are None are left out."""
+    return [str(word) for option in options.items() if option[1] is not None for word in option]
+
+
+def _connect(
+    connections: Sequence[Connection], events: "queue.Queue[Connection]", supervisor: Supervisor, seconds: int
+) -> bool:
+    """Wait until every host waits for its job; False, and the hosts named, where one does not, or if asked to stop."""
+    deadline = time.monotonic() + seconds
+    while not all_are(connections, events, min(deadline, time.monotonic() + 0.2)):
+        if supervisor.was_stopped:
+            return False
+        if time.monotonic() >= deadline:
+            break
+    for connection in connections:
+        if connection.code is not None:
+            _say(f"host {connection.host.label} {connection.failure()}")
+        elif not connection.is_ready:
+            _say(f"host {connection.host.label} cannot be reached: no answer within {seconds} s")
+    return all(c.is_ready and c.code is None for c in connections) and not supervisor.was_stopped
+
+
+def _watch(
+    connections: Sequence[Connection], events: "queue.Queue[Connection]", supervisor: Supervisor, grace: float
+) -> int:
+    """Wait until all hosts have ended. When one ends, the others have `grace` seconds to do so too."""
+    said: set[str] = set()
+    ended: list[Connection] = []
+    deadline = float("inf")
+    next_beat = 0.0
+    while len(ended) < len(connections):
+        with contextlib.suppress(queue.Empty):
+            events.get(timeout=0.2)
+        now = time.monotonic()
+        for connection in connections:
+            if connection.code is None or connection in ended:
+                continue
+            ended.append(connection)
+            deadline = min(deadline, now + grace)
+            if connection.code == UNREACHABLE:
+                _say(f"host {connection.host.label} is lost: {connection.failure()}; the others are ended")
+        words = [""] if now >= next_beat else []
+        next_beat = now + _BEAT_SECONDS if words else next_beat
+        if supervisor.request is not None:
+            words.append(supervisor.request.name.removeprefix("SIG"))
+        elif any(connection.code not in (0, STOPPED) for connection in ended):
+            words.append("TERM")
+        if now >= deadline:
+            words.append("KILL")
+        for word in words:
+            if word == "" or word not in said:
+                said.add(word)
+                for connection in connections:
+                    connection.send(word)
+        if now >= deadline + _FORCE_SECONDS:
+            for connection in connections:
+                connection.hang_up()
+            deadline = float("inf")
+    return outcome([connection.code for connection in connections])
+
+
+def outcome(codes: Sequence[int | None]) -> int:
+    """The job's exit code.
+
+    Args:
+        codes: of the hosts.
+    """
+    if REFUSED in codes:
+        return REFUSED
+    if all(code == codes[0] for code in codes) and codes[0] in (0, STOPPED):
+        return int(codes[0] or 0)
+    return 1
+
+
+def _say(line: str) -> None:
+    note(line)

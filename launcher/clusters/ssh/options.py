@@ -1,0 +1,88 @@
+"""Arguments of `zeromt launch ssh`, each checked as far as that needs no configuration and no other machine."""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from launcher.options import Parser, add_launch_local
+from launcher.options.node import add_network, rendezvous
+from launcher.options.values import existing_file, path, whole
+
+CONNECT_SECONDS = 30
+
+
+def add_launch_ssh(parser: Parser) -> None:
+    """Arguments of `zeromt launch ssh`."""
+    add_launch_local(parser)
+    parser.add_argument(
+        "--hosts",
+        metavar="FILE",
+        type=existing_file,
+        required=True,
+        help="[user@]host [slots=N] [port=P], one a line; slots are processes, in place of --nproc; the first host is "
+        "node 0",
+    )
+    parser.add_argument(
+        "--rendezvous",
+        metavar="HOST:PORT",
+        type=rendezvous,
+        help="where the nodes meet: the first host by a name or address that all know, and a port that is free there "
+        "(default: its name in FILE, and a port from 20000 to 29999)",
+    )
+    parser.add_argument(
+        "--python",
+        metavar="PATH",
+        type=python,
+        default=sys.executable,
+        help="Python that has zeromt, on every host (default: this one)",
+    )
+    parser.add_argument(
+        "--directory",
+        metavar="DIR",
+        type=directory,
+        default=str(Path.cwd()),
+        help="where the job starts on every host (default: the current folder)",
+    )
+    parser.add_argument(
+        "--environment",
+        metavar="NAME=VALUE",
+        type=variable,
+        action="append",
+        default=[],
+        help="an environment variable of the job on every host, such as NCCL_DEBUG=INFO; may be repeated",
+    )
+    parser.add_argument("--ssh-config", metavar="FILE", type=existing_file, help="ssh's configuration (ssh -F)")
+    parser.add_argument("--identity", metavar="FILE", type=existing_file, help="private key (ssh -i)")
+    parser.add_argument(
+        "--connect-timeout",
+        metavar="S",
+        type=whole(1, 3600),
+        default=CONNECT_SECONDS,
+        help=f"seconds within which every host must answer (default: {CONNECT_SECONDS})",
+    )
+    add_network(parser)
+
+
+def python(text: str) -> str:
+    """A path that needs no quotes in any shell: it is all of the command line that a remote shell sees."""
+    name = path(text)
+    if not re.fullmatch(r"[A-Za-z0-9._/][A-Za-z0-9._/+-]*", name):
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed are letters, digits, '.', '_', '/', '+' and '-'")
+    return name
+
+
+def directory(text: str) -> str:
+    """An absolute path."""
+    name = path(text)
+    if not name.startswith("/"):
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed is an absolute path")
+    return name
+
+
+def variable(text: str) -> tuple[str, str]:
+    """NAME=VALUE."""
+    name, is_given, value = text.partition("=")
+    if not is_given or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed is NAME=VALUE, a name of letters, digits and '_'")
+    return name, value

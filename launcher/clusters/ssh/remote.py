@@ -1,0 +1,186 @@
+"""What `zeromt launch ssh` starts on every host: `launch node`, held to the life of its connection.
+
+ssh without a terminal leaves what it started running when it is killed. So this process reads its stdin, which is the
+connection: first the job as a line of JSON, so that nothing of it ever reaches a shell; then `TERM` or `USR1`, a
+request to save and stop; `KILL`, the end by force; empty lines as signs of life. When the connection ends, or is silent
+for too long, whoever launched this is gone or cannot be told apart from that: the ranks save and stop.
+
+On stdout goes what the job writes, a line at a time behind `O` (its stdout) or `E` (its stderr), after one line `R`,
+"ready". A connection that takes no more must not stop the ranks: what cannot be written is dropped.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from typing import IO
+
+from configs import UserError
+from launcher.agents.node import launch
+from launcher.machine.processes import adopt_orphans, kill_descendants
+from launcher.machine.supervise import Supervisor
+from launcher.options.node import parse_launch_node
+from trainer.runs.process.streams import tell
+
+READY, OUT, ERR = "R", "O", "E"
+_REQUESTS = {"TERM": signal.SIGTERM, "USR1": signal.SIGUSR1}
+_LONGEST_LINE = 1 << 16
+_LAST_WORDS_SECONDS = 5.0
+_STALL_SECONDS = 10.0
+
+
+def main() -> int:
+    """Wait for a job, run it, and return its exit code; 1 where none came."""
+    adopt_orphans()
+    with Supervisor() as supervisor:
+        output = _Output()
+        connection = _Connection()
+        output.write(READY, socket.gethostname().encode() + b"\n")
+        line = connection.line(None)
+        code = 1
+        if line is not None:
+            job = json.loads(line)
+            connection.watch(job["silence_seconds"], job["grace_seconds"])
+            code = _run(supervisor, job)
+        supervisor.settle()
+        kill_descendants()  # what outlived its parents
+        output.close()
+    return code
+
+
+def _run(supervisor: Supervisor, job: dict[str, object]) -> int:
+    """Run `launch node` with the arguments that came."""
+    try:
+        directory, environment, arguments = job["directory"], job["environment"], job["arguments"]
+        assert isinstance(directory, str)
+        assert isinstance(environment, dict)
+        assert isinstance(arguments, list)
+        try:
+            os.chdir(directory)
+        except OSError as error:
+            raise UserError(
+                f"--directory: {directory!r}: {error.strerror}; allowed is a folder that every host has"
+            ) from error
+        os.environ.update(environment)
+        return launch(supervisor, **parse_launch_node(arguments))
+    except SystemExit as leaving:  # a usage error, which has been said
+        return leaving.code if isinstance(leaving.code, int) else 2
+    except UserError as error:
+        for line in str(error).splitlines():
+            tell(f"zeromt: error: {line}")
+        return 2
+    except Exception:
+        traceback.print_exc()
+        return 1
+
+
+class _Output:
+    """Puts pipes in the place of stdout and stderr, for this process and its children, and passes on what comes."""
+
+    def __init__(self) -> None:
+        self._to = os.dup(1)
+        os.set_blocking(self._to, False)
+        self._lock = threading.Lock()
+        self._is_stalled = False
+        self._is_cut = True  # a login shell may have left something before the first line
+        self._threads = []
+        for number, mark in ((1, OUT), (2, ERR)):
+            read, write = os.pipe()
+            os.dup2(write, number)
+            os.close(write)
+            self._threads.append(
+                threading.Thread(target=self._pass_on, args=(os.fdopen(read, "rb"), mark), daemon=True)
+            )
+            self._threads[-1].start()
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+    def write(self, mark: str, line: bytes) -> None:
+        """One line; dropped where nobody takes it for some seconds, or any more."""
+        with self._lock:
+            data = (b"\n" if self._is_cut else b"") + mark.encode() + line
+            self._is_cut = True
+            try:
+                while data:
+                    if not select.select([], [self._to], [], 0.0 if self._is_stalled else _STALL_SECONDS)[1]:
+                        self._is_stalled = True
+                        return
+                    data = data[os.write(self._to, data) :]
+            except OSError:
+                return
+            self._is_stalled = self._is_cut = False
+
+    def close(self) -> None:
+        """Pass on the last words. A process that was left behind may hold the pipes: it is not waited for."""
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for number in (1, 2):
+            os.dup2(nowhere, number)
+        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _pass_on(self, pipe: IO[bytes], mark: str) -> None:
+        while line := pipe.readline(_LONGEST_LINE):
+            self.write(mark, line if line.endswith(b"\n") else line + b"\n")
+
+
+class _Connection:
+    """The other end of stdin."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+
+    def line(self, seconds: float | None) -> str | None:
+        """The next line; None when the connection has ended, or was silent for so many seconds."""
+        while b"\n" not in self._buffer:
+            if not select.select([0], [], [], seconds)[0]:
+                return None
+            try:
+                more = os.read(0, 1 << 16)
+            except OSError:
+                return None
+            if not more:
+                return None
+            self._buffer += more
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        return line.decode(errors="replace")
+
+    def watch(self, silence_seconds: float, grace_seconds: float) -> None:
+        """Do what is asked from now on, in a thread; when the connection ends, save, stop and leave nothing behind.
+
+        Args:
+            silence_seconds: without a sign of life, after which the connection counts as ended.
+            grace_seconds: from then to the end by force.
+        """
+        threading.Thread(target=self._watch, args=(silence_seconds, grace_seconds), daemon=True).start()
+
+    def _watch(self, silence_seconds: float, grace_seconds: float) -> None:
+        while (line := self.line(silence_seconds)) is not None:
+            if line == "KILL":
+                _end_by_force()
+            if line in _REQUESTS:
+                _send_to_self(_REQUESTS[line])
+        _send_to_self(signal.SIGTERM)
+        time.sleep(grace_seconds)
+        _end_by_force()
+
+
+def _send_to_self(number: signal.Signals) -> None:
+    """To the supervisor's handler, in the main thread."""
+    os.kill(os.getpid(), number)
+
+
+def _end_by_force() -> None:
+    kill_descendants()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

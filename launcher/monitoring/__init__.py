@@ -1,0 +1,1 @@
+"""What a run is doing, seen from outside: `zeromt status` and `zeromt stop`."""

@@ -1,0 +1,79 @@
+"""`zeromt status` and `zeromt stop`: a run looked at, and asked to stop, from another process."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from configs import UserError
+from configs.files import naming
+from launcher.monitoring.run_status import ACTIVE, RunStatus, read_overview, read_run
+from launcher.monitoring.status_lines import to_json, to_lines
+from trainer.runs.layout import LAUNCH_LOCK, RUN_LOCK, STOP_FILE
+from trainer.runs.process.streams import tell
+from trainer.runs.run_lock import is_locked
+
+_LOOK_SECONDS = 0.2
+_LINE_SECONDS = 10.0
+
+
+def status(*, run: str, as_json: bool) -> int:
+    """`zeromt status`: print what a run is doing."""
+    with naming("RUN"):
+        found = read_overview(Path(run))
+    print(json.dumps(to_json(found)) if as_json else "\n".join(to_lines(found)))
+    return 0
+
+
+def stop(*, run: str, wait: bool) -> int:
+    """`zeromt stop`: ask a run to save and stop, and wait until it has.
+
+    Returns:
+        0 stopped or finished, or asked where it does not wait; 1 the run ended in another way.
+
+    Raises:
+        UserError: it is not running, or its folder cannot be written.
+    """
+    folder = Path(run)
+    with naming("RUN"):
+        found = read_run(folder)
+    if found.state not in ACTIVE:
+        raise UserError(f"RUN: {run!r} is not running, its state is {found.state}; allowed is a run that is")
+    request = folder / STOP_FILE
+    try:
+        request.touch()
+    except OSError as error:
+        raise UserError(
+            f"RUN: {str(request)!r} cannot be written: {error.strerror}; allowed is a folder to write in"
+        ) from error
+    if not wait:
+        _say(f"{run}: asked to save and stop")
+        return 0
+    found = _wait(folder)
+    request.unlink(missing_ok=True)  # of a run that ended before it looked
+    at = f" at step {found.step}" if found.step is not None else ""
+    _say(f"{run}: {found.state}{at}" + (f": {found.error}" if found.error else ""))
+    return 0 if found.state in ("stopped", "finished") else 1
+
+
+def _wait(folder: Path) -> RunStatus:
+    """Wait until nobody writes the run any more, so that it can be started again; with a line on how it goes."""
+    begin = said = time.monotonic()
+    is_terminal = sys.stderr.isatty()
+    while (found := read_run(folder)).state in ACTIVE or is_locked(folder, LAUNCH_LOCK) or is_locked(folder, RUN_LOCK):
+        now = time.monotonic()
+        at = f" (step {found.step})" if found.step is not None else ""
+        line = f"zeromt: waiting for {folder} to save and stop{at}, {now - begin:.0f} s"
+        if is_terminal:
+            print(f"\r{line}", end="", file=sys.stderr, flush=True)
+        elif now - said >= _LINE_SECONDS:
+            tell(line)
+            said = now
+        time.sleep(_LOOK_SECONDS)
+    if is_terminal:
+        print(file=sys.stderr)
+    return found
+
+
+def _say(line: str) -> None:
+    tell(f"zeromt: {line}")

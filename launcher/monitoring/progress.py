@@ -1,0 +1,174 @@
+"""How far a run has come, how fast it goes and how good it is, from the files of its folder. Does not import torch.
+
+A job may be writing them: a last line that is half written, a file that is missing or broken, is passed over.
+"""
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainer.runs.layout import CONFIG, MANIFEST, METRICS_FILE, STATE, checkpoint_folder
+from trainer.runs.metrics_file import Score, number, read_end, saved_scores, whole
+
+_NUM_STATES = 3
+"""Checkpoints whose state is tried."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Progress:
+    """How far, how fast, how good; None where it is not known."""
+
+    max_updates: int | None
+    """The last update that the limit allows, also where that is counted from a reset."""
+    updates_per_second: float | None
+    """Mean over the last lines of training; evaluations and saves between them count."""
+    target_tokens_per_second: float | None
+    """The same for target tokens."""
+    seconds_left: float | None
+    """At this rate, to `training.max_updates` or `max_minutes`; `max_epochs` may end the run before."""
+    checkpoint_age: float | None
+    """Seconds since the newest complete checkpoint was committed; negative where its clock is ahead of this one."""
+    last_score: Score | None
+    best_score: Score | None
+    """By BLEU; both of the current series."""
+
+
+def read_progress(folder: Path, steps: list[int]) -> Progress:
+    """Look at a run's folder.
+
+    Args:
+        folder: the run's.
+        steps: of its complete checkpoints, in order.
+    """
+    limits = read_limits(folder / CONFIG)
+    lines, evaluations, series = read_end(folder / METRICS_FILE)
+    updates, tokens = rates(lines)
+    scores = current_scores(evaluations, series, *_saved_scores(folder, steps))
+    return Progress(
+        max_updates=last_update(limits, lines[0] if lines else {}),
+        updates_per_second=updates,
+        target_tokens_per_second=tokens,
+        seconds_left=seconds_left(limits, lines[0], updates) if lines else None,
+        checkpoint_age=_age(checkpoint_folder(folder, steps[-1]) / MANIFEST) if steps else None,
+        last_score=scores[max(scores)] if scores else None,
+        best_score=max(scores.values(), key=lambda score: (score.bleu, -score.step), default=None),
+    )
+
+
+def read_limits(path: Path) -> dict[str, Any]:
+    """The section `training` of a resolved configuration; empty where it cannot be read."""
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    section = tree.get("training") if isinstance(tree, dict) else None
+    return section if isinstance(section, dict) else {}
+
+
+def current_scores(
+    evaluations: list[Score], series: str | None, saved_series: str | None, saved: dict[int, float]
+) -> dict[int, Score]:
+    """The scores of the current series, by step.
+
+    Args:
+        evaluations: of metrics.jsonl, the newest first.
+        series: the newest that metrics.jsonl names; None where it names none.
+        saved_series: of the newest checkpoint, as the next.
+        saved: its scores by step.
+    """
+    current = series or saved_series
+    scores = {}
+    if current == saved_series:
+        scores = {step: Score(step=step, bleu=bleu, series=current) for step, bleu in saved.items()}
+    for score in reversed(evaluations):
+        # One without a series counts where the checkpoint has taken it for one of its own.
+        if score.series == current or (score.series is None and saved.get(score.step) == score.bleu and scores):
+            scores[score.step] = score
+    return scores
+
+
+def rates(lines: list[dict[str, Any]]) -> tuple[float | None, float | None]:
+    """Updates and target tokens a second.
+
+    Args:
+        lines: of training, the newest first. Of one alone, its own means have to do.
+    """
+    if not lines:
+        return None, None
+    oldest = lines[0]
+    for line in lines[1:]:
+        if line["step"] >= oldest["step"]:  # the run was cut back between them
+            break
+        oldest = line
+    if oldest is lines[0]:
+        seconds = number(oldest, "seconds_per_update")
+        return _positive(1 / seconds if seconds else math.nan), _positive(number(oldest, "tokens_per_second"))
+    steps, tokens, seconds = (
+        number(lines[0], key) - number(oldest, key) for key in ("step", "total_target_tokens", "total_seconds")
+    )
+    if not seconds > 0:
+        return None, None
+    return _positive(steps / seconds), _positive(tokens / seconds)
+
+
+def seconds_left(
+    limits: Mapping[str, Any], newest: Mapping[str, Any], updates_per_second: float | None
+) -> float | None:
+    """Until the first limit that can be foreseen.
+
+    Args:
+        limits: the section `training`.
+        newest: line of training.
+        updates_per_second: None where it is not known.
+    """
+    left = []
+    if updates_per_second and (most := last_update(limits, newest)) is not None:
+        left.append((most - newest["step"]) / updates_per_second)
+    minutes = number(limits, "max_minutes")
+    spent = number(newest, "total_seconds") - (number(_limits_from(newest), "seconds") if _limits_from(newest) else 0)
+    if math.isfinite(minutes) and math.isfinite(spent):
+        left.append(60 * minutes - spent)
+    return max(0.0, min(left)) if left else None
+
+
+def last_update(limits: Mapping[str, Any], newest: Mapping[str, Any]) -> int | None:
+    """The last update that `max_updates` allows.
+
+    Args:
+        limits: the section `training`.
+        newest: line of training, which says from where limits are counted.
+    """
+    most = whole(limits.get("max_updates"))
+    return None if most is None else most + (whole(_limits_from(newest).get("step")) or 0)
+
+
+def _limits_from(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = line.get("limits_from")
+    return found if isinstance(found, dict) else {}
+
+
+def _saved_scores(folder: Path, steps: list[int]) -> tuple[str | None, dict[int, float]]:
+    """The current series and its scores, as the newest readable checkpoint remembers them."""
+    for step in reversed(steps[-_NUM_STATES:]):
+        try:
+            return saved_scores(json.loads((checkpoint_folder(folder, step) / STATE).read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return None, {}
+
+
+def _age(path: Path) -> float | None:
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:
+        return None
+
+
+def _positive(value: float) -> float | None:
+    return value if math.isfinite(value) and value > 0 else None

@@ -1,0 +1,99 @@
+#!/bin/bash
+#SBATCH --job-name=mt
+#SBATCH --chdir='/home/me/my work'
+#SBATCH --output='/home/me/my work/slurm-%j.out'
+#SBATCH --open-mode=append
+#SBATCH --time=0-01:00:00
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --signal=B:USR1@300
+#SBATCH --requeue
+#
+# Made by `zeromt launch slurm` from its template launcher/clusters/slurm/train.sh. One torchrun runs on each node; a warning
+# before the time limit or a preemption makes the ranks save, and the job goes back to the queue.
+
+config='configs/runs/my run.yaml'
+run='runs/my run'
+overrides=(seed=2 'name=a;b' 'output=it'"'"'s')
+python=/venv/bin/python
+modules=()
+sources=()
+environment=()
+container=()
+srun_options=()
+node_options=(--nproc 2 --max-restarts 3 --join-timeout 300 --node-timeout 15)
+link=1
+max_requeues=5
+
+say() {
+    printf 'zeromt: job %s: %s\n' "$SLURM_JOB_ID" "$*" >&2
+}
+
+# one COMMAND...: run zeromt's COMMAND once, on this node.
+one() {
+    if ((${#srun_options[@]})); then
+        srun --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME" "${srun_options[@]}" "$python" -P -m "$@"
+    else
+        "${container[@]}" "$python" -P -m "$@"
+    fi
+}
+
+# shellcheck disable=SC2317 # the traps call it
+# forward SIGNAL: ask the ranks to save and stop. USR1 is the time limit or a preemption, TERM is scancel.
+forward() {
+    say "SIG$1: asking the ranks to save and stop"
+    asked=${asked:-$1}
+    if [[ $step ]]; then kill -s "$1" "$step" 2>/dev/null; fi
+}
+asked=
+step=
+trap 'forward USR1' USR1
+trap 'forward TERM' TERM
+
+if ((${#modules[@]})) && ! type module &>/dev/null; then
+    # shellcheck disable=SC1091 # where sites define it
+    source /etc/profile
+fi
+for module in "${modules[@]}"; do
+    module load "$module" || { say "module load $module failed"; exit 1; }
+done
+for file in "${sources[@]}"; do
+    # shellcheck disable=SC1090
+    source -- "$file" || { say "source $file failed"; exit 1; }
+done
+for pair in "${environment[@]}"; do
+    declare -x "$pair"
+done
+if [[ $SLURM_CPUS_PER_TASK ]]; then srun_step=(--cpus-per-task="$SLURM_CPUS_PER_TASK"); fi
+
+# Asked before srun: it would end with the largest code of its tasks, and 2 is less than that of those that it kills.
+case $(one launcher.clusters.slurm.decide begin "$run" --link "$link") in
+refuse) exit 2 ;;
+end) exit 0 ;;
+esac
+
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST") || exit 1
+srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --kill-on-bad-exit=1 \
+    "${srun_step[@]}" "${srun_options[@]}" \
+    "${container[@]}" "$python" -P -m launcher launch node "$config" \
+    --nnodes "$SLURM_JOB_NUM_NODES" --rendezvous "${hosts%%$'\n'*}:$((20000 + SLURM_JOB_ID % 20000))" \
+    --job-id "$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}" "${node_options[@]}" -- "${overrides[@]}" &
+step=$!
+if [[ $asked ]]; then kill -s "$asked" "$step" 2>/dev/null; fi
+wait "$step"
+code=$?
+while kill -0 "$step" 2>/dev/null; do # a signal ends a wait
+    wait "$step"
+    code=$?
+done
+wait "$step" 2>/dev/null # the last word, where a signal came with it; 127 where it is known already
+last=$?
+if ((last != 127)); then code=$last; fi
+step=
+
+# What is there says what follows: finished, stopped by a user, to be put back in the queue.
+decision=$(one launcher.clusters.slurm.decide end "$run" --code "$code" --signal "${asked:-none}" --max-requeues "$max_requeues")
+if [[ $decision == requeue ]]; then
+    scontrol requeue "$SLURM_JOB_ID" || say "cannot be put back in the queue; submit it again"
+fi
+exit "$code"

@@ -1,0 +1,289 @@
+"""Batch scripts: as they were reviewed (golden), free of what shellcheck knows, and never run by what they hold."""
+
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from configs import UserError
+from configs.site import SiteSection, load_site
+from launcher.clusters.slurm.script import (
+    Preparation,
+    Training,
+    check_nodes,
+    most_nodes,
+    render_preparation,
+    render_training,
+)
+
+GOLDEN = Path(__file__).parent / "golden"
+PYTHON = "/venv/bin/python"
+
+COMMON = {
+    "config": "configs/runs/my run.yaml",
+    "overrides": ("seed=2", "name=a;b", "output=it's"),
+    "folder": "/home/me/my work",
+    "run": "runs/my run",
+    "name": "mt",
+    "seconds": 3600,
+}
+BARE = SiteSection(gpus_per_node=0, time="60", python=PYTHON)
+FULL = SiteSection(
+    partition="gpu",
+    account="mt-2026",
+    qos="normal",
+    constraint="a100|h100",
+    reservation="r1",
+    gpus_per_node=8,
+    cpus_per_node=96,
+    memory="480G",
+    exclusive=True,
+    modules=["cuda/12.4", "a b"],
+    source=["/opt/my env/activate"],
+    environment={"NCCL_IB_HCA": "mlx5", "X": "a $(b) 'c'"},
+    python=PYTHON,
+    interface="ib0",
+)
+APPTAINER = dataclasses.replace(
+    BARE, container="apptainer", container_image="/images/z t.sif", container_mounts=["/data:/data"], gpus_per_node=4
+)
+PYXIS = dataclasses.replace(APPTAINER, container="pyxis", container_image="docker://z", gpu_request="gres")
+
+
+def training(site: SiteSection, **changes: object) -> str:
+    job = Training(**COMMON, site=site, output="/home/me/my work/slurm-%j.out", nodes="2", nproc=2, lead=300)  # type: ignore[arg-type]
+    return render_training(dataclasses.replace(job, **changes))  # type: ignore[arg-type]
+
+
+def preparation(*, is_merge: bool, after: int | None = None) -> str:
+    job = Preparation(
+        **COMMON,  # type: ignore[arg-type]
+        site=BARE,
+        output="/home/me/prepare-%A_%a.out",
+        parts=4,
+        is_merge=is_merge,
+        after=after,
+    )
+    return render_preparation(job)
+
+
+SCRIPTS = {
+    "bare": lambda: training(BARE),
+    "full": lambda: training(FULL, nodes="2-4"),
+    "apptainer": lambda: training(APPTAINER, after=17),
+    "pyxis": lambda: training(PYXIS),
+    "chain": lambda: training(BARE, link=2, num_links=3),
+    "prepare": lambda: preparation(is_merge=False),
+    "merge": lambda: preparation(is_merge=True, after=3),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_golden(name: str) -> None:
+    path = GOLDEN / f"{name}.sh"
+    if "UPDATE_GOLDEN" in os.environ:
+        path.write_text(SCRIPTS[name]())
+    assert SCRIPTS[name]() == path.read_text(), "look at the change; UPDATE_GOLDEN=1 accepts it"
+
+
+def test_shellcheck() -> None:
+    beside = str(Path(sys.executable).parent)
+    shellcheck = shutil.which("shellcheck", path=f"{beside}:{os.environ['PATH']}")
+    if shellcheck is None:
+        pytest.skip("shellcheck is not installed; the extra `dev` brings it")
+    files = sorted(map(str, GOLDEN.glob("*.sh")))
+    assert len(files) == len(SCRIPTS)
+    done = subprocess.run(
+        [shellcheck, "--exclude=SC2016", *files],  # that one warns of what quoting is for: '$(x)' stays as it is
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+# What a script finds on PATH in place of SLURM's commands: they write down what they got, one argument a line.
+STUB = """#!/bin/bash
+printf '%s\\0' "$(basename "$0")" "$@" >>"$LOG"
+printf '\\n' >>"$LOG"
+case $(basename "$0") in
+scontrol) [[ $1 == requeue ]] || printf 'n1\\nn2\\n' ;;
+python) if [[ $4 == begin ]]; then echo "$BEGIN"; else echo "$DECISION"; fi ;;
+srun) exit "$CODE" ;;
+esac
+"""
+
+
+def run_script(
+    script: str, folder: Path, *, code: int = 0, begin: str = "go", decision: str = "end"
+) -> tuple[int, list[list[str]]]:
+    """Execute a script with stubs on PATH; its exit code, and what each of SLURM's commands got."""
+    binaries = folder / "bin"
+    if not binaries.exists():
+        binaries.mkdir()
+        for name in ("srun", "scontrol", "python", "apptainer"):
+            (binaries / name).write_text(STUB)
+            (binaries / name).chmod(0o755)
+    log = folder / "log"
+    log.unlink(missing_ok=True)
+    environment = {
+        "PATH": f"{binaries}:/usr/bin:/bin",
+        "LOG": str(log),
+        "CODE": str(code),
+        "BEGIN": begin,
+        "DECISION": decision,
+        "SLURM_JOB_ID": "20017",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURMD_NODENAME": "n1",
+    }
+    done = subprocess.run(
+        ["bash", "-s"],
+        input=script,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    calls = [line.split("\0") for line in log.read_text().split("\0\n")[:-1]] if log.exists() else []
+    return done.returncode, calls
+
+
+def stubbed(site: SiteSection, folder: Path) -> SiteSection:
+    return dataclasses.replace(site, python=str(folder / "bin" / "python"), source=[], modules=[])
+
+
+def test_what_the_nodes_are_told(tmp_path: Path) -> None:
+    code, calls = run_script(training(stubbed(FULL, tmp_path)), tmp_path)
+    assert code == 0
+    assert [call[0] for call in calls] == ["python", "scontrol", "srun", "python"]
+    step = calls[2]
+    assert step == [
+        "srun",
+        *("--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1"),
+        *(str(tmp_path / "bin" / "python"), "-P", "-m", "launcher", "launch", "node", "configs/runs/my run.yaml"),
+        *("--nnodes", "2", "--rendezvous", "n1:20017", "--job-id", "20017-0"),
+        *("--nproc", "2", "--max-restarts", "3", "--join-timeout", "300", "--node-timeout", "15"),
+        *("--interface", "ib0", "--", "seed=2", "name=a;b", "output=it's"),
+    ]
+
+
+@pytest.mark.parametrize("decision", ["end", "requeue"])
+def test_requeue_is_what_the_decision_says(tmp_path: Path, decision: str) -> None:
+    code, calls = run_script(training(stubbed(BARE, tmp_path)), tmp_path, code=75, decision=decision)
+    assert code == 75
+    (asked,) = [call for call in calls if "launcher.clusters.slurm.decide" in call and "end" in call]
+    assert asked[4:] == ["end", "runs/my run", "--code", "75", "--signal", "none", "--max-requeues", "5"]
+    assert (["scontrol", "requeue", "20017"] in calls) == (decision == "requeue")
+
+
+def test_later_link_of_a_chain_ends_when_there_is_nothing_to_do(tmp_path: Path) -> None:
+    script = training(stubbed(BARE, tmp_path), link=2, num_links=2)
+    code, calls = run_script(script, tmp_path, begin="end")
+    assert code == 0
+    assert [call[0] for call in calls] == ["python"]
+    assert calls[0][4:] == ["begin", "runs/my run", "--link", "2"]
+    assert "srun" in [call[0] for call in run_script(script, tmp_path, begin="go")[1]]
+
+
+def test_run_that_another_job_writes_is_refused(tmp_path: Path) -> None:
+    code, calls = run_script(training(stubbed(BARE, tmp_path)), tmp_path, begin="refuse")
+    assert code == 2
+    assert "srun" not in [call[0] for call in calls]
+
+
+HARM = ("; touch canary #", "$(touch canary)", "`touch canary`", "' ; touch canary ; '", '" ; touch canary ; "')
+LINES = ("\n", "\n#SBATCH --wrap='touch canary'\n", "\r", "\x00", "#SBATCH --wrap=x")
+SIGNS = (" ", "&& touch canary", "| touch canary", "\\", "$HOME", "*", "~", "${x:-$(touch canary)}", "!!", "{a,b}")
+WORDS = ("a", "é", "@OVERRIDES@", "--", "-x", "%j", "=")
+EVIL = st.lists(st.sampled_from(HARM + LINES + SIGNS + WORDS), min_size=1, max_size=4).map("".join)
+
+
+def refusal(make: Callable[[], str]) -> tuple[str, str]:
+    """The script, or the message with which it was refused."""
+    try:
+        return make(), ""
+    except UserError as error:
+        return "", str(error)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(evil=EVIL, where=st.sampled_from(["override", "config", "run", "environment", "source", "image", "mount"]))
+def test_values_arrive_verbatim_or_are_refused(tmp_path: Path, evil: str, where: str) -> None:
+    site = dataclasses.replace(stubbed(BARE, tmp_path), container="apptainer", container_image="image")
+    changes: dict[str, object] = {}
+    if where == "override":
+        changes["overrides"] = (f"name={evil}", evil)
+    elif where in ("config", "run"):
+        changes[where] = evil
+    elif where == "environment":
+        site = dataclasses.replace(site, environment={"EVIL": evil})
+    elif where == "source":
+        site = dataclasses.replace(site, source=[evil])
+    elif where == "image":
+        site = dataclasses.replace(site, container_image=evil)
+    else:
+        site = dataclasses.replace(site, container_mounts=[evil])
+    script, message = refusal(lambda: training(site, **changes))
+    if message:
+        assert re.search(r"[\x00-\x1f]", evil)
+        assert len(message.splitlines()) == 1
+        return
+    assert [line for line in script.splitlines() if line.startswith("#SBATCH")] == [
+        line for line in training(BARE).splitlines() if line.startswith("#SBATCH")
+    ]
+    _, calls = run_script(script, tmp_path)
+    assert not (tmp_path / "canary").exists()
+    if where not in ("source", "environment", "run"):
+        (step,) = [call for call in calls if call[0] == "srun"]
+        assert evil in step
+    if where == "run":
+        assert any("launcher.clusters.slurm.decide" in call and evil in call for call in calls)
+
+
+@settings(max_examples=80, deadline=None)
+@given(evil=EVIL, where=st.sampled_from(["partition", "account", "qos", "reservation", "constraint", "memory"]))
+def test_what_the_scheduler_reads_has_a_pattern(evil: str, where: str) -> None:
+    script, message = refusal(lambda: training(load_site(None, (), {where: evil, "time": "60"})))
+    if message:
+        assert len(message.splitlines()) == 1
+        assert where in message
+        return
+    assert re.fullmatch(r"[A-Za-z0-9_.,:@+=/*|&()\[\]-]+", evil)
+    assert f"={evil}\n" in script or f"='{evil}'\n" in script
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "a b"}, "--job-name: 'a b'; allowed are letters"),
+        ({"name": "a\n#SBATCH --x"}, "--job-name: 'a\\n#SBATCH --x'; allowed are letters"),
+        ({"folder": "/it's"}, 'the current folder: "/it\'s" holds "\'"; allowed are paths without quotes'),
+        ({"output": "/a\nb/%j"}, "output: '/a\\nb/' holds '\\n'; allowed are paths"),
+        ({"output": "/a%u/%j"}, "output: '/a%u/' holds '%'; allowed are paths"),
+        ({"overrides": ("a\nb",)}, "override: 'a\\nb'; allowed is text without line breaks"),
+        ({"nodes": "0"}, "--nodes: '0'; allowed is a number from 1, or MIN-MAX"),
+        ({"nodes": "3-2"}, "--nodes: '3-2'; allowed is a number from 1, or MIN-MAX"),
+        ({"nodes": "2;x"}, "--nodes: '2;x'; allowed is a number from 1, or MIN-MAX"),
+    ],
+)
+def test_refused_values(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        training(BARE, **changes)
+    assert str(caught.value).startswith(message)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_nodes() -> None:
+    assert (check_nodes("2-16"), most_nodes("2-16"), most_nodes("3")) == ("2-16", 16, 3)

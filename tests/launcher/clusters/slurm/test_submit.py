@@ -1,0 +1,191 @@
+"""`zeromt launch slurm`: what is asked of sbatch, what is refused before, and how quickly it answers."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs import ConfigError, UserError
+from configs.load import shipped
+from configs.site import SiteSection, format_time, load_site, parse_time
+from launcher.clusters.slurm.submit import choose_lead, slowest_save, submission_environment
+from tests.launcher.conftest import Zeromt, assert_half_a_second, command_line, environment
+
+# Writes its arguments and its script down, and answers as sbatch does.
+SBATCH = """#!/bin/bash
+printf '%s\\n' "$*" >>"$LOG"
+cat >>"$LOG.scripts"
+if [[ $1 == --test-only ]]; then echo "sbatch: Job 1 to start at once" >&2; exit "${REFUSE:-0}"; fi
+echo $(($(wc -l <"$LOG") + 100))
+"""
+
+
+@pytest.fixture
+def sbatch(workplace: Path) -> dict[str, str]:
+    """The environment with an sbatch that notes what it gets in `log`."""
+    binaries = workplace / "bin"
+    binaries.mkdir()
+    (binaries / "sbatch").write_text(SBATCH)
+    (binaries / "sbatch").chmod(0o755)
+    return {"PATH": f"{binaries}:{os.environ['PATH']}", "LOG": str(workplace / "log")}
+
+
+def asked(workplace: Path) -> list[str]:
+    return (workplace / "log").read_text().splitlines()
+
+
+CPU = ("launch", "slurm", "debug", "--site", "cpu")
+
+
+def test_submission(zeromt: Zeromt, sbatch: dict[str, str], workplace: Path) -> None:
+    done = zeromt(*CPU, "--nodes", "2", "--nproc", "1", "--partition", "p1", **sbatch)
+    assert done.returncode == 0, done.stderr
+    assert asked(workplace) == ["--test-only", "--parsable"]
+    assert done.stdout == "102\n"
+    assert "squeue -j 102;  tail -F" in done.stderr
+    assert "zeromt stop runs/debug" in done.stderr
+    script = (workplace / "runs" / "debug" / "logs" / "slurm-102.sh").read_text()
+    assert (workplace / "log.scripts").read_text() == script * 2
+    assert "#SBATCH --partition=p1\n" in script
+
+
+def test_chain(zeromt: Zeromt, sbatch: dict[str, str], workplace: Path) -> None:
+    done = zeromt(*CPU, "--chain", "3", "--nproc", "1", **sbatch)
+    assert done.stdout.split() == ["102", "103", "104"]
+    assert asked(workplace)[1:] == [
+        "--parsable",
+        "--parsable --dependency=afterany:102",
+        "--parsable --dependency=afterany:103",
+    ]
+    scripts = (workplace / "log.scripts").read_text()
+    assert re.findall(r"^link=(\d)$", scripts, re.MULTILINE) == ["1", "1", "2", "3"]
+    assert "#SBATCH --requeue" not in scripts
+
+
+def test_preparation(zeromt: Zeromt, sbatch: dict[str, str], workplace: Path) -> None:
+    done = zeromt(*CPU, "--prepare", "4", **sbatch)
+    assert done.stdout.split() == ["102", "103"]
+    assert asked(workplace)[1:] == ["--parsable", "--parsable --dependency=afterok:102 --kill-on-invalid-dep=yes"]
+    assert (workplace / "log.scripts").read_text().count("#SBATCH --array=1-4\n") == 2
+
+
+def test_refusal_of_the_cluster(zeromt: Zeromt, sbatch: dict[str, str], workplace: Path) -> None:
+    done = zeromt(*CPU, "--nproc", "1", "--fresh", REFUSE="1", **sbatch)
+    assert done.returncode == 2
+    assert done.stderr.startswith("zeromt: error: sbatch: sbatch: Job 1 to start at once; allowed is what this")
+    assert asked(workplace) == ["--test-only"]
+    assert not (workplace / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--nodes", "x"], "--nodes: 'x'; allowed is a number from 1"),
+        (["--nodes", "3", "--nproc", "1"], "--nodes: 3 with 1 processes each is more than stream.micro_batches=2"),
+        (["--time", "4"], "--time: 0-00:04:00 is less than signal_lead=300 and a save of 0 s; allowed is 0-00:05:00"),
+        (["--time", "x"], "time: 'x'; allowed is D-HH:MM:SS"),
+        (["--partition", "a;b"], "partition: 'a;b'; allowed is text that matches"),
+        (["--job-name", "a b"], "--job-name: 'a b'; allowed are letters"),
+        (["--site", "nowhere"], "--site: no such file: 'nowhere'; allowed is a YAML file or one of"),
+        (["--set", "partitoin=x"], "partitoin: unknown key; did you mean partition?"),
+        (["--set", "x"], "--set: 'x'; allowed is KEY=VALUE"),
+        (["--container-image", "a.sif"], "container_image: 'a.sif' with container=none; allowed is an image with"),
+        (["--chain", "2", "--prepare", "2"], "argument --prepare: not allowed with argument --chain"),
+        (["seed=x"], "seed: 'x'; allowed is a whole number"),
+        (["--nproc", "1", "prepare.output=x"], "prepare.output: 'x' holds no index.json"),
+        (["--nproc", "1"], "sbatch: no such command; allowed is a machine that submits jobs, or --dry-run"),
+    ],
+)
+def test_bad_input(zeromt: Zeromt, workplace: Path, arguments: list[str], message: str) -> None:
+    done = zeromt(*CPU, *arguments, PATH="/nowhere")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"zeromt: error: {message}"), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (workplace / "runs").exists()
+
+
+def test_dry_run_needs_neither_torch_nor_slurm_nor_data_and_half_a_second(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")
+    arguments = [*CPU, "--nodes", "2", "--nproc", "1", "--dry-run"]
+    variables = environment(PATH="/nowhere")
+    variables["PYTHONPATH"] = f"{tmp_path}:{variables['PYTHONPATH']}"
+
+    def run() -> None:
+        done = subprocess.run(
+            command_line(arguments), cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("#!/bin/bash\n#SBATCH --job-name=debug\n")
+
+    assert_half_a_second(run)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_lead_is_longer_than_the_slowest_save(tmp_path: Path) -> None:
+    site = SiteSection(time="60")
+    assert choose_lead(site, 0.0) == 300
+    assert choose_lead(site, 200.5) == 602
+    assert choose_lead(SiteSection(time="60", signal_lead=120), 100.0) == 120
+    with pytest.raises(UserError, match=r"^signal_lead: 90 is less than the run's slowest save took, 100 s"):
+        choose_lead(SiteSection(time="60", signal_lead=90), 100.0)
+    with pytest.raises(UserError, match=r"^--time: 0-00:10:00 is less than signal_lead=540 and a save of 180 s"):
+        choose_lead(SiteSection(time="10"), 180.0)
+    metrics = tmp_path / "metrics.jsonl"
+    assert slowest_save(metrics) == 0
+    lines = [{"event": "checkpoint", "seconds": s} for s in (2.5, 7.25, 1)] + [{"event": "resume", "seconds": 99}]
+    metrics.write_text("\n".join([*map(json.dumps, lines), '{"event": "checkpoint", "sec', "[]", '"checkpoint"', ""]))
+    assert slowest_save(metrics) == 7.25
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 5400), ("1:30", 90), ("1:00:00", 3600), ("1-2", 93_600), ("1-2:3", 93_780), ("1-02:03:04", 93_784)],
+)
+def test_times(text: str, seconds: int) -> None:
+    assert parse_time(text) == seconds
+    assert parse_time(format_time(seconds)) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "x", "1-", "-1", "1:2:3:4", "1 0", "1\n", "٣", "UNLIMITED"])
+def test_no_times(text: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+        parse_time(text)
+
+
+@pytest.mark.parametrize("name", shipped("configs.sites"))
+def test_shipped_profiles(name: str) -> None:
+    assert load_site(name).gpus_per_node in (0, 4, 8)
+
+
+def test_profile_reports_all_that_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "site.yaml"
+    file.write_text("partition: 'a b'\ngpus_per_node: -1\nmodules: x\nenviroment: {}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_site(str(file))
+    assert [problem.split(":")[0] for problem in caught.value.problems] == [
+        "enviroment",
+        "partition",
+        "gpus_per_node",
+        "modules",
+    ]
+    file.write_text("environment: {a-b: x}\ntime: never\n")
+    with pytest.raises(ConfigError) as caught:
+        load_site(str(file))
+    assert len(caught.value.problems) == 2
+    for text in ("- 1\n", "a: [\n", "a: ${b}\n"):
+        file.write_text(text)
+        with pytest.raises(UserError, match=r"^--site: "):
+            load_site(str(file))
+
+
+def test_sbatch_does_not_inherit_an_allocation() -> None:
+    given = {"SLURM_JOB_ID": "1", "SLURM_CPUS_PER_TASK": "4", "SLURM_CONF": "/c", "SBATCH_ACCOUNT": "a", "HOME": "/h"}
+    assert submission_environment(given) == {"SLURM_CONF": "/c", "SBATCH_ACCOUNT": "a", "HOME": "/h"}
+
+
+def test_program_is_python_of_the_submission(zeromt: Zeromt, workplace: Path) -> None:
+    assert f"\npython={sys.executable}\n" in zeromt(*CPU, "--dry-run").stdout

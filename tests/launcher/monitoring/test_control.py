@@ -1,0 +1,198 @@
+"""`zeromt status`, `zeromt stop`, `--fresh`, and two jobs on one run."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.monitoring.run_status import read_run
+from tests.launcher.clusters.local.test_launch import run_folder, wait_for
+from tests.launcher.conftest import Zeromt, command_line, environment
+from trainer.runs.ledger import Ledger
+
+Launch = Callable[..., "subprocess.Popen[str]"]
+
+
+def look(zeromt: Zeromt, folder: Path) -> dict[str, Any]:
+    done = zeromt("status", str(folder), "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_life_of_a_run_and_its_stop(launch: Launch, workplace: Path, zeromt: Zeromt) -> None:
+    folder = run_folder(workplace)
+    folder.mkdir(parents=True)
+    (folder / "STOP").touch()
+    assert look(zeromt, folder)["state"] == "empty"
+    child = launch("file", "--nproc", "1")
+    wait_for(folder / "status.json")
+    found = look(zeromt, folder)
+    assert (found["state"], found["step"], found["stop_requested"]) == ("running", 7, False)
+
+    # Another job is refused, and so is one that would move the run away.
+    for arguments in ([], ["--fresh"]):
+        other = zeromt("launch", "local", "debug", "--nproc", "1", *arguments)
+        assert other.returncode == 2
+        assert re.search(
+            rf"error: output: 'runs/debug' is being written by process {child.pid} on \S+ since .*zeromt stop",
+            other.stderr,
+        )
+
+    done = zeromt("stop", str(folder))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.splitlines()[-1] == f"zeromt: {folder}: stopped at step 7"
+    _, err = child.communicate(timeout=240)
+    assert child.returncode == 75, err
+    assert f"{Path('runs/debug/STOP')}, from before this start, is removed" in err
+    assert look(zeromt, folder)["state"] == "stopped"
+    again = zeromt("stop", str(folder))
+    assert again.returncode == 2
+    assert "is not running, its state is stopped; allowed is a run that is" in again.stderr
+    assert not (folder / "STOP").exists()
+
+
+def test_stop_that_does_not_wait(launch: Launch, workplace: Path, zeromt: Zeromt) -> None:
+    folder = run_folder(workplace)
+    child = launch("file", "--nproc", "1")
+    wait_for(folder / "status.json")
+    assert zeromt("stop", str(folder), "--no-wait").returncode == 0
+    assert child.wait(timeout=240) == 75
+
+
+def test_stop_while_the_ranks_fail(launch: Launch, workplace: Path, zeromt: Zeromt) -> None:
+    """The launcher does not start them again, and the request is not left for the next start."""
+    folder = run_folder(workplace)
+    child = launch("wait", "--nproc", "1")
+    wait_for(folder / "pid-0")
+    assert zeromt("stop", str(folder), "--no-wait").returncode == 0
+    os.kill(int((folder / "pid-0").read_text()), signal.SIGKILL)
+    _, err = child.communicate(timeout=240)
+    assert child.returncode == 1, err
+    assert "asks to stop: they are not started again" in err
+    assert look(zeromt, folder)["state"] == "failed"
+    assert not (folder / "STOP").exists()
+
+
+def test_run_whose_processes_are_gone(workplace: Path) -> None:
+    folder = run_folder(workplace)
+    folder.mkdir(parents=True)
+    (folder / "status.json").write_text(json.dumps({"state": "running", "pid": 2**22 - 1, "host": os.uname().nodename}))
+    assert read_run(folder).state == "died"
+    (folder / "status.json").write_text(
+        json.dumps({"state": "running", "pid": os.getpid(), "host": os.uname().nodename})
+    )
+    assert read_run(folder).state == "running"  # it may be on a file system without locks
+    (folder / "status.json").write_text("{")
+    assert read_run(folder).state == "empty"
+
+
+def test_lines_of_status(workplace: Path, zeromt: Zeromt) -> None:
+    folder = run_folder(workplace)
+    for step in (20, 10, 30):
+        checkpoint = folder / "checkpoints" / f"step-{step:08d}"
+        checkpoint.mkdir(parents=True)
+        if step != 30:
+            (checkpoint / "manifest.json").touch()
+            os.utime(checkpoint / "manifest.json", (time.time() - 610,) * 2)
+            (checkpoint / "manifest.sha256").touch()
+    ledger = Ledger(folder / "ledger.json")
+    ledger.add("productive", 90)
+    ledger.add("saving", 30)
+    ledger.write()
+    written = {"state": "failed", "error": "rank 1: ValueError: x", "step": 25, "updated": time.time() - 30}
+    (folder / "status.json").write_text(json.dumps(written))
+    (folder / "stuck.log").write_text("zeromt: rank 1 is stuck: section 'save'\n")
+    done = zeromt("status", str(folder))
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert re.fullmatch(r"state        failed \(written 3\d s ago\)", lines[1])
+    assert [lines[0], *lines[2:]] == [
+        f"run          {folder}",
+        "step         25",
+        "error        rank 1: ValueError: x",
+        "checkpoints  20 (10 min ago), 10",
+        "time         2 min, goodput 75.0%: productive 90 s, saving 30 s",
+        "stuck        rank 1 is stuck: section 'save'",
+    ]
+
+
+@pytest.mark.parametrize("arguments", [["status", "."], ["stop", "."]])
+def test_without_torch(zeromt: Zeromt, tmp_path: Path, arguments: list[str]) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.mkdir()
+    (blocked / "torch.py").write_text("raise ImportError('torch is blocked')")
+    paths = os.pathsep.join([str(blocked), environment()["PYTHONPATH"]])
+    done = zeromt(*arguments, PYTHONPATH=paths)
+    assert done.returncode == (0 if arguments[0] == "status" else 2)
+    assert "Traceback" not in done.stderr
+
+
+def test_fresh_renames_and_deletes_nothing(launch: Launch, workplace: Path) -> None:
+    folder = run_folder(workplace)
+    child = launch("finish", "--nproc", "1", "--fresh")  # nothing is there
+    assert child.wait(timeout=240) == 0
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints" / "precious").write_text("weights")
+    child = launch("finish", "--nproc", "1", "--fresh")
+    _, err = child.communicate(timeout=240)
+    assert child.returncode == 0, err
+    (replaced,) = folder.parent.glob("debug.replaced-*")
+    assert re.fullmatch(r"debug\.replaced-\d{8}-\d{6}", replaced.name)
+    assert f"--fresh: the run that was in runs/debug is now in runs/{replaced.name}" in err
+    assert (replaced / "checkpoints" / "precious").read_text() == "weights"
+    assert not (folder / "checkpoints").exists()
+
+
+def test_what_train_is_given(tmp_path: Path, workplace: Path) -> None:
+    """`zeromt train` does the same as the launcher, in one process."""
+    (workplace / "fake" / "trainer" / "main.py").write_text(
+        "from pathlib import Path\n"
+        "def run(config, overrides, *, reset):\n"
+        "    from trainer.ranks.watchdog import process_watchdog\n"
+        "    print(config, overrides, sorted(reset), process_watchdog()._monitor > 0, Path('runs/debug').exists())\n"
+        "    return 75\n"
+    )
+    paths = os.pathsep.join([str(workplace / "fake"), environment()["PYTHONPATH"]])
+    (workplace / "runs" / "debug" / "checkpoints" / "step-00000001").mkdir(parents=True)
+    outs = []
+    for arguments in (["--reset", "optimizer"], ["--fresh"]):
+        done = subprocess.run(
+            command_line(["train", "debug", "seed=5", *arguments]),
+            cwd=workplace,
+            env=environment(PYTHONPATH=paths),
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == 75, done.stderr
+        outs.append(done.stdout)
+    assert outs == ["debug ['seed=5'] ['optimizer'] True True\n", "debug ['seed=5'] [] True False\n"]
+    assert len(list((workplace / "runs").glob("debug.replaced-*"))) == 1
+
+
+def test_ctrl_c_of_a_waiting_stop(launch: Launch, workplace: Path) -> None:
+    folder = run_folder(workplace)
+    child = launch("wait", "--nproc", "1", "--max-restarts", "0")  # it minds signals only
+    wait_for(folder / "pid-0")
+    waits = subprocess.Popen(
+        [sys.executable, "-m", "launcher", "stop", str(folder)], env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 30
+    while not (folder / "STOP").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    waits.send_signal(signal.SIGINT)
+    _, err = waits.communicate(timeout=30)
+    assert waits.returncode == 130
+    assert "Traceback" not in err
+    child.send_signal(signal.SIGTERM)
+    child.communicate(timeout=240)

@@ -1,0 +1,89 @@
+"""Names in a run's folder: other programs, and runs of earlier versions, know them too."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.kept import BBB3253
+from trainer.runs import layout
+from trainer.runs.layout import checkpoint_folder, complete_steps, hypotheses_file, list_steps, newest_step, step_of
+
+KEPT = BBB3253 / "runs" / "small"
+
+
+def test_names_stay() -> None:
+    names = {name: value for name, value in vars(layout).items() if name.isupper() and isinstance(value, str)}
+    assert names == {
+        "CONFIG": "config.yaml",
+        "RUN_CONFIG": "config.yaml",
+        "STATUS_FILE": "status.json",
+        "METRICS_FILE": "metrics.jsonl",
+        "ORIGIN_FILE": "origin.json",
+        "LEDGER_FILE": "ledger.json",
+        "RUN_LOCK": "run.lock",
+        "LAUNCH_LOCK": "launch.lock",
+        "STOP_FILE": "STOP",
+        "STUCK_FILE": "stuck.log",
+        "REQUEUES_FILE": "requeues.json",
+        "FAILURES": "failures",
+        "EVALUATIONS": "eval",
+        "PAIRS": "pairs",
+        "BOARD": "tensorboard",
+        "LOGS": "logs",
+        "CHECKPOINTS": "checkpoints",
+        "LATEST": "latest",
+        "MANIFEST": "manifest.json",
+        "MANIFEST_HASH": "manifest.sha256",
+        "STATE": "state.json",
+        "TEMPORARY": "tmp-",
+    }
+    assert checkpoint_folder(Path("runs/x"), 500) == Path("runs/x/checkpoints/step-00000500")
+    assert hypotheses_file(500) == "step-00000500.hyp"
+    assert hypotheses_file(123_456_789, "news") == "step-123456789.news.hyp"
+
+
+def test_a_run_of_an_earlier_version_is_laid_out_so() -> None:
+    steps = complete_steps(KEPT)
+    assert steps
+    assert newest_step(KEPT) == steps[-1]
+    assert (KEPT / layout.CHECKPOINTS / layout.LATEST).read_text().strip() == layout.step_folder(steps[-1])
+    for name in (layout.CONFIG, layout.METRICS_FILE, layout.STATUS_FILE, layout.LEDGER_FILE):
+        assert (KEPT / name).is_file(), name
+    for name in (layout.CONFIG, layout.STATE, layout.MANIFEST, layout.MANIFEST_HASH):
+        assert (checkpoint_folder(KEPT, steps[-1]) / name).is_file(), name
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("step-00000000", 0),
+        ("step-00000500", 500),
+        ("step-123456789", 123_456_789),
+        ("step-500", None),
+        ("step-0000050x", None),
+        ("step-00000500\n", None),
+        ("step-٠٠٠٠٠٥٠٠", None),
+        ("tmp-step-00000500", None),
+        ("tmp-delete-step-00000500", None),
+        ("latest", None),
+    ],
+)
+def test_step_of_a_folder(name: str, step: int | None) -> None:
+    assert step_of(Path("checkpoints") / name) == step
+
+
+def test_what_counts_as_complete(tmp_path: Path) -> None:
+    checkpoints = tmp_path / layout.CHECKPOINTS
+    assert (complete_steps(tmp_path), list_steps(checkpoints), newest_step(tmp_path)) == ([], [], 0)
+    for step in (9, 100_000_000, 10):
+        checkpoint_folder(tmp_path, step).mkdir(parents=True)
+        for name in (layout.MANIFEST, layout.MANIFEST_HASH):
+            (checkpoint_folder(tmp_path, step) / name).touch()
+    (checkpoint_folder(tmp_path, 10) / layout.MANIFEST_HASH).unlink()
+    (checkpoints / "step-00000011").touch()
+    (checkpoints / "tmp-step-00000012").mkdir()
+    assert complete_steps(tmp_path) == [9, 100_000_000]
+    assert [step_of(path) for path in list_steps(checkpoints)] == [100_000_000, 10, 9]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / layout.CHECKPOINTS).touch()  # a file: nothing is there
+    assert complete_steps(tmp_path / "other") == []

@@ -1,0 +1,136 @@
+"""metrics.jsonl is read while it is written, and whatever stands in it."""
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer.runs import metrics_file
+from trainer.runs.metrics_file import RATE_LINES, Save, cut_back, read_end, read_lines, read_saves, saved_scores
+
+JUNK = [
+    "",
+    "{",
+    "\n\n",
+    "[]\n",
+    "\x00\xff",
+    '{"kind": "train", "step": "x"}\n',
+    "null\n",
+    "[" * 100_000 + "\n",
+    "1e999\n",
+]
+
+
+def train(step: int) -> dict[str, Any]:
+    return {"kind": "train", "step": step, "total_seconds": float(step)}
+
+
+def evaluation(step: int) -> dict[str, Any]:
+    return {"kind": "evaluation", "step": step, "bleu": 1.0 + step}
+
+
+def save(step: int, *, succeeded: bool = True, **more: Any) -> dict[str, Any]:
+    return {"kind": "event", "step": step, "event": "checkpoint", "succeeded": succeeded, "seconds": 2.5, **more}
+
+
+def write(path: Path, lines: list[dict[str, Any]], end: str = "") -> None:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + end)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    chunk=st.integers(1, 300),
+    num_lines=st.integers(0, 60),
+    every=st.integers(1, 40),
+    junk=st.sampled_from(["", "{", "\n\n", "[]\n", "\x00\xff", '{"kind": "train", "step": "x"}\n', "null\n"]),
+)
+def test_end_is_read_as_the_whole_would_be(
+    tmp_path_factory: pytest.TempPathFactory, chunk: int, num_lines: int, every: int, junk: str
+) -> None:
+    """Whatever the chunks are cut to."""
+    path = tmp_path_factory.getbasetemp() / "metrics.jsonl"
+    lines = [evaluation(step) if step % every == 0 else train(step) for step in range(1, num_lines + 1)]
+    write(path, lines, junk)
+    before, metrics_file._CHUNK_BYTES = metrics_file._CHUNK_BYTES, chunk
+    try:
+        found, scores, series = read_end(path)
+    finally:
+        metrics_file._CHUNK_BYTES = before
+    expected = [line for line in reversed(lines) if line["kind"] == "train"]
+    assert found == expected[:RATE_LINES]
+    newest = [line["step"] for line in reversed(lines) if line["kind"] == "evaluation"]
+    assert [score.step for score in scores] == newest[: len(scores)]
+    assert bool(scores) == bool(newest)
+    assert series is None
+
+
+def test_huge_file_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with path.open("wb") as file:
+        file.truncate(1 << 34)  # 16 GiB of nothing
+        file.seek(0, 2)
+        file.write(b"\n" + json.dumps(train(7)).encode() + b"\n")
+    begin = time.monotonic()
+    found, *_ = read_end(path)
+    assert [line["step"] for line in found] == [7]
+    assert time.monotonic() - begin < 1
+
+
+@pytest.mark.parametrize("junk", JUNK)
+@pytest.mark.parametrize("is_last", [False, True])
+def test_what_is_no_line_is_passed_over(tmp_path: Path, junk: str, is_last: bool) -> None:
+    path = tmp_path / "metrics.jsonl"
+    lines = [train(1), save(1), evaluation(1), train(2)]
+    write(path, lines, junk)
+    if not is_last:
+        with path.open("a") as file:
+            file.write("\n" + json.dumps(train(3)) + "\n")
+        lines.append(train(3))
+    known = [line for line in read_lines(path) if isinstance(line.get("step"), int)]
+    assert known == lines
+    assert list(read_saves(path)) == [Save(step=1, succeeded=True, seconds=2.5)]
+    assert [score.step for score in read_end(path)[1]] == [1]
+    cut_back(path, 2)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [train(1), save(1), evaluation(1), train(2)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(cut=st.integers(0, 400), text=st.text(max_size=30))
+def test_a_line_that_is_being_written_changes_none_before_it(
+    tmp_path_factory: pytest.TempPathFactory, cut: int, text: str
+) -> None:
+    """Wherever it has got to, and whatever separates lines elsewhere: a form feed, U+2028."""
+    path = tmp_path_factory.getbasetemp() / "metrics.jsonl"
+    lines = [{**save(step), "problem": text + "\x0c\u2028"} for step in (1, 2)]
+    whole = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode(errors="replace")
+    path.write_bytes(whole[:cut])
+    num_whole = whole[: cut + 1].count(b"\n")  # one that lacks its line feed alone is whole
+    assert [s.step for s in read_saves(path)] == [1, 2][:num_whole]
+    cut_back(path, 1)
+    assert path.read_bytes() == b"".join(whole.splitlines(keepends=True)[: min(num_whole, 1)])
+
+
+def test_saves_that_say_little(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    assert list(read_saves(path)) == []
+    write(path, [save(3, succeeded=False), save(4, seconds="x"), {"event": "checkpoint"}, {"event": "checkpoints"}])
+    assert list(read_saves(path)) == [
+        Save(step=3, succeeded=False, seconds=2.5),
+        Save(step=4, succeeded=True, seconds=0.0),
+        Save(step=None, succeeded=False, seconds=0.0),
+    ]
+    with pytest.raises(OSError, match="directory"):
+        list(read_saves(tmp_path))
+
+
+def test_scores_of_a_state() -> None:
+    state = {"trainer": {"scores": {"10": 1.5, "20": math.nan}, "series": {"id": "abc", "scores": {}}}}
+    assert saved_scores(state) == ("abc", {10: 1.5})
+    assert saved_scores({"trainer": {"scores": {}}}) == (None, {})  # saved before there were series
+    with pytest.raises(KeyError):
+        saved_scores({})

@@ -1,0 +1,191 @@
+"""metrics.jsonl in a run's folder, read from its beginning or from its end. Imports no torch.
+
+A job may be writing it: a last line that is half written is passed over, and so is what is no line of figures. It is
+written by `trainer.records.metrics`.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Line = dict[str, Any]
+"""Figures of a step, with `kind`: train, evaluation or event."""
+
+RATE_LINES = 20
+"""Lines of training that the end of the file is read for; a rate is the mean of so many."""
+FARTHEST_BYTES = 1 << 22
+"""From the file's end; some 6,000 lines. An evaluation before them is looked for in the checkpoints."""
+_CHUNK_BYTES = 1 << 16
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Score:
+    """A score of the validation set."""
+
+    step: int
+    bleu: float
+    chrf: float | None = None
+    """None where only the BLEU is known."""
+    series: str | None = None
+    """Scores of one series may be compared; None in runs from before there were such."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Save:
+    """What became of a save."""
+
+    step: int | None
+    """None in a line that does not say."""
+    succeeded: bool
+    seconds: float
+    """From its beginning to its commit; 0 where that is not known."""
+
+
+def read_lines(path: Path, *, having: str = "") -> Iterator[Line]:
+    """The lines of the whole file, the first first; none where it is not there.
+
+    Args:
+        path: of metrics.jsonl.
+        having: text that stands in every line that is wanted; the others are not parsed, which takes most of the time.
+
+    Raises:
+        OSError: it is there and cannot be read.
+    """
+    wanted = having.encode()
+    try:
+        with path.open("rb") as file:
+            yield from (tree for line in file if wanted in line and (tree := parse(line)))
+    except FileNotFoundError:
+        return
+
+
+def read_saves(path: Path) -> Iterator[Save]:
+    """Every save that came to its end; see `read_lines`."""
+    for line in read_lines(path, having='"checkpoint"'):
+        if line.get("event") == "checkpoint":
+            seconds = number(line, "seconds")
+            yield Save(
+                step=whole(line.get("step")),
+                succeeded=line.get("succeeded") is True,
+                seconds=seconds if math.isfinite(seconds) else 0.0,
+            )
+
+
+def read_end(path: Path) -> tuple[list[Line], list[Score], str | None]:
+    """The last lines of training and the evaluations as far back as is looked, the newest first, and the last series.
+
+    Reads no more than the file's last 4 MiB, and no more of those than it takes to find an evaluation. Of a file that
+    cannot be read, nothing.
+    """
+    train: list[Line] = []
+    scores: list[Score] = []
+    series: str | None = None
+    for line in _lines_from_end(path):
+        if len(train) == RATE_LINES:
+            if scores or series:
+                break
+            if b'"evaluation"' not in line and b'"score_series"' not in line:
+                continue
+        tree = parse(line)
+        if tree.get("kind") == "train" and whole(tree.get("step")) is not None:
+            train.append(tree)
+        elif tree.get("kind") == "evaluation" and (score := _score(tree)) is not None:
+            scores.append(score)
+        if isinstance(tree.get("series"), str):
+            series = series or tree["series"]
+    return train[:RATE_LINES], scores, series
+
+
+def saved_scores(state: Mapping[str, Any]) -> tuple[str | None, dict[int, float]]:
+    """The current series and its scores by step, as a checkpoint remembers them.
+
+    Args:
+        state: what its state.json holds.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: it is no trainer's state.
+    """
+    trainer = state["trainer"]
+    scores = {int(step): float(bleu) for step, bleu in trainer["scores"].items()}
+    series = trainer.get("series")
+    finite = {step: bleu for step, bleu in scores.items() if math.isfinite(bleu)}
+    return None if series is None else str(series["id"]), finite
+
+
+def cut_back(path: Path, step: int) -> None:
+    """Remove the lines of later steps, and a last line that was cut off; for other files of such lines too.
+
+    Raises:
+        OSError: it is there and cannot be read, or not be written.
+    """
+    if not path.exists():
+        return
+    kept = [line + b"\n" for line in path.read_bytes().split(b"\n") if _step(line) <= step]
+    beside = path.with_name(path.name + ".tmp")
+    beside.write_bytes(b"".join(kept))
+    beside.replace(path)
+
+
+def parse(line: bytes) -> Line:
+    """A line's figures; empty where it has none."""
+    try:
+        tree = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return tree if isinstance(tree, dict) else {}
+
+
+def whole(value: object) -> int | None:
+    """A whole number that is not negative; None for everything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def number(line: Mapping[str, Any], key: str) -> float:
+    """A figure; NaN where there is no number."""
+    value = line.get(key)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+
+
+def _step(line: bytes) -> float:
+    """Of a line; what has none counts as later than any."""
+    step = number(parse(line), "step")
+    return math.inf if math.isnan(step) else step
+
+
+def _lines_from_end(path: Path) -> Iterator[bytes]:
+    """The complete lines of a file, the last first."""
+    try:
+        with path.open("rb") as file:
+            place = file.seek(0, 2)
+            farthest = max(0, place - FARTHEST_BYTES)
+            pieces: list[bytes] = []  # of the line whose beginning was not seen yet, the last first
+            while place > farthest:
+                begin = max(farthest, place - _CHUNK_BYTES)
+                file.seek(begin)
+                first, *others = file.read(place - begin).split(b"\n")
+                if others:
+                    others[-1] += b"".join(reversed(pieces))
+                    pieces = []
+                    yield from reversed(others)
+                pieces.append(first)
+                place = begin
+            if place == 0:
+                yield b"".join(reversed(pieces))
+    except OSError:
+        return
+
+
+def _score(line: Line) -> Score | None:
+    step, bleu, chrf = whole(line.get("step")), number(line, "bleu"), number(line, "chrf")
+    if step is None or not math.isfinite(bleu):
+        return None
+    series = line.get("series")
+    return Score(
+        step=step,
+        bleu=bleu,
+        chrf=chrf if math.isfinite(chrf) else None,
+        series=series if isinstance(series, str) else None,
+    )
