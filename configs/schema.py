@@ -114,7 +114,7 @@ class StabilitySection:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class SupervisionSection:
-    """Time limits of a rank's sections, after which the rank is ended and its stacks are shown."""
+    """Time limits of a rank's phases, after which the rank is ended and its stacks are shown."""
 
     __pydantic_config__ = STRICT
 

@@ -9,14 +9,14 @@ from configs import RunConfig, UserError, load_run
 from configs.components import make
 from configs.load import dump_run
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.reader import StreamReader, StreamState
+from data_pipeline.stream.reader import StreamReader
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective
 from trainer.changes import announce_changes, check_limits
 from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.manager import CheckpointManager, RunIdentity
 from trainer.checkpoint.model_files import build_model, load_weights
-from trainer.checkpoint.resume import check_identity, restore_optimizer
+from trainer.checkpoint.resume import check_identity, restore
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import check_reset
 from trainer.datasets import check_lengths, check_prepared, check_tags, describe_mixture
@@ -28,8 +28,8 @@ from trainer.evaluation.series import enter_series
 from trainer.loop import Trainer
 from trainer.ranks.device import kind
 from trainer.ranks.distributed import World
+from trainer.ranks.phases import Phases
 from trainer.ranks.precision import Precision, agreed_precision
-from trainer.ranks.sections import Sections
 from trainer.ranks.watchdog import Watchdog
 from trainer.records.metrics import Metrics, NoMetrics, RunMetrics
 from trainer.records.pairs import PairLog
@@ -76,7 +76,7 @@ def build(
     world: World,
     *,
     stop_requested: Callable[[], bool],
-    sections: Sections | None = None,
+    phases: Phases | None = None,
     ledger: Ledger | None = None,
     reset: frozenset[str] = frozenset(),
     left_out: Sequence[tuple[int, int, int]] | None = None,
@@ -87,7 +87,7 @@ def build(
         config: the run's.
         world: the ranks.
         stop_requested: whether this rank was asked to stop.
-        sections: time limits, and what the time is spent on; no limits by default.
+        phases: time limits, and what the time is spent on; no limits by default.
         ledger: where the time went; None on every rank but the first.
         reset: of `data` and `optimizer`, what to begin anew with the checkpoint's weights.
         left_out: updates not to train on, as (epoch, first, last); the checkpoint's own unless given.
@@ -95,26 +95,23 @@ def build(
     Raises:
         UserError: data, tokenizer or checkpoint do not fit the configuration, or the device is too small.
     """
-    sections = sections or Sections(Watchdog(world.rank, on=False), ledger, config.supervision)
+    phases = phases or Phases(Watchdog(world.rank, on=False), ledger, config.supervision)
     precision = agreed_precision(config.engine.precision, world)
-    datasets = [(Dataset.load(d.path, config.stream), d.weight) for d in config.datasets]
-    only_datasets = [d for d, _ in datasets]
-    check_lengths(only_datasets, config)
-    check_tags(only_datasets, config)
-    tokenizer = only_datasets[0].tokenizer
-    held_out = held_out_sets(config, only_datasets, is_main=world.is_main)
-    checkpoints, checkpoint = _open_checkpoints(config, only_datasets, precision, world, reset)
-    saved = None if checkpoint is None else load_run(str(checkpoint.folder / CONFIG)).prepare
-    check_prepared(only_datasets, config, saved=saved, reset="data" in reset)
-    if checkpoint is not None and not reset and left_out is None:
-        check_limits(config, checkpoint, finished=world.from_main(finished_step(Path(config.folder) / STATUS_FILE)))
+    weighted = [(Dataset.load(d.path, config.stream), d.weight) for d in config.datasets]
+    datasets = [d for d, _ in weighted]
+    check_lengths(datasets, config)
+    check_tags(datasets, config)
+    tokenizer = datasets[0].tokenizer
+    held_out = held_out_sets(config, datasets, is_main=world.is_main)
+    checkpoints, checkpoint = _open_checkpoints(config, datasets, precision, world, reset)
+    _check_changes(config, datasets, checkpoint, world, reset=reset, is_rewind=left_out is not None)
     engine = _engine(config, tokenizer, checkpoint, precision, world)
-    config = _settle_memory(config, only_datasets, engine, world, checkpoint)
-    checkpoints.identity = _identity(config, only_datasets, precision)
-    reader = StreamReader(datasets, config.stream, seed=config.seed, rank=world.rank, world_size=world.size)
-    state = _restore(checkpoint, engine, reader, reset=reset, left_out=left_out)
-    changed = enter_series(config, only_datasets, held_out, state, checkpoint)
-    _announce(config, only_datasets, reader, engine, world, precision)
+    config = _settle_memory(config, datasets, engine, world, checkpoint)
+    checkpoints.identity = _identity(config, datasets, precision)
+    reader = StreamReader(weighted, config.stream, seed=config.seed, rank=world.rank, world_size=world.size)
+    state = restore(checkpoint, engine, reader, reset=reset, left_out=left_out)
+    changed = enter_series(config, datasets, held_out, state, checkpoint)
+    _announce(config, datasets, reader, engine, world, precision)
     changes = {} if checkpoint is None or left_out is not None else announce_changes(config, checkpoint, state, reset)
     built = _assemble(
         config,
@@ -124,14 +121,13 @@ def build(
         evaluator=make_evaluator(config, tokenizer, held_out, world, precision, stop_requested),
         checkpoints=checkpoints,
         state=state,
-        sections=sections,
+        phases=phases,
         ledger=ledger,
         stop_requested=stop_requested,
     )
-    if changed is not None:
-        built.metrics.event(state.step, changed)
-    if changes:
-        built.metrics.event(state.step, {"event": "changed", "fields": changes})
+    for event in (changed, {"event": "changed", "fields": changes} if changes else None):
+        if event is not None:
+            built.metrics.event(state.step, event)
     return built
 
 
@@ -153,6 +149,26 @@ def _open_checkpoints(
     return checkpoints, checkpoint
 
 
+def _check_changes(
+    config: RunConfig,
+    datasets: Sequence[Dataset],
+    checkpoint: Checkpoint | None,
+    world: World,
+    *,
+    reset: frozenset[str],
+    is_rewind: bool,
+) -> None:
+    """Refuse data that were not prepared as is described, and limits that are reached already.
+
+    Raises:
+        UserError: so it is.
+    """
+    saved = None if checkpoint is None else load_run(str(checkpoint.folder / CONFIG)).prepare
+    check_prepared(datasets, config, saved=saved, reset="data" in reset)
+    if checkpoint is not None and not reset and not is_rewind:
+        check_limits(config, checkpoint, finished=world.from_main(finished_step(Path(config.folder) / STATUS_FILE)))
+
+
 def _assemble(
     config: RunConfig,
     world: World,
@@ -162,7 +178,7 @@ def _assemble(
     evaluator: Evaluator,
     checkpoints: CheckpointManager,
     state: TrainerState,
-    sections: Sections,
+    phases: Phases,
     ledger: Ledger | None,
     stop_requested: Callable[[], bool],
 ) -> BuiltRun:
@@ -178,7 +194,7 @@ def _assemble(
         checkpoints=checkpoints,
         metrics=metrics,
         state=state,
-        sections=sections,
+        phases=phases,
     )
     trainer = Trainer(
         config,
@@ -190,7 +206,7 @@ def _assemble(
         metrics=metrics,
         pair_log=pair_log,
         state=state,
-        sections=sections,
+        phases=phases,
         ledger=ledger,
         stop_requested=stop_requested,
     )
@@ -287,41 +303,6 @@ def _settle_memory(
     if config.training.memory_probe:
         memory.probe(engine, config, longest=longest, world=world)
     return config
-
-
-def _restore(
-    checkpoint: Checkpoint | None,
-    engine: DeepSpeedEngine,
-    reader: StreamReader,
-    *,
-    reset: frozenset[str],
-    left_out: Sequence[tuple[int, int, int]] | None,
-) -> TrainerState:
-    """Put engine and reader where the checkpoint stands, but for what is to begin anew; see `build`."""
-    if checkpoint is None:
-        return TrainerState(left_out=list(left_out or []))
-    tree = checkpoint.state()
-    state = TrainerState.from_json(tree["trainer"])
-    if "data" in reset:
-        state.recent_losses, state.left_out = [], []
-        log.info("the data begin anew, with the weights of step %d", state.step)
-    else:
-        reader.restore(StreamState.from_json(tree["stream"]))
-    if reset:
-        state.start_step, state.start_seconds, state.start_epoch = state.step, state.seconds, reader.epoch
-    if "optimizer" in reset:
-        state.schedule_start = state.step - state.skipped_updates
-        log.info("optimizer and learning rate begin anew, with the weights of step %d", state.step)
-    num_steps = state.step - state.skipped_updates - state.schedule_start
-    restore_optimizer(checkpoint, engine, num_steps=num_steps, reset="optimizer" in reset)
-    if "optimizer" not in reset:
-        engine.set_loss_scale(state.loss_scale)
-    log.info(
-        "resumed from %s: step %d, epoch %d, update %d", checkpoint.folder, state.step, reader.epoch, reader.update
-    )
-    if left_out is not None:
-        state.left_out = list(left_out)
-    return state
 
 
 def _identity(config: RunConfig, datasets: Sequence[Dataset], precision: Precision) -> RunIdentity:

@@ -20,7 +20,7 @@ from trainer.evaluation.evaluator import Evaluator
 from trainer.limits import Limits, reasons
 from trainer.ranks.device import seed
 from trainer.ranks.distributed import World
-from trainer.ranks.sections import Sections
+from trainer.ranks.phases import Phases
 from trainer.ranks.stragglers import describe_stragglers, step_times, stragglers
 from trainer.records.metrics import Metrics
 from trainer.records.pairs import PairLog
@@ -54,7 +54,7 @@ class Trainer:
         metrics: Metrics,
         pair_log: PairLog,
         state: TrainerState,
-        sections: Sections,
+        phases: Phases,
         ledger: Ledger | None,
         stop_requested: Callable[[], bool],
     ) -> None:
@@ -67,7 +67,7 @@ class Trainer:
         self._metrics = metrics
         self._pair_log = pair_log
         self._state = state
-        self._sections = sections
+        self._phases = phases
         self._ledger = ledger
         self._stop_requested = stop_requested
         self._limits = Limits(config.training, state)
@@ -115,7 +115,7 @@ class Trainer:
                 return None
             epoch, number = self._reader.epoch, self._reader.update
             begin = time.monotonic()
-            with self._sections("data", step=self._state.step + 1):
+            with self._phases("data", step=self._state.step + 1):
                 micro_batches = self._reader.next_update()
                 self._window.waiting_seconds += time.monotonic() - begin
                 # by the clock that is saved, or the next start might find some time left
@@ -153,7 +153,7 @@ class Trainer:
             peak=optimizer.lr,
             last=self._limits.last_step - state.schedule_start,
         )
-        with self._sections("step", step=state.step + 1):
+        with self._phases("step", step=state.step + 1):
             try:
                 on_device = self._accumulate(update)
                 result = self._engine.step(lr)
@@ -268,7 +268,7 @@ class Trainer:
         if step in self._state.scores or step == 0 or not self._evaluator.has_sets:
             return True
         pause = time.monotonic()
-        with self._sections("evaluation", step=step):
+        with self._phases("evaluation", step=step):
             evaluation = self._evaluator.evaluate(self._engine, step)
         self._window.pause(time.monotonic() - pause)
         if evaluation is None:

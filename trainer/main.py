@@ -20,8 +20,8 @@ from configs import RunConfig, UserError, load_run
 from configs.files import problem_of
 from trainer.limits import NothingToDo
 from trainer.ranks.distributed import World
+from trainer.ranks.phases import Phases
 from trainer.ranks.process import tune_process
-from trainer.ranks.sections import Sections
 from trainer.ranks.shared_folder import make_shared
 from trainer.ranks.watchdog import Watchdog, process_watchdog
 from trainer.runs.errors import says_all
@@ -154,15 +154,15 @@ def _train(
     if world.is_main:
         stop.watch_file(folder)
         write_status(folder, "running", exit_code=EXIT_FAILED)
-    sections = Sections(watchdog, ledger, config.supervision)
+    phases = Phases(watchdog, ledger, config.supervision)
     try:
-        outcome, step, end = _fit(config, world, stop, sections, ledger, reset)
+        outcome, step, end = _fit(config, world, stop, phases, ledger, reset)
     except NothingToDo as nothing:
         log.info("%s: %s", folder, nothing)
         if world.is_main:
             stop.consume()
             withdraw_status(folder, step=nothing.step, reason=nothing.reason)
-        return _leave(world, sections, lock, stop, EXIT_FINISHED)
+        return _leave(world, phases, lock, stop, EXIT_FINISHED)
     code = EXIT_STOPPED if outcome == "stopped" else EXIT_FINISHED
     reason = _stop_reason(world, stop) if outcome == "stopped" else end
     log.info("%s%s: %s", outcome, f" ({reason})" if reason else "", folder)
@@ -170,11 +170,11 @@ def _train(
         stop.consume()
         note(folder, config_name)
         write_status(folder, outcome, exit_code=code, step=step, stop_reason=reason)
-    return _leave(world, sections, lock, stop, code)
+    return _leave(world, phases, lock, stop, code)
 
 
-def _leave(world: World, sections: Sections, lock: RunLock, stop: StopRequest, code: int) -> int:
-    with sections("shutdown"):
+def _leave(world: World, phases: Phases, lock: RunLock, stop: StopRequest, code: int) -> int:
+    with phases("shutdown"):
         world.close()
     lock.release()
     stop.settle()
@@ -185,7 +185,7 @@ def _fit(
     config: RunConfig,
     world: World,
     stop: StopRequest,
-    sections: Sections,
+    phases: Phases,
     ledger: Ledger | None,
     reset: frozenset[str],
 ) -> tuple[Literal["finished", "stopped"], int | None, str | None]:
@@ -203,12 +203,12 @@ def _fit(
 
     rewind: Rewind | None = None
     while True:
-        with sections("setup"):
+        with phases("setup"):
             built = build(
                 config,
                 world,
                 stop_requested=stop,
-                sections=sections,
+                phases=phases,
                 ledger=ledger,
                 reset=reset,
                 left_out=None if rewind is None else rewind.left_out,
@@ -228,7 +228,7 @@ def _fit(
             if built.saved_step != built.resumed_step:  # what was reset is in a checkpoint of its own by now
                 reset = frozenset()
         else:
-            with sections("shutdown"):
+            with phases("shutdown"):
                 built.close()
             if ledger is not None:
                 ledger.write()

@@ -10,7 +10,7 @@ from trainer.checkpoint.manager import CheckpointManager
 from trainer.checkpoint.state import TrainerState
 from trainer.engines.protocol import Engine
 from trainer.ranks.distributed import World
-from trainer.ranks.sections import Sections
+from trainer.ranks.phases import Phases
 from trainer.records.metrics import Metrics
 from trainer.runs.errors import TrainingError
 from trainer.runs.signals import GRACE_SECONDS
@@ -33,7 +33,7 @@ class Saver:
         checkpoints: CheckpointManager,
         metrics: Metrics,
         state: TrainerState,
-        sections: Sections,
+        phases: Phases,
     ) -> None:
         self._section = section
         self._world = world
@@ -42,7 +42,7 @@ class Saver:
         self._checkpoints = checkpoints
         self._metrics = metrics
         self._state = state
-        self._sections = sections
+        self._phases = phases
         self._grace_seconds = float(os.environ.get(GRACE_SECONDS, "inf"))
         self.saved_step = state.step if state.step else None
         """The newest that was saved or is being saved; None where nothing was."""
@@ -89,7 +89,7 @@ class Saver:
             self.commit()
         if self.saved_step == step or step == 0:
             return time.monotonic() - begin
-        with self._sections("save", step=step):
+        with self._phases("save", step=step):
             stream = StreamState.merge(self._world.gather(self._reader.state()))
             self._state.loss_scale = self._engine.loss_scale
             state = {"trainer": self._state.to_json(), "stream": stream.to_json()}
@@ -101,7 +101,7 @@ class Saver:
 
     def _commit(self) -> float:
         begin = time.monotonic()
-        with self._sections("save", step=self._state.step):
+        with self._phases("save", step=self._state.step):
             outcome = self._checkpoints.commit()
         if outcome is None:
             return time.monotonic() - begin

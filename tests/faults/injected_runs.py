@@ -17,8 +17,8 @@ with quick_imports():
     from tests.faults.injected import current
     from trainer.build import build
     from trainer.ranks.distributed import World
+    from trainer.ranks.phases import Phases
     from trainer.ranks.process import tune_process
-    from trainer.ranks.sections import Sections
     from trainer.ranks.watchdog import Watchdog
     from trainer.runs.layout import LEDGER_FILE
     from trainer.runs.ledger import Ledger
@@ -49,8 +49,8 @@ def fit(config: RunConfig, world: World) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     world.barrier()
     ledger = Ledger(folder / LEDGER_FILE, started=time.time()) if world.is_main else None
-    sections = Sections(Watchdog(world.rank, on=False), ledger, config.supervision)
-    built = build(config, world, stop_requested=lambda: False, sections=sections, ledger=ledger)
+    phases = Phases(Watchdog(world.rank, on=False), ledger, config.supervision)
+    built = build(config, world, stop_requested=lambda: False, phases=phases, ledger=ledger)
     try:
         return built.trainer.fit()
     finally:

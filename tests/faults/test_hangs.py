@@ -28,7 +28,7 @@ def test_stopped_rank(undisturbed: Run, make_run: MakeRun, launch: Launch) -> No
     done = launch(run, restarts=1).finish(120)
     assert done.code == 0, done.err[-4000:]
     assert has_happened(run.plan, 0, 1)
-    assert re.search(r"rank 1 is stuck: section 'step' of step 14 began [67] s ago", done.out + done.err)
+    assert re.search(r"rank 1 is stuck: phase 'step' of step 14 began [67] s ago", done.out + done.err)
     assert f"rank 1 on {HOST} failed first: killed by SIGKILL: stuck" in done.err
     assert_same(run, undisturbed)
 
@@ -41,7 +41,7 @@ def test_held_gil(undisturbed: Run, make_run: MakeRun, launch: Launch) -> None:
     assert done.code == 0, done.err[-4000:]
     assert has_happened(run.plan, 0, 0)
     everything = done.out + done.err
-    assert re.search(r"rank 0 is stuck: section 'save' of step 30 began \d+ s ago", everything)
+    assert re.search(r"rank 0 is stuck: phase 'save' of step 30 began \d+ s ago", everything)
     assert f"rank 0 on {HOST} failed first: killed by SIGKILL: stuck" in done.err
     assert "_hold_gil" in everything, "no stack of the rank that held the GIL"
     assert_same(run, undisturbed)

@@ -1,4 +1,4 @@
-"""Going on from a checkpoint: whether it is the same run, and the optimizer's state."""
+"""Going on from a checkpoint: whether it is the same run, and putting engine and reader where it stands."""
 
 import dataclasses
 import logging
@@ -9,9 +9,10 @@ from torch import Tensor
 
 from configs import RunConfig, UserError, load_run
 from data_pipeline.order.state import StreamState
-from data_pipeline.stream.reader import POSITION_SETTINGS
+from data_pipeline.stream.reader import POSITION_SETTINGS, StreamReader
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import Checkpoint, CheckpointError
+from trainer.checkpoint.state import TrainerState
 from trainer.engines.protocol import Engine
 from trainer.runs.layout import CONFIG
 
@@ -70,6 +71,55 @@ def check_identity(
             f"{'; '.join(differences)}; allowed is what {checkpoint.folder} was trained with, "
             "or --reset data to go through the data from the beginning"
         )
+
+
+def restore(
+    checkpoint: Checkpoint | None,
+    engine: Engine,
+    reader: StreamReader,
+    *,
+    reset: frozenset[str],
+    left_out: Sequence[tuple[int, int, int]] | None,
+) -> TrainerState:
+    """Put engine and reader where a checkpoint stands, but for what is to begin anew.
+
+    Args:
+        checkpoint: None where the run begins.
+        engine: whose model has the checkpoint's weights.
+        reader: of the data.
+        reset: of `data` and `optimizer`, what begins anew with the checkpoint's weights.
+        left_out: updates not to train on, as (epoch, first, last); the checkpoint's own unless given.
+
+    Returns:
+        What the trainer goes on with.
+
+    Raises:
+        CheckpointError: a file cannot be read, or something of the optimizer is missing.
+    """
+    if checkpoint is None:
+        return TrainerState(left_out=list(left_out or []))
+    tree = checkpoint.state()
+    state = TrainerState.from_json(tree["trainer"])
+    if "data" in reset:
+        state.recent_losses, state.left_out = [], []
+        log.info("the data begin anew, with the weights of step %d", state.step)
+    else:
+        reader.restore(StreamState.from_json(tree["stream"]))
+    if reset:
+        state.start_step, state.start_seconds, state.start_epoch = state.step, state.seconds, reader.epoch
+    if "optimizer" in reset:
+        state.schedule_start = state.step - state.skipped_updates
+        log.info("optimizer and learning rate begin anew, with the weights of step %d", state.step)
+    num_steps = state.step - state.skipped_updates - state.schedule_start
+    restore_optimizer(checkpoint, engine, num_steps=num_steps, reset="optimizer" in reset)
+    if "optimizer" not in reset:
+        engine.set_loss_scale(state.loss_scale)
+    log.info(
+        "resumed from %s: step %d, epoch %d, update %d", checkpoint.folder, state.step, reader.epoch, reader.update
+    )
+    if left_out is not None:
+        state.left_out = list(left_out)
+    return state
 
 
 def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int, reset: bool = False) -> None:

@@ -32,6 +32,15 @@ PICTURED_LINES = 4
 Work = Callable[[Iterable[Chunk | None]], Iterator[Answer]]
 
 
+@dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
+class _Sinks:
+    """What is written to; None for what nobody asked for."""
+
+    lines: IO[str]
+    alignments: IO[str] | None
+    picture: IO[bytes] | None
+
+
 @restored_environment()
 def run(
     *,
@@ -74,42 +83,57 @@ def run(
     tune_process()
     _check_options(n_best=n_best, score=score, target=target, prefix=prefix)
     check_apart(
-        {"--input": input, **_named(target=target, prefix=prefix), **places_of((run, *ensemble))},
-        {"--output": output, **_named(alignment=alignment, attention=attention)},
+        {**_named(input=input, target=target, prefix=prefix), **places_of((run, *ensemble))},
+        _named(output=output, alignment=alignment, attention=attention),
     )
-    num_processes = processes if processes is not None else torch.cuda.device_count() or len(os.sched_getaffinity(0))
-
-    def load(stack: contextlib.ExitStack, checkpoints: Sequence[Checkpoint]) -> tuple[Work, Tokenizer, RunConfig]:
-        check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
-        config = load_run(str(checkpoints[0].folder / CONFIG))
-        tokenizer = Tokenizer.load(checkpoints[0].folder)
-        settings = Settings(
-            checkpoints=[str(checkpoint.folder) for checkpoint in checkpoints],
-            raw_weights=raw_weights,
-            precision=precision,
-            tags=language_tags(config.prepare, tokenizer, source=source_language, target=target_language),
-            section=search_section(config.evaluation.search, search),
-            n_best=n_best,
-            with_alignment=alignment is not None,
-            alignment_layer=alignment_layer,
-            num_pictures=PICTURED_LINES if attention is not None else 0,
-        )
-        _check_settings(settings, config)
-        return _work(stack, settings, num_processes), tokenizer, config
-
+    given = {"raw_weights": raw_weights, "precision": precision, "n_best": n_best, "alignment_layer": alignment_layer}
+    languages = {"source": source_language, "target": target_language}
     with contextlib.ExitStack() as stack:
         chunks = read_chunks(stack, input, target, prefix, is_scored=score)
-        sink = stack.enter_context(_open_output(output))
-        alignments, picture = (
-            None if name is None else stack.enter_context(written(name, option, mode))
-            for name, option, mode in ((alignment, "--alignment", "w"), (attention, "--attention", "wb"))
+        sinks = _open_sinks(stack, output, alignment, attention)
+        work, tokenizer, config = with_checkpoints(
+            (run, *ensemble), lambda found: _load(stack, found, sinks, processes, search, languages, given)
         )
-        work, tokenizer, config = with_checkpoints((run, *ensemble), lambda found: load(stack, found))
-        answers = work(chunks)
         progress = stack.enter_context(Progress("translating", unit="lines", is_quiet=_is_shown(output)))
-        counts = _write(answers, sink, alignments, picture, progress, n_best=n_best, is_scored=score)
+        counts = _write(work(chunks), sinks, progress, n_best=n_best, is_scored=score)
     warn(counts, tokenizer, config)
     return 0
+
+
+def _load(
+    stack: contextlib.ExitStack,
+    checkpoints: Sequence[Checkpoint],
+    sinks: _Sinks,
+    processes: int | None,
+    search: Mapping[str, Any],
+    languages: Mapping[str, str | None],
+    given: Mapping[str, Any],
+) -> tuple[Work, Tokenizer, RunConfig]:
+    """What translates, with the models loaded, and what the first checkpoint holds beside its weights.
+
+    Args:
+        stack: closes it.
+        checkpoints: that translate together.
+        sinks: what is written to.
+        processes: see `run`, as the next.
+        search: see there.
+        languages: by side.
+        given: fields of `Settings` as they are.
+    """
+    check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
+    config = load_run(str(checkpoints[0].folder / CONFIG))
+    tokenizer = Tokenizer.load(checkpoints[0].folder)
+    settings = Settings(
+        checkpoints=[str(checkpoint.folder) for checkpoint in checkpoints],
+        tags=language_tags(config.prepare, tokenizer, **languages),
+        section=search_section(config.evaluation.search, search),
+        with_alignment=sinks.alignments is not None,
+        num_pictures=PICTURED_LINES if sinks.picture is not None else 0,
+        **given,
+    )
+    _check_settings(settings, config)
+    num_processes = processes if processes is not None else torch.cuda.device_count() or len(os.sched_getaffinity(0))
+    return _work(stack, settings, num_processes), tokenizer, config
 
 
 def search_section(section: SearchSection, given: Mapping[str, Any]) -> SearchSection:
@@ -163,32 +187,35 @@ def _work(stack: contextlib.ExitStack, settings: Settings, num_processes: int) -
     return pool.answers
 
 
+def _open_sinks(
+    stack: contextlib.ExitStack, output: str | None, alignment: str | None, attention: str | None
+) -> _Sinks:
+    return _Sinks(
+        lines=stack.enter_context(_open_output(output)),
+        alignments=None if alignment is None else stack.enter_context(written(alignment, "--alignment")),
+        picture=None if attention is None else stack.enter_context(written(attention, "--attention", "wb")),
+    )
+
+
 def _write(
-    answers: Iterator[Answer],
-    sink: IO[str],
-    alignments: IO[str] | None,
-    picture: IO[bytes] | None,
-    progress: Progress,
-    *,
-    n_best: int,
-    is_scored: bool,
+    answers: Iterator[Answer], sinks: _Sinks, progress: Progress, *, n_best: int, is_scored: bool
 ) -> SourceCounts:
     """Write what becomes of the lines; gives what was noticed of their sources."""
     number, counts, is_drawn = 0, SourceCounts(), False
     for answer in answers:
         lines = [line for line in answer.lines if line is not None]
         for line in lines:
-            sink.writelines(_render(number, line, n_best, is_scored=is_scored))
-            if alignments is not None:
+            sinks.lines.writelines(_render(number, line, n_best, is_scored=is_scored))
+            if sinks.alignments is not None:
                 # a score of NaN has no alignment
-                alignments.writelines(f"{text}\n" for text in line.alignments or [""])
+                sinks.alignments.writelines(f"{text}\n" for text in line.alignments or [""])
             number += 1
         pictured = [line.attention for line in lines if line.attention is not None]
-        if picture is not None and pictured and not is_drawn:
-            draw(pictured).save(picture, format="PNG")
+        if sinks.picture is not None and pictured and not is_drawn:
+            draw(pictured).save(sinks.picture, format="PNG")
             is_drawn = True
         counts.add(answer.counts)
-        sink.flush()
+        sinks.lines.flush()
         progress.advance(len(lines))
     return counts
 

@@ -1,4 +1,4 @@
-"""A second process beside every rank, which ends the rank when a section of its work is over its time limit.
+"""A second process beside every rank, which ends the rank when a phase of its work is over its time limit.
 
 A thread could not: a hang inside a C extension may hold the GIL, and a stopped process runs no thread at all. The
 monitor is forked before the rank does anything else, shares one page of memory with it, and needs nothing more of it.
@@ -38,7 +38,7 @@ SETTINGS = {
     "evaluation": "evaluation_minutes",
     "shutdown": "setup_minutes",
 }
-"""The setting of `supervision` that limits a section."""
+"""The setting of `supervision` that limits a phase."""
 
 _LOOK_SECONDS = 0.25
 _GRACE_SECONDS = 5.0
@@ -46,10 +46,10 @@ _GRACE_SECONDS = 5.0
 _DUMP_SECONDS = 1.0
 """Time for the stacks to be written."""
 _SUSPENDED_SECONDS = 5.0
-"""A look so late means that the whole job was suspended, and that its sections were too."""
+"""A look so late means that the whole job was suspended, and that its phases were too."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
-_RECORD = struct.Struct("=ddq16s")  # began, seconds, step, section
+_RECORD = struct.Struct("=ddq16s")  # began, seconds, step, phase
 _WAITING = _RECORD.size
 _SAVE_SECONDS = struct.Struct("=d")
 _SAVE = _WAITING + 1
@@ -59,7 +59,7 @@ _IDLE = b"\0" * _RECORD.size
 
 
 class Watchdog:
-    """The rank's side: says which section it is in, and since when.
+    """The rank's side: says which phase it is in, and since when.
 
     Every method is cheap, and does nothing before `start` or after `close`. Times are of the monotonic clock, which
     all processes of a machine share.
@@ -80,7 +80,7 @@ class Watchdog:
         """Seconds since the epoch at which the process began its work."""
 
     def start(self) -> None:
-        """Fork the monitor, and enter the section `setup`. Call it while the process has one thread."""
+        """Fork the monitor, and enter the phase `setup`. Call it while the process has one thread."""
         if not self._on or self._memory is not None:
             return
         self._memory = mmap.mmap(-1, mmap.PAGESIZE)
@@ -97,27 +97,27 @@ class Watchdog:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def enter(self, section: str, seconds: float, step: int, *, spent: float = 0.0) -> None:
-        """Begin a section, in place of the one before.
+    def enter(self, phase: str, seconds: float, step: int, *, spent: float = 0.0) -> None:
+        """Begin a phase, in place of the one before.
 
         Args:
-            section: its name, at most 16 letters; one of SETTINGS, for a message that names the setting.
+            phase: its name, at most 16 letters; one of SETTINGS, for a message that names the setting.
             seconds: its limit.
             step: the update that it belongs to; 0 for none.
-            spent: seconds already used of the limit, for a section that goes on after another inside it.
+            spent: seconds already used of the limit, for a phase that goes on after another inside it.
         """
         if self._memory is not None:
-            record = _RECORD.pack(time.monotonic() - spent, seconds, step, section.encode())
+            record = _RECORD.pack(time.monotonic() - spent, seconds, step, phase.encode())
             self._memory[: _RECORD.size] = record
 
     def leave(self) -> None:
-        """End the section: nothing is limited until the next."""
+        """End the phase: nothing is limited until the next."""
         if self._memory is not None:
             self._memory[: _RECORD.size] = _IDLE
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Inside, this rank waits for the others: it is not the cause when the section's time is up."""
+        """Inside, this rank waits for the others: it is not the cause when the phase's time is up."""
         if self._memory is None:
             yield
             return
@@ -157,21 +157,21 @@ def process_watchdog() -> Watchdog:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class _Record:
-    """A section that the rank is in."""
+    """A phase that the rank is in."""
 
-    section: str
+    phase: str
     step: int
     began: float
     seconds: float
 
     def message(self, rank: int, now: float, state: str) -> str:
-        """The line that names rank, section and limit."""
+        """The line that names rank, phase and limit."""
         of_step = f" of step {self.step}" if self.step else ""
-        setting = SETTINGS.get(self.section)
+        setting = SETTINGS.get(self.phase)
         limit = f"supervision.{setting}={self.seconds / 60:.4g}" if setting else f"{self.seconds:.4g} s"
         stopped = "; the process is stopped (SIGSTOP)" if state in ("T", "t") else ""
         return (
-            f"zeromt: rank {rank} is stuck: section {self.section!r}{of_step} began {now - self.began:.0f} s ago; "
+            f"zeromt: rank {rank} is stuck: phase {self.phase!r}{of_step} began {now - self.began:.0f} s ago; "
             f"the limit is {limit}{stopped}"
         )
 
@@ -233,7 +233,7 @@ class _Monitor:
         if self._orphaned is None:
             self._orphaned = now
             os.kill(self._pid, signal.SIGTERM)  # as the kernel has, where the C library could ask it to
-        if record is not None and record.section == "setup":
+        if record is not None and record.phase == "setup":
             return True
         seconds: float = _SAVE_SECONDS.unpack_from(self._memory, _SAVE)[0]
         return now - self._orphaned >= seconds
@@ -268,8 +268,8 @@ class _Monitor:
         content = self._memory[: _RECORD.size]
         if content == _IDLE:
             return None
-        began, seconds, step, section = _RECORD.unpack(content)
-        return _Record(section=section.rstrip(b"\0").decode(errors="replace"), step=step, began=began, seconds=seconds)
+        began, seconds, step, phase = _RECORD.unpack(content)
+        return _Record(phase=phase.rstrip(b"\0").decode(errors="replace"), step=step, began=began, seconds=seconds)
 
     def _is_waiting(self) -> bool:
         """Whether the rank waits for others, as far as can be told: it says so, or sleeps until a thread wakes it.

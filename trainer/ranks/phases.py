@@ -1,4 +1,4 @@
-"""What a rank is doing: every section has a time limit, and its seconds go to the ledger."""
+"""What a rank is doing: every phase has a time limit, and its seconds go to the ledger."""
 
 import contextlib
 import time
@@ -10,9 +10,9 @@ from configs import SupervisionSection
 from trainer.ranks.watchdog import SETTINGS, Watchdog
 from trainer.runs.ledger import Kind, Ledger
 
-SectionName = Literal["setup", "data", "step", "save", "evaluation", "shutdown"]
+PhaseName = Literal["setup", "data", "step", "save", "evaluation", "shutdown"]
 
-_KINDS: dict[SectionName, Kind] = {
+_KINDS: dict[PhaseName, Kind] = {
     "setup": "setup",
     "data": "waiting_for_data",
     "save": "saving",
@@ -23,19 +23,19 @@ _KINDS: dict[SectionName, Kind] = {
 
 @dataclass(slots=True)
 class _Open:
-    name: SectionName
+    name: PhaseName
     step: int
     spent: float = 0.0
 
 
-class Sections:
-    """`with sections("save", step=500): ...`. Inside another section, that one's clock stands still meanwhile."""
+class Phases:
+    """`with phases("save", step=500): ...`. Inside another phase, that one's clock stands still meanwhile."""
 
     def __init__(
         self,
         watchdog: Watchdog,
         ledger: Ledger | None,
-        section: SupervisionSection,
+        limits: SupervisionSection,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -44,20 +44,20 @@ class Sections:
         Args:
             watchdog: gets the limits.
             ledger: gets the seconds; None on every rank but the first.
-            section: the limits.
+            limits: in minutes, of each phase.
             clock: seconds.
         """
         self._watchdog = watchdog
         self._ledger = ledger
-        self._seconds = {name: 60.0 * getattr(section, setting) for name, setting in SETTINGS.items()}
+        self._seconds = {name: 60.0 * getattr(limits, setting) for name, setting in SETTINGS.items()}
         self._watchdog.limit_save(self._seconds["save"])
         self._clock = clock
         self._open: list[_Open] = []
         self._resumed = clock()
 
     @contextlib.contextmanager
-    def __call__(self, name: SectionName, step: int = 0) -> Iterator[None]:
-        """Be in a section until the `with` block ends.
+    def __call__(self, name: PhaseName, step: int = 0) -> Iterator[None]:
+        """Be in a phase until the `with` block ends.
 
         Args:
             name: which.
@@ -65,16 +65,16 @@ class Sections:
         """
         if self._open:
             self._count(self._open[-1])
-        section = _Open(name, step)
-        self._open.append(section)
-        self._resume(section)
+        phase = _Open(name, step)
+        self._open.append(phase)
+        self._resume(phase)
         try:
             yield
         finally:
-            self._count(section)
+            self._count(phase)
             self._open.pop()
             if self._ledger is not None:
-                self._ledger.add(self._kind(section), section.spent)
+                self._ledger.add(self._kind(phase), phase.spent)
             if self._open:
                 self._resume(self._open[-1])
             else:
@@ -82,15 +82,15 @@ class Sections:
         if name == "step" and self._ledger is not None:
             self._ledger.note_step(step)
 
-    def _kind(self, section: _Open) -> Kind:
-        if section.name != "step":
-            return _KINDS[section.name]
+    def _kind(self, phase: _Open) -> Kind:
+        if phase.name != "step":
+            return _KINDS[phase.name]
         assert self._ledger is not None
-        return "redone" if section.step <= self._ledger.highest_step else "productive"
+        return "redone" if phase.step <= self._ledger.highest_step else "productive"
 
-    def _count(self, section: _Open) -> None:
-        section.spent += self._clock() - self._resumed
+    def _count(self, phase: _Open) -> None:
+        phase.spent += self._clock() - self._resumed
 
-    def _resume(self, section: _Open) -> None:
+    def _resume(self, phase: _Open) -> None:
         self._resumed = self._clock()
-        self._watchdog.enter(section.name, self._seconds[section.name], section.step, spent=section.spent)
+        self._watchdog.enter(phase.name, self._seconds[phase.name], phase.step, spent=phase.spent)
