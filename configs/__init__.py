@@ -11,16 +11,14 @@ from configs.data import (
     TokenizerSection,
 )
 from configs.errors import ConfigError, UserError
+from configs.evaluation import BleuTokenizer, EvaluationSection, SearchSection
 from configs.load import find_config, find_preset, load_run, model_section, preset_model, save_run
 from configs.model import ModelSection
 from configs.schema import (
-    BleuTokenizer,
     CheckpointSection,
     EngineSection,
-    EvaluationSection,
     LossSection,
     RunConfig,
-    SearchSection,
     StabilitySection,
     SupervisionSection,
     TrainingSection,

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from configs.components import Choice, Optimizer, Schedule, Tracker, make
 from configs.data import DatasetSource, PrepareSection, StreamSection
+from configs.evaluation import EvaluationSection
 from configs.fields import (
     MOST,
     STRICT,
@@ -26,10 +27,6 @@ from configs.fields import (
 )
 from configs.model import ModelSection
 from configs.zero_keys import zero_problems
-
-BleuTokenizer = Literal[
-    "auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "spBLEU-1K", "none"
-]
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -123,75 +120,6 @@ class SupervisionSection:
     """Of one update, waiting for its data included."""
     save_minutes: PositiveFloat = 60.0
     evaluation_minutes: PositiveFloat = 240.0
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class SearchSection:
-    """Greedy search (beam 1), beam search, or sampling. Lengths are in pieces, the end mark counted."""
-
-    __pydantic_config__ = STRICT
-
-    beam: Annotated[int, Field(ge=1, le=256)] = 1
-    patience: NonNegativeFloat = 1.0
-    """A beam search ends when this times the beam have ended (Kasai et al., 2022); 0: when no open one can win."""
-    length_penalty: NonNegativeFloat = 1.0
-    """alpha; 0 compares bare sums of log-probabilities."""
-    length_penalty_kind: Literal["gnmt", "mean"] = "gnmt"
-    """Divide by ((5 + length) / 6)^alpha (Wu et al., 2016, equation 14), or by length^alpha."""
-    min_length_ratio: NonNegativeFloat = 0.0
-    """Shortest translation: ratio times source plus `min_length_extra`."""
-    min_length_extra: Count = 0
-    max_length_ratio: PositiveFloat = 2.0
-    """Longest translation: ratio times source plus `max_length_extra`."""
-    max_length_extra: Count = 20
-    no_repeat_ngram: Count = 0
-    """No translation holds so many pieces in the same order twice; 0 allows everything."""
-    sample: bool = False
-    """Draw each piece at random in place of searching for the best."""
-    temperature: PositiveFloat = 1.0
-    """Of sampling: logits are divided by it."""
-    top_k: Count = 0
-    """Draw from the k most probable pieces only (Fan et al., 2018); 0 takes all."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Draw from the fewest pieces that together have this probability (Holtzman et al., 2020)."""
-    seed: Count = 1
-    """Of sampling; each line has random numbers of its own, whatever its batch."""
-    batch_tokens: Positive = 4096
-    """Padded source tokens of a batch, times the beam."""
-
-    def problems(self) -> Iterator[str]:
-        """What is wrong between the fields, one line each."""
-        if self.beam > self.batch_tokens:
-            yield f"beam: {self.beam} is more than batch_tokens={self.batch_tokens}; allowed is at most that"
-        if self.sample and self.beam > 1:
-            yield f"beam: {self.beam} with sample=true; allowed is 1"
-        for name, off in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
-            if not self.sample and (value := getattr(self, name)) != off:
-                yield f"{name}: {value} without sample=true; allowed is {off}"
-        for name in ("length_ratio", "length_extra"):
-            shortest, longest = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
-            if shortest > longest:
-                yield f"min_{name}: {shortest} is more than max_{name}={longest}; allowed is at most that"
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class EvaluationSection:
-    """Loss, BLEU (Papineni et al., 2002) and chrF (Popovic, 2015) on the validation set while training."""
-
-    __pydantic_config__ = STRICT
-
-    every_updates: Count = 1000
-    """0 evaluates at the end only."""
-    search: SearchSection = field(default_factory=SearchSection)
-    tokenizer: BleuTokenizer = "auto"
-    """sacreBLEU's; auto follows the script of the target language, by any of its codes: zh, ja-mecab, ko-mecab, 13a
-    elsewhere. 13a is of little use where no spaces stand between words (Thai, Khmer): take char, flores200 or spm."""
-    max_pairs: Positive | None = None
-    """Evaluate on the first so many validation pairs only."""
-    samples: Count = 5
-    """Translations shown in TensorBoard."""
-    attention_maps: Count = 2
-    """Short validation pairs whose attention is drawn in TensorBoard, the same at every evaluation."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

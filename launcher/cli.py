@@ -105,8 +105,8 @@ COMMANDS = {
         computes=True,
     ),
     "evaluate": Command(
-        summary="corpus BLEU and chrF as JSON, with signatures",
-        usage="RUN --source FILE --reference FILE [--beam N] [--tokenizer T] [-o FILE] [--ensemble RUN ...] [...]",
+        summary="corpus scores (BLEU, chrF, TER ...) as JSON, with signatures",
+        usage="RUN --source FILE --reference FILE [--metrics METRIC ...] [--beam N] [-o FILE] [--ensemble RUN ...]",
         add_arguments=options.add_evaluate,
         target="trainer.evaluation.command:run",
         computes=True,

@@ -18,6 +18,7 @@ from trainer.engines.batches import Update, UpdateCounts, count, empty_batch, mi
 from trainer.engines.protocol import Engine
 from trainer.evaluation.evaluator import Evaluator
 from trainer.limits import Limits, reasons
+from trainer.metrics.scoring import describe_scores
 from trainer.ranks.device import seed
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
@@ -274,7 +275,8 @@ class Trainer:
         if evaluation is None:
             log.info("step %d: asked to stop, the evaluation is left for the next start", step)
             return False
-        self._state.scores[step] = evaluation.scores.bleu
+        best = self._config.evaluation.metrics[0]
+        self._state.scores[step] = evaluation.scores[best.key()].value
         samples = list(zip(evaluation.sources, evaluation.references, evaluation.hypotheses, strict=True))
         shown = self._config.evaluation
         self._metrics.evaluation(
@@ -284,18 +286,17 @@ class Trainer:
             evaluation.attentions[: shown.attention_maps],
         )
         log.info(
-            "step %d  valid loss %.4f  nll %.4f  ppl(nll) %.2f  BLEU %.2f  chrF %.2f  (%s, %.1f s)",
+            "step %d  valid loss %.4f  nll %.4f  ppl(nll) %.2f  %s  (%s, %.1f s)",
             step,
             evaluation.loss,
             evaluation.nll,
             evaluation.figures()["perplexity"],
-            evaluation.scores.bleu,
-            evaluation.scores.chrf,
-            evaluation.scores.bleu_signature,
+            describe_scores(evaluation.scores, shown.metrics),
+            evaluation.scores[best.key()].signature,
             evaluation.seconds,
         )
         for name, part in evaluation.parts.items():
-            log.info("  %s: loss %.4f  BLEU %.2f  chrF %.2f", name, part.loss, part.scores.bleu, part.scores.chrf)
+            log.info("  %s: loss %.4f  %s", name, part.loss, describe_scores(part.scores, shown.metrics))
         return True
 
     def _save_if_due(self) -> None:

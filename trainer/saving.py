@@ -94,7 +94,7 @@ class Saver:
             self._state.loss_scale = self._engine.loss_scale
             state = {"trainer": self._state.to_json(), "stream": stream.to_json()}
             self.saved_step = step
-            self._checkpoints.save(step, self._engine, state, scores=self._state.scores, wait=wait)
+            self._checkpoints.save(step, self._engine, state, scores=self._state.merits(), wait=wait)
         if not self._checkpoints.in_flight:
             self._commit()
         return time.monotonic() - begin

@@ -28,12 +28,13 @@ from benchmarks.common.text import read_lines
 from benchmarks.decoding import decoders
 from benchmarks.decoding.decoders import export
 from configs import UserError
+from configs.components import ScoredText, make
 from data_pipeline.tokenizer import EOS_ID
 from trainer.inference.export.exact import load_exact
 from trainer.inference.export.plain import norm_eps
 from trainer.inference.loading import TrainedModel
 from trainer.inference.translation.translator import cut_batches
-from trainer.metrics.scoring import Scorer, bleu_tokenizer
+from trainer.metrics.scoring import Scorer
 from trainer.ranks.precision import resolve_precision
 
 OURS = "zeromt"
@@ -84,7 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(dir=args.work) as work:
         programs = prepare(args, trained, lines, Path(work))
         rounds = [measure(programs, number, args.beams) for number in range(1, args.rounds + 1)]
-    scorer = Scorer(bleu_tokenizer("auto", trained.config.prepare.target_language))
+    text = ScoredText(target_language=trained.config.prepare.target_language)
+    scorer = Scorer([make("metric", "bleu")], text)
     figures["programs"] = versions(rounds[0])
     print(", ".join(f"{name} {text}" for name, text in figures["programs"].items()))
     figures["searches"] = [
@@ -239,7 +241,7 @@ def report(
             "cpu_seconds": [r[name]["cpu_seconds"] for r in rounds],
             "zeromt_over_this": ratios,
             "wanted": WANTED.get(name),
-            "bleu": scorer.score(texts, references).bleu,
+            "bleu": scorer.score(texts, texts, [references])["bleu"].value,
             "pieces": sum(map(len, first["ids"])),
             "same_as_zeromt": same,
         }

@@ -37,12 +37,13 @@ from benchmarks.training import plain_loop, plain_model, trainers
 from benchmarks.training.train import SIZES
 from benchmarks.training.trainers import Work
 from configs import SearchSection, UserError, model_section
+from configs.components import ScoredText, make
 from data_pipeline.tokenizer import Tokenizer
 from model import Transformer
 from trainer.checkpoint.model_files import build_model, load_weights
 from trainer.inference.loading import find_checkpoint
 from trainer.inference.translation.translator import Translator
-from trainer.metrics.scoring import Scorer, bleu_tokenizer
+from trainer.metrics.scoring import Scorer
 from trainer.ranks.process import tune_process
 
 OURS, REFERENCE = "zeromt", "plain loop"
@@ -217,7 +218,7 @@ class TestSet:
     def __init__(self, work: Work, source: Path, target: Path) -> None:
         self._tokenizer = Tokenizer.load(work.dataset)
         self._lines, self._references = read_lines(source), read_lines(target)
-        self._scorer = Scorer(bleu_tokenizer("auto", "de"))
+        self._scorer = Scorer([make("metric", "bleu")], ScoredText(target_language="de"))
         section = model_section(**{key: value for key, value in work.sizes.items() if key != "vocab"})
         self.model: Transformer = build_model(section, self._tokenizer, seed=1).eval()
 
@@ -225,7 +226,7 @@ class TestSet:
         """Corpus BLEU of the model's greedy translations, from 0 to 100."""
         translator = Translator(self.model, self._tokenizer, SearchSection(), torch.device("cpu"))
         texts = [best[0].text for best in translator.translate(self._lines)]
-        return self._scorer.score(texts, self._references).bleu
+        return self._scorer.score(texts, texts, [self._references])["bleu"].value
 
 
 def load_ours(path: Path, model: Transformer, _: Work) -> None:

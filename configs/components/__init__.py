@@ -1,6 +1,7 @@
 """Components that a configuration chooses by their kinds: the registry, and what each family's components are."""
 
 from configs.components.filter import Change, ChangingFilter, Corpus, DroppingFilter, Filter, Find
+from configs.components.metric import Metric, ScoredText, Scoring
 from configs.components.optimizer import Optimizer
 from configs.components.registry import Choice, Component, choice_of, component, item_of, kinds, make, unknown
 from configs.components.schedule import Schedule
@@ -15,8 +16,11 @@ __all__ = [
     "DroppingFilter",
     "Filter",
     "Find",
+    "Metric",
     "Optimizer",
     "Schedule",
+    "ScoredText",
+    "Scoring",
     "Tracker",
     "Writer",
     "choice_of",

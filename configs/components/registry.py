@@ -35,6 +35,7 @@ from configs.fields import STRICT
 
 FAMILIES: dict[str, str] = {
     "filter": "data_pipeline.preparation.filters",
+    "metric": "trainer.metrics",
     "optimizer": "trainer.optimizers",
     "schedule": "trainer.schedules",
     "tracker": "trainer.trackers",

@@ -74,9 +74,15 @@ def add_evaluate(parser: Parser) -> None:
     parser.add_argument("--reference", metavar="FILE", type=existing_file, required=True, help="their references")
     _add_search(parser)
     parser.add_argument(
+        "--metrics",
+        metavar="METRIC",
+        nargs="+",
+        help="such as bleu, chrf, ter or '{kind: chrf, word_order: 2}' (default: the run's evaluation.metrics)",
+    )
+    parser.add_argument(
         "--tokenizer",
         metavar="NAME",
-        help="sacreBLEU's tokeniser, such as 13a, zh or ja-mecab; auto: by the target language (default: the run's)",
+        help="BLEU's tokeniser, such as 13a, zh or ja-mecab; auto: by the target language (default: the run's)",
     )
     parser.add_argument("-o", "--output", metavar="FILE", type=output_file, help="write the translations here too")
 

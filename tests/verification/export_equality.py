@@ -20,9 +20,10 @@ from benchmarks.common.measure import machine, parser, print_machine, print_tabl
 from benchmarks.common.text import read_lines
 from benchmarks.decoding.decoders import CTranslate2, Decoded, Ours, Search, Transformers, export
 from configs import UserError
+from configs.components import ScoredText, make
 from data_pipeline.tokenizer import BOS_ID, EOS_ID
 from model import Transformer
-from trainer.metrics.scoring import Scorer, bleu_tokenizer
+from trainer.metrics.scoring import Scorer
 
 TOLERANCE = 1e-4
 BLEU_TOLERANCE = 0.1
@@ -112,22 +113,25 @@ def compare_beam(
     ours: Ours, theirs: dict[str, Any], lines: list[str], references: list[str], search: Search
 ) -> dict[str, Any]:
     """BLEU of each, and how many translations are the same."""
-    scorer = Scorer(bleu_tokenizer("auto", ours.target_language))
+    scorer = Scorer([make("metric", "bleu")], ScoredText(target_language=ours.target_language))
     found: dict[str, list[Decoded]] = {"zeromt": ours.translate(lines, search)}
     found |= {name: decoder.translate(lines, search) for name, decoder in theirs.items()}
-    scores = {name: scorer.score([d.text for d in decoded], references) for name, decoded in found.items()}
+    scores = {
+        name: scorer.score(lines, [d.text for d in decoded], [references])["bleu"].value
+        for name, decoded in found.items()
+    }
     same = {
         name: sum(a.ids == b.ids for a, b in zip(found["zeromt"], decoded, strict=True))
         for name, decoded in found.items()
     }
     title = f"beam {search.beam}, length penalty {search.length_penalty:g} (mean), at most {search.longest} tokens"
-    rows = [{title: n, "BLEU": f"{s.bleu:.2f}", "same pieces": str(same[n])} for n, s in scores.items()]
-    print_table(scores["zeromt"].bleu_signature, rows)
+    rows = [{title: n, "BLEU": f"{bleu:.2f}", "same pieces": str(same[n])} for n, bleu in scores.items()]
+    print_table(scorer.signatures["bleu"], rows)
     return {
         "length_penalty": search.length_penalty,
-        "bleu": {name: s.bleu for name, s in scores.items()},
+        "bleu": scores,
         "same_pieces": same,
-        "signature": scores["zeromt"].bleu_signature,
+        "signature": scorer.signatures["bleu"],
     }
 
 

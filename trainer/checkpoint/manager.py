@@ -112,7 +112,7 @@ class CheckpointManager:
             step: of the weights as they are now.
             engine: that has them.
             state: the trainer's, as JSON; may change afterwards.
-            scores: validation BLEU by step, for the choice of what to keep.
+            scores: how good steps are, the higher the better, for the choice of what to keep.
             wait: write and commit now. So it is too where the section says so or memory for a copy is lacking.
         """
         if self._current is not None:

@@ -17,7 +17,8 @@ def steps_to_keep(steps: Iterable[int], scores: Mapping[int, float], *, last: in
 
     Args:
         steps: with a complete checkpoint.
-        scores: validation BLEU by step; steps without one are never among the best. Of equals the newer is better.
+        scores: how good they are by step, the higher the better; steps without one are never among the best. Of equals
+            the newer is better.
         last: so many of the newest.
         best: so many of the highest score.
         every: all multiples of this; 0 for none.

@@ -1,5 +1,6 @@
 """What a trainer remembers from update to update, and carries through its checkpoints."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -13,7 +14,12 @@ class ScoreSeries:
     """Of its fields; empty where they are not known."""
     fields: dict[str, str]
     scores: dict[int, float] = field(default_factory=dict)
-    """Validation BLEU by step; those of the current series stand in the state."""
+    """By step; those of the current series stand in the state."""
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Of its scores."""
+        return self.fields.get("better") != "lower"
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> "ScoreSeries":
@@ -43,7 +49,7 @@ class TrainerState:
     loss_scale: float = 1.0
     """Of fp16."""
     scores: dict[int, float] = field(default_factory=dict)
-    """Validation BLEU by step, of the current series."""
+    """By step, of the current series: those that what is best goes by."""
     series: ScoreSeries | None = None
     """What those were measured with; None in what was saved before there were series."""
     series_start: int = 0
@@ -54,6 +60,11 @@ class TrainerState:
     """Of the last updates, for what is a spike."""
     left_out: list[tuple[int, int, int]] = field(default_factory=list)
     """(epoch, first update, last update) that are not trained on, one entry a rewind."""
+
+    def merits(self) -> dict[int, float]:
+        """The scores as numbers of which the highest is best, by step; without those that are none."""
+        sign = 1 if self.series is None or self.series.higher_is_better else -1
+        return {step: sign * score for step, score in self.scores.items() if math.isfinite(score)}
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""

@@ -1,4 +1,4 @@
-"""`zeromt evaluate`: corpus BLEU and chrF of a run on any test set, as JSON with signatures."""
+"""`zeromt evaluate`: corpus scores of a run on any test set, as JSON with signatures."""
 
 import contextlib
 import json
@@ -7,8 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from configs import CorpusFiles, RunConfig, SearchSection, UserError
+from configs import ConfigError, CorpusFiles, EvaluationSection, RunConfig, SearchSection, UserError
+from configs.components import Metric, ScoredText, make
+from configs.components.metric import SIGNATURE
 from configs.files import check_apart, written
+from configs.load import parse_tree
+from configs.reading.tree import Tree
 from data_pipeline.preparation.raw.corpus import read_chunks
 from model import Ensemble
 from trainer.checkpoint.format import Checkpoint
@@ -17,7 +21,7 @@ from trainer.inference.translate import search_section, warn
 from trainer.inference.translation.languages import language_tags
 from trainer.inference.translation.lines import CHUNK_LINES
 from trainer.inference.translation.translator import Translator
-from trainer.metrics.scoring import Scorer, Scores, bleu_tokenizer, spacing_problem
+from trainer.metrics.scoring import Score, Scorer
 from trainer.ranks.process import tune_process
 from trainer.runs.process.caller import restored_environment
 
@@ -34,6 +38,7 @@ def run(
     source_language: str | None,
     target_language: str | None,
     search: Mapping[str, Any],
+    metrics: list[str] | None,
     tokenizer: str | None,
     output: str | None,
 ) -> int:
@@ -45,14 +50,15 @@ def run(
         precision: auto, fp32, bf16 or fp16; None for fp32 on a CPU and the run's on a GPU.
         source_language, target_language: of models that have tags on both sides; the run's unless given.
         search: fields of the run's search section to replace.
-        tokenizer: sacreBLEU's, or `auto`; the run's own where it is None.
+        metrics: as the items of `evaluation.metrics`, in YAML; the run's own where it is None.
+        tokenizer: sacreBLEU's, or `auto`, of BLEU; the run's own where it is None.
         output: a file for the translations.
 
     Raises:
         UserError: the files cannot be read, differ in length or are empty, or the run has no whole checkpoint.
     """
-    if tokenizer is not None and tokenizer != "auto":
-        Scorer(tokenizer, option="--tokenizer")  # refused before anything is read
+    chosen = None if metrics is None else parse_metrics(metrics)
+    _check(chosen, tokenizer)  # before anything is read
     tune_process()
     check_apart(
         {"--source": source, "--reference": reference, **places_of((run, *ensemble))},
@@ -62,7 +68,7 @@ def run(
     checkpoints, model, trained = with_checkpoints(
         (run, *ensemble), lambda found: _load(found, raw=raw_weights, precision=precision)
     )
-    scorer = _scorer(trained.config, tokenizer, target_language, references)
+    scorer = _scorer(trained.config, chosen, tokenizer, target_language, references)
     section = search_section(trained.config.evaluation.search, search)
     languages = {"source": source_language, "target": target_language}
     tags = language_tags(trained.config.prepare, trained.tokenizer, **languages)
@@ -71,9 +77,10 @@ def run(
         begin = time.monotonic()
         hypotheses = [best[0].text for best in translator.translate(sources)]
         seconds = time.monotonic() - begin
-        scores = scorer.score(hypotheses, references)
+        scores = scorer.score(sources, hypotheses, [references])
         report = {
-            **_figures(scores, section, checkpoints, trained, raw=raw_weights),
+            **_scores(scores, scorer),
+            **_figures(section, checkpoints, trained, raw=raw_weights),
             "pairs": len(sources),
             "truncated": translator.counts.truncated,
             "seconds": round(seconds, 2),
@@ -85,15 +92,19 @@ def run(
     return 0
 
 
+def _scores(scores: Mapping[str, Score], scorer: Scorer) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for metric in scorer.metrics:
+        key = metric.key()
+        found |= {key: round(scores[key].value, metric.digits), f"{key}{SIGNATURE}": scores[key].signature}
+    return found
+
+
 def _figures(
-    scores: Scores, section: SearchSection, checkpoints: Sequence[Checkpoint], trained: TrainedModel, *, raw: bool
+    section: SearchSection, checkpoints: Sequence[Checkpoint], trained: TrainedModel, *, raw: bool
 ) -> dict[str, Any]:
-    """The scores, and what they were measured with."""
+    """What the scores were measured with."""
     return {
-        "bleu": round(scores.bleu, 2),
-        "bleu_signature": scores.bleu_signature,
-        "chrf": round(scores.chrf, 2),
-        "chrf_signature": scores.chrf_signature,
         "beam": section.beam,
         "patience": section.patience,
         "length_penalty": section.length_penalty,
@@ -112,17 +123,55 @@ def _load(
     return checkpoints, *load_ensemble(checkpoints, raw=raw, precision=precision)
 
 
-def _scorer(config: RunConfig, tokenizer: str | None, language: str | None, references: list[str]) -> Scorer:
+def parse_metrics(texts: Sequence[str]) -> list[Metric]:
+    """Metrics by their kinds, or as mappings in YAML: `ter`, `{kind: chrf, word_order: 2}`.
+
+    Raises:
+        UserError: there is no such metric, or a field is wrong.
+    """
+    tree = Tree.empty()
+    for number, text in enumerate(texts):
+        tree.put(f"metrics[{number}]={text}", what="--metrics")
+    try:
+        section: EvaluationSection = parse_tree(tree.plain(what="--metrics"), EvaluationSection, tree.texts)
+    except ConfigError as error:
+        raise ConfigError([f"--{problem}" for problem in error.problems]) from error
+    return list(section.metrics)
+
+
+def _check(metrics: Sequence[Metric] | None, tokenizer: str | None) -> None:
+    """Refuse what can be refused without the run.
+
+    Raises:
+        UserError: a metric that is named, or BLEU with the tokenizer that is named, cannot be computed here.
+    """
+    named = tokenizer is not None and tokenizer != "auto"
+    text = ScoredText(target_language="en", tokenizer=tokenizer or "auto", tokenizer_option="--tokenizer")
+    Scorer([*(metrics or ()), *([make("metric", "bleu")] if named else [])], text)
+
+
+def _scorer(
+    config: RunConfig,
+    metrics: Sequence[Metric] | None,
+    tokenizer: str | None,
+    language: str | None,
+    references: list[str],
+) -> Scorer:
     """The scorer of a target language, the run's unless given; says so where its scores will say little.
 
     Raises:
-        UserError: BLEU's tokenizer cannot be used.
+        UserError: a metric cannot be computed here.
     """
-    option = "evaluation.tokenizer" if tokenizer is None else "--tokenizer"
-    target = language or config.prepare.target_language
-    scorer = Scorer(bleu_tokenizer(tokenizer or config.evaluation.tokenizer, target), option=option)
-    if problem := spacing_problem(scorer.tokenizer, references):
-        print(f"zeromt: {problem}", file=sys.stderr)
+    text = ScoredText(
+        target_language=language or config.prepare.target_language,
+        tokenizer=tokenizer or config.evaluation.tokenizer,
+        tokenizer_option="evaluation.tokenizer" if tokenizer is None else "--tokenizer",
+    )
+    scorer = Scorer(config.evaluation.metrics if metrics is None else metrics, text)
+    if tokenizer is not None and not any(metric.kind == "bleu" for metric in scorer.metrics):
+        raise UserError(f"--tokenizer: {tokenizer!r} without BLEU; leave it out, or add bleu to --metrics")
+    for doubt in scorer.doubts([references]):
+        print(f"zeromt: {doubt}", file=sys.stderr)
     return scorer
 
 

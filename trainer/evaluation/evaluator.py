@@ -1,4 +1,4 @@
-"""Loss, BLEU and chrF on held-out sets, shared out over the ranks under every ZeRO stage."""
+"""Loss and scores on held-out sets, shared out over the ranks under every ZeRO stage."""
 
 import itertools
 import logging
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from configs import EvaluationSection
+from configs.components.metric import SIGNATURE
 from data_pipeline.stream.batch import Ragged, collate
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective, Transformer
@@ -21,7 +22,7 @@ from trainer.engines.protocol import Engine
 from trainer.inference.translation.languages import LanguageTags, encode_source, encode_target
 from trainer.inference.translation.translator import Interrupted, Translator, cut_batches
 from trainer.inference.translation.words import Attention
-from trainer.metrics.scoring import Scorer, Scores
+from trainer.metrics.scoring import Score, Scorer
 from trainer.ranks.distributed import World
 from trainer.runs.layout import hypotheses_file
 
@@ -56,7 +57,8 @@ class Evaluation:
     """Label-smoothed cross-entropy per target token, in nats."""
     nll: float
     """Cross-entropy without smoothing, in nats; its exponential is the perplexity."""
-    scores: Scores
+    scores: Mapping[str, Score]
+    """By the names of their figures."""
     sources: Sequence[str]
     references: Sequence[str]
     hypotheses: Sequence[str]
@@ -77,12 +79,13 @@ class Evaluation:
         return cls(
             loss=mean_of([e.loss for e in each]),
             nll=mean_of([e.nll for e in each]),
-            scores=Scores(
-                bleu=mean_of([e.scores.bleu for e in each]),
-                bleu_signature=_together([e.scores.bleu_signature for e in each]),
-                chrf=mean_of([e.scores.chrf for e in each]),
-                chrf_signature=_together([e.scores.chrf_signature for e in each]),
-            ),
+            scores={
+                key: Score(
+                    value=mean_of([e.scores[key].value for e in each]),
+                    signature="; ".join(dict.fromkeys(e.scores[key].signature for e in each)),
+                )
+                for key in each[0].scores
+            },
             sources=_in_turns([e.sources for e in each]),
             references=_in_turns([e.references for e in each]),
             hypotheses=_in_turns([e.hypotheses for e in each]),
@@ -93,23 +96,18 @@ class Evaluation:
 
     def figures(self) -> dict[str, Any]:
         """For metrics.jsonl and TensorBoard; those of a part are named such as `bleu/NAME`."""
-        of_parts = {
-            f"{figure}/{name}": value
-            for name, part in self.parts.items()
-            for figure, value in (("loss", part.loss), ("bleu", part.scores.bleu), ("chrf", part.scores.chrf))
-        }
-        return {
+        figures: dict[str, Any] = {
             "loss": self.loss,
             "nll": self.nll,
             "perplexity": float(np.exp(min(self.nll, 700.0))),
-            "bleu": self.scores.bleu,
-            "bleu_signature": self.scores.bleu_signature,
-            "chrf": self.scores.chrf,
-            "chrf_signature": self.scores.chrf_signature,
-            "pairs": len(self.references),
-            "seconds": round(self.seconds, 2),
-            **of_parts,
         }
+        for key, score in self.scores.items():
+            figures |= {key: score.value, f"{key}{SIGNATURE}": score.signature}
+        figures |= {"pairs": len(self.references), "seconds": round(self.seconds, 2)}
+        for name, part in self.parts.items():
+            figures[f"loss/{name}"] = part.loss
+            figures |= {f"{key}/{name}": score.value for key, score in part.scores.items()}
+        return figures
 
 
 class Evaluator:
@@ -182,7 +180,7 @@ class Evaluator:
         num_tokens = max(sum(share.num_tokens for share in whole), 1)
         texts = {i: text for share in whole for i, text in share.texts.items()}
         hypotheses = [texts[i] for i in range(len(sources))]
-        scores = held_out.scorer.score(hypotheses, references)
+        scores = held_out.scorer.score(sources, hypotheses, [references]) if self._world.is_main else None
         if self._world.is_main:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -192,7 +190,7 @@ class Evaluator:
         return Evaluation(
             loss=sum(share.loss_sum for share in whole) / num_tokens,
             nll=sum(share.nll_sum for share in whole) / num_tokens,
-            scores=scores,
+            scores=self._world.from_main(scores),  # one score for all, whatever a metric does
             sources=sources,
             references=references,
             hypotheses=hypotheses,
@@ -271,11 +269,6 @@ class _Share:
     nll_sum: float
     num_tokens: int
     texts: dict[int, str]
-
-
-def _together(signatures: Sequence[str]) -> str:
-    """What sets that were scored in several ways were scored with."""
-    return "; ".join(dict.fromkeys(signatures))
 
 
 def _in_turns(sets: Sequence[Sequence[T]]) -> list[T]:

@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from configs import RunConfig
+from configs.components import ScoredText
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.model_files import build_model
 from trainer.datasets import dataset_names
 from trainer.evaluation.evaluator import Evaluator, HeldOutSet
 from trainer.inference.translation.languages import language_tags
-from trainer.metrics.scoring import Scorer, bleu_tokenizer, spacing_problem
+from trainer.metrics.scoring import Scorer
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import DTYPES, Precision
 from trainer.runs.layout import EVALUATIONS
@@ -23,7 +24,7 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], *, is_main: bo
     """The validation sets, of every dataset that has one; rank 0 says who has none, and what scores will say little.
 
     Raises:
-        UserError: BLEU's tokenizer cannot be used.
+        UserError: a metric cannot be used.
     """
     tokenizer = datasets[0].tokenizer
     names = dataset_names(datasets)
@@ -38,9 +39,10 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], *, is_main: bo
         log.info("not evaluated, for want of a validation set (prepare.valid): %s", ", ".join(without))
     for name, dataset in ((n, d) for n, d in names.items() if n not in without):
         sources, references = dataset.held_out("valid")
-        scorer = Scorer(bleu_tokenizer(config.evaluation.tokenizer, dataset.target_language))
-        if is_main and (problem := spacing_problem(scorer.tokenizer, references)):
-            log.warning("evaluation.tokenizer: %s: %s", name, problem)
+        text = ScoredText(target_language=dataset.target_language, tokenizer=config.evaluation.tokenizer)
+        scorer = Scorer(config.evaluation.metrics, text)
+        for doubt in scorer.doubts([references]) if is_main else ():
+            log.warning("evaluation.tokenizer: %s: %s", name, doubt)
         languages = {"source": dataset.source_language, "target": dataset.target_language}
         tags = language_tags(config.prepare, tokenizer, **languages) if dataset.tag_both_sides else None
         found.append(

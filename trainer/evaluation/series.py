@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from configs import EvaluationSection, RunConfig, SearchSection, load_run
+from configs.components import Metric
 from configs.languages import language
 from data_pipeline.prepared.dataset import Dataset
 from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.state import ScoreSeries, TrainerState
 from trainer.evaluation.evaluator import HeldOutSet
-from trainer.metrics.scoring import bleu_tokenizer
+from trainer.metrics import tokenizers
 from trainer.runs.layout import CONFIG
 from trainer.runs.versions import versions
 
@@ -29,6 +30,8 @@ _WITHOUT_EFFECT = frozenset({"batch_tokens"})
 _OF_BEAMS = frozenset({"patience", "length_penalty", "length_penalty_kind"})
 """Fields that choose among the hypotheses of a beam."""
 _OF_SAMPLING = frozenset({"temperature", "top_k", "top_p", "seed"})
+_UNSAID = {"metric": "bleu", "better": "higher"}
+"""What is so where a series does not say it."""
 _FORMERLY_KNOWN = frozenset({"zh", "ja", "ko", "zho", "jpn", "kor"})
 """The codes that `evaluation.tokenizer: auto` knew before scores had series; 13a was taken for all others."""
 
@@ -70,7 +73,7 @@ def current_series(config: RunConfig, held_out: Sequence[HeldOutSet], tokenizer:
     sets = sorted(_content(held_out_set, config.evaluation.max_pairs) for held_out_set in held_out)
     fields = {
         "validation set": hashlib.sha256("\n".join(sets).encode()).hexdigest()[:12],
-        "signature": "; ".join(sorted({held_out_set.scorer.signature for held_out_set in held_out})),
+        **_measure(config.evaluation.metrics[0], held_out),
         "tokenizer": tokenizer[:12],
         "weights": "moving average" if config.training.ema_decay else "of the last update",
         **_search(config.evaluation.search),
@@ -107,12 +110,12 @@ def describe_change(left: ScoreSeries | None, series: ScoreSeries) -> str:
     """What differs between two series; the first may be of an evaluation that is not known."""
     if left is None or not left.fields:
         return "they say not how they were measured, and settings, data or versions have changed since"
-    names = sorted(set(left.fields) | set(series.fields))
-    return "; ".join(
-        f"{name}: {left.fields.get(name, 'default')} -> {series.fields.get(name, 'default')}"
-        for name in names
-        if left.fields.get(name) != series.fields.get(name)
-    )
+    found = []
+    for name in sorted(set(left.fields) | set(series.fields)):
+        then, now = (one.fields.get(name, _UNSAID.get(name, "default")) for one in (left, series))
+        if then != now:
+            found.append(f"{name}: {then} -> {now}")
+    return "; ".join(found)
 
 
 def adopt_scores_without_series(
@@ -134,10 +137,21 @@ def adopt_scores_without_series(
         and bool(saved.training.ema_decay) == bool(config.training.ema_decay)
         and _search(then.search) == _search(now.search)
         and then.max_pairs == now.max_pairs
-        and all(_former_tokenizer(then, d) == bleu_tokenizer(now.tokenizer, d.target_language) for d in datasets)
+        and then.metrics[0] == now.metrics[0]
+        and all(_former_tokenizer(then, d) == tokenizers.choose(now.tokenizer, d.target_language) for d in datasets)
     )
     if is_same:
         state.series = series
+
+
+def _measure(metric: Metric, held_out: Sequence[HeldOutSet]) -> dict[str, str]:
+    """What the scores are of. Its name is no part of it, and only what is not as BLEU is said."""
+    signatures = {held_out_set.scorer.signatures[metric.key()] for held_out_set in held_out}
+    return {
+        "signature": "; ".join(sorted(signatures)),
+        **({} if metric.kind == "bleu" else {"metric": metric.kind}),
+        **({} if metric.higher_is_better else {"better": "lower"}),
+    }
 
 
 def _former_tokenizer(section: EvaluationSection, dataset: Dataset) -> str:
@@ -145,7 +159,7 @@ def _former_tokenizer(section: EvaluationSection, dataset: Dataset) -> str:
     code = dataset.target_language.replace("_", "-").split("-")[0].lower()
     if section.tokenizer == "auto" and code not in _FORMERLY_KNOWN:
         return "13a"
-    return bleu_tokenizer(section.tokenizer, dataset.target_language)
+    return tokenizers.choose(section.tokenizer, dataset.target_language)
 
 
 def _content(held_out: HeldOutSet, max_pairs: int | None) -> str:

@@ -21,7 +21,7 @@ from trainer.runs.process.streams import tell
 
 
 def run(*, run: str, last: int | None, best: int | None, output: str, raw_weights: bool) -> int:
-    """Average the weights of a run's newest checkpoints, or of those with the best validation BLEU.
+    """Average the weights of a run's newest checkpoints, or of those with the best validation score.
 
     Args:
         run: its folder.
@@ -65,7 +65,7 @@ def _write_average(found: Sequence[Checkpoint], output: Path, *, raw_weights: bo
 
 
 def choose(folder: Path, *, last: int | None, best: int | None) -> list[Checkpoint]:
-    """The newest whole checkpoints of a run, or those of the best validation BLEU; every byte verified.
+    """The newest whole checkpoints of a run, or those of the best validation score; every byte verified.
 
     One that is broken is named on standard error and does not count.
 
@@ -86,8 +86,8 @@ def _choose(folder: Path, steps: Sequence[Path], *, last: int | None, best: int 
     if not steps:
         raise no_checkpoint(folder)
     if best is not None:
-        scores = _scores(steps)
-        scored = [(scores[step], path) for path in steps if (step := step_of(path)) in scores]
+        merits = _merits(steps)
+        scored = [(merits[step], path) for path in steps if (step := step_of(path)) in merits]
         steps = [path for _, path in sorted(scored, key=lambda one: -one[0])]
     wanted = last if best is None else best
     found: list[Checkpoint] = []
@@ -145,11 +145,11 @@ def _state(newest: Checkpoint) -> TrainerState:
     )
 
 
-def _scores(steps: Sequence[Path]) -> dict[int, float]:
-    """Validation BLEU by step: every checkpoint knows those before it, so the newest that is whole says all."""
+def _merits(steps: Sequence[Path]) -> dict[int, float]:
+    """How good each step is: every checkpoint knows those before it, so the newest that is whole says all."""
     for path in steps:
         try:
-            return saved_scores(_whole(path).state())[1]
+            return TrainerState.from_json(_whole(path).state()["trainer"]).merits()
         except CheckpointError:
             continue
     return {}

@@ -1,147 +1,94 @@
-"""Corpus BLEU and chrF by sacreBLEU (Post, 2018), each with its signature."""
+"""The scores of translations by several metrics, each with its signature."""
 
-import difflib
-from collections.abc import Sequence
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import get_args
 
-import regex
-from sacrebleu import utils as sacrebleu_utils
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
-from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
+from configs.components import Metric, ScoredText
+from configs.errors import UserError
 
-from configs import BleuTokenizer, UserError
-from configs.languages import language
-
-_BY_SCRIPT = {
-    "zh": ("Hans", "Hant", "Hani", "Hanb"),
-    "ja-mecab": ("Jpan", "Hrkt", "Hira", "Kana"),
-    "ko-mecab": ("Kore", "Hang"),
-}
-"""sacreBLEU's tokenisers and the scripts (ISO 15924) that they are made for."""
-_NAMES = [name for name in get_args(BleuTokenizer) if name != "auto"]
-_AT_SPACES = frozenset({"13a", "intl", "none"})
-"""Tokenisers to which words are what stands between spaces and punctuation."""
-_UNSPACED = (
-    "Thai", "Laoo", "Khmr", "Mymr", "Tibt", "Hani", "Hira", "Kana", "Java", "Bali", "Cham", "Bugi", "Batk",
-    "Lana", "Talu", "Tale", "Tavt", "Ahom", "Yiii", "Bopo",
-)  # fmt: skip
-"""Scripts (ISO 15924) that put no spaces between words, as line breaking knows them (UAX 14: SA, AK, AS, ID)."""
-_UNSPACED_CLASS = "".join(rf"\p{{sc={script}}}" for script in _UNSPACED)
-_UNSPACED_LETTER = regex.compile(rf"[[{_UNSPACED_CLASS}]&&\p{{L}}]", regex.V1)
-_LETTER = regex.compile(r"\p{L}")
-_SHOWN_CHARACTERS = 100_000
-"""Of the references, so many tell the script."""
-_PACKAGES = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
+log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class Scores:
-    """Corpus scores from 0 to 100."""
+class Score:
+    """A corpus score."""
 
-    bleu: float
-    bleu_signature: str
-    chrf: float
-    chrf_signature: str
-
-
-def bleu_tokenizer(setting: str, target_language: str) -> str:
-    """sacreBLEU's tokeniser: as set, or for `auto` the one that suits the script of the target language."""
-    if setting != "auto":
-        return setting
-    script = language(target_language).script
-    return next((name for name, scripts in _BY_SCRIPT.items() if script in scripts), "13a")
-
-
-def spacing_problem(tokenizer: str, references: Sequence[str]) -> str | None:
-    """What is wrong with scoring references by words between spaces where they are written without; None if nothing."""
-    text = "\n".join(references)[:_SHOWN_CHARACTERS]
-    num_unspaced, num_letters = len(_UNSPACED_LETTER.findall(text)), len(_LETTER.findall(text))
-    if tokenizer not in _AT_SPACES or 2 * num_unspaced <= num_letters:
-        return None
-    return (
-        f"BLEU's tokenizer {tokenizer} takes what stands between spaces for words, and the references are in a script "
-        "without spaces: whole clauses count as words and the score says little; choose char, flores200 or spm "
-        "(zh for Chinese, ja-mecab for Japanese)"
-    )
+    value: float
+    """NaN where the metric failed."""
+    signature: str
+    """Scores of one signature may be compared."""
 
 
 class Scorer:
-    """Scores translations, cased and detokenised.
+    """Scores translations of one text, cased and detokenised, by several metrics."""
 
-    Raises:
-        UserError: there is no such tokeniser, or it needs a package or a file that is not there.
-    """
+    def __init__(self, metrics: Sequence[Metric], text: ScoredText, *, num_references: int = 1) -> None:
+        """Find out whether all of them work.
 
-    def __init__(self, tokenizer: str, *, option: str = "evaluation.tokenizer") -> None:
-        """Args: `tokenizer`, sacreBLEU's; `option`, what errors call it."""
-        self.tokenizer = tokenizer
-        if tokenizer not in _NAMES:
-            near = difflib.get_close_matches(tokenizer, _NAMES, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"choose one of auto, {', '.join(_NAMES)}"
-            raise UserError(f"{option}: {tokenizer!r} is no tokenizer of sacreBLEU; {hint}")
-        _check_model(tokenizer, option)
-        try:
-            self._bleu = BLEU(tokenize=tokenizer)
-            # Only used tokenisers are known to work, and only scorers that have scored have a signature.
-            self._bleu.corpus_score(["a"], [["a"]])
-        except (RuntimeError, ImportError, ValueError, OSError, AssertionError) as error:
-            raise UserError(f"{option}: {tokenizer!r} cannot be used: {_remedy(tokenizer, error)}") from error
-        self._chrf = CHRF()
+        Args:
+            metrics: whose figures have different names.
+            text: what is to be scored.
+            num_references: of each sentence.
 
-    @property
-    def signature(self) -> str:
-        """BLEU's: what a score is to be compared by."""
-        return str(self._bleu.get_signature())
+        Raises:
+            UserError: a metric cannot be computed here.
+        """
+        self.metrics = list(metrics)
+        self._scorings = [metric.build(text) for metric in metrics]
+        self._num_references = num_references
+        self.signatures: dict[str, str] = {}
+        """By the names of the figures."""
+        for metric, scoring in zip(self.metrics, self._scorings, strict=True):
+            try:  # only what has scored has a signature
+                metric.score(scoring, sources=["a"], hypotheses=["a"], references=[["a"]] * num_references)
+                self.signatures[metric.key()] = str(scoring.get_signature())
+            except Exception as error:
+                raise UserError(f"evaluation.metrics: {metric.key()} cannot be used: {_said(error)}") from error
 
-    def score(self, hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
-        """Corpus scores.
+    def score(
+        self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> dict[str, Score]:
+        """Corpus scores by the names of their figures. A metric that fails has no score, and the log says why.
+
+        Args:
+            sources: what was translated.
+            hypotheses: its translations.
+            references: as many of each as was said, as lists of lines.
 
         Raises:
             UserError: the counts differ, or there is nothing to score.
         """
-        if len(hypotheses) != len(references):
-            raise UserError(
-                f"evaluation: {len(hypotheses)} translations beside {len(references)} references; "
-                "allowed is the same number"
-            )
-        if not references:
+        for lines in references:
+            if len(hypotheses) != len(lines):
+                raise UserError(
+                    f"evaluation: {len(hypotheses)} translations beside {len(lines)} references; "
+                    "allowed is the same number"
+                )
+        if not hypotheses:
             raise UserError("evaluation: no sentences; allowed is at least one")
-        bleu = self._bleu.corpus_score(hypotheses, [references])
-        chrf = self._chrf.corpus_score(hypotheses, [references])
-        return Scores(
-            bleu=bleu.score,
-            bleu_signature=self.signature,
-            chrf=chrf.score,
-            chrf_signature=str(self._chrf.get_signature()),
-        )
+        found = {}
+        for metric, scoring in zip(self.metrics, self._scorings, strict=True):
+            try:
+                value = metric.score(scoring, sources=sources, hypotheses=hypotheses, references=references)
+            except Exception as error:  # whatever it is: a score is no reason to end a run
+                log.warning("evaluation: %s has no score: %s", metric.label(), _said(error))
+                value = math.nan
+            found[metric.key()] = Score(value=value, signature=self.signatures[metric.key()])
+        return found
+
+    def doubts(self, references: Sequence[Sequence[str]]) -> Iterator[str]:
+        """Why some of the scores would say little."""
+        for metric, scoring in zip(self.metrics, self._scorings, strict=True):
+            if (doubt := metric.doubt(scoring, references)) is not None:
+                yield doubt
 
 
-def _check_model(tokenizer: str, option: str) -> None:
-    """Refuse a tokeniser whose SentencePiece model is not here: sacreBLEU would fetch it in the middle of the work.
-
-    Raises:
-        UserError: saying where it comes from and where it goes.
-    """
-    if tokenizer not in SPM_MODELS:
-        return
-    url = SPM_MODELS[tokenizer]["url"]
-    path = Path(sacrebleu_utils.SACREBLEU_DIR) / "models" / Path(url).name
-    try:
-        if path.stat().st_size > 0:
-            return
-        what = "is empty"
-    except OSError as error:
-        what = f"cannot be read: {error.strerror}"
-    raise UserError(
-        f"{option}: {tokenizer!r} needs a model, and {path} {what}; download {url} to that place "
-        "(the variable SACREBLEU names another folder than ~/.sacrebleu), or choose char"
-    )
+def describe_scores(scores: Mapping[str, Score], metrics: Sequence[Metric]) -> str:
+    """The scores in a line."""
+    return "  ".join(f"{metric.label()} {scores[metric.key()].value:.{metric.digits}f}" for metric in metrics)
 
 
-def _remedy(tokenizer: str, error: Exception) -> str:
-    if package := _PACKAGES.get(tokenizer):
-        return f"its package does not work here; install it with `pip install '{package}'`, or choose char or flores200"
-    return " ".join(str(error).split())[:200]
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

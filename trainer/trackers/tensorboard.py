@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.components import Tracker, Writer, component
+from configs.components.metric import metric_keys
 from trainer.runs.layout import BOARD
 
 TRAIN_SCALARS = {
@@ -25,8 +26,6 @@ EVALUATION_SCALARS = {
     "loss": "valid/loss",
     "nll": "valid/nll",
     "perplexity": "valid/perplexity",
-    "bleu": "valid/bleu",
-    "chrf": "valid/chrf",
 }
 SAMPLE = ("source", "reference", "translation")
 
@@ -65,8 +64,9 @@ class BoardWriter:
 
         from trainer.inference.translation.heat_map import draw
 
-        of_sets = {key: f"valid/{key}" for key in figures if "/" in key}
-        self._scalars(step, figures, {**EVALUATION_SCALARS, **of_sets})
+        of_sets = [key for key in figures if "/" in key]
+        scores = {key: f"valid/{key}" for key in (*metric_keys(figures), *of_sets)}
+        self._scalars(step, figures, {**EVALUATION_SCALARS, **scores})
         if samples:
             self._board.table(step, "valid/translations", SAMPLE, samples)
         for number, attention in enumerate(attentions, start=1):

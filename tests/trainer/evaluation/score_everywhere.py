@@ -28,9 +28,9 @@ def main() -> None:
         evaluation = built.evaluator.evaluate(built.engine, step=300)
         assert evaluation is not None
         scores[stage] = {
-            "bleu": evaluation.scores.bleu,
-            "chrf": evaluation.scores.chrf,
-            "signature": evaluation.scores.bleu_signature,
+            "bleu": evaluation.scores["bleu"].value,
+            "chrf": evaluation.scores["chrf"].value,
+            "signature": evaluation.scores["bleu"].signature,
             "loss": evaluation.loss,
             "hypotheses": list(evaluation.hypotheses),
         }

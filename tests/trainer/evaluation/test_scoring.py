@@ -6,9 +6,11 @@ import pytest
 from sacrebleu import utils
 
 from configs import UserError
+from configs.components import ScoredText, make
 from launcher.cli import main
 from tests.trainer.inference.export.made import ENGLISH, make_run, make_tokenizer
-from trainer.metrics.scoring import Scorer, bleu_tokenizer, spacing_problem
+from trainer.metrics.scoring import Scorer
+from trainer.metrics.tokenizers import choose, spacing_problem
 
 CHINESE = [
     "zh",
@@ -43,16 +45,21 @@ UNSPACED = {
 }
 
 
+def scorer(tokenizer: str) -> Scorer:
+    return Scorer([make("metric", "bleu")], ScoredText(target_language="fr", tokenizer=tokenizer))
+
+
 @pytest.mark.parametrize(("code", "expected"), CHOICES.items())
 def test_auto_follows_the_language(code: str, expected: str) -> None:
-    assert bleu_tokenizer("auto", code) == expected
-    assert bleu_tokenizer("char", code) == "char"
+    assert choose("auto", code) == expected
+    assert choose("char", code) == "char"
 
 
 def test_chinese_by_another_code_is_scored_as_chinese() -> None:
     hypotheses = ["我们今天去学校学习中文和英文。", "他每天早上喜欢喝一杯热茶。"]
     references = ["我们今天去学校学习中文与英文。", "他每天早上喜欢喝一杯绿茶。"]
-    assert Scorer(bleu_tokenizer("auto", "cmn")).score(hypotheses, references).bleu > 50
+    scores = Scorer([make("metric", "bleu")], ScoredText(target_language="cmn")).score([], hypotheses, [references])
+    assert scores["bleu"].value > 50
 
 
 @pytest.mark.parametrize("code", UNSPACED)
@@ -83,16 +90,16 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_model_that_is_not_there(models: Path) -> None:
     with pytest.raises(UserError, match=r"needs a model, and .*/models/flores200sacrebleuspm cannot be read.*download"):
-        Scorer("flores200")
+        scorer("flores200")
     models.mkdir(parents=True)
     (models / "flores200sacrebleuspm").touch()
     with pytest.raises(UserError, match="flores200sacrebleuspm is empty"):
-        Scorer("flores200")
+        scorer("flores200")
     (models / "flores200sacrebleuspm").write_text("<html>404</html>")
     with pytest.raises(UserError, match=r"^evaluation\.tokenizer: 'flores200' cannot be used: "):
-        Scorer("flores200")
+        scorer("flores200")
     (models / "flores200sacrebleuspm").write_bytes(make_tokenizer().files()["tokenizer.model"])
-    assert "tok:flores200" in Scorer("flores200").signature
+    assert "tok:flores200" in scorer("flores200").signatures["bleu"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from configs import RunConfig, load_run
+from configs.components import ScoredText, make
 from launcher.monitoring.progress import read_progress
 from tests.conftest import Command, ranks
 from tests.kept import BBB3253
@@ -22,7 +23,14 @@ from trainer.inference.averaging import choose
 from trainer.metrics.scoring import Scorer
 from trainer.runs.layout import MANIFEST
 
-SCORER = Scorer("13a")
+
+
+def scorer(tokenizer: str = "13a", metrics: Sequence[str] = ("bleu", "chrf", "ter")) -> Scorer:
+    text = ScoredText(target_language="fr", tokenizer=tokenizer)
+    return Scorer([make("metric", kind) for kind in metrics], text)
+
+
+SCORER = scorer()
 
 
 def held_out(name: str = "a", languages: tuple[str, ...] = ("en", "fr"), **changes: Any) -> HeldOutSet:
@@ -42,6 +50,7 @@ def series_of(sets: Sequence[HeldOutSet], *overrides: str, tokenizer: str = "t")
         ([held_out(languages=("eng", "fra_Latn"))], []),
         ([held_out()], ["evaluation.search.batch_tokens=17", "evaluation.search.seed=3", "evaluation.every_updates=7"]),
         ([held_out()], ["evaluation.search.length_penalty=0.3"]),
+        ([held_out()], ["evaluation.metrics=[bleu, ter]"]),
         ([held_out()], ["evaluation.max_pairs=2", "training.max_updates=7", "engine.precision=bf16"]),
     ],
 )
@@ -56,11 +65,13 @@ def test_what_changes_no_score(sets: list[HeldOutSet], overrides: list[str]) -> 
         ([held_out(sources=["x", "z"])], []),
         ([held_out(languages=("en", "de"))], []),
         ([held_out(), held_out("b", references=["u", "w"])], []),
-        ([held_out(scorer=Scorer("char"))], []),
+        ([held_out(scorer=scorer("char"))], []),
         ([held_out()], ["evaluation.search.beam=2"]),
         ([held_out()], ["evaluation.search.max_length_ratio=1.0"]),
         ([held_out()], ["evaluation.search.sample=true"]),
         ([held_out()], ["evaluation.max_pairs=1"]),
+        ([held_out()], ["evaluation.metrics=[chrf, bleu]"]),
+        ([held_out()], ["evaluation.metrics=[ter]"]),
         ([held_out()], ["training.ema_decay=0.9"]),
     ],
 )

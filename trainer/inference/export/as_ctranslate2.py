@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from configs import ModelSection, RunConfig, SearchSection, UserError
+from configs.components import ScoredText, make
 from data_pipeline.tag_pieces import as_symbols
 from data_pipeline.tokenizer import EOS_ID, JOINT_FILE, SOURCE_FILE, Tokenizer
 from model import Transformer
@@ -23,7 +24,7 @@ from trainer.inference.export.search_file import ctranslate2_options, write_sear
 from trainer.inference.export.tags import tag_notes
 from trainer.inference.loading import TrainedModel
 from trainer.inference.translation.languages import LanguageTags, encode_source, own_language_tags
-from trainer.metrics.scoring import Scorer, bleu_tokenizer
+from trainer.metrics.scoring import Scorer
 
 OPTION = "--format ctranslate2"
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swiglu": "SWISH"}
@@ -188,18 +189,20 @@ def _compare(
         return [f"checked before quantising to {name}; BLEU: no --source and --reference, no validation set at hand"]
     config = trained.config
     try:
-        scorer = Scorer(bleu_tokenizer(config.evaluation.tokenizer, config.prepare.target_language))
+        scored = ScoredText(target_language=config.prepare.target_language, tokenizer=config.evaluation.tokenizer)
+        scorer = Scorer([make("metric", "bleu")], scored)
     except UserError as error:  # the export is as good without
         return [f"checked before quantising to {name}; BLEU: {error}"]
     search, longest = config.evaluation.search, trained.model.max_positions
     tags = own_language_tags(config.prepare, trained.tokenizer)
-    bleu, signature = {}, ""
+    bleu = {}
     for kind, translator in translators.items():
         lines = translate(translator, trained.tokenizer, text.sources, search, max_positions=longest, tags=tags)
-        scores = scorer.score(lines, text.references)
-        bleu[kind], signature = scores.bleu, scores.bleu_signature
+        bleu[kind] = scorer.score(text.sources, lines, [text.references])["bleu"].value
     change = f"{bleu['float32']:.2f} in float32, {bleu[name]:.2f} in {name} ({bleu[name] - bleu['float32']:+.2f})"
-    return [f"checked before quantising to {name}; BLEU of {len(text.sources)} sentences: {change}; {signature}"]
+    return [
+        f"checked before quantising to {name}; BLEU of {len(text.sources)} sentences: {change}; {scorer.signatures['bleu']}"
+    ]
 
 
 def _fill_stack(

@@ -1,0 +1,36 @@
+"""BLEU."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from configs.components import Metric, ScoredText, Scoring, component
+from configs.evaluation import BleuTokenizer
+from trainer.metrics import tokenizers
+
+
+@component("metric", "bleu")
+class Bleu(Metric):
+    """BLEU (Papineni et al., 2002) by sacreBLEU (Post, 2018)."""
+
+    title: ClassVar[str] = "BLEU"
+    tokenizer: BleuTokenizer | None = None
+    """sacreBLEU's; unless given, what `evaluation.tokenizer` says."""
+    lowercase: bool = False
+
+    def build(self, text: ScoredText) -> Scoring:
+        """See Metric."""
+        from sacrebleu.metrics.bleu import BLEU
+
+        option = text.tokenizer_option if self.tokenizer is None else f"evaluation.metrics: {self.key()}: tokenizer"
+        name = tokenizers.choose(self.tokenizer or text.tokenizer, text.target_language)
+
+        def build() -> Any:
+            return BLEU(tokenize=name, lowercase=self.lowercase)
+
+        return tokenizers.checked(build, name, option)
+
+    def doubt(self, scoring: Scoring, references: Sequence[Sequence[str]]) -> str | None:
+        """See Metric."""
+        name = str(scoring.get_signature().info["tok"])
+        lines = [line for reference in references for line in reference]
+        return tokenizers.spacing_problem(name, lines)

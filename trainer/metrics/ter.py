@@ -1,0 +1,29 @@
+"""Translation edit rate."""
+
+from typing import ClassVar
+
+from configs.components import Metric, ScoredText, Scoring, component
+
+
+@component("metric", "ter")
+class Ter(Metric):
+    """TER (Snover et al., 2006): edits for each hundred words of the reference."""
+
+    title: ClassVar[str] = "TER"
+    higher_is_better: ClassVar[bool] = False
+    normalized: bool = False
+    """Tokenise as Tercom does, which splits punctuation off."""
+    no_punct: bool = False
+    asian_support: bool = False
+    case_sensitive: bool = False
+
+    def build(self, text: ScoredText) -> Scoring:
+        """See Metric."""
+        from sacrebleu.metrics.ter import TER
+
+        return TER(
+            normalized=self.normalized,
+            no_punct=self.no_punct,
+            asian_support=self.asian_support,
+            case_sensitive=self.case_sensitive,
+        )
