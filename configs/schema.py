@@ -132,7 +132,7 @@ class CheckpointSection:
     """0 saves at the end only."""
     keep_last: Annotated[int, Field(ge=2, le=MOST)] = 3
     keep_best: Count = 1
-    """Besides the last ones, so many with the best validation BLEU are kept."""
+    """Besides the last ones, so many with the best validation score are kept."""
     keep_every: Count = 0
     """Besides those, every checkpoint whose step is a multiple of this is kept for good; 0 keeps none."""
     asynchronous: bool = True

@@ -7,14 +7,14 @@ import json
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from trainer.runs.layout import CONFIG, MANIFEST, METRICS_FILE, STATE, checkpoint_folder
-from trainer.runs.metrics_file import Score, number, read_end, saved_scores, whole
+from trainer.runs.metrics_file import Score, number, read_end, saved_scores, shown_metrics, whole
 
 _NUM_STATES = 3
 """Checkpoints whose state is tried."""
@@ -36,7 +36,7 @@ class Progress:
     """Seconds since the newest complete checkpoint was committed; negative where its clock is ahead of this one."""
     last_score: Score | None
     best_score: Score | None
-    """By BLEU; both of the current series."""
+    """By the first metric; both of the current series."""
 
 
 def read_progress(folder: Path, steps: list[int]) -> Progress:
@@ -49,7 +49,13 @@ def read_progress(folder: Path, steps: list[int]) -> Progress:
     limits = read_limits(folder / CONFIG)
     lines, evaluations, series = read_end(folder / METRICS_FILE)
     updates, tokens = rates(lines)
-    scores = current_scores(evaluations, series, *_saved_scores(folder, steps))
+    metrics = shown_metrics(folder)
+    best, shown = next(iter(metrics.items()))
+    scores = {
+        step: replace(score, figures={**dict.fromkeys(metrics), **score.figures})
+        for step, score in current_scores(evaluations, series, *_saved_scores(folder, steps), best=best).items()
+    }
+    sign = 1 if shown.higher_is_better else -1
     return Progress(
         max_updates=last_update(limits, lines[0] if lines else {}),
         updates_per_second=updates,
@@ -57,7 +63,7 @@ def read_progress(folder: Path, steps: list[int]) -> Progress:
         seconds_left=seconds_left(limits, lines[0], updates) if lines else None,
         checkpoint_age=_age(checkpoint_folder(folder, steps[-1]) / MANIFEST) if steps else None,
         last_score=scores[max(scores)] if scores else None,
-        best_score=max(scores.values(), key=lambda score: (score.bleu, -score.step), default=None),
+        best_score=max(scores.values(), key=lambda s: (sign * (s.figures[best] or 0.0), -s.step), default=None),
     )
 
 
@@ -72,7 +78,7 @@ def read_limits(path: Path) -> dict[str, Any]:
 
 
 def current_scores(
-    evaluations: list[Score], series: str | None, saved_series: str | None, saved: dict[int, float]
+    evaluations: list[Score], series: str | None, saved_series: str | None, saved: dict[int, float], *, best: str
 ) -> dict[int, Score]:
     """The scores of the current series, by step.
 
@@ -81,14 +87,17 @@ def current_scores(
         series: the newest that metrics.jsonl names; None where it names none.
         saved_series: of the newest checkpoint, as the next.
         saved: its scores by step.
+        best: the metric that they are of.
     """
     current = series or saved_series
     scores = {}
     if current == saved_series:
-        scores = {step: Score(step=step, bleu=bleu, series=current) for step, bleu in saved.items()}
+        scores = {step: Score(step=step, figures={best: score}, series=current) for step, score in saved.items()}
     for score in reversed(evaluations):
+        if (value := score.figures.get(best)) is None:
+            continue
         # One without a series counts where the checkpoint has taken it for one of its own.
-        if score.series == current or (score.series is None and saved.get(score.step) == score.bleu and scores):
+        if score.series == current or (score.series is None and saved.get(score.step) == value and scores):
             scores[score.step] = score
     return scores
 

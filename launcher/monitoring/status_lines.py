@@ -2,8 +2,10 @@
 
 import dataclasses
 import time
+from collections.abc import Mapping
 from typing import Any
 
+from configs.components.metric import Described
 from configs.text import visible
 from launcher.monitoring.progress import Progress
 from launcher.monitoring.run_status import ACTIVE, Overview, RunStatus
@@ -22,6 +24,7 @@ def to_json(found: Overview) -> dict[str, Any]:
     return {
         **dataclasses.asdict(found.status),
         **dataclasses.asdict(found.progress),
+        **{name: _score_to_json(getattr(found.progress, name)) for name in ("last_score", "best_score")},
         "job": dataclasses.asdict(found.job) if found.job else None,
         "last_failure": failure,
     }
@@ -39,7 +42,7 @@ def to_lines(found: Overview) -> list[str]:
     if status.state in ACTIVE:
         shown |= _speed(progress)
     if progress.last_score is not None:
-        shown["score"] = _scores(progress.last_score, progress.best_score)
+        shown["score"] = _scores(progress.last_score, progress.best_score, found.metrics)
     if status.refusal:
         shown["refused"] = "the last start: " + status.refusal.replace("\n", "; ")
     if status.error:
@@ -86,12 +89,22 @@ def _speed(progress: Progress) -> dict[str, str]:
     return shown
 
 
-def _scores(last: Score, best: Score | None) -> str:
-    chrf = f", chrF {last.chrf:.2f}" if last.chrf is not None else ""
-    text = f"BLEU {last.bleu:.2f}{chrf} at step {last.step}"
+def _score_to_json(score: Score | None) -> dict[str, Any] | None:
+    return None if score is None else {"step": score.step, **score.figures, "series": score.series}
+
+
+def _scores(last: Score, best: Score | None, metrics: Mapping[str, Described]) -> str:
+    text = ", ".join(_figure(metrics, key, value) for key, value in last.figures.items() if value is not None)
+    text += f" at step {last.step}"
     if best is None or best.step == last.step:
         return f"{text}, the best so far"
-    return f"{text}; best: BLEU {best.bleu:.2f} at step {best.step}"
+    first = next(iter(metrics))
+    return f"{text}; best: {_figure(metrics, first, best.figures[first] or 0.0)} at step {best.step}"
+
+
+def _figure(metrics: Mapping[str, Described], key: str, value: float) -> str:
+    shown = metrics.get(key, Described(label=key))
+    return f"{shown.label} {value:.{shown.digits}f}"
 
 
 def _failure(failure: Failure) -> str:

@@ -40,7 +40,7 @@ def add_average(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", type=existing_folder, help="a run's folder")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--last", metavar="K", type=whole(1, 10_000), help="the newest K whole checkpoints")
-    which.add_argument("--best", metavar="K", type=whole(1, 10_000), help="the K of the best validation BLEU")
+    which.add_argument("--best", metavar="K", type=whole(1, 10_000), help="the K of the best validation score")
     add_raw_weights(parser)
     add_new_folder(parser)
 

@@ -21,7 +21,7 @@ from trainer.inference.translate import search_section, warn
 from trainer.inference.translation.languages import language_tags
 from trainer.inference.translation.lines import CHUNK_LINES
 from trainer.inference.translation.translator import Translator
-from trainer.metrics.scoring import Score, Scorer
+from trainer.metrics.scoring import Scorer
 from trainer.ranks.process import tune_process
 from trainer.runs.process.caller import restored_environment
 
@@ -76,15 +76,10 @@ def run(
     with contextlib.nullcontext() if output is None else written(output, "--output") as sink:
         begin = time.monotonic()
         hypotheses = [best[0].text for best in translator.translate(sources)]
-        seconds = time.monotonic() - begin
-        scores = scorer.score(sources, hypotheses, [references])
-        report = {
-            **_scores(scores, scorer),
-            **_figures(section, checkpoints, trained, raw=raw_weights),
-            "pairs": len(sources),
-            "truncated": translator.counts.truncated,
-            "seconds": round(seconds, 2),
-        }
+        seconds = round(time.monotonic() - begin, 2)
+        done = {"pairs": len(sources), "truncated": translator.counts.truncated, "seconds": seconds}
+        figures = _scores(scorer, sources, hypotheses, references)
+        report = {**figures, **_settings(section, checkpoints, trained, raw=raw_weights), **done}
         print(json.dumps(report, indent=1), flush=True)  # first: whatever becomes of the file
         if sink is not None:
             sink.writelines(f"{h}\n" for h in hypotheses)
@@ -92,7 +87,11 @@ def run(
     return 0
 
 
-def _scores(scores: Mapping[str, Score], scorer: Scorer) -> dict[str, Any]:
+def _scores(
+    scorer: Scorer, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+) -> dict[str, Any]:
+    """Every metric's score, with its signature."""
+    scores = scorer.score(sources, hypotheses, [references])
     found: dict[str, Any] = {}
     for metric in scorer.metrics:
         key = metric.key()
@@ -100,7 +99,7 @@ def _scores(scores: Mapping[str, Score], scorer: Scorer) -> dict[str, Any]:
     return found
 
 
-def _figures(
+def _settings(
     section: SearchSection, checkpoints: Sequence[Checkpoint], trained: TrainedModel, *, raw: bool
 ) -> dict[str, Any]:
     """What the scores were measured with."""

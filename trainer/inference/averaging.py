@@ -15,7 +15,6 @@ from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import write_run
 from trainer.inference.loading import TRIES, no_checkpoint, places_of, while_they_last
 from trainer.runs.layout import CHECKPOINTS, CONFIG, list_steps, step_of
-from trainer.runs.metrics_file import saved_scores
 from trainer.runs.new_folder import check_new, new_folder
 from trainer.runs.process.streams import tell
 

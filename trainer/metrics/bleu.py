@@ -1,7 +1,7 @@
 """BLEU."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from configs.components import Metric, ScoredText, Scoring, component
 from configs.evaluation import BleuTokenizer
@@ -24,10 +24,7 @@ class Bleu(Metric):
         option = text.tokenizer_option if self.tokenizer is None else f"evaluation.metrics: {self.key()}: tokenizer"
         name = tokenizers.choose(self.tokenizer or text.tokenizer, text.target_language)
 
-        def build() -> Any:
-            return BLEU(tokenize=name, lowercase=self.lowercase)
-
-        return tokenizers.checked(build, name, option)
+        return tokenizers.checked(lambda: BLEU(tokenize=name, lowercase=self.lowercase), name, option)
 
     def doubt(self, scoring: Scoring, references: Sequence[Sequence[str]]) -> str | None:
         """See Metric."""

@@ -3,8 +3,9 @@
 import difflib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
+from configs.components import Scoring
 from configs.errors import UserError
 from configs.evaluation import BleuTokenizer
 from configs.languages import language
@@ -54,7 +55,7 @@ def spacing_problem(tokenizer: str, references: Sequence[str]) -> str | None:
     )
 
 
-def checked(build: Callable[[], Any], tokenizer: str, option: str) -> Any:
+def checked(build: Callable[[], Scoring], tokenizer: str, option: str) -> Scoring:
     """What `build` builds with a tokeniser, once that is known to work.
 
     Args:

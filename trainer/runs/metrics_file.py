@@ -11,11 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from configs.components.metric import Described, describe_metrics, metric_keys
+from trainer.runs.layout import CONFIG
+
 Line = dict[str, Any]
 """Figures of a step, with `kind`: train, evaluation or event."""
 
 RATE_LINES = 20
 """Lines of training that the end of the file is read for; a rate is the mean of so many."""
+UNSIGNED = ("bleu", "chrf")
+"""The metrics of a line that has no signatures."""
 FARTHEST_BYTES = 1 << 22
 """From the file's end; some 6,000 lines. An evaluation before them is looked for in the checkpoints."""
 _CHUNK_BYTES = 1 << 16
@@ -23,12 +30,11 @@ _CHUNK_BYTES = 1 << 16
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Score:
-    """A score of the validation set."""
+    """Scores of the validation set."""
 
     step: int
-    bleu: float
-    chrf: float | None = None
-    """None where only the BLEU is known."""
+    figures: Mapping[str, float | None]
+    """By metric; None where it is not known."""
     series: str | None = None
     """Scores of one series may be compared; None in runs from before there were such."""
 
@@ -109,10 +115,23 @@ def saved_scores(state: Mapping[str, Any]) -> tuple[str | None, dict[int, float]
         ValueError, KeyError, TypeError, AttributeError: it is no trainer's state.
     """
     trainer = state["trainer"]
-    scores = {int(step): float(bleu) for step, bleu in trainer["scores"].items()}
+    scores = {int(step): float(score) for step, score in trainer["scores"].items()}
     series = trainer.get("series")
-    finite = {step: bleu for step, bleu in scores.items() if math.isfinite(bleu)}
+    finite = {step: score for step, score in scores.items() if math.isfinite(score)}
     return None if series is None else str(series["id"]), finite
+
+
+def shown_metrics(run: Path) -> dict[str, Described]:
+    """How to show a run's scores, by metric, the one that is best by first; as its configuration says, if it does.
+
+    Args:
+        run: its folder.
+    """
+    try:
+        tree = yaml.safe_load((run / CONFIG).read_text(encoding="utf-8"))
+        return describe_metrics(tree["evaluation"].get("metrics"))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError):
+        return describe_metrics(None)
 
 
 def cut_back(path: Path, step: int) -> None:
@@ -179,13 +198,9 @@ def _lines_from_end(path: Path) -> Iterator[bytes]:
 
 
 def _score(line: Line) -> Score | None:
-    step, bleu, chrf = whole(line.get("step")), number(line, "bleu"), number(line, "chrf")
-    if step is None or not math.isfinite(bleu):
+    figures = {key: number(line, key) for key in metric_keys(line) or UNSIGNED}
+    step, series = whole(line.get("step")), line.get("series")
+    known = {key: value for key, value in figures.items() if math.isfinite(value)}
+    if step is None or not known:
         return None
-    series = line.get("series")
-    return Score(
-        step=step,
-        bleu=bleu,
-        chrf=chrf if math.isfinite(chrf) else None,
-        series=series if isinstance(series, str) else None,
-    )
+    return Score(step=step, figures=known, series=series if isinstance(series, str) else None)

@@ -66,8 +66,8 @@ def test_figures_of_a_run(tmp_path: Path) -> None:
         target_tokens_per_second=4000.0,
         seconds_left=500.0,
         checkpoint_age=found.checkpoint_age,
-        last_score=Score(step=800, bleu=19.0),
-        best_score=Score(step=400, bleu=21.5),
+        last_score=Score(step=800, figures={"bleu": 19.0, "chrf": None}),
+        best_score=Score(step=400, figures={"bleu": 21.5, "chrf": None}),
     )
 
 
@@ -95,7 +95,10 @@ def scores_of(folder: Path, steps: list[int]) -> tuple[int, float, int, float] |
     if found.last_score is None or found.best_score is None:
         assert found.last_score is found.best_score
         return None
-    return found.last_score.step, found.last_score.bleu, found.best_score.step, found.best_score.bleu
+    last, best = found.last_score, found.best_score
+    assert last.figures["bleu"] is not None
+    assert best.figures["bleu"] is not None
+    return last.step, last.figures["bleu"], best.step, best.figures["bleu"]
 
 
 def test_folder_that_holds_nothing(tmp_path: Path) -> None:
@@ -164,8 +167,8 @@ def running(**changes: Any) -> Overview:
         target_tokens_per_second=12345.6,
         seconds_left=500.0,
         checkpoint_age=60.0,
-        last_score=Score(step=800, bleu=19.0, chrf=40.0),
-        best_score=Score(step=400, bleu=21.5),
+        last_score=Score(step=800, figures={"bleu": 19.0, "chrf": 40.0}),
+        best_score=Score(step=400, figures={"bleu": 21.5, "chrf": None}),
     )
     failure = Failure(rank=3, host="far", time=time.time() - 7200, message="ValueError: x\ny", traceback="long")
     job = Job(id="7", state="RUNNING", time_left="2:03:04")

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,6 @@ from trainer.metrics.scoring import Scorer
 from trainer.runs.layout import MANIFEST
 
 
-
 def scorer(tokenizer: str = "13a", metrics: Sequence[str] = ("bleu", "chrf", "ter")) -> Scorer:
     text = ScoredText(target_language="fr", tokenizer=tokenizer)
     return Scorer([make("metric", kind) for kind in metrics], text)
@@ -41,6 +41,10 @@ def held_out(name: str = "a", languages: tuple[str, ...] = ("en", "fr"), **chang
 def series_of(sets: Sequence[HeldOutSet], *overrides: str, tokenizer: str = "t") -> str:
     config: RunConfig = load_run("debug", list(overrides))
     return current_series(config, sets, tokenizer).id
+
+
+def series(*overrides: str) -> ScoreSeries:
+    return current_series(load_run("debug", list(overrides)), [held_out()], "t")
 
 
 @pytest.mark.parametrize(
@@ -99,6 +103,17 @@ def test_scores_come_back_with_their_series() -> None:
     assert state.scores == {10: 5.0, 20: 9.0}
     assert enter(state, b) is not None
     assert state.scores == {40: 1.0}
+
+
+def test_another_metric_is_named_with_its_direction() -> None:
+    state = TrainerState(step=9, scores={5: 1.0}, series=series("evaluation.metrics=[bleu]"))
+    said = enter(state, series("evaluation.metrics=[ter, bleu]"))
+    assert said is not None
+    assert "better: higher -> lower; metric: bleu -> ter; signature: nrefs:1|" in said
+    state.scores |= {9: 70.0, 12: 60.0, 15: math.nan}
+    assert state.merits() == {9: -70.0, 12: -60.0}
+    assert enter(state, series("evaluation.metrics=[bleu]")) is not None
+    assert state.merits() == {5: 1.0}
 
 
 def with_scores(folder: Path, scores: dict[int, float]) -> None:

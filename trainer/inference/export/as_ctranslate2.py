@@ -200,9 +200,8 @@ def _compare(
         lines = translate(translator, trained.tokenizer, text.sources, search, max_positions=longest, tags=tags)
         bleu[kind] = scorer.score(text.sources, lines, [text.references])["bleu"].value
     change = f"{bleu['float32']:.2f} in float32, {bleu[name]:.2f} in {name} ({bleu[name] - bleu['float32']:+.2f})"
-    return [
-        f"checked before quantising to {name}; BLEU of {len(text.sources)} sentences: {change}; {scorer.signatures['bleu']}"
-    ]
+    scores = f"BLEU of {len(text.sources)} sentences: {change}; {scorer.signatures['bleu']}"
+    return [f"checked before quantising to {name}; {scores}"]
 
 
 def _fill_stack(

@@ -1,0 +1,205 @@
+"""A metric of somebody else's, in one file, is wherever ours are: figures, the log, what is best, the commands."""
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+
+from configs.components import ScoredText, make
+from configs.components.metric import describe_metrics
+from tests.conftest import environment, install_plugin, read_metrics
+from tests.kept import BBB3253
+from trainer.checkpoint.state import TrainerState
+from trainer.metrics.scoring import Scorer
+
+THEIRS = '''
+"""A metric of somebody else's, in one file outside of the repository."""
+
+import types
+
+from configs.components import Metric, component
+
+
+class Counted:
+    def __init__(self, letters):
+        self.letters = letters
+
+    def corpus_score(self, hypotheses, references):
+        misses = sum(abs(len(h) - len(r)) for h, r in zip(hypotheses, references[0]))
+        return types.SimpleNamespace(score=misses / self.letters)
+
+    def get_signature(self):
+        return f"letters:{self.letters}"
+
+
+@component("metric", "misses")
+class Misses(Metric):
+    """How far the lengths are apart, in so many letters."""
+
+    title = "Misses"
+    higher_is_better = False
+    digits = 1
+    letters: int = 10
+
+    def build(self, text):
+        return Counted(self.letters)
+'''
+MAX_PAIRS = 10
+"""That the kept run evaluates on."""
+METRICS = "evaluation.metrics=[{kind: misses, letters: 3}, bleu, ter, {kind: chrf, word_order: 2}]"
+
+
+def start(*arguments: str, cwd: Path, plugins: Path | None = None) -> subprocess.CompletedProcess[str]:
+    variables = environment()
+    variables["PYTHONPATH"] += f":{plugins}" if plugins else ""
+    command = [sys.executable, "-m", "launcher", *arguments]
+    return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=180, check=False)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a run was trained: scored by a metric of another package and three of ours, and best by the first."""
+    root = tmp_path_factory.mktemp("metrics")
+    place = Path(shutil.copytree(BBB3253, root / "place"))
+    install_plugin(root, "metrics", THEIRS)
+    settings = ["training.max_updates=25", "evaluation.every_updates=5", "checkpoint.every_updates=5"]
+    more = ["training.memory_probe=false", "checkpoint.keep_last=2", "optimizer.lr=0.01"]
+    done = start("train", "small.yaml", METRICS, *settings, *more, cwd=place, plugins=root)
+    assert done.returncode == 0, done.stderr
+    (place / "out").write_text(done.stdout)
+    return place
+
+
+def test_it_is_in_the_figures_and_in_the_log(place: Path) -> None:
+    run = place / "runs" / "small"
+    lines = [line for line in read_metrics(run, "evaluation") if line["step"] > 10]
+    assert [line["step"] for line in lines] == [15, 20, 25]
+    references = (place / "corpus" / "v.fr").read_text().splitlines()[:MAX_PAIRS]
+    for line in lines:
+        hypotheses = (run / "eval" / f"step-{line['step']:08d}.hyp").read_text().splitlines()
+        misses = sum(abs(len(h) - len(r)) for h, r in zip(hypotheses, references, strict=True)) / 3
+        assert (line["misses"], line["misses_signature"]) == (misses, "letters:3")
+        for key, theirs in (("bleu", BLEU(tokenize="13a")), ("ter", TER()), ("chrfpp", CHRF(word_order=2))):
+            assert line[key] == pytest.approx(theirs.corpus_score(hypotheses, [references]).score, abs=1e-9), key
+            assert line[f"{key}_signature"] == str(theirs.get_signature())
+        names = [key for key in line if key in ("misses", "bleu", "chrf", "ter", "chrfpp")]
+        assert names == ["misses", "bleu", "ter", "chrfpp"], "in the order in which they were asked for"
+    pattern = r"step 25  valid .*Misses ([0-9.]+)  BLEU \S+  TER \S+  chrF\+\+ \S+  \(letters:3, "
+    shown = re.findall(pattern, place_out(place))
+    assert shown == [f"{lines[-1]['misses']:.1f}"]
+
+
+def place_out(place: Path) -> str:
+    return (place / "out").read_text()
+
+
+def test_it_is_in_tensorboard(place: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    board = EventAccumulator(str(place / "runs" / "small" / "tensorboard"))
+    board.Reload()
+    lines = read_metrics(place / "runs" / "small", "evaluation")[-3:]
+    for key in ("misses", "bleu", "ter", "chrfpp"):
+        found = {event.step: event.value for event in board.Scalars(f"valid/{key}")}
+        assert found == pytest.approx({line["step"]: line[key] for line in lines}), key
+
+
+def test_the_best_is_where_it_is_lowest(place: Path) -> None:
+    run = place / "runs" / "small"
+    state = TrainerState.from_json(json.loads((run / "checkpoints/step-00000025/state.json").read_text())["trainer"])
+    scores = {line["step"]: line["misses"] for line in read_metrics(run, "evaluation")[-3:]}
+    assert state.scores == scores, "those before were of BLEU"
+    best = min(scores, key=lambda step: (scores[step], -step))
+    steps = {int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*")}
+    assert steps == {20, 25} | {best}
+    assert "another series of scores" in place_out(place)
+    done = start("average", "runs/small", "--best", "1", "-o", "mean", cwd=place, plugins=place.parent)
+    assert f"(steps {best})" in done.stdout, done.stderr
+    shutil.rmtree(place / "mean")
+
+
+def test_status_and_inspect_show_it_with_and_without_its_package(place: Path) -> None:
+    line = read_metrics(place / "runs" / "small", "evaluation")[-1]
+    for plugins, name, digits in ((place.parent, "Misses", 1), (None, "misses", 2)):
+        figures = f"{name} {line['misses']:.{digits}f}, BLEU {line['bleu']:.2f}, TER {line['ter']:.2f}, chrF++"
+        done = start("status", "runs/small", cwd=place, plugins=plugins)
+        assert f"{figures} {line['chrfpp']:.2f} at step 25" in done.stdout, (done.stdout, done.stderr)
+        done = start("inspect", "runs/small", cwd=place, plugins=plugins)
+        assert f"step 25: {figures} {line['chrfpp']:.2f}" in done.stdout, (done.stdout, done.stderr)
+    tree = json.loads(start("status", "runs/small", "--json", cwd=place, plugins=place.parent).stdout)
+    keys = ("misses", "bleu", "ter", "chrfpp")
+    assert tree["last_score"] == {"step": 25, **{key: line[key] for key in keys}, "series": line["series"]}
+    scores = {one["step"]: one["misses"] for one in read_metrics(place / "runs" / "small", "evaluation")[-3:]}
+    assert tree["best_score"]["misses"] == min(scores.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], ["misses", "bleu", "ter", "chrfpp"]),
+        (["--metrics", "chrf", "{kind: misses, letters: 1, name: apart}"], ["chrf", "apart"]),
+    ],
+)
+def test_evaluate_takes_it(place: Path, options: list[str], expected: list[str]) -> None:
+    files = ["--source", "corpus/v.en", "--reference", "corpus/v.fr", "-o", "hyp"]
+    done = start("evaluate", "runs/small", *files, *options, cwd=place, plugins=place.parent)
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    signed = [key.removesuffix("_signature") for key in report if key.endswith("_signature")]
+    assert signed == expected
+    pairs = zip(*((place / name).read_text().splitlines() for name in ("hyp", "corpus/v.fr")), strict=True)
+    apart = sum(abs(len(h) - len(r)) for h, r in pairs)
+    assert report[expected[-1] if options else "misses"] == (float(apart) if options else round(apart / 3, 1))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--metrics", "blue"], "--metrics.0.kind: there is no kind 'blue'; did you mean bleu?"),
+        (["--metrics", "{kind: ter, normalised: true}"], "--metrics.0.normalised: unknown key; did you mean"),
+        (["--metrics", "bleu", "bleu"], "--metrics.1.name: the figures of another are called bleu"),
+        (["--metrics", "{"], "--metrics: 'metrics[0]={': the value is no YAML"),
+        (["--metrics", "ter", "--tokenizer", "char"], "--tokenizer: 'char' without BLEU; leave it out, or add bleu"),
+    ],
+)
+def test_what_evaluate_refuses(place: Path, options: list[str], said: str) -> None:
+    files = ["--source", "corpus/v.en", "--reference", "corpus/v.fr"]
+    done = start("evaluate", "runs/small", *files, *options, cwd=place, plugins=place.parent)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"zeromt: error: {said}"), done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_metric_that_fails_has_no_score_and_ends_nothing(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scorer = Scorer([make("metric", "bleu"), make("metric", "ter")], ScoredText(target_language="fr"))
+
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError("no words")
+
+    monkeypatch.setattr(scorer._scorings[0], "corpus_score", fail)
+    scores = scorer.score(["a"], ["b c"], [["b c"]])
+    assert math.isnan(scores["bleu"].value)
+    assert scores["ter"].value == 0.0
+    assert caplog.messages == ["evaluation: BLEU has no score: ZeroDivisionError: no words"]
+
+
+def test_metrics_of_a_broken_configuration_are_shown_by_their_names() -> None:
+    found = describe_metrics(["ter", {"kind": "nobody", "name": "x"}, {"kind": "chrf", "word_order": 2, "new": 1}, 3])
+    assert {key: (one.label, one.higher_is_better) for key, one in found.items()} == {
+        "ter": ("TER", False),
+        "x": ("x", True),
+        "chrf": ("chrf", True),
+        "": ("", True),
+    }
+    assert list(describe_metrics(None)) == ["bleu", "chrf"]
