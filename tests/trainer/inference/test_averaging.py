@@ -100,7 +100,7 @@ def test_the_best_are_those_of_the_best_scores(trained: TrainedRun, tmp_path: Pa
 
 
 def test_the_best_need_not_be_the_newest(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(averaging, "_scores", lambda _: {1: 3.0, 2: 9.0, 4: 5.0})
+    monkeypatch.setattr(averaging, "_merits", lambda _: {1: 3.0, 2: 9.0, 4: 5.0})
     assert [c.manifest["step"] for c in choose(run, last=None, best=2)] == [2, 4]
 
 
