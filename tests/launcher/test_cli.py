@@ -225,6 +225,7 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
         "precision": None,
         "source_language": None,
         "target_language": None,
+        "metrics": None,
         "tokenizer": None,
         "output": None,
     }
