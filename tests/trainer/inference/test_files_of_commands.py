@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from launcher.cli import main
-from tests.conftest import REPO, environment, zeromt
+from tests.conftest import environment, zeromt
+from tests.kept import BBB3253
 from tests.trainer.conftest import TrainedRun
 from trainer.inference.translation.lines import _cut, _lines, _stream, read_chunks
-
-KEPT = REPO / "tests" / "kept" / "bbb3253"
 
 
 @pytest.fixture
@@ -184,7 +183,7 @@ def test_compressed_through_a_named_pipe(name: str, trained: TrainedRun, tmp_pat
 
 
 def test_a_new_folder_whose_name_is_no_utf_8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = str(KEPT / "runs" / "small")
+    run = str(BBB3253 / "runs" / "small")
     assert main(["export", run, "--format=safetensors", "-o", f"{tmp_path}/caf\udce9"]) == 2
     assert capsys.readouterr().err.endswith(
         "caf\\udce9': is not UTF-8; give a name that is; see `zeromt export --help`\n"
@@ -194,7 +193,14 @@ def test_a_new_folder_whose_name_is_no_utf_8(tmp_path: Path, capsys: pytest.Capt
 def test_a_dataset_in_a_loop_of_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "loop").symlink_to("loop")
     assert (
-        main(["prepare", str(KEPT / "small.yaml"), f"prepare.output={tmp_path}/loop", f"prepare.root={KEPT}/corpus"])
+        main(
+            [
+                "prepare",
+                str(BBB3253 / "small.yaml"),
+                f"prepare.output={tmp_path}/loop",
+                f"prepare.root={BBB3253}/corpus",
+            ]
+        )
         == 2
     )
     error = capsys.readouterr().err
