@@ -1,6 +1,6 @@
 # One environment, .venv, for everything. Recipes are POSIX sh; they need Python 3.11 or newer, make and no compiler.
 #
-#   make install     .venv with .venv/bin/zeromt
+#   make install     .venv with .venv/bin/zeromt; CUDA=1 takes the build for GPUs on a machine that shows none, CUDA=0 the one for CPUs
 #   make demo        prepare, train, evaluate and translate the bundled corpus
 #   make test        all tests but those marked slow, gpu or slurm (make test-slow, test-gpu, test-slurm)
 #   make check       lint, format, types, import contracts, sizes
@@ -11,6 +11,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
+CUDA ?=
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || command -v python)
 BIN := .venv/bin
 STAMP := .venv/.install-stamp
@@ -31,7 +32,8 @@ help:
 install: $(STAMP)
 
 # deepspeed is a source package whose setup imports torch and runs bash: torch goes first, pip must not isolate the build, and
-# where there is no bash its one-line commands get sh. DS_BUILD_OPS=0 compiles nothing.
+# where there is no bash its one-line commands get sh. DS_BUILD_OPS=0 compiles nothing; DS_ACCELERATOR=cpu, for this line
+# alone, keeps the setup from asking for a CUDA toolkit, which machines with GPUs need not have.
 $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "make install: no python3.11 or python3 on PATH" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -40,11 +42,12 @@ $(STAMP): pyproject.toml constraints.txt
 		{ rm -rf .venv; echo "make install: $(PYTHON) -m venv failed; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	@echo "install: torch"
 	@$(install_torch)
+	@$(BIN)/python -c 'import torch; print("install: torch", torch.__version__, "for", f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPUs")'
 	@echo "install: deepspeed"
 	@$(PIP) numpy setuptools wheel
 	@shim="$$PWD/.venv/shim"; mkdir -p "$$shim"; \
 		command -v bash >/dev/null || ln -sf "$$(command -v sh)" "$$shim/bash"; \
-		PATH="$$PATH:$$shim" DS_BUILD_OPS=0 $(PIP) --no-build-isolation deepspeed; \
+		PATH="$$PATH:$$shim" DS_BUILD_OPS=0 DS_ACCELERATOR=cpu $(PIP) --no-build-isolation deepspeed; \
 		status=$$?; rm -rf "$$shim"; exit $$status
 	@echo "install: zeromt"
 	@$(PIP) --no-build-isolation -e '.[dev]'
@@ -52,9 +55,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "install: done; the command is $(BIN)/zeromt"
 
 # The registry's torch brings gigabytes of CUDA, and with a GPU it is the one to have: === passes over 2.13.0+cpu. Without
-# one, take the CPU build: from the indexes that pip knows, else from torch's own, else the registry's after all.
+# one, take the CPU build: from the indexes that pip knows, else from torch's own, else the registry's after all. CUDA=1 or 0
+# decides where the machine that installs is not the one that trains: a login node of a cluster.
 define install_torch
-if nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then \
+if test "$(CUDA)" = 1 || { test -z "$(CUDA)" && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }; then \
 	$(PIP) torch===2.13.0; \
 else \
 	$(PIP) torch==2.13.0+cpu 2>/dev/null || \

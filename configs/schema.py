@@ -47,6 +47,8 @@ class EngineSection:
     zero_stage: Literal[0, 1, 2, 3] = 1
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """auto: bf16 where the device of every rank multiplies it faster than fp32, fp32 elsewhere."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: the GPUs where the machine has some, the CPU elsewhere; GPUs that torch cannot use are an error."""
     offload_optimizer: bool = False
     """Keep fp32 masters and moments in host memory (stages 1 to 3)."""
     zero_optimization: dict[str, Any] = field(default_factory=dict)

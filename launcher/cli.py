@@ -224,7 +224,10 @@ def parse(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
     )
     command.add_arguments(parser)
     # Intermixed: overrides may stand before, between and behind options.
-    return command, vars(parser.parse_intermixed_args(rest))
+    arguments = vars(parser.parse_intermixed_args(rest))
+    if (device := arguments.pop("device", None)) is not None:
+        arguments["overrides"] = [*arguments["overrides"], f"engine.device={device}"]
+    return command, arguments
 
 
 def _split(argv: Sequence[str]) -> tuple[str, list[str]]:

@@ -20,6 +20,18 @@ HOST = socket.gethostname()
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests compute on the CPU, also on a machine with GPUs; those marked gpu, asked for by name, on its GPUs."""
+    if not asks_for_gpus(config.getoption("markexpr", "")):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def asks_for_gpus(marks: str) -> bool:
+    """Whether an expression of `pytest -m` takes tests marked gpu."""
+    return "gpu" in marks.replace("not gpu", "")
+
+
 # A shell starts background jobs with these ignored, children inherit that, and the launcher honours it (nohup). The
 # tests must not depend on how they were started.
 for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):

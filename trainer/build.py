@@ -26,7 +26,7 @@ from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.held_out import held_out_sets, make_evaluator
 from trainer.evaluation.series import enter_series
 from trainer.loop import Trainer
-from trainer.ranks.device import kind
+from trainer.ranks.device import describe_uneven, is_host, kind
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
 from trainer.ranks.precision import Precision, agreed_precision
@@ -280,6 +280,8 @@ def _announce(
         config.engine.zero_stage,
         precision,
     )
+    if not is_host(world.device) and (uneven := describe_uneven(config.stream.micro_batches, world.size)):
+        log.warning("%s", uneven)
 
 
 def _settle_memory(

@@ -19,6 +19,7 @@ import torch
 from configs import RunConfig, UserError, load_run
 from configs.files import problem_of
 from trainer.limits import NothingToDo
+from trainer.ranks.device import settle_device
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
 from trainer.ranks.process import tune_process
@@ -138,6 +139,7 @@ def _train(
     overrides: Sequence[str],
 ) -> int:
     watchdog.enter("setup", 60 * config.supervision.setup_minutes, 0)
+    settle_device(config.engine.device)
     tune_process()
     if config.training.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from launcher.machine.hardware import num_gpus
 from launcher.machine.process_title import show_as
+from trainer.runs.process.gpus import num_gpus
 from trainer.runs.signals import STOP_SIGNALS
 
 SWITCH = "ZEROMT_FORK_RANKS"

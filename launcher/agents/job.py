@@ -63,6 +63,8 @@ class Job:
     """data, optimizer or data,optimizer: begun anew by the ranks, until a checkpoint holds the result."""
     node: Node | None = None
     """None: this machine is all there is."""
+    on_cpu: bool = False
+    """Whether the CPU is asked for, whatever else there is."""
 
     @property
     def logs(self) -> Path:
@@ -133,6 +135,23 @@ def choose_processes(requested: int | None, micro_batches: int, *, gpus: int, co
             "or CUDA_VISIBLE_DEVICES= in the environment to train on the CPU"
         )
     return requested
+
+
+def describe_idle(gpus: int, num_processes: int, lanes: int, *, of_each: int = 1) -> str:
+    """What is said of GPUs of this machine that nothing runs on; empty where all are in use.
+
+    Args:
+        gpus: that the ranks could use.
+        num_processes: of this machine.
+        lanes: of the stream's K lanes, those for this machine.
+        of_each: nodes of the job.
+    """
+    if num_processes >= gpus:
+        return ""
+    most = f"stream.micro_batches={lanes * of_each}" if num_processes == lanes else f"--nproc {num_processes}"
+    more = f"stream.micro_batches={gpus * of_each}" if num_processes == lanes else f"--nproc {gpus}"
+    idle = gpus - num_processes
+    return f"; {idle} of its {gpus} GPUs {'is' if idle == 1 else 'are'} idle with {most}, {more} would use all"
 
 
 def torchrun_command(job: Job, launch_id: str, *, reset: str | None = None, python: str = sys.executable) -> list[str]:
@@ -227,6 +246,8 @@ def child_environment(
         GRACE_SECONDS: str(job.shutdown_seconds),
         ROOM: "." * ROOM_LENGTH,
     }
+    if job.on_cpu:
+        child["CUDA_VISIBLE_DEVICES"] = ""
     if job.node is not None:
         child["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"] = "rank ${rank}: "
         if job.node.interface is not None:

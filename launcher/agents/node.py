@@ -9,10 +9,11 @@ from pathlib import Path
 
 from configs import UserError, load_run
 from launcher.agents.attempts import run_job
-from launcher.agents.job import Job, Node, check_datasets, choose_processes, shutdown_seconds
-from launcher.machine.hardware import num_cores, num_gpus
+from launcher.agents.job import Job, Node, check_datasets, choose_processes, describe_idle, shutdown_seconds
+from launcher.machine.hardware import num_cores
 from launcher.machine.supervise import Supervisor
 from trainer.runs.process.environment import check_machine
+from trainer.runs.process.gpus import gpus_to_use
 
 _SIOCGIFADDR = 0x8915
 """ioctl that asks for an interface's IPv4 address; netdevice(7)."""
@@ -84,20 +85,22 @@ def launch(
             f"--nnodes: {nnodes} is more than stream.micro_batches={run.stream.micro_batches}; "
             f"allowed is 1 to {run.stream.micro_batches}"
         )
-    cores = num_cores()
+    cores, gpus = num_cores(), gpus_to_use(run.engine.device, os.environ)
     lanes = run.stream.micro_batches // nnodes
     job = Job(
         config=config,
         overrides=tuple(overrides),
-        num_processes=choose_processes(nproc, lanes, gpus=num_gpus(os.environ), cores=cores),
+        num_processes=choose_processes(nproc, lanes, gpus=gpus, cores=cores),
         folder=Path(run.folder),
         shutdown_seconds=shutdown_seconds(run),
         save_seconds=60 * run.supervision.save_minutes,
+        on_cpu=run.engine.device == "cpu",
         reset=reset,
         node=node,
     )
+    idle = describe_idle(gpus, job.num_processes, lanes, of_each=nnodes)
     where = f"on each of {nnodes} nodes" if nnodes > 1 else "on this node"
-    begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} {where}; logs: {job.folder / 'logs'}"
+    begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} {where}{idle}; logs: {job.folder / 'logs'}"
     return run_job(job, supervisor, cores=cores, max_restarts=max_restarts, fresh=fresh, begin=begin)
 
 

@@ -3,6 +3,7 @@
 from launcher.options.parser import Parser
 from launcher.options.running import (
     add_config,
+    add_device,
     add_inspect,
     add_launch_local,
     add_prepare,
@@ -27,6 +28,7 @@ __all__ = [
     "Parser",
     "add_average",
     "add_config",
+    "add_device",
     "add_evaluate",
     "add_export",
     "add_import",

@@ -29,9 +29,19 @@ def add_prepare(parser: Parser) -> None:
     which.add_argument("--merge", action="store_true", help="make the dataset of shares that are all encoded")
 
 
+def add_device(parser: Parser) -> None:
+    """--device, for `engine.device`."""
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        help="what to compute on; auto takes GPUs where there are some. The same as engine.device=...",
+    )
+
+
 def add_train(parser: Parser) -> None:
     """Arguments of `zeromt train`."""
     add_config(parser)
+    add_device(parser)
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
         "--fresh",

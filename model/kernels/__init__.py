@@ -45,9 +45,9 @@ def argmax(x: Tensor) -> Tensor:
 
 
 def gains_by_bf16(device: torch.device) -> bool:
-    """Whether the device multiplies matrices in bf16 faster than in fp32."""
+    """Whether the device multiplies matrices in bf16 faster than in fp32. Cards before Ampere emulate it, slowly."""
     if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported())
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     kernels = _of(device)
     return kernels is not None and bool(kernels.gains_by_bf16())
 

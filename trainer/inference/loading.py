@@ -13,7 +13,7 @@ from data_pipeline.tokenizer import Tokenizer
 from model import Ensemble, Transformer
 from trainer.checkpoint.format import Checkpoint, CheckpointError, read_checkpoint, verify
 from trainer.checkpoint.model_files import build_model, load_weights, place
-from trainer.ranks.device import choose_device
+from trainer.ranks.device import choose_device, warn_of_unusable_gpus
 from trainer.ranks.precision import DTYPES, Precision, translating_precision
 from trainer.runs.kept import find_loss
 from trainer.runs.layout import (
@@ -151,6 +151,7 @@ def load_checkpoint(checkpoint: Checkpoint, *, raw: bool, precision: str | None)
     config = load_run(str(checkpoint.folder / CONFIG))
     tokenizer = Tokenizer.load(checkpoint.folder)
     device = choose_device()
+    warn_of_unusable_gpus()
     found = translating_precision(precision, config.engine.precision, device)
     model = build_model(config.model, tokenizer, seed=config.seed)
     load_weights(checkpoint, model, raw=raw)

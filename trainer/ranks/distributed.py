@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed import HashStore, PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 
 from configs import UserError
-from trainer.ranks.device import backend, choose_device
+from trainer.ranks.device import backend, choose_device, compare, describe
 from trainer.runs.process.environment import read_environment
 
 
@@ -32,7 +32,7 @@ class World:
             waiting: entered while this rank waits for the others, so that a watchdog knows who keeps whom waiting.
 
         Raises:
-            UserError: RANK, WORLD_SIZE and LOCAL_RANK contradict each other.
+            UserError: RANK, WORLD_SIZE and LOCAL_RANK contradict each other, or the ranks' devices differ.
         """
         self.rank, self.size, self.local_rank = read_environment(os.environ)
         if torch.cuda.is_available():
@@ -48,6 +48,8 @@ class World:
             self._store: Store = HashStore()
         else:
             self._store, _, _ = next(rendezvous("env://", timeout=timeout))
+        with waiting():
+            compare(self._store, describe(self.device), self.rank, self.size)
         prefixed = PrefixStore("default", self._store)
         dist.init_process_group(
             backend(self.device), rank=self.rank, world_size=self.size, store=prefixed, timeout=timeout

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from configs import load_run
 from launcher.agents.attempts import run_job
-from launcher.agents.job import Job, check_datasets, choose_processes, shutdown_seconds
-from launcher.machine.hardware import num_cores, num_gpus
+from launcher.agents.job import Job, check_datasets, choose_processes, describe_idle, shutdown_seconds
+from launcher.machine.hardware import num_cores
 from launcher.machine.supervise import Supervisor
 from trainer.runs.process.environment import check_machine
+from trainer.runs.process.gpus import gpus_to_use
 from trainer.runs.process.streams import note
 
 
@@ -44,16 +45,18 @@ def launch(
     run = load_run(config, overrides, say=note)
     check_machine(os.environ)
     check_datasets(run, config, overrides)
-    cores = num_cores()
+    cores, gpus = num_cores(), gpus_to_use(run.engine.device, os.environ)
     job = Job(
         config=config,
         overrides=tuple(overrides),
-        num_processes=choose_processes(nproc, run.stream.micro_batches, gpus=num_gpus(os.environ), cores=cores),
+        num_processes=choose_processes(nproc, run.stream.micro_batches, gpus=gpus, cores=cores),
         folder=Path(run.folder),
         shutdown_seconds=shutdown_seconds(run),
         save_seconds=60 * run.supervision.save_minutes,
+        on_cpu=run.engine.device == "cpu",
         reset=reset,
     )
     others = f"; logs of the others than rank 0: {job.logs}" if job.num_processes > 1 else ""
-    begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} on this machine{others}"
+    idle = describe_idle(gpus, job.num_processes, run.stream.micro_batches)
+    begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} on this machine{idle}{others}"
     return run_job(job, supervisor, cores=cores, max_restarts=max_restarts, fresh=fresh, begin=begin)

@@ -1,12 +1,13 @@
 """Arguments of `zeromt launch slurm`, each checked as far as that needs no configuration."""
 
-from launcher.options import Parser, add_config
+from launcher.options import Parser, add_config, add_device
 from launcher.options.values import path, processes, whole
 
 
 def add_launch_slurm(parser: Parser) -> None:
     """Arguments of `zeromt launch slurm`."""
     add_config(parser)
+    add_device(parser)
     parser.add_argument(
         "--site", metavar="NAME", type=path, help="a YAML file, or the name of a shipped profile of a cluster"
     )

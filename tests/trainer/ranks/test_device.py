@@ -1,6 +1,11 @@
-"""What a device is, is asked in few places."""
+"""What a device is, is asked in few places; ranks on devices that cannot work together say so before they meet."""
 
 from pathlib import Path
+
+import pytest
+
+from tests.conftest import Command, ranks
+from trainer.ranks.device import Found, describe_uneven, difference
 
 REPO = Path(__file__).parents[3]
 MAY_ASK = ("model/kernels/", "trainer/engines/", "trainer/ranks/device.py")
@@ -12,3 +17,55 @@ def test_no_other_place_asks_what_a_device_is() -> None:
     found = {str(path.relative_to(REPO)) for path in files if "device.type" in path.read_text()}
     assert "trainer/ranks/device.py" in found
     assert [name for name in sorted(found) if not name.startswith(MAY_ASK)] == []
+
+
+@pytest.mark.parametrize(
+    ("which", "told"),
+    [
+        ("cpu", "engine.device: ranks compute on different devices: cpu on host1; CUDA 13.0 on host0; see that"),
+        ("version", "engine.device: ranks compute on different devices: CUDA 12.6 on host1; CUDA 13.0 on host0; see"),
+    ],
+)
+def test_ranks_that_cannot_work_together(which: str, told: str, tmp_path: Path) -> None:
+    """One node has lost its GPUs: without a word the others would wait for it in the first collective."""
+    done = Command(ranks(2, "tests.trainer.ranks.devices", which), cwd=tmp_path).finish(60)
+    assert done.code == 1
+    lines = sorted(line for line in done.out.splitlines() if ": engine" in line)
+    assert [line[: len(told) + 3] for line in lines] == [f"0: {told}", f"1: {told}"]
+
+
+@pytest.mark.parametrize("which", ["card", "same"])
+def test_ranks_that_can(which: str, tmp_path: Path) -> None:
+    done = Command(ranks(2, "tests.trainer.ranks.devices", which), cwd=tmp_path).finish(60)
+    assert done.code == 0, done.err
+    assert ("different cards, and the slowest sets the pace: A100 with 80 GiB on host1; H100" in done.out) == (
+        which == "card"
+    )
+
+
+def test_many_hosts_are_counted() -> None:
+    good = [Found(host=f"n{i // 8}", kind="cuda", cuda="13.0", card="H100", gigabytes=80) for i in range(4096)]
+    lost = Found(host="n7", kind="cpu")
+    problem, warning = difference([*good[:56], lost, *good[57:]])
+    assert problem is not None
+    assert "different devices: cpu on n7; CUDA 13.0 on n0, n1, n2, n3 and 508 more;" in problem
+    assert warning is None
+    assert difference(good) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "num_ranks", "told"),
+    [
+        (8, 4, None),
+        (
+            10,
+            4,
+            "2 of them have 2 micro-batches in an update and wait for those with 3, 17% of the GPUs' time; 8 or 12",
+        ),
+        (5, 4, "3 of them have 1 micro-batch in an update and wait for those with 2, 38% of the GPUs' time; 4 or 8"),
+        (3, 4, "1 of them has 0 micro-batches in an update and waits for those with 1, 25% of the GPUs' time; 4"),
+    ],
+)
+def test_ranks_that_wait(lanes: int, num_ranks: int, told: str | None) -> None:
+    found = describe_uneven(lanes, num_ranks)
+    assert found is None if told is None else found is not None and told in found

@@ -19,7 +19,7 @@ from launcher.agents.job import (
     torchrun_command,
 )
 from launcher.agents.restarts import Restarts
-from launcher.machine.hardware import num_cores, num_gpus
+from launcher.machine.hardware import num_cores
 from launcher.machine.process_title import ROOM, ROOM_LENGTH
 from tests.launcher.conftest import ROOT
 from trainer.runs.status import Status, read_status
@@ -255,29 +255,3 @@ def test_cores_of_a_container(
     (tmp_path / "cpu.max").write_text(quota)
     assert num_cores(tmp_path) == (expected or 64)
     assert num_cores(tmp_path / "none") == 64
-
-
-def test_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    binaries, driver = tmp_path / "bin", tmp_path / "gpus"
-    binaries.mkdir()
-    monkeypatch.setenv("PATH", str(binaries))
-    assert num_gpus({}, driver) == 0
-    assert num_gpus({"CUDA_VISIBLE_DEVICES": "0"}, driver) == 0
-    for name in ("0000:01:00.0", "0000:02:00.0"):
-        (driver / name).mkdir(parents=True)
-    assert num_gpus({}, driver) == 2
-    smi = binaries / "nvidia-smi"
-    smi.write_text("#!/bin/sh\nfor n in 0 1 2 3; do echo \"GPU $n: NVIDIA\"; echo '  MIG 1g'; done\n")
-    smi.chmod(0o755)
-    assert num_gpus({}, driver) == 4
-    for visible, expected in [
-        ("", 0),
-        ("-1", 0),
-        ("2", 1),
-        ("0,1,-1,2", 2),
-        ("GPU-a,GPU-b", 2),
-        ("0,1,2,3,4,5", 4),
-    ]:
-        assert num_gpus({"CUDA_VISIBLE_DEVICES": visible}, driver) == expected, visible
-    smi.write_text("#!/bin/sh\nexit 9\n")
-    assert num_gpus({}, driver) == 2

@@ -1,0 +1,149 @@
+"""The GPUs of this machine, and whether the installed torch can use them. Imports no torch: the launcher asks too."""
+
+import ctypes
+import importlib.util
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from configs.errors import UserError
+
+INSTEAD = "or train on the CPU: --device cpu, engine.device=cpu, or CUDA_VISIBLE_DEVICES= in the environment"
+DRIVER = Path("/proc/driver/nvidia/gpus")
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class TorchBuild:
+    """What the installed torch was built for."""
+
+    version: str
+    cuda: tuple[int, int] | None
+    """None for a build without CUDA."""
+
+
+def num_gpus(environ: Mapping[str, str], driver: Path = DRIVER) -> int:
+    """GPUs that a child with this environment sees.
+
+    Args:
+        environ: its CUDA_VISIBLE_DEVICES narrows what the driver reports, as CUDA documents it.
+        driver: the driver's folder with one entry for each GPU, asked where nvidia-smi is missing.
+    """
+    listed = _nvidia_smi("-L")
+    if listed is not None:
+        present = sum(line.startswith("GPU ") for line in listed)
+    else:
+        present = len(list(driver.iterdir())) if driver.is_dir() else 0
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return present
+    named = 0
+    for device in visible.split(","):  # CUDA stops at the first entry that is no device
+        if not _is_a_gpu(device.strip(), present):
+            break
+        named += 1
+    return min(present, named)
+
+
+def _is_a_gpu(device: str, present: int) -> bool:
+    return int(device) < present if device.isdecimal() else device.upper().startswith(("GPU-", "MIG-"))
+
+
+def gpus_to_use(device: str, environ: Mapping[str, str]) -> int:
+    """GPUs that ranks on this machine will compute on; 0 for the CPU.
+
+    Args:
+        device: `engine.device`.
+        environ: theirs.
+
+    Raises:
+        UserError: there are some that torch cannot use, or none where `device` is cuda.
+    """
+    if device == "cpu":
+        return 0
+    found = num_gpus(environ)
+    if found and (reason := why_unusable()) is not None:
+        raise unusable(found, reason)
+    if device == "cuda" and not found:
+        raise no_gpu()
+    return found
+
+
+def unusable(num: int, reason: str) -> UserError:
+    """What is said of GPUs that are there and that torch cannot use."""
+    gpus = f"{num} GPU{'s' * (num > 1)}"
+    return UserError(
+        f"engine.device: this machine has {gpus}, and {reason}; install a torch that can use "
+        f"{'them' if num > 1 else 'it'} (`make install CUDA=1`, or another version for the driver), {INSTEAD}"
+    )
+
+
+def no_gpu() -> UserError:
+    """What is said where a GPU is asked for and there is none."""
+    return UserError("engine.device: cuda, and this machine shows no GPU; allowed here is auto or cpu")
+
+
+def why_unusable() -> str | None:
+    """Why the installed torch cannot use the GPUs of this machine, as far as that is seen without it."""
+    build, driver = torch_build(), driver_cuda()
+    if build is None:
+        return None
+    if build.cuda is None:
+        return f"torch {build.version} is built without CUDA ({describe_driver()})"
+    if driver is not None and driver[0] < build.cuda[0]:
+        needs = f"CUDA {build.cuda[0]}.{build.cuda[1]}"
+        return f"torch {build.version} is built for {needs}, too new for the {describe_driver()}"
+    return None
+
+
+def torch_build() -> TorchBuild | None:
+    """From the file that torch's build wrote; None where there is no torch, or none with that file."""
+    try:
+        spec = importlib.util.find_spec("torch")
+        folders = spec.submodule_search_locations if spec is not None else None
+        text = (Path(folders[0]) / "version.py").read_text(encoding="utf-8") if folders else ""
+    except (OSError, ValueError, ImportError):
+        return None
+    version = re.search(r"^__version__ = '([^']+)'", text, re.MULTILINE)
+    cuda = re.search(r"^cuda[^=]* = '(\d+)\.(\d+)[^']*'", text, re.MULTILINE)
+    hip = re.search(r"^hip[^=]* = '[^']+'", text, re.MULTILINE)
+    if version is None or hip is not None:  # a build for other cards: nothing is known of those
+        return None
+    return TorchBuild(version=version[1], cuda=(int(cuda[1]), int(cuda[2])) if cuda else None)
+
+
+def driver_cuda() -> tuple[int, int] | None:
+    """The newest CUDA that the driver serves; None where it cannot be asked."""
+    number = ctypes.c_int()
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+        if library.cuDriverGetVersion(ctypes.byref(number)) != 0:
+            return None
+    except (OSError, AttributeError):
+        return None
+    return number.value // 1000, number.value % 1000 // 10
+
+
+def describe_driver() -> str:
+    """Its version and the CUDA that it serves, as far as they are known."""
+    listed = _nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")
+    version = f" {listed[0].strip()}" if listed and re.fullmatch(r"[\d.]+", listed[0].strip()) else ""
+    cuda = driver_cuda()
+    return f"driver{version}" + (f", which serves CUDA {cuda[0]}.{cuda[1]}" if cuda is not None else "")
+
+
+def _nvidia_smi(*arguments: str) -> list[str] | None:
+    """The lines that nvidia-smi prints; None where it cannot say."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.splitlines() if done.returncode == 0 else None
