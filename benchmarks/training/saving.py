@@ -19,6 +19,7 @@ import numpy as np
 from benchmarks.common import measure
 from benchmarks.common.child import ROOT, environment
 from configs import CheckpointSection, EngineSection, RunConfig, UserError, model_section
+from trainer.runs.layout import step_folder
 
 RANKS = "--ranks-of-benchmark"
 WAYS = ("background", "blocking")
@@ -157,14 +158,14 @@ def _rank(stage: int, rounds: int, work: Path) -> None:
         # The blocking way first: training goes on during the other, and both are to be of the same weights.
         measured.append({way: rank.save(way, step) for way in reversed(WAYS)})
         if rank.world.is_main:
-            hashes = {way: _hash(work / way / f"step-{step:08d}") for way in WAYS}
+            hashes = {way: _hash(work / way / step_folder(step)) for way in WAYS}
             assert len(set(hashes.values())) == 1, hashes
     if rank.world.is_main:
         figures = {
             "ranks": rank.world.size,
             "stage": stage,
             "num_parameters": sum(rank.engine.parameter_sizes().values()),
-            "checkpoint_bytes": sum(p.stat().st_size for p in (work / WAYS[0] / f"step-{rounds:08d}").iterdir()),
+            "checkpoint_bytes": sum(p.stat().st_size for p in (work / WAYS[0] / step_folder(rounds)).iterdir()),
             "update_seconds": update_seconds,
             "first": measured[0],
             "rounds": measured[1:],

@@ -45,6 +45,7 @@ from trainer.inference.loading import find_checkpoint
 from trainer.inference.translation.translator import Translator
 from trainer.metrics.scoring import Scorer
 from trainer.ranks.process import tune_process
+from trainer.runs.layout import checkpoint_folder
 
 OURS, REFERENCE = "zeromt", "plain loop"
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
@@ -196,7 +197,7 @@ def train_ours(work: Work, folder: Path, args: Any, *, seed: int) -> list[Kept]:
         Kept(
             update=update,
             seconds=start_up + seconds - sum(stood for step, stood in saves.items() if step < update),
-            path=folder / "checkpoints" / f"step-{update:08d}",
+            path=checkpoint_folder(folder, update),
         )
         for update, seconds in clock.items()
         if update % every == 0

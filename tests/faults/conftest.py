@@ -15,7 +15,7 @@ import trainer
 from tests.conftest import REPO, Command, Corpus, Start, read_metrics, zeromt
 from tests.faults.injected import PLAN, Fault, write_plan, write_shim
 from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
-from trainer.runs.layout import list_steps, step_of
+from trainer.runs.layout import checkpoint_folder, list_steps, step_of
 from trainer.runs.metrics_file import cut_back
 
 NUM_UPDATES = 40
@@ -65,7 +65,7 @@ class Run:
         return [line for line in read_metrics(self.folder, "event") if line["event"] == name]
 
     def checkpoint(self, step: int) -> Path:
-        return self.folder / "checkpoints" / f"step-{step:08d}"
+        return checkpoint_folder(self.folder, step)
 
     def complete_steps(self) -> list[int]:
         """Steps of the checkpoints of which every byte is what the manifest says, the oldest first."""

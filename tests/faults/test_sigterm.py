@@ -17,6 +17,7 @@ import pytest
 from tests.conftest import Command, wait_until
 from tests.faults.conftest import Launch, MakeRun, Run, injected, launch_command, send
 from tests.faults.injected import write_plan
+from trainer.runs.layout import step_folder
 
 NUM_TRIALS, QUICK = 50, (1, 5)
 SEED = 4
@@ -146,5 +147,5 @@ def test_sigterm(
     if newest == begun:
         assert after == before
     else:
-        assert run.pointer() == f"step-{newest:08d}"
+        assert run.pointer() == step_folder(newest)
         assert run.last_logged() == newest, "updates were made that are not saved"

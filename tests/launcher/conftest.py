@@ -19,6 +19,7 @@ from pathlib import Path
 from configs import load_run
 from trainer.runs.signals import STOP_SIGNALS, end_with_parent
 from trainer.ranks.watchdog import process_watchdog
+from trainer.runs.layout import checkpoint_folder
 
 rank = int(os.environ["RANK"])
 reset = sys.argv[3] if sys.argv[2:3] == ["--reset"] else None
@@ -48,7 +49,7 @@ def status(state, code, error=None):
         sys.exit(code)
 
 def save(step):
-    checkpoint = folder / "checkpoints" / f"step-{step:08d}"
+    checkpoint = checkpoint_folder(folder, step)
     checkpoint.mkdir(parents=True)
     for name in ("manifest.json", "manifest.sha256"):
         (checkpoint / name).touch()

@@ -15,6 +15,7 @@ import pytest
 
 from tests.conftest import Corpus, environment, read_metrics, zeromt
 from tests.slurm.cluster import Cluster, install, missing_programs
+from trainer.runs.layout import checkpoint_folder
 
 NUM_UPDATES = 60
 TOLERANCE = 1e-5
@@ -148,7 +149,7 @@ def local_run(job: Job, name: str, *overrides: str, begin: tuple[Job, int] | Non
     other = Job(cluster=job.cluster, folder=job.folder.parent / name, settings=(*job.settings, f"name={name}"))
     if begin is not None:
         first, step = begin
-        source = first.folder / "checkpoints" / f"step-{step:08d}"
+        source = checkpoint_folder(first.folder, step)
         shutil.copytree(source, other.folder / "checkpoints" / source.name)
         lines = (first.folder / "metrics.jsonl").read_text().splitlines(keepends=True)
         (other.folder / "metrics.jsonl").write_text("".join(li for li in lines if json.loads(li)["step"] <= step))

@@ -20,6 +20,7 @@ from tests.verification.chaos.job import HOME, Layout
 from tests.verification.chaos.moments import Deck
 from tests.verification.chaos.verdict import Chain, Findings, Reference
 from tests.verification.chaos.watch import Segment, Version, Watch
+from trainer.runs.layout import step_folder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -41,7 +42,7 @@ def make_checkpoint(checkpoints: Path, step: int, content: bytes = b"weights") -
     manifest = json.dumps({"files": records}).encode()
     (beside / "manifest.json").write_bytes(manifest)
     (beside / "manifest.sha256").write_text(hashlib.sha256(manifest).hexdigest() + "\n")
-    return beside.rename(checkpoints / f"step-{step:08d}")
+    return beside.rename(checkpoints / step_folder(step))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import pytest
 from launcher.monitoring.run_status import read_run
 from tests.launcher.clusters.local.test_launch import run_folder, wait_for
 from tests.launcher.conftest import Zeromt, command_line, environment
+from trainer.runs.layout import checkpoint_folder
 from trainer.runs.ledger import Ledger
 
 Launch = Callable[..., "subprocess.Popen[str]"]
@@ -98,7 +99,7 @@ def test_run_whose_processes_are_gone(workplace: Path) -> None:
 def test_lines_of_status(workplace: Path, zeromt: Zeromt) -> None:
     folder = run_folder(workplace)
     for step in (20, 10, 30):
-        checkpoint = folder / "checkpoints" / f"step-{step:08d}"
+        checkpoint = checkpoint_folder(folder, step)
         checkpoint.mkdir(parents=True)
         if step != 30:
             (checkpoint / "manifest.json").touch()

@@ -15,6 +15,7 @@ from launcher.monitoring.progress import Progress, rates, read_progress, seconds
 from launcher.monitoring.run_status import Overview, RunStatus, read_overview
 from launcher.monitoring.status_lines import to_json, to_lines
 from trainer.runs.failure import Failure, leave_note
+from trainer.runs.layout import checkpoint_folder
 from trainer.runs.ledger import Ledger
 from trainer.runs.metrics_file import Score
 
@@ -42,7 +43,7 @@ def write(path: Path, lines: list[dict[str, Any]], end: str = "") -> None:
 def checkpoint(
     folder: Path, step: int, scores: dict[int, float], *, age: float = 0.0, series: str | None = None
 ) -> None:
-    where = folder / "checkpoints" / f"step-{step:08d}"
+    where = checkpoint_folder(folder, step)
     where.mkdir(parents=True)
     known = {} if series is None else {"series": {"id": series, "fields": {}, "scores": {}}}
     (where / "state.json").write_text(json.dumps({"trainer": {"scores": scores, **known}}))

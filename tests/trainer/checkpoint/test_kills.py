@@ -12,7 +12,7 @@ from tests.trainer.checkpoint.forked import KILLED, SmallEngine, engine, fork_ra
 from tests.trainer.checkpoint.operations import Operations
 from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
 from trainer.ranks.distributed import World
-from trainer.runs.layout import list_steps
+from trainer.runs.layout import list_steps, step_folder
 
 # The save of step 40 replaces a broken folder of step 40, and retention then removes 10, a broken 15 and 20.
 SAVED = (10, 20, 30)
@@ -31,7 +31,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     assert fork_ranks(1, task) == [0]
     for step in (15, 40):
-        broken = Path(shutil.copytree(folder / "step-00000010", folder / f"step-{step:08d}"))
+        broken = Path(shutil.copytree(folder / "step-00000010", folder / step_folder(step)))
         (broken / "manifest.json").unlink()
     (folder / "tmp-step-00000040").mkdir()
     (folder / "tmp-step-00000040" / "state.json").write_text("{}")

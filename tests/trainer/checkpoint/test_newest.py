@@ -11,6 +11,7 @@ import pytest
 from tests.trainer.checkpoint.forked import engine, fork_ranks, leftovers, manager
 from trainer.checkpoint.format import CheckpointError
 from trainer.ranks.distributed import World
+from trainer.runs.layout import step_folder
 
 WEIGHTS = "model-00001-of-00002.safetensors"
 
@@ -97,7 +98,7 @@ def test_the_one_before_is_taken_and_the_broken_file_named(
 
 def test_none_that_is_whole_is_no_new_start(folder: Path) -> None:
     for step in (1, 2, 3):
-        flip(folder / f"step-{step:08d}" / WEIGHTS)
+        flip(folder / step_folder(step) / WEIGHTS)
     refusal, _ = find(folder)
     assert isinstance(refusal, str)
     assert "none of 3" in refusal
@@ -106,7 +107,7 @@ def test_none_that_is_whole_is_no_new_start(folder: Path) -> None:
 
 def test_none_where_there_was_one_is_no_new_start(folder: Path) -> None:
     for step in (1, 2, 3):
-        (folder / f"step-{step:08d}").rename(folder / f"away-{step}")
+        (folder / step_folder(step)).rename(folder / f"away-{step}")
     refusal, _ = find(folder)
     assert isinstance(refusal, str)
     assert "names 'step-00000003', and no checkpoint is there" in refusal

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Corpus, Start, ranks, read_metrics, read_pairs, wait_until, zeromt
+from trainer.runs.layout import checkpoint_folder
 
 pytestmark = pytest.mark.slow
 """Whole runs. tests/faults, a storm and a sample of the elastic matrix show the same in less time."""
@@ -86,7 +87,7 @@ def test_resumed_at_another_world_size_and_stage(
     run = folder / f"elastic-{num_ranks}-{stage}"
     shutil.copytree(undisturbed, run)
     for step in (40, 60):
-        shutil.rmtree(run / "checkpoints" / f"step-{step:08d}")  # `latest` names one of them: it is repaired
+        shutil.rmtree(checkpoint_folder(run, step))  # `latest` names one of them: it is repaired
     for path in (run / "pairs").iterdir():
         path.unlink()
     arguments = ["trainer", "debug", *settings, f"name={run.name}", f"engine.zero_stage={stage}"]
@@ -121,7 +122,7 @@ def test_asked_to_stop_saves_and_exits_75(
     assert stopped.code == 75, stopped.err
     last = max(losses(run))
     assert last < 60
-    assert (run / "checkpoints" / f"step-{last:08d}" / "manifest.json").exists()
+    assert (checkpoint_folder(run, last) / "manifest.json").exists()
     assert start(*again).finish().code == 0
     assert losses(run) == losses(undisturbed)
 

@@ -17,6 +17,7 @@ from tests.conftest import Command, Corpus, ranks, read_metrics
 from tests.trainer.oracle import PlainRun, plain_run
 from trainer.checkpoint.format import read_checkpoint
 from trainer.inference.loading import load_trained
+from trainer.runs.layout import checkpoint_folder
 
 # AdamW with a large eps: with a small one, gradients that are zero but for rounding move weights by whole steps.
 SETTINGS = (
@@ -78,7 +79,7 @@ def train(folder: Path, num_ranks: int, *overrides: list[str]) -> None:
 
 
 def stored(run: Path, kind: str, *, step: int = 10) -> dict[str, torch.Tensor]:
-    return dict(read_checkpoint(run / "checkpoints" / f"step-{step:08d}").tensors(kind))
+    return dict(read_checkpoint(checkpoint_folder(run, step)).tensors(kind))
 
 
 def distance(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:

@@ -18,6 +18,7 @@ from trainer.checkpoint.weights_only import check_reset
 from trainer.inference import averaging
 from trainer.inference.averaging import average, check_alike, choose
 from trainer.inference.loading import load_trained
+from trainer.runs.layout import checkpoint_folder
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def run(joint: Tokenizer, tmp_path: Path) -> Path:
 
 
 def damage(run: Path, step: int) -> None:
-    weights = run / "checkpoints" / f"step-{step:08d}" / "model-00000-of-00001.safetensors"
+    weights = checkpoint_folder(run, step) / "model-00000-of-00001.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
