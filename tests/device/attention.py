@@ -32,7 +32,7 @@ def forward(
     weights = (scores - log_sums[..., None]).exp() * _kept(scores, dropout_p, seed)
     nothing = query.new_empty(0)
     lengths = (query.shape[2], key.shape[2])
-    out = (weights @ value.float()).to(query.dtype)
+    out = _heads_inside((weights @ value.float()).to(query.dtype))
     return out, log_sums, nothing, nothing.clone(), *lengths, seed, torch.zeros_like(seed), nothing.clone()
 
 
@@ -63,13 +63,19 @@ def backward(
     grad_weights = grad @ value.float().transpose(-1, -2) * kept
     grad_scores = weights * (grad_weights - (grad_weights * weights).sum(-1, keepdim=True))
     factor = query.shape[-1] ** -0.5 if scale is None else scale
-    found = (
+    found = [
         (grad_scores @ key.float() * factor).to(query.dtype),
         (grad_scores.transpose(-1, -2) @ query.float() * factor).to(key.dtype),
         ((weights * kept).transpose(-1, -2) @ grad).to(value.dtype),
         None if bias is None else grad_scores.sum_to_size(bias.shape).to(bias.dtype),
-    )
+    ]
+    found[:3] = [_heads_inside(x) for x in found[:3] if x is not None]
     return tuple(x if want else None for x, want in zip(found, wanted, strict=True))
+
+
+def _heads_inside(x_BHLK: Tensor) -> Tensor:
+    """Laid out as (B, L, H, K), as the kernels of a GPU leave it: heads are put together without a copy."""
+    return x_BHLK.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def _scores(query: Tensor, key: Tensor, bias: Tensor | None, is_causal: bool, scale: float | None) -> Tensor:

@@ -16,7 +16,9 @@ from torch.utils.flop_counter import flop_registry
 aten = torch.ops.aten
 
 REPOSITORY = str(Path(__file__).parents[2])
-MACHINERY = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in ("pseudo", "meter", "attention", "memory"))
+MACHINERY = tuple(
+    str(Path(__file__).with_name(f"{name}.py")) for name in ("pseudo", "meter", "attention", "accelerator")
+)
 DEEPSPEED = "/site-packages/deepspeed/"
 AUTOGRAD = "autograd"
 """Instead of a line of code: a backward pass, which runs in torch's own thread without Python."""
@@ -24,8 +26,7 @@ AUTOGRAD = "autograd"
 FREE = {
     "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided",
     "aten::empty_permuted", "aten::detach_", "aten::lift_fresh", "aten::set_", "aten::resize_", "aten::record_stream",
-    "aten::is_pinned", "aten::_local_scalar_dense", "aten::_fused_sdp_choice",
-}  # fmt: skip
+    "aten::is_pinned", "aten::_unsafe_view", "aten::_local_scalar_dense",}  # fmt: skip
 """Operators without a kernel, beside those that give a view."""
 
 LAUNCHES = {"aten::_scaled_dot_product_fused_attention_overrideable_backward": 3}

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import _foreach_supported_types as _stepped_together
 from torch.utils._foreach_utils import _foreach_supported_types as _taken_together
-from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from tests.device import attention
@@ -120,11 +119,12 @@ class PseudoTensor(Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         return DEVICE if func is _WHERE else _run(func, *args, **(kwargs or {}))
 
-    def __tensor_flatten__(self) -> tuple[list[str], None]:
-        """There so that `Module.to` swaps a parameter in place, and layers that share it go on sharing it."""
-        raise NotImplementedError
-
-    __tensor_unflatten__ = __tensor_flatten__
+    def __getattr__(self, name: str) -> Any:
+        """By `__tensor_flatten__` `Module.to` sees that it has to swap a parameter in place, which cannot become
+        another kind of tensor by `data`. So layers that share it go on sharing it."""
+        if name in ("__tensor_flatten__", "__tensor_unflatten__") and "was_on_host" in vars(self):
+            return None
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def tolist(self) -> Any:
         """As a list; the host waits. torch's own takes no subclass."""
@@ -140,9 +140,8 @@ for _types in (_stepped_together, _taken_together):  # as tensors of a GPU are
 
 def host(tensor: Tensor) -> Tensor:
     """The same memory as a tensor of the host: to look at numbers without a copy, a wait or a count."""
-    with torch._C._DisableTorchDispatch(), torch.no_grad():
-        plain = torch.empty(0, dtype=tensor.dtype)
-        return plain.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride())
+    plain = torch.empty(0, dtype=tensor.dtype)
+    return plain.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride())
 
 
 _pinned: "weakref.WeakValueDictionary[int, torch.UntypedStorage]" = weakref.WeakValueDictionary()
@@ -159,7 +158,7 @@ def _is_pinned(tensor: Tensor, _device: torch.device | None = None) -> bool:
     return tensor.untyped_storage().data_ptr() in _pinned
 
 
-_DYNAMIC = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
+_DYNAMIC = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 _INDEXING = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
 _COPIES = {"aten::copy_", "aten::_to_copy"}
 _OWN = {
@@ -168,10 +167,62 @@ _OWN = {
 }
 
 
-@functools.cache
-def _is_composite(func: Any) -> bool:
-    """Whether an operator is but others; torch takes it apart before, where it records gradients."""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+class _Traits:
+    """What is to be known of an operator."""
+
+    def __init__(self, func: Any) -> None:
+        self.name: str = func._schema.name
+        # of others alone; torch takes it apart before it comes here, where it records gradients
+        self.is_composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+        self.changes = func._schema.is_mutable
+        self.is_view = is_view(func)
+        self.is_random = torch.Tag.nondeterministic_seeded in func.tags
+        self.is_dynamic = bool(_DYNAMIC & set(func.tags))
+        self.on_host = _OWN.get(func, func)
+
+
+_traits = functools.cache(_Traits)
+
+
+class _Hosts:
+    """Tensors that an operator is given, and those of the host that stand for them within it."""
+
+    def __init__(self) -> None:
+        self.given: list[PseudoTensor] = []
+        self.strangers: list[Tensor] = []
+        """Of the host, and given as such."""
+        self._stands_in: dict[int, Tensor] = {}  # by the address of the other
+        self._stands_for: dict[int, PseudoTensor] = {}
+
+    def to_host(self, value: Any) -> Any:
+        """The argument as it is on the host."""
+        if isinstance(value, PseudoTensor):
+            if id(value) not in self._stands_in:
+                self.given.append(value)
+                self._stands_in[id(value)] = plain = host(value)
+                self._stands_for[id(plain)] = value
+            return self._stands_in[id(value)]
+        if isinstance(value, Tensor):
+            self.strangers.append(value)
+        return type(value)(map(self.to_host, value)) if type(value) in (list, tuple) else value
+
+    def to_device(self, value: Any) -> Any:
+        """A result as it is on the device; what was given is given back."""
+        if isinstance(value, Tensor):
+            return self._stands_for[id(value)] if id(value) in self._stands_for else PseudoTensor(value)
+        return type(value)(map(self.to_device, value)) if type(value) in (list, tuple) else value
+
+    def follow(self) -> None:
+        """Give the tensors the sizes and memory that an operator in place gave those that stood for them."""
+        for tensor in self.given:
+            plain = self._stands_in[id(tensor)]
+            if (
+                tensor.shape != plain.shape
+                or tensor.stride() != plain.stride()
+                or tensor.storage_offset() != plain.storage_offset()
+                or tensor.untyped_storage()._cdata != plain.untyped_storage()._cdata
+            ):
+                tensor.data = PseudoTensor(plain)
 
 
 def _attend(
@@ -193,69 +244,65 @@ def _attend(
 
 def _run(func: Any, *args: Any, **kwargs: Any) -> Any:
     """An operator of the device, on the host."""
+    traits = _traits(func)
     if func is aten.scaled_dot_product_attention.default:
         return _attend(*args, **kwargs)
-    if _is_composite(func):
+    if traits.is_composite:
         return func.decompose(*args, **kwargs)
-    tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor)]
-    given = [x for x in tensors if isinstance(x, PseudoTensor)]
-    _check_devices(func, given, tensors)
-    target = kwargs.get("device")
-    stays = bool(given) if target is None else torch.device(target).type == DEVICE.type
-    if METERS:
-        _note_waits(func, args, kwargs, stays)
-    inside: dict[int, Tensor] = {}  # of the host, and the tensor that each stands for
-    by_tensor: dict[int, Tensor] = {}
-
-    def to_host(tensor: PseudoTensor) -> Tensor:
-        if id(tensor) not in by_tensor:
-            with torch.inference_mode(False):
-                by_tensor[id(tensor)] = host(tensor)
-            inside[id(by_tensor[id(tensor)])] = tensor
-        return by_tensor[id(tensor)]
-
-    host_args, host_kwargs = tree_map_only(PseudoTensor, to_host, (args, kwargs))
-    if target is not None:
-        host_kwargs["device"] = torch.device("cpu")
-    if host_kwargs.get("pin_memory"):
-        host_kwargs["pin_memory"] = False
-    is_random = torch.Tag.nondeterministic_seeded in func.tags
-    with torch.inference_mode(False), MODULE.random_numbers() if is_random and stays else contextlib.nullcontext():
-        out = _OWN.get(func, func)(*host_args, **host_kwargs)
-    for one in by_tensor.values():
-        _follow(inside[id(one)], one)
+    hosts = _Hosts()
+    with _not_inference():
+        host_args = hosts.to_host(args)
+        host_kwargs = {key: hosts.to_host(value) for key, value in kwargs.items()}
+        _check_devices(traits, hosts)
+        target = kwargs.get("device")
+        stays = bool(hosts.given) if target is None else torch.device(target).type == DEVICE.type
+        if METERS:
+            _note_waits(traits, args, kwargs, stays)
+        if target is not None:
+            host_kwargs["device"] = torch.device("cpu")
+        if kwargs.get("pin_memory"):
+            host_kwargs["pin_memory"] = False
+        with MODULE.random_numbers() if traits.is_random and stays else contextlib.nullcontext():
+            out = traits.on_host(*host_args, **host_kwargs)
+        if traits.changes:
+            hosts.follow()
     if not stays:
         return out
     # a view of a tensor is none of inference mode's own, even there
-    is_inference = torch.is_inference_mode_enabled() and not (is_view(func) and not given[0].is_inference())
-    with torch.inference_mode(is_inference):
-        out = tree_map_only(Tensor, lambda x: inside[id(x)] if id(x) in inside else PseudoTensor(x), out)
+    with _not_inference() if traits.is_view and not hosts.given[0].is_inference() else contextlib.nullcontext():
+        out = hosts.to_device(out)
+    if traits.name == "aten::copy_" and hosts.strangers and not isinstance(out, torch.nn.Parameter):
+        out.was_on_host = True
     if METERS:
-        add_call(func, args, kwargs, given, out)
+        add_call(func, args, kwargs, hosts.given, out)
     return out
 
 
-def _check_devices(func: Any, given: list[PseudoTensor], tensors: list[Tensor]) -> None:
+def _not_inference() -> contextlib.AbstractContextManager[None]:
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else contextlib.nullcontext()
+
+
+def _check_devices(traits: _Traits, hosts: _Hosts) -> None:
     """Refuse what a GPU does: tensors of both sides. Numbers of the host are taken, and indices are copied.
 
     Raises:
         RuntimeError: as torch does.
     """
-    name = func._schema.name
-    strangers = [x for x in tensors if not isinstance(x, PseudoTensor) and x.ndim]
-    if not given or not strangers or name in _COPIES:
+    strangers = [x for x in hosts.strangers if x.ndim]
+    if not hosts.given or not strangers or traits.name in _COPIES:
         return
-    if name not in _INDEXING or any(x.dtype.is_floating_point for x in strangers):
+    if traits.name not in _INDEXING or any(x.dtype.is_floating_point for x in strangers):
         raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE} and cpu! ({name})"
+            "Expected all tensors to be on the same device, but found at least two devices, "
+            f"{DEVICE} and cpu! ({traits.name})"
         )
     for _ in strangers:
         add_upload()
 
 
-def _note_waits(func: Any, args: Any, kwargs: Any, stays: bool) -> None:
+def _note_waits(traits: _Traits, args: Any, kwargs: Any, stays: bool) -> None:
     """Note where a GPU makes the host wait: for a number, a copy, or how large a result is."""
-    name = func._schema.name
+    name = traits.name
     if name in _COPIES:
         source = args[1] if name == "aten::copy_" else args[0]
         to_device = isinstance(args[0], PseudoTensor) if name == "aten::copy_" else stays
@@ -268,25 +315,12 @@ def _note_waits(func: Any, args: Any, kwargs: Any, stays: bool) -> None:
         is_masked_fill = len(args) > 2 and args[2].numel() == 1
         if not is_masked_fill and any(x is not None and x.dtype in (torch.bool, torch.uint8) for x in args[1]):
             add_wait("index by a mask")
-    elif not stays or not any(tag in func.tags for tag in _DYNAMIC):
+    elif not stays or not traits.is_dynamic:
         return
     elif name == "aten::_local_scalar_dense":
         add_wait("item")
     elif kwargs.get("output_size") is None:
         add_wait(name.removeprefix("aten::"))
-
-
-def _follow(tensor: Tensor, plain: Tensor) -> None:
-    """Give a tensor the sizes that an operator in place gave the one of the host that stood for it."""
-    with torch._C._DisableTorchDispatch():
-        changed = (
-            tensor.shape != plain.shape
-            or tensor.stride() != plain.stride()
-            or tensor.storage_offset() != plain.storage_offset()
-            or tensor.untyped_storage()._cdata != plain.untyped_storage()._cdata
-        )
-    if changed:
-        tensor.data = PseudoTensor(plain)
 
 
 _library: Any = torch.library.Library

@@ -213,7 +213,7 @@ class DeepSpeedEngine:
         masters.state.clear()
         masters.param_groups.clear()
         for parameter in parameters:
-            parameter.grad, parameter.data = None, torch.empty(0, dtype=parameter.dtype)
+            parameter.grad, parameter.data = None, parameter.new_empty(0)
         del self._engine
         self._local_rank.drop()
 
