@@ -222,7 +222,8 @@ class _Hosts:
                 or tensor.storage_offset() != plain.storage_offset()
                 or tensor.untyped_storage()._cdata != plain.untyped_storage()._cdata
             ):
-                tensor.data = PseudoTensor(plain)
+                with torch.inference_mode(tensor.is_inference()):
+                    tensor.data = PseudoTensor(plain)
 
 
 def _attend(

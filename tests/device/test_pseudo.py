@@ -200,6 +200,7 @@ def test_inference_mode() -> None:
     x = ones(2, 3)
     with torch.inference_mode():
         made, view = x + 1, x[0]
+        assert torch.arange(3, device=DEVICE).resize_(2).tolist() == [0, 1]
     assert made.is_inference()
     assert not view.is_inference()
     with pytest.raises(RuntimeError, match="Inference tensors"):
