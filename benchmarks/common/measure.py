@@ -6,7 +6,9 @@ import datetime
 import json
 import os
 import platform
+import shlex
 import statistics
+import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("numpy", "sentencepiece", "webdataset", "torch")
+PACKAGES = ("numpy", "sentencepiece", "webdataset", "torch", "deepspeed")
 
 
 @dataclass(slots=True)
@@ -182,7 +184,11 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     """A command line with what all of them have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument(
+        "--results", type=Path, metavar="FOLDER", help="write them there, as benchmarks/results has them"
+    )
     parser.add_argument("--work", type=folder, metavar="FOLDER", help="for temporary files; else the system's folder")
+    parser.set_defaults(command=shlex.join(["python", *sys.orig_argv[1:]]))
     return parser
 
 

@@ -99,13 +99,26 @@ def record(
         "command": args.command,
         "settings": dict(settings or {}),
         "notes": [f"other work was running: load {machine['load']:.1f}"] if machine["load"] > 0.3 else [],
-        "rows": list(rows),
+        "rows": [_rounded(row) for row in rows],
         "details": {name: value for name, value in figures.items() if name != "machine"},
     }
     if args.json is not None:
         _write(args.json, result)
     if args.results is not None:
         _write(args.results / question / f"{machine['date'][:10]}-{result['commit'].rstrip('+')}.json", result)
+
+
+def _rounded(cell: Any) -> Any:
+    """A row or cell with six significant digits, which is more than a clock tells."""
+    match cell:
+        case dict():
+            return {key: _rounded(value) for key, value in cell.items()}
+        case list() | tuple():
+            return [_rounded(value) for value in cell]
+        case float():
+            return float(f"{cell:.6g}")
+        case _:
+            return cell
 
 
 def _write(path: Path, result: Mapping[str, Any]) -> None:

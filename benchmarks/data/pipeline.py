@@ -14,9 +14,11 @@ from typing import Any
 
 from benchmarks.common import measure
 from benchmarks.common.child import ROOT, call
+from benchmarks.common.results import record
 from benchmarks.common.text import Text, generate, head, repeat
 from benchmarks.data import one_pair, padding, preparation, reading
 from benchmarks.data.consumption import train
+from benchmarks.data.rows import ROWS
 from configs import StreamSection, UserError
 
 CORPUS = "text"
@@ -287,7 +289,9 @@ def main(words: Iterable[str] | None = None) -> None:
         print(f"text: {text.name}, {whole['pairs']:,} pairs kept, {whole['tokens']:,} pieces")
         for part in arguments.parts:
             figures[part] = PARTS[part](bench)
-    measure.write_json(arguments.json, figures)
+    rows = [row for part in arguments.parts for row in ROWS[part](figures[part])]
+    settings = {"pairs": whole["pairs"], "padded_tokens_a_side": TOKENS, "rounds": arguments.rounds}
+    record(arguments, "data", rows, figures, settings=settings)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.common import measure
 from benchmarks.common.child import call
+from benchmarks.common.results import Row, figure, record
 from benchmarks.data import planning
 from benchmarks.data.synthetic import write_dataset
 from data_pipeline.prepared.dataset import Dataset
@@ -46,7 +47,36 @@ def main() -> None:
         figures["resume"] = measure_resume(folder, arguments.ranks, tokens, arguments.rounds)
         figures["shuffling"] = measure_shuffling(folder, index.blocks)
         figures["balance"] = measure_balance(folder, index.blocks)
-    measure.write_json(arguments.json, figures)
+    settings = {"pairs": index.pairs, "blocks": index.blocks, "shards": len(index.shards), "ranks": arguments.ranks}
+    record(arguments, "planner", rows_of(figures), figures, settings=settings)
+
+
+def rows_of(figures: dict[str, Any]) -> list[Row]:
+    """The table of a result."""
+    rows: list[Row] = [
+        {
+            "part": "one rank",
+            "lanes": lanes,
+            "open_seconds": r["open"],
+            "construct_seconds": r["plan"],
+            "deal_seconds": r["deal"],
+            "window_seconds": r["window"],
+            "anonymous_mib": r["anonymous"] / MIB,
+            "resident_mib": r["resident"] / MIB,
+        }
+        for lanes, r in zip((figures["ranks"], 2 * figures["ranks"]), figures["scale"], strict=True)
+    ]
+    for update, found in figures["resume"]["rounds"].items():
+        seconds = figure(r["open"] + r["deal"] + r["window"] for r in found)
+        rows.append({"part": "resume", "update": update, "seconds": seconds})
+    kept = ("window_pairs", "distance", "same_block", "padding")
+    rows += [{"part": "shuffling", **{key: r[key] for key in kept}} for r in figures["shuffling"]]
+    by_blocks = [r for r in figures["balance"] if r["by_blocks"]]
+    shares = sorted({r["blocks"] / r["lanes"] for r in by_blocks})
+    for share in shares:
+        empty = figure(r["empty"] for r in by_blocks if r["blocks"] / r["lanes"] == share)
+        rows.append({"part": "empty", "blocks_a_lane": share, "empty": empty})
+    return rows
 
 
 def measure_scale(folder: Path, ranks: int, rounds: int) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks.common import measure
 from benchmarks.common.child import call
+from benchmarks.common.results import Row, record
 from benchmarks.common.text import Text, generate
 from benchmarks.data import preparation
 from configs import UserError
@@ -46,7 +47,24 @@ def main() -> None:
         for size in figures["sizes"]
     ]
     measure.print_table("Peak memory of preparation", rows)
-    measure.write_json(arguments.json, figures)
+    record(arguments, "preparation_memory", rows_of(figures["sizes"]), figures, settings={"workers": arguments.workers})
+
+
+def rows_of(sizes: list[dict[str, Any]]) -> list[Row]:
+    """The table of a result."""
+    first = sizes[0]["peak"]["proportional"]
+    return [
+        {
+            "pairs": size["pairs"],
+            "text_mb": size["text_bytes"] / 1e6,
+            "seconds": size["seconds"],
+            "peak_mib": size["peak"]["proportional"] / MIB,
+            "times_the_first": size["peak"]["proportional"] / first,
+            "largest_process_mib": size["peak"]["largest"] / MIB,
+            "processes": size["peak"]["num_processes"],
+        }
+        for size in sizes
+    ]
 
 
 def measure_size(text: Text, output: Path, workers: int) -> dict[str, Any]:

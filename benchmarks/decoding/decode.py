@@ -23,7 +23,8 @@ import numpy as np
 import torch
 
 from benchmarks.common.child import ROOT, call, environment
-from benchmarks.common.measure import machine, median, parser, print_machine, print_table, spread, write_json
+from benchmarks.common.measure import machine, median, parser, print_machine, print_table, spread
+from benchmarks.common.results import Row, figure, record
 from benchmarks.common.text import read_lines
 from benchmarks.decoding import decoders
 from benchmarks.decoding.decoders import export
@@ -93,8 +94,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report(args, trained, scorer, references, beam, [{n: r[n]["results"][i] for n in r} for r in rounds])
         for i, beam in enumerate(args.beams)
     ]
-    write_json(args.json, figures)
+    settings = {"sentences": len(lines), "rounds": args.rounds, "threads": args.threads}
+    settings["judged"] = figures["searches"][0]["judged"]
+    rows = [row for found in figures["searches"] for row in rows_of(found)]
+    record(args, "decoding", rows, figures, versions=figures["programs"], settings=settings)
     return 0
+
+
+def rows_of(found: dict[str, Any]) -> list[Row]:
+    """Of one search, the rows of the table of a result."""
+    rows: list[Row] = []
+    for name, program in found["programs"].items():
+        row: Row = {"search": f"beam {found['beam']}" if found["beam"] > 1 else "greedy"}
+        row["program"] = "zeromt fp32" if name == OURS else name
+        row["sentences_per_second"] = median(program["sentences_per_second"])
+        for ours, key in ((OURS, "zeromt_fp32_over_this"), (IN_BF16, "zeromt_bf16_over_this")):
+            if ours in program["zeromt_over_this"] and name != ours:
+                row[key] = figure(program["zeromt_over_this"][ours])
+        row |= {"target": program["wanted"]} if program["wanted"] else {}
+        rows.append(row | {"bleu": program["bleu"]})
+    return rows
 
 
 def measure(programs: dict[str, Program], number: int, beams: Sequence[int]) -> dict[str, dict[str, Any]]:

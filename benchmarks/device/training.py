@@ -30,11 +30,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common.child import call
-from benchmarks.common.measure import machine, parser, print_machine, print_table, write_json
+from benchmarks.common.measure import machine, parser, print_machine, print_table
+from benchmarks.common.results import Row, record
 from benchmarks.device import plain_loop
 from benchmarks.device.programs import PROGRAMS, SETTINGS, attempt, ours, setting_of
 from benchmarks.device.rank import PROFILED
-from benchmarks.device.report import AGREEMENT, print_stages, report, worst_difference
+from benchmarks.device.report import AGREEMENT, GIB, print_stages, report, worst_difference
 from benchmarks.device.work import (
     Figures,
     Job,
@@ -76,8 +77,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
             figures["runs"][run] = {}
             for part in measure(job, run, args, lengths=lengths, rate=card["best"]):
                 figures["runs"][run] |= part
-                write_json(args.json, figures)
+                record(args, "device_training", rows_of(figures), figures, settings=_settings(args, card))
     return 0
+
+
+def rows_of(figures: Figures) -> list[Row]:
+    """The table of a result: what was measured so far on one GPU."""
+    rows: list[Row] = []
+    for run, found in figures["runs"].items():
+        for name, medians in found.get("medians", {}).items():
+            row: Row = {"run": run, "program": name}
+            row |= {key: medians[key] for key in ("tokens_per_second", "mfu", "padding") if key in medians}
+            if medians.get("peak_allocated"):
+                row["peak_gib"] = medians["peak_allocated"] / GIB
+            if name == "zeromt":
+                row["planned_gib"] = found["planned_peak"] / GIB
+            rows.append(row)
+    return rows
+
+
+def _settings(args: argparse.Namespace, card: Figures) -> Figures:
+    return {
+        "device": card["name"],
+        "card_tflops": card["best"] / 1e12,
+        **{name: getattr(args, name) for name in ("tokens", "vocab", "updates", "rounds")},
+    }
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.common.child import ROOT, environment
-from benchmarks.common.measure import machine, median, parser, print_machine, print_table, spread, write_json
+from benchmarks.common.measure import machine, median, parser, print_machine, print_table, spread
+from benchmarks.common.results import Row, figure, record
 from configs import UserError
 
 if TYPE_CHECKING:
@@ -84,8 +85,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rounds = [measure(programs, number + 1) for number in range(args.rounds)]
     report(rounds)
     figures["rounds"] = rounds
-    write_json(args.json, figures)
+    settings = {name: getattr(args, name) for name in ("precision", "threads", "rounds")}
+    record(args, "startup", rows_of(rounds), figures, settings=settings)
     return 0
+
+
+def rows_of(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[Row]:
+    """The table of a result: the programs, and what zeromt spends its seconds on."""
+    rows: list[Row] = []
+    for name in rounds[0]:
+        if name != CLOCKED:
+            row = {
+                "part": "programs",
+                "program": name,
+                "seconds": figure(r[name]["first_update_seconds"] for r in rounds),
+            }
+            rows.append(row | ({"target": WANTED_SECONDS} if name.startswith("zeromt") else {}))
+    for part in rounds[0][CLOCKED]["parts"]:
+        seconds = figure(r[CLOCKED]["parts"][part] for r in rounds)
+        rows.append({"part": "of zeromt train", "what": part, "seconds": seconds})
+    return rows
 
 
 def options() -> Any:

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.measure import machine, median, parser, print_machine, print_table, spread, write_json
+from benchmarks.common.measure import machine, median, parser, print_machine, print_table, spread
+from benchmarks.common.results import Row, figure, record
 from benchmarks.common.text import Text, generate, repeat
 from benchmarks.training import trainers
 from benchmarks.training.trainers import Work
@@ -31,6 +32,10 @@ MIB = 2**20
 HEAD_WIDTH = 64
 ALLOWED_SHARE, ALLOWED_SECONDS = 0.2, 1.0
 """That a start may take longer with a larger corpus: the larger of both. The share is that of tokens a second too."""
+
+VARIED = {"depth": "layers", "vocab": "vocabulary", "ranks": "ranks, one thread each"}
+VARIED |= {part: part for part in ("width", "batch")}
+"""What results call the parts."""
 
 Figures = dict[str, Any]
 
@@ -238,6 +243,34 @@ def is_flat(found: Figures, base: Figures) -> bool:
     return all(starts) and found["tokens_per_second"] >= (1 - ALLOWED_SHARE) * base["tokens_per_second"]
 
 
+def rows_of(part: str, figures: Figures) -> list[Row]:
+    """A part's rows of the table of a result."""
+    if part == "corpus":
+        names = {"new": "new_run_seconds", "resumed": "resumed_seconds"}
+        kept = ("pairs", "tokens_per_second", "padding")
+        return [
+            {
+                "part": "corpus",
+                **{key: found[key] for key in kept},
+                **{name: found[way] for way, name in names.items()},
+                "peak_mib": found["peak_memory"] / MIB,
+            }
+            for found in figures["medians"].values()
+        ]
+    rows: list[Row] = []
+    for value, ratios in figures["flop_per_second_of_the_base"].items():
+        found = [r[value] for r in figures["rounds"]]
+        row: Row = {"part": "growth", "varied": VARIED[part]}
+        row |= {"value": f"{value} + {value}" if part == "depth" else value}
+        for key in ("parameters", "seconds_per_update", "tokens_per_second", "padding"):
+            row[key] = median(f[key] for f in found)
+        row["peak_mib"] = median(f["peak_memory"] for f in found) / MIB
+        row["gflop_per_update"] = median(f["flops"] for f in found) / 1e9
+        row["gflop_per_second"] = median(f["flop_per_second"] for f in found) / 1e9
+        rows.append(row | {"of_the_base": figure(ratios)})
+    return rows
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the parts that are asked for."""
     options = parser(__doc__)
@@ -260,7 +293,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for part in args.parts:
             measure = measure_corpus if part == "corpus" else measure_growth
             figures[part] = measure(bench, part)
-    write_json(args.json, figures)
+    rows = [row for part in args.parts for row in rows_of(part, figures[part])]
+    settings = {name: getattr(args, name) for name in ("threads", "precision", "updates")}
+    record(args, "growth", rows, figures, settings=settings)
     is_flat = "corpus" not in figures or all(f["holds"] for f in figures["corpus"]["medians"].values())
     return 0 if is_flat else 1
 

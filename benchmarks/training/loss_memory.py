@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.common.child import call
-from benchmarks.common.measure import machine, median, parser, print_machine, print_table, spread, write_json
+from benchmarks.common.measure import machine, median, parser, print_machine, print_table, spread
+from benchmarks.common.results import Row, figure, record
 from configs import UserError
 from model.loss import OutputLayer
 from trainer.ranks.process import tune_process
@@ -156,8 +157,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rounds = [{way: call(measure, way=way, save=files[way], **sizes) for way in WAYS} for _ in range(args.rounds)]
         figures |= {"sizes": sizes, "rounds": rounds, "differences": differences(*files.values())}
     is_well = report(figures)
-    write_json(args.json, figures)
+    record(args, "loss_memory", rows_of(figures), figures, settings=sizes)
     return 0 if is_well else 1
+
+
+def rows_of(figures: dict[str, Any]) -> list[Row]:
+    """The table of a result."""
+    rows: list[Row] = [
+        {
+            "part": "ways",
+            "loss": way,
+            "peak_mib": median(r[way]["peak"] for r in figures["rounds"]) / MIB,
+            "above_mib": median(r[way]["peak"] - r[way]["bound"] for r in figures["rounds"]) / MIB,
+            "seconds": figure(r[way]["seconds"] for r in figures["rounds"]),
+        }
+        for way in WAYS
+    ]
+    return [*rows, {"part": "left", "left": figure(figures["shares"]), "target": WANTED}]
 
 
 def report(figures: dict[str, Any]) -> bool:

@@ -28,8 +28,8 @@ from benchmarks.common.measure import (
     print_table,
     spread,
     tree,
-    write_json,
 )
+from benchmarks.common.results import Row, figure, record
 from benchmarks.common.stolen import StolenTime
 from benchmarks.training import trainers
 from benchmarks.training.train import SIZES
@@ -163,13 +163,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 run.finish()
         figures |= {"rounds": rounds, "stolen": stolen.share(), "peaks": {name: run.peak for name, run in runs.items()}}
     figures["ratios"] = report(figures, args, threads)
-    write_json(args.json, figures)
+    settings = {name: getattr(args, name) for name in ("ranks", "precision", "budget", "turns", "rounds")}
+    settings |= {"threads": threads, "corpus": f"{args.source.name}, {args.target.name}", "stolen": figures["stolen"]}
+    record(args, "ranks", rows_of(figures, args.ranks), figures, settings=settings)
     return 0
 
 
 def stage_name(stage: int) -> str:
     """The program's name."""
-    return f"ZeRO {stage}"
+    return f"ZeRO-{stage}"
+
+
+def rows_of(figures: dict[str, Any], ranks: int) -> list[Row]:
+    """The table of a result."""
+    rows: list[Row] = []
+    wanted = {stage_name(stage): least for stage, least in WANTED.items()} if ranks == 2 else {}
+    for name, peak in figures["peaks"].items():
+        row: Row = {"program": name, "peak_mib": peak / 2**20}
+        for key in ("tokens_per_second", "seconds_per_update", "waiting_for_data", "logging"):
+            row[key] = median(r[name][key] for r in figures["rounds"])
+        if name != ONE:
+            row["of_one_process"] = figure(figures["ratios"][name])
+            row |= {"target": wanted[name]} if name in wanted else {}
+        rows.append(row)
+    return rows
 
 
 def take_turns(runs: dict[str, Run], args: Any) -> dict[str, dict[str, float]]:

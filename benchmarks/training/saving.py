@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.common import measure
 from benchmarks.common.child import ROOT, environment
+from benchmarks.common.results import Row, figure, record
 from configs import CheckpointSection, EngineSection, RunConfig, UserError, model_section
 from trainer.runs.layout import step_folder
 
@@ -43,8 +44,26 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=arguments.work) as work:
         figures = _start(arguments.nproc, arguments.stage, arguments.rounds, Path(work))
     _print(figures)
-    measure.write_json(arguments.json, {"machine": machine, **figures})
+    settings = {"parameters": figures["num_parameters"], "bytes": figures["checkpoint_bytes"]}
+    settings |= {"zero_stage": figures["stage"], "ranks": figures["ranks"]}
+    record(arguments, "checkpoints", rows_of(figures), {"machine": machine, **figures}, settings=settings)
     return 0 if figures["same_bytes"] else 1
+
+
+def rows_of(figures: dict[str, Any]) -> list[Row]:
+    """The table of a result."""
+    rounds = figures["rounds"]
+    rows: list[Row] = [
+        {
+            "part": "saves",
+            "way": way,
+            "stands_still_seconds": figure(r[way]["stopped_seconds"] for r in rounds),
+            "committed_seconds": figure(r[way]["seconds"] for r in rounds),
+        }
+        for way in WAYS
+    ]
+    ratio = figure(r["blocking"]["stopped_seconds"] / r["background"]["stopped_seconds"] for r in rounds)
+    return [*rows, {"part": "ratio", "blocking_over_background": ratio}]
 
 
 def _start(nproc: int, stage: int, rounds: int, work: Path) -> dict[str, Any]:

@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional as F
 
 from benchmarks.common.child import ROOT, environment
-from benchmarks.common.measure import machine, parser, print_machine, print_table, spread, write_json
+from benchmarks.common.measure import machine, parser, print_machine, print_table, spread
+from benchmarks.common.results import Row, record
 from benchmarks.common.text import read_lines
 from benchmarks.startup.first_update import first_match, stamped
-from benchmarks.training import plain_loop, plain_model, trainers
+from benchmarks.training import plain_loop, trainers
+from benchmarks.training.plain_weights import load_plain
 from benchmarks.training.train import SIZES
 from benchmarks.training.trainers import Work
 from configs import SearchSection, UserError, model_section
@@ -49,21 +49,6 @@ from trainer.runs.layout import checkpoint_folder
 
 OURS, REFERENCE = "zeromt", "plain loop"
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-TOLERANCE = 1e-4
-"""Logits of the plain loop's model and of ours with its weights differ by less."""
-BLOCKS = {
-    "encoder": ("self_attention", "feed_forward"),
-    "decoder": ("self_attention", "cross_attention", "feed_forward"),
-}
-"""Of a layer, in the order of the plain loop's norms."""
-PROJECTIONS = {
-    ("self_attention", "query"): ("query", "key", "value"),
-    ("cross_attention", "query"): ("query",),
-    ("cross_attention", "memory"): ("key", "value"),
-    ("self_attention", "out"): ("output",),
-    ("cross_attention", "out"): ("output",),
-}
-"""What each product of the plain loop's attention holds, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +97,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_curves(curves, seed)
     figures["rounds"] = [{name: [asdict(p) for p in curve] for name, curve in curves.items()} for curves in rounds]
     figures["reached"] = judge(rounds, args.goal)
-    write_json(args.json, figures)
+    names = ("precision", "dropout", "ema_decay", "at_once", "updates", "budget", "threads")
+    settings = {name: getattr(args, name) for name in names} | {"test_set": args.test_source.name}
+    record(args, "time_to_bleu", rows_of(rounds, args.goal, args.seed), figures, settings=settings)
     return 0
+
+
+def rows_of(rounds: Sequence[Mapping[str, Sequence["Point"]]], goal: float, first_seed: int) -> list[Row]:
+    """The table of a result: the curves of every seed, and the seconds to the goal where one came to it."""
+    rows: list[Row] = []
+    for seed, curves in enumerate(rounds, start=first_seed):
+        for name, curve in curves.items():
+            fields = {"updates": "update", "seconds": "seconds", "bleu": "bleu"}
+            lists = {key: [round(getattr(point, field), 2) for point in curve] for key, field in fields.items()}
+            rows.append({"part": "curve", "program": name, "seed": seed, **lists})
+    for seed, curves in enumerate(rounds, start=first_seed):
+        ours, theirs = (reached(curves[name], goal) for name in (OURS, REFERENCE))
+        row = {"zeromt_seconds": ours, "plain_loop_seconds": theirs}
+        row |= {"ratio": ours / theirs} if ours and theirs else {}
+        rows.append({"part": "goal", "seed": seed, "goal": goal} | {k: v for k, v in row.items() if v})
+    return rows
 
 
 def options() -> Any:
@@ -233,48 +236,6 @@ class TestSet:
 def load_ours(path: Path, model: Transformer, _: Work) -> None:
     """Fill the model from a checkpoint of ours."""
     load_weights(find_checkpoint(path), model, raw=False)
-
-
-@torch.no_grad()
-def load_plain(path: Path, model: Transformer, work: Work) -> None:
-    """Fill the model from a file of the plain loop's, and see that it computes the same.
-
-    Raises:
-        UserError: its logits differ from the plain loop's.
-    """
-    weights = torch.load(path)
-    model.load_state_dict(our_weights(weights))
-    theirs = plain_model.Model(work.sizes).eval()
-    theirs.load_state_dict(weights, strict=False)  # sinusoids are no weights
-    dice = torch.Generator().manual_seed(1)
-    source, target = (torch.randint(4, work.sizes["vocab"], (7, length), generator=dice) for length in (23, 29))
-    source[:3, 17:] = plain_model.PAD
-    hidden = theirs.decode(target, *theirs.encode(source))
-    difference = (model.output(model(source, target)) - F.linear(hidden, theirs.embedding.weight)).abs().max()
-    if not difference < TOLERANCE:
-        raise UserError(
-            f"{path.name}: logits in our model differ by {difference:.1e}; allowed is less than {TOLERANCE}"
-        )
-
-
-def our_weights(theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The plain loop's weights by our names, its fused products cut into queries, keys and values."""
-    tied = ("source_embedding.tokens.weight", "target_embedding.tokens.weight", "output.weight")
-    found = dict.fromkeys(tied, theirs["embedding.weight"])
-    for name, tensor in theirs.items():
-        match name.split("."):
-            case ["norms", number, end]:
-                found[f"{list(BLOCKS)[int(number)]}.norm.{end}"] = tensor
-            case [stack, layer, "norms", number, end]:
-                found[f"{stack}.layers.{layer}.{BLOCKS[stack][int(number)]}_residual.norm.{end}"] = tensor
-            case [stack, layer, "attentions", number, product, end]:
-                block = BLOCKS[stack][int(number)]
-                parts = PROJECTIONS[block, product]
-                for part, matrix in zip(parts, tensor.chunk(len(parts)), strict=True):
-                    found[f"{stack}.layers.{layer}.{block}.{part}.{end}"] = matrix
-            case [stack, layer, ("inner" | "outer") as part, end]:
-                found[f"{stack}.layers.{layer}.feed_forward.{part}.{end}"] = tensor
-    return found
 
 
 def reached(curve: Sequence[Point], goal: float) -> float | None:

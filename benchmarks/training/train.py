@@ -24,8 +24,8 @@ from benchmarks.common.measure import (
     print_machine,
     print_table,
     spread,
-    write_json,
 )
+from benchmarks.common.results import Row, figure, record
 from benchmarks.common.stolen import DISTURBED, StolenTime, undisturbed
 from benchmarks.peers import foreign_trainers
 from benchmarks.training import trainers
@@ -44,8 +44,9 @@ SIZES = {
 }
 """Dropout after the activation too: Eole and JoeyNMT know no other. JoeyNMT drops weights of attention besides."""
 REFERENCE = "plain loop"
+OURS = "zeromt fp32"
 WANTED = {  # (of, at least)
-    "zeromt fp32": [(REFERENCE, 1.0), ("eole", 1.2), ("transformers", 1.25), ("joeynmt", 2.5)],
+    OURS: [(REFERENCE, 1.0), ("eole", 1.2), ("transformers", 1.25), ("joeynmt", 2.5)],
     "zeromt bf16": [("zeromt fp32", 1.4)],
     "plain loop": [("eole", 1.05)],
 }
@@ -90,7 +91,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     figures["sizes"] = work.sizes
     report(rounds, args)
     figures["ratios"] = judge(rounds)
-    write_json(args.json, figures)
+    versions = {name: found["version"] for name, found in rounds[0].items() if "version" in found}
+    settings = {name: getattr(args, name) for name in ("threads", "budget", "updates", "rounds")}
+    settings["corpus"] = f"{args.source.name}, {args.target.name}"
+    record(args, "training", rows_of(rounds, figures["ratios"]), figures, versions=versions, settings=settings)
     return 1 if failed else 0
 
 
@@ -204,6 +208,28 @@ def judge(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[dict[str, Any]]:
             ],
         )
     return found
+
+
+def rows_of(rounds: Sequence[dict[str, dict[str, Any]]], ratios: Sequence[dict[str, Any]]) -> list[Row]:
+    """The table of a result: the programs, and the ratios that are not zeromt's in fp32."""
+    wanted = dict(WANTED[OURS])
+    rows: list[Row] = []
+    for name in rounds[0]:
+        found = [r[name] for r in rounds]
+        row: Row = {"part": "programs", "program": name}
+        for key in ("tokens_per_second", "seconds_per_update", "padding", "waiting_for_data", "logging", "stolen"):
+            if all(key in f for f in found):
+                row[key] = median(f[key] for f in found)
+        row["peak_mib"] = median(f["peak_memory"] for f in found) / 2**20
+        if OURS in rounds[0] and not name.startswith("zeromt"):
+            row["zeromt_over_this"] = figure(ratio(r[OURS], r[name]) for r in rounds)
+            row |= {"target": wanted[name]} if name in wanted else {}
+        rows.append(row)
+    return rows + [
+        {"part": "ratios", "program": f["program"], "of": f["of"], "ratio": figure(f["ratios"]), "target": f["wanted"]}
+        for f in ratios
+        if f["program"] != OURS
+    ]
 
 
 def ratio(one: dict[str, Any], other: dict[str, Any]) -> float:

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from benchmarks.training import plain_model, train
 from benchmarks.training.growth import is_flat
 from benchmarks.training.plain_loop import Average
-from benchmarks.training.time_to_bleu import Point, load_plain, reached
+from benchmarks.training.plain_weights import load_plain
+from benchmarks.training.time_to_bleu import Point, reached
 from benchmarks.training.trainers import Work
 from configs import UserError, model_section
 from model import SpecialIds, Transformer, build_transformer

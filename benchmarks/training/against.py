@@ -1,0 +1,251 @@
+"""Target tokens a second of this tree over those of an earlier commit, on this machine.
+
+    python -m benchmarks.training.against COMMIT
+
+Pairs of `zeromt train`, one run of each tree after the other and the other way round in the next pair, each for so many
+seconds after its first updates, on data that each tree has prepared for itself. COMMIT is checked out into a git
+worktree, which is removed afterwards, and runs by the same Python with the same packages. Exit code 1 where the median
+of the pairs' ratios is below --least.
+"""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.common.child import ROOT, environment
+from benchmarks.common.measure import machine, median, parser, print_machine, print_table
+from benchmarks.common.results import record
+from benchmarks.common.stolen import StolenTime
+from configs import UserError
+
+CORPUS = ROOT / "data" / "tatoeba-en-fr"
+MODEL = {
+    "d_model": 256,
+    "num_heads": 4,
+    "d_ff": 1024,
+    "encoder_layers": 3,
+    "decoder_layers": 3,
+    "dropout": 0.1,
+    "activation_dropout": 0.1,
+}
+"""As `benchmarks.training.train` measures speed with. Keys are those of the oldest commit that is compared with."""
+STOPPED = 75
+"""Exit code of a run that was asked to stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """A checkout, and where its runs go."""
+
+    name: str
+    root: Path
+    work: Path
+    threads: int
+
+    def start(self, command: str, *overrides: str) -> "subprocess.Popen[str]":
+        """`zeromt COMMAND` on the tree's configuration; what it writes goes to a file."""
+        # nothing of another tree may be found
+        env = environment() | {"PYTHONPATH": str(self.root), "OMP_NUM_THREADS": str(self.threads)}
+        words = [sys.executable, "-m", "launcher", command, str(self.work / "run.yaml"), *overrides]
+        with self.log.open("w") as log:
+            return subprocess.Popen(words, cwd=self.root, env=env, stdout=log, stderr=log, text=True)
+
+    @property
+    def log(self) -> Path:
+        """What the last command wrote."""
+        return self.work / "log"
+
+    def failed(self, what: str, code: int) -> UserError:
+        """A command that ended otherwise than it should."""
+        return UserError(f"{self.name}: {what}: exit code {code}\n{self.log.read_text(errors='replace')[-2000:]}")
+
+    def prepare(self, settings: dict[str, Any]) -> None:
+        """Write the configuration, and prepare the data.
+
+        Raises:
+            UserError: it failed, or other packages than the tree's are found.
+        """
+        self.work.mkdir()
+        data = settings["prepare"] | {"output": str(self.work / "prepared")}
+        (self.work / "run.yaml").write_text(yaml.safe_dump(settings | {"prepare": data, "output": str(self.work)}))
+        process = self.start("prepare")
+        if process.wait():
+            raise self.failed("prepare", process.returncode)
+        found = [sys.executable, "-c", "import trainer; print(trainer.__path__[0])"]
+        env = environment() | {"PYTHONPATH": str(self.root)}
+        place = subprocess.run(found, cwd=self.root, env=env, capture_output=True, text=True, check=True).stdout.strip()
+        if not Path(place).is_relative_to(self.root):
+            raise UserError(f"{self.name}: trainer is imported from {place}, not from {self.root}")
+
+    def train(self, number: int, *, warm_up: int, seconds: float) -> dict[str, float]:
+        """Target tokens a second of one run, which is asked to stop after so many seconds.
+
+        Raises:
+            UserError: it failed.
+        """
+        metrics = self.work / f"run-{number}" / "metrics.jsonl"
+        process = self.start("train", f"name=run-{number}")
+        try:
+            lines = self._lines(metrics, process, warm_up, seconds)
+            process.send_signal(signal.SIGTERM)
+            if process.wait() != STOPPED:
+                raise self.failed("train", process.returncode)
+        finally:
+            process.kill()
+            process.wait()
+        timed = lines[warm_up:]
+        taken = timed[-1]["total_seconds"] - lines[warm_up - 1]["total_seconds"]
+        return {"tokens_per_second": sum(t["target_tokens"] for t in timed) / taken, "updates": len(timed)}
+
+    def _lines(
+        self, metrics: Path, process: "subprocess.Popen[str]", warm_up: int, seconds: float
+    ) -> list[dict[str, Any]]:
+        """The updates of a run, when enough of them are done."""
+        while True:
+            text = metrics.read_text(encoding="utf-8") if metrics.exists() else ""
+            whole = text.rpartition("\n")[0].splitlines()
+            lines = [line for line in map(json.loads, whole) if line["kind"] == "train"]
+            if len(lines) > warm_up:
+                clock = [line["total_seconds"] for line in lines]
+                if clock[-1] - clock[warm_up - 1] >= seconds:
+                    return lines
+            if process.poll() is not None:
+                raise self.failed("train", process.returncode)
+            time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def worktree(commit: str, folder: Path) -> Iterator[Path]:
+    """A checkout of a commit, gone at the end."""
+    git("worktree", "add", "--detach", str(folder), commit)
+    try:
+        yield folder
+    finally:
+        git("worktree", "remove", "--force", str(folder))
+
+
+def git(*arguments: str) -> str:
+    """What git writes.
+
+    Raises:
+        UserError: it failed.
+    """
+    ended = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise UserError(f"git {arguments[0]}: {ended.stderr.strip()}")
+    return ended.stdout.strip()
+
+
+def settings_of(args: Any) -> dict[str, Any]:
+    """The configuration of both trees, without their folders."""
+    languages = {f"{side}_language": getattr(args, side).name.split(".")[-2] for side in ("source", "target")}
+    text = {side: [str(getattr(args, side).resolve())] for side in ("source", "target")}
+    side = args.budget // 2
+    return {
+        "prepare": {
+            "root": "/",
+            "train": text,
+            "valid": text,
+            "tokenizer": {"kind": "bpe", "vocabulary": "joint", "vocab_size": args.vocab},
+            "max_pieces": 128,
+            **languages,
+        },
+        "stream": {"micro_batches": 1, "source_tokens": side, "target_tokens": side},
+        "model": MODEL,
+        "optimizer": {"lr": 1e-3},
+        "schedule": {"warmup_updates": 300},
+        "engine": {"zero_stage": 0, "precision": args.precision},
+        "training": {"max_updates": 1_000_000, "log_every": 1, "tensorboard": False},
+        "evaluation": {"every_updates": 0},
+        "checkpoint": {"every_updates": 0},
+    }
+
+
+def options() -> Any:
+    """The command line."""
+    found = parser(__doc__)
+    found.add_argument("commit", metavar="COMMIT", help="that this tree is compared with")
+    found.add_argument("--pairs", type=int, default=5)
+    found.add_argument("--seconds", type=float, default=60.0, help="of training that count, of each run")
+    found.add_argument("--warm-up", type=int, default=20, metavar="N", help="updates before the clock")
+    found.add_argument("--least", type=float, default=0.95, metavar="RATIO", help="of the median (0.95)")
+    found.add_argument("--source", type=Path, default=CORPUS / "train.en.gz", help="a corpus, as NAME.LANGUAGE.gz")
+    found.add_argument("--target", type=Path, default=CORPUS / "train.fr.gz")
+    found.add_argument("--vocab", type=int, default=8000)
+    found.add_argument("--budget", type=int, default=4096, help="padded tokens of an update, both sides together")
+    found.add_argument("--precision", default="fp32")
+    found.add_argument("--threads", type=int, default=2)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0, or 1 where this tree is slower than --least allows."""
+    command_line = options()
+    args = command_line.parse_args(arguments)
+    for name, value in (("--pairs", args.pairs), ("--warm-up", args.warm_up), ("--seconds", args.seconds)):
+        if value < 1:
+            command_line.error(f"argument {name}: {value:g}; give at least 1")
+    try:
+        commit = git("rev-parse", "--short", "--verify", f"{args.commit}^{{commit}}")
+    except UserError as error:
+        command_line.error(f"argument COMMIT: {args.commit}: {error}")
+    figures: dict[str, Any] = {"machine": machine(), "against": commit}
+    print_machine(figures["machine"])
+    with (
+        tempfile.TemporaryDirectory(dir=args.work, prefix="against-") as name,
+        worktree(commit, Path(name).resolve() / "tree") as root,
+    ):
+        work = Path(name).resolve()
+        trees = [Tree(name="this tree", root=ROOT, work=work / "this", threads=args.threads)]
+        trees.append(Tree(name=commit, root=root, work=work / "other", threads=args.threads))
+        for tree in trees:
+            tree.prepare(settings_of(args))
+        figures["pairs"] = [pair(trees, number, args) for number in range(args.pairs)]
+    return report(figures, args)
+
+
+def pair(trees: Sequence[Tree], number: int, args: Any) -> dict[str, Any]:
+    """One run of each, in an order that changes from pair to pair; this tree's rate over the other's."""
+    rates: dict[str, float] = {}
+    with StolenTime() as stolen:
+        for tree in trees if number % 2 == 0 else list(reversed(trees)):
+            found = tree.train(number, warm_up=args.warm_up, seconds=args.seconds)
+            rates[tree.name] = found["tokens_per_second"]
+    this, other = (rates[tree.name] for tree in trees)
+    said = f"{this:,.0f} and {other:,.0f} target tokens/s, {stolen.share():.1%} stolen"
+    print(f"pair {number + 1}: {this / other:.3f} ({said})", flush=True)
+    return {"this_tree": this, "other": other, "ratio": this / other, "stolen": stolen.share()}
+
+
+def report(figures: dict[str, Any], args: Any) -> int:
+    """A table; the exit code."""
+    pairs = figures["pairs"]
+    figures["median"] = median(p["ratio"] for p in pairs)
+    rows = [{"pair": str(number), **p} for number, p in enumerate(pairs, start=1)]
+    rows.append({"pair": "median", "ratio": figures["median"]})
+    shown = [
+        {"pair": row["pair"], **{key: f"{row[key]:,.3f}" if key in row else "" for key in pairs[0]}} for row in rows
+    ]
+    print_table(f"target tokens/s of this tree over {figures['against']}, {len(pairs)} x {args.seconds:g} s", shown)
+    holds = figures["median"] >= args.least
+    print(f"median {figures['median']:.3f}; at least {args.least:g} is the target: {'met' if holds else 'NOT met'}")
+    settings = {name: getattr(args, name) for name in ("seconds", "budget", "precision", "threads")}
+    record(args, "against", rows, figures, settings={"against": figures["against"], **settings})
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(f"error: {error}")
