@@ -4,7 +4,8 @@
 #   make demo        prepare, train, evaluate and translate the bundled corpus
 #   make test        all tests but those marked slow, gpu or slurm (make test-slow, test-gpu, test-slurm)
 #   make check       lint, format, types, import contracts, sizes
-#   make bench       training, start-up, decoding, data and checkpoints beside other programs, on BENCH=folder/with/train.en.gz...; RUN=a run to decode
+#   make bench       every benchmark, then docs/benchmarks.md: two hours. make bench-NAME does one; TRY=1 tries all in minutes, into runs/bench;
+#                    BENCH=folder/with/train.en.gz..., RUN=a run to decode, EOLE=, JOEYNMT=the Pythons of their environments
 #   make format      mend what lint and format can mend
 #   make clean       remove .venv and caches; runs and prepared data stay
 
@@ -22,9 +23,12 @@ BENCH := $(CORPUS)
 SOURCE := en
 TARGET := fr
 RUN := $(DEMO)
-RESULTS := runs/bench
+BENCHES := training ranks growth startup loss_memory data checkpoints decoding time_to_bleu
+TRY :=
+RESULTS := $(if $(TRY),runs/bench,benchmarks/results)
+PAGE := $(if $(TRY),runs/bench/page.md,docs/benchmarks.md)
 
-.PHONY: help install demo bench test test-slow test-gpu test-slurm check format clean
+.PHONY: help install demo bench $(BENCHES:%=bench-%) test test-slow test-gpu test-slurm check format clean
 
 help:
 	@sed -n 's/^#   make/make/p' Makefile
@@ -86,21 +90,51 @@ demo: $(STAMP)
 	echo "demo: done in $$(( $$(date +%s) - start )) seconds"
 
 # Packages to compare with that are in .venv are used (pip install 'transformers[torch]' ctranslate2); Eole and JoeyNMT have pins
-# of their own: EOLE=PYTHON and JOEYNMT=PYTHON name the Pythons of their environments.
-bench: eole = $(if $(EOLE),--eole-python $(EOLE))
-bench: others = $(eole) $(if $(JOEYNMT),--joeynmt-python $(JOEYNMT))
-bench: corpus = --source $(BENCH)/train.$(SOURCE).gz --target $(BENCH)/train.$(TARGET).gz
+# of their own: EOLE=PYTHON and JOEYNMT=PYTHON name the Pythons of their environments. A benchmark whose target is not met does
+# not keep the others from running. With TRY=1 everything is small, and figures mean nothing.
+eole = $(if $(EOLE),--eole-python $(EOLE))
+others = $(eole) $(if $(JOEYNMT),--joeynmt-python $(JOEYNMT))
+corpus = --source $(BENCH)/train.$(SOURCE).gz --target $(BENCH)/train.$(TARGET).gz
+test_source = $(firstword $(wildcard $(BENCH)/test*.$(SOURCE).gz))
+test_target = $(firstword $(wildcard $(BENCH)/test*.$(TARGET).gz))
+small = --vocab 1000 --budget 1024 --rounds 1
+benchmark = $(BIN)/python -m benchmarks.$(1) $(if $(TRY),$(2),$(3)) --results $(RESULTS)
+
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks.training.train $(corpus) $(others) --json $(RESULTS)/train.json
-	$(BIN)/python -m benchmarks.training.ranks $(corpus) --json $(RESULTS)/ranks.json
-	$(BIN)/python -m benchmarks.startup.first_update $(corpus) $(eole) --json $(RESULTS)/start_up.json
-	$(BIN)/python -m benchmarks.training.loss_memory --json $(RESULTS)/loss_memory.json
+	@missed=; for name in $(BENCHES); do echo "bench: $$name"; $(MAKE) --no-print-directory bench-$$name || missed="$$missed $$name"; done; \
+	$(BIN)/python -m benchmarks.page --results $(RESULTS) --page $(PAGE) || exit 1; \
+	test -z "$$missed" || { echo "bench: failed, or a target was missed:$$missed" >&2; exit 1; }
+
+bench-training: $(STAMP)
+	$(call benchmark,training.train,$(small) --updates 6 --warm-up 2 --only "zeromt fp32" "plain loop",$(others)) $(corpus)
+
+bench-ranks: $(STAMP)
+	$(call benchmark,training.ranks,$(small) --updates 4 --turns 1 --warm-up 1 --stages 0 2) $(corpus)
+
+bench-growth: $(STAMP)
+	$(call benchmark,training.growth,--parts width corpus --pairs 500 --updates 3 --warm-up 1 --rounds 1)
+
+bench-startup: $(STAMP)
+	$(call benchmark,startup.first_update,$(small),$(eole)) $(corpus)
+
+bench-loss_memory: $(STAMP)
+	$(call benchmark,training.loss_memory,--vocab 16000 --tokens 4096 --width 64)
+
+bench-data: $(STAMP)
+	$(call benchmark,data.pipeline,--pairs 5000 --rounds 1 --parts preparation disk padding memory --memory-pairs 1000 --webdataset-pairs 200)
+
+bench-checkpoints: $(STAMP)
+	$(call benchmark,training.saving,--rounds 1,--rounds 3)
+
+bench-decoding: $(STAMP)
 	@if test -d $(RUN)/checkpoints; then set -x; \
-		$(BIN)/python -m benchmarks.decoding.decode $(RUN) --source $(BENCH)/test*.$(SOURCE).gz --reference $(BENCH)/test*.$(TARGET).gz \
-			--sentences 1000 $(others) --json $(RESULTS)/decode.json; \
+		$(call benchmark,decoding.decode,--sentences 20 --rounds 1 --warm-up 5,--sentences 1000 $(others)) \
+			$(RUN) --source $(test_source) --reference $(test_target); \
 	else echo "bench: no run in $(RUN) (make demo trains one; RUN=FOLDER names another): decoding is left out"; fi
-	$(BIN)/python -m benchmarks.data.pipeline --rounds 1 --pairs 131072 --json $(RESULTS)/data.json
-	$(BIN)/python -m benchmarks.training.saving --rounds 3 --json $(RESULTS)/saving.json
+
+bench-time_to_bleu: $(STAMP)
+	$(call benchmark,training.time_to_bleu,$(small) --updates 4 --every 2 --sentences 20 --goal 0.001,--at-once --rounds 3) $(corpus) \
+		--test-source $(test_source) --test-target $(test_target)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q

@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warmup_updates=args.warmup,
         )
         work.sizes.update(trainers.prepare(work, args.vocab))
-        test = TestSet(work, args.test_source, args.test_target)
+        test = TestSet(work, args.test_source, args.test_target, args.sentences)
         rounds = [measure(work, test, args, seed=args.seed + number) for number in range(args.rounds)]
     for seed, curves in enumerate(rounds, start=args.seed):
         print_curves(curves, seed)
@@ -124,6 +124,7 @@ def options() -> Any:
     found = parser(__doc__)
     for name in ("--source", "--target", "--test-source", "--test-target"):
         found.add_argument(name, type=Path, required=True)
+    found.add_argument("--sentences", type=int, help="of the test set, the first so many; all unless given")
     found.add_argument("--goal", type=float, default=31.0, metavar="BLEU")
     found.add_argument("--updates", type=int, default=1500, help="where the learning rate reaches 0, and both end")
     found.add_argument("--every", type=int, default=100, metavar="N", help="updates between two sets of weights")
@@ -219,9 +220,9 @@ def train_plain(work: Work, folder: Path, args: Any, *, seed: int) -> list[Kept]
 class TestSet:
     """What is translated, and the model that does it for both programs."""
 
-    def __init__(self, work: Work, source: Path, target: Path) -> None:
+    def __init__(self, work: Work, source: Path, target: Path, count: int | None) -> None:
         self._tokenizer = Tokenizer.load(work.dataset)
-        self._lines, self._references = read_lines(source), read_lines(target)
+        self._lines, self._references = read_lines(source, count), read_lines(target, count)
         self._scorer = Scorer([make("metric", "bleu")], ScoredText(target_language="de"))
         section = model_section(**{key: value for key, value in work.sizes.items() if key != "vocab"})
         self.model: Transformer = build_model(section, self._tokenizer, seed=1).eval()
