@@ -12,8 +12,10 @@ from configs.data import (
 )
 from configs.errors import ConfigError, UserError
 from configs.evaluation import BleuTokenizer, EvaluationSection, SearchSection
-from configs.load import find_config, find_preset, load_run, model_section, preset_model, save_run
+from configs.load import load_run, load_saved, model_section, preset_model, save_run
 from configs.model import ModelSection
+from configs.plugins import OtherPluginError, Plugin, PluginError
+from configs.reading.shipped import find_config, find_preset
 from configs.schema import (
     CheckpointSection,
     EngineSection,
@@ -37,6 +39,9 @@ __all__ = [
     "LossSection",
     "ModelSection",
     "Optimizer",
+    "OtherPluginError",
+    "Plugin",
+    "PluginError",
     "PrepareSection",
     "RunConfig",
     "Schedule",
@@ -50,6 +55,7 @@ __all__ = [
     "find_config",
     "find_preset",
     "load_run",
+    "load_saved",
     "model_section",
     "preset_model",
     "save_run",

@@ -2,20 +2,24 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 
 from configs import files
-from configs.errors import ConfigError, UserError
+from configs.errors import ConfigError
 from configs.model import ModelSection
+from configs.plugins import OtherPluginError, Pin, PluginError, another_file, installed, loaded, missing, pinned
+from configs.plugins.of_run import plugins_of_run
 from configs.reading.old_keys import without_meaningless
 from configs.reading.scalars import Texts, as_written, number_problems, place_of
 from configs.reading.sections import expanded, unknown_keys, without_leftovers, without_unknown
+from configs.reading.shipped import find_config, find_preset
 from configs.reading.tree import Tree, dotted
 from configs.schema import RunConfig
 
@@ -26,61 +30,78 @@ SIGNS_OF_A_RUN = ("checkpoints", "status.json", "metrics.jsonl")
 _SECTIONS = ("name", "output", "prepare", "stream", "model", "loss", "optimizer", "schedule", "engine", "training")
 
 
-def find_config(name: str) -> Path:
-    """The YAML file of a run: a path, or the name of one that is shipped (`tatoeba_demo`).
-
-    Raises:
-        UserError: there is no such file; the message names those that are shipped.
-    """
-    path = Path(name)
-    with files.naming("CONFIG"):
-        if files.is_file(path):
-            return path
-    known = shipped("configs.runs")
-    if name in known:
-        return known[name]
-    raise UserError(f"CONFIG: no such file: {name!r}; allowed is a YAML file or one of {', '.join(known)}")
-
-
-def find_preset(name: object) -> Path:
-    """The YAML file of a preset.
-
-    Raises:
-        UserError: there is none of this name; the message names those that are shipped.
-    """
-    known = shipped("configs.presets")
-    if isinstance(name, str) and name in known:
-        return known[name]
-    raise UserError(f"preset: {name!r}; allowed is one of {', '.join(known)}")
-
-
-def shipped_presets() -> list[str]:
-    """The names of the presets."""
-    return list(shipped("configs.presets"))
-
-
-def shipped(package: str) -> dict[str, Path]:
-    """The YAML files of a package by their names, sorted."""
-    files = (p for p in resources.files(package).iterdir() if p.name.endswith(".yaml"))
-    return {p.name.removesuffix(".yaml"): Path(str(p)) for p in sorted(files, key=lambda p: p.name)}
-
-
-def load_run(name: str, overrides: Sequence[str] = (), *, say: Callable[[str], None] | None = None) -> RunConfig:
+def load_run(
+    name: str,
+    overrides: Sequence[str] = (),
+    *,
+    plugins: Sequence[str] = (),
+    pins: Sequence[Pin] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> RunConfig:
     """Read a run's configuration: defaults < preset < YAML < overrides.
 
     The preset is what the key `preset` of the file or of an override names; the result is merged, and names none.
+    Plugins are run: those that the file names, unless a run wrote it, and those that are given here.
 
     Args:
         name: a YAML file, or the name of a shipped run.
         overrides: `section.key=value` settings, the last one wins. Values are read as YAML.
+        plugins: further files with components.
+        pins: the bytes of all of them; what whoever started this process has read unless given.
         say: is given a line for each key of an earlier version that the user writes.
 
     Raises:
         ConfigError: with every error that was found.
-        UserError: the file cannot be read.
+        UserError: the file, or a plugin, cannot be read.
     """
     path, what = find_config(name), f"CONFIG: {name}"
     tree = Tree.read(path, what=what, takes_old_keys=True)
+    saved = (path, tree.take_plain("plugins", [], what=what)) if is_resolved_one(path) else None
+    _merge(tree, path, overrides, what=what)
+    if say is not None:
+        for line in dict.fromkeys(tree.said):
+            say(line)
+    named = tree.take_plain("plugins", [], what=what)
+    base = path.parent if path == Path(name) else Path.cwd()
+    pins = pinned(name, os.environ) if pins is None else pins
+    found = plugins_of_run(named, plugins, base=base, saved=saved, pins=pins)
+    plain = _meant(tree, RunConfig, what=what)
+    config = parse_run({**plain, "plugins": list(map(dataclasses.asdict, found))}, tree.texts)
+    return dataclasses.replace(config, plugins=[*found, *installed(config)])
+
+
+def load_saved(path: Path, *, any_version: bool = False) -> RunConfig:
+    """Read the resolved configuration of a run or checkpoint. No plugin that it names is run because of it.
+
+    Args:
+        any_version: take plugins whose bytes are not those that it was made with.
+
+    Raises:
+        PluginError: a plugin was not given.
+        OtherPluginError: another file was given in its place.
+        UserError: the file cannot be read.
+    """
+    tree = Tree.read(path, what=str(path), takes_old_keys=True)
+    _merge(tree, path, (), what=str(path))
+    named = tree.take_plain("plugins", [], what=str(path))
+    if problems := list(missing(named, loaded(), path)):
+        raise PluginError("\n".join(problems))
+    if problems := [] if any_version else list(another_file(named, loaded(), path)):
+        raise OtherPluginError("\n".join(problems))
+    return parse_run({**_meant(tree, RunConfig, what=str(path)), "plugins": named}, tree.texts)
+
+
+def folder_of(name: str, overrides: Sequence[str]) -> Path:
+    """The folder of a run, before its plugins are known; for arguments and errors see `load_run`."""
+    path, what = find_config(name), f"CONFIG: {name}"
+    tree = Tree.read(path, what=what, takes_old_keys=True)
+    _merge(tree, path, overrides, what=what)
+    output, run = (tree.take_plain(key, default, what=what) for key, default in (("output", "runs"), ("name", "run")))
+    return Path(files.expand(str(output)), str(run))
+
+
+def _merge(tree: Tree, path: Path, overrides: Sequence[str], *, what: str) -> None:
+    """Put overrides above a file's tree, and its preset below."""
     if is_resolved(tree.node):  # nobody has written its keys
         tree.said.clear()
     if "name" not in tree.node:
@@ -95,10 +116,6 @@ def load_run(name: str, overrides: Sequence[str] = (), *, say: Callable[[str], N
     preset = tree.take("preset", what=what)
     if preset is not None:
         tree.put_below(_read_preset(preset), what=what)
-    if say is not None:
-        for line in dict.fromkeys(tree.said):
-            say(line)
-    return parse_run(_meant(tree, RunConfig, what=what), tree.texts)
 
 
 def is_of_a_run(path: Path, tree: Mapping[Any, Any]) -> bool:
@@ -115,6 +132,15 @@ def is_of_a_run(path: Path, tree: Mapping[Any, Any]) -> bool:
 def is_resolved(tree: Mapping[Any, Any]) -> bool:
     """Whether a configuration holds what one that this project has written does; people leave most of it out."""
     return set(_SECTIONS) <= set(tree)
+
+
+def is_resolved_one(path: Path) -> bool:
+    """Whether a file is the configuration of a run, a checkpoint or an export, by whatever links."""
+    beside = (*SIGNS_OF_A_RUN, "manifest.json", "model.safetensors")
+    return any(
+        one.name == RUN_CONFIG and any(files.exists(one.parent / name) for name in beside)
+        for one in (path, path.resolve())
+    )
 
 
 def preset_model(preset: str, changes: Mapping[str, Any]) -> ModelSection:
@@ -211,9 +237,16 @@ def save_run(config: RunConfig, path: Path) -> None:
     path.write_text(dump_run(config), encoding="utf-8")
 
 
-def dump_run(config: RunConfig) -> str:
-    """The resolved tree as YAML."""
-    return OmegaConf.to_yaml(OmegaConf.create(dataclasses.asdict(config)))
+def dump_run(config: RunConfig, *, for_user: bool = False) -> str:
+    """The resolved tree as YAML.
+
+    Args:
+        for_user: with plugins by their paths, as a configuration of the user's own that runs them.
+    """
+    tree = dataclasses.asdict(config)
+    if for_user:
+        tree["plugins"] = [plugin.file for plugin in config.plugins if plugin.file is not None]
+    return OmegaConf.to_yaml(OmegaConf.create(to_jsonable_python(tree)))
 
 
 def _section_problems(section: Any, where: str) -> list[str]:

@@ -26,6 +26,7 @@ from configs.fields import (
     Probability,
 )
 from configs.model import ModelSection
+from configs.plugins.record import Plugin
 from configs.zero_keys import zero_problems
 
 
@@ -173,6 +174,9 @@ class RunConfig:
     supervision: SupervisionSection = field(default_factory=SupervisionSection)
     trackers: list[Annotated[Tracker, Choice("tracker", "tensorboard")]] = field(default_factory=list)
     """Where figures go beside TensorBoard (`training.tensorboard`): components of trainer/trackers, or plugins."""
+    plugins: list[Plugin] = field(default_factory=list)
+    """In a file: paths of Python files with components, relative to it; here they are run and known by their SHA-256.
+    Installed packages that components come from stand behind them."""
 
     def problems(self) -> Iterator[str]:
         """What is wrong between the sections, one line each."""

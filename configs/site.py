@@ -15,7 +15,8 @@ from pydantic import Field
 from configs import files
 from configs.errors import UserError
 from configs.fields import MOST, STRICT, Count, Home, Positive
-from configs.load import parse_tree, shipped
+from configs.load import parse_tree
+from configs.reading.shipped import shipped
 from configs.reading.tree import Tree
 
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.,:@+=/-]{0,127}$")]

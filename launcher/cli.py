@@ -205,6 +205,8 @@ def _run(argv: list[str]) -> int:
     from trainer.runs.process.caller import restored_environment
 
     with restored_environment():  # whoever calls `main` in a process of their own has one too
+        if "config" not in arguments and (plugins := arguments.pop("plugins", [])):  # else they are the configuration's
+            resolve("configs.plugins:load_named")(plugins)
         return int(resolve(command.target)(**arguments))
 
 

@@ -19,20 +19,22 @@ from trainer.runs.signals import tell_in_handler
 STOPPED = 75
 
 
-def prepare(*, config: str, overrides: Sequence[str], part: tuple[int, int] | None, merge: bool) -> int:
+def prepare(
+    *, config: str, overrides: Sequence[str], part: tuple[int, int] | None, merge: bool, plugins: Sequence[str]
+) -> int:
     """`zeromt prepare`: raw text -> tokenizer, shards and index; or a share of it, or the shares' merge.
 
     Raises:
         UserError: the configuration or the corpus is wrong.
     """
     with _ending_at_a_signal():
-        section = resolve("configs:load_run")(config, overrides, say=note).prepare
+        section = resolve("configs:load_run")(config, overrides, plugins=plugins, say=note).prepare
         share = resolve("data_pipeline.preparation.prepare:Share")(*part) if part is not None else None
         resolve("data_pipeline.preparation.prepare:run")(section, share=share, merge=merge)
     return 0
 
 
-def train(*, config: str, overrides: Sequence[str], fresh: bool, reset: str | None) -> int:
+def train(*, config: str, overrides: Sequence[str], fresh: bool, reset: str | None, plugins: Sequence[str]) -> int:
     """`zeromt train`: one process, or one rank when torchrun started it.
 
     Returns:
@@ -42,34 +44,25 @@ def train(*, config: str, overrides: Sequence[str], fresh: bool, reset: str | No
         UserError: the configuration is wrong, or another job writes the run.
     """
     is_main = os.environ.get("RANK", "") in ("", "0")
-    run = resolve("configs:load_run")(config, overrides, say=note if is_main else None)
+    load = resolve("trainer.runs.process.restarted:load_for_rank")
+    run = load(config, overrides, plugins, say=note if is_main else None)
     with resolve("configs.files:naming")("prepare.output"):
         is_there = resolve("configs.files:is_file")(Path(run.prepare.output) / "index.json")
     if not run.stream.datasets and is_there:
-        resolve("launcher.agents.job:check_datasets")(run, config, overrides)
+        resolve("launcher.agents.job:check_datasets")(run, config, overrides, plugins)
     resolve("trainer.runs.process.environment:check_rank")(os.environ)
     # Both before torch is imported.
     resolve("trainer.runs.signals:stop_request")()
     resolve("trainer.ranks.watchdog:process_watchdog")().start()
     if is_main:
         resolve("launcher.agents.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset)
-    return int(resolve("trainer.main:run")(config, list(overrides), reset=_parts(reset)))
+    return int(resolve("trainer.main:run")(config, list(overrides), reset=_parts(reset), plugins=plugins))
 
 
-def launch_local(
-    *, config: str, nproc: int | None, max_restarts: int, overrides: Sequence[str], fresh: bool, reset: str | None
-) -> int:
+def launch_local(**arguments: Any) -> int:
     """`zeromt launch local`: see `launcher.clusters.local.launch.launch`."""
     with Supervisor() as supervisor:
-        code = resolve("launcher.clusters.local.launch:launch")(
-            supervisor,
-            config=config,
-            nproc=nproc,
-            max_restarts=max_restarts,
-            overrides=overrides,
-            fresh=fresh,
-            reset=reset,
-        )
+        code = resolve("launcher.clusters.local.launch:launch")(supervisor, **arguments)
         supervisor.settle()
     return int(code)
 

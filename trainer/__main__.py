@@ -1,4 +1,4 @@
-"""A training rank: `torchrun --nproc-per-node 2 -m trainer CONFIG [--reset WHAT] [section.key=value ...]`."""
+"""A training rank: `torchrun --nproc-per-node 2 -m trainer CONFIG [--reset WHAT] [--plugins FILE] [key=value ...]`."""
 
 import sys
 

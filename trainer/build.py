@@ -5,9 +5,10 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from configs import RunConfig, UserError, load_run
+from configs import RunConfig, UserError, load_saved
 from configs.components import make
 from configs.load import dump_run
+from configs.plugins import hashes
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader
 from data_pipeline.tokenizer import Tokenizer
@@ -163,7 +164,7 @@ def _check_changes(
     Raises:
         UserError: so it is.
     """
-    saved = None if checkpoint is None else load_run(str(checkpoint.folder / CONFIG)).prepare
+    saved = None if checkpoint is None else load_saved(checkpoint.folder / CONFIG, any_version=True).prepare
     check_prepared(datasets, config, saved=saved, reset="data" in reset)
     if checkpoint is not None and not reset and not is_rewind:
         check_limits(config, checkpoint, finished=world.from_main(finished_step(Path(config.folder) / STATUS_FILE)))
@@ -295,7 +296,7 @@ def _settle_memory(
     longest = [max(int(d.blocks[f"longest_{side}"].max()) + 1 for d in datasets) for side in ("source", "target")]
     if config.training.fit_memory:
         if checkpoint is not None:
-            budgets = load_run(str(checkpoint.folder / CONFIG)).stream
+            budgets = load_saved(checkpoint.folder / CONFIG, any_version=True).stream
             tokens = budgets.source_tokens, budgets.target_tokens
         else:
             tokens = memory.fit(engine, config, longest=longest, world=world)
@@ -317,6 +318,10 @@ def _identity(config: RunConfig, datasets: Sequence[Dataset], precision: Precisi
             "zero_stage": config.engine.zero_stage,
             "precision": precision,
             "versions": versions(),
-            "fingerprints": {"data": [d.fingerprint for d in datasets], "tokenizer": tokenizer.fingerprint},
+            "fingerprints": {
+                "data": [d.fingerprint for d in datasets],
+                "tokenizer": tokenizer.fingerprint,
+                **hashes(config.plugins),
+            },
         },
     )

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from configs import RunConfig, load_run
+from configs import RunConfig, load_saved
 from data_pipeline.order.state import StreamState
 from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.state import TrainerState
@@ -55,7 +55,7 @@ def announce_changes(
         log.info("%s", line)
     if WEIGHTS_ONLY in checkpoint.manifest:  # of another run
         return {}
-    then = load_run(str(checkpoint.folder / CONFIG))
+    then = load_saved(checkpoint.folder / CONFIG, any_version=True)
     changes = changed_fields(then, config)
     for line in describe(changes, state.step):
         log.info("%s", line)

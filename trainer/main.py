@@ -16,8 +16,9 @@ from typing import Literal
 
 import torch
 
-from configs import RunConfig, UserError, load_run
+from configs import RunConfig, UserError
 from configs.files import problem_of
+from configs.plugins import keep_copies
 from trainer.limits import NothingToDo
 from trainer.ranks.device import settle_device
 from trainer.ranks.distributed import World
@@ -34,6 +35,7 @@ from trainer.runs.origin import claim, note
 from trainer.runs.process.caller import restored_environment
 from trainer.runs.process.environment import check_rank, read_environment
 from trainer.runs.process.imports import quick_imports
+from trainer.runs.process.restarted import load_for_rank, note_start
 from trainer.runs.process.streams import LogHandler, leave_standard_streams, tell
 from trainer.runs.run_lock import RunLock, RunLockedError
 from trainer.runs.signals import StopRequest, end_with_parent, stop_request
@@ -46,17 +48,18 @@ log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str]) -> int:
-    """`python -m trainer CONFIG [--reset WHAT] [section.key=value ...]`; returns the exit code."""
+    """`python -m trainer CONFIG [--reset WHAT] [--plugins FILE] [section.key=value ...]`; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m trainer", description="One rank of a training run.")
     parser.add_argument("config", help="a YAML file, or the name of a shipped run")
     parser.add_argument("--reset", default="", metavar="WHAT", help="data, optimizer or data,optimizer")
+    parser.add_argument("--plugins", action="append", default=[], metavar="FILE", help="a Python file with components")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     arguments = parser.parse_intermixed_args(argv)
     try:
         reset = frozenset(filter(None, arguments.reset.split(",")))
         if not reset <= RESETS:
             raise UserError(f"--reset: {arguments.reset!r} is unknown; allowed is data, optimizer or data,optimizer")
-        return run(arguments.config, arguments.overrides, reset=reset)
+        return run(arguments.config, arguments.overrides, reset=reset, plugins=arguments.plugins)
     except UserError as error:
         for line in str(error).splitlines():
             tell(f"zeromt: error: {line}")
@@ -66,13 +69,16 @@ def main(argv: Sequence[str]) -> int:
 
 
 @restored_environment()
-def run(config_name: str, overrides: Sequence[str], *, reset: frozenset[str] = frozenset()) -> int:
+def run(
+    config_name: str, overrides: Sequence[str], *, reset: frozenset[str] = frozenset(), plugins: Sequence[str] = ()
+) -> int:
     """Train as this rank of as many as the environment says.
 
     Args:
         config_name: a YAML file, or the name of a shipped run.
         overrides: `section.key=value` settings.
         reset: of `data` and `optimizer`, what to begin anew with the weights of the newest checkpoint.
+        plugins: files with components, beside those that the configuration names.
 
     Returns:
         0 finished, 75 stopped on request after a complete save, 1 failed.
@@ -85,7 +91,7 @@ def run(config_name: str, overrides: Sequence[str], *, reset: frozenset[str] = f
     watchdog.start()
     end_with_parent()
     faulthandler.enable()
-    config = load_run(config_name, overrides)
+    config = load_for_rank(config_name, overrides, plugins)
     setup_seconds = 60 * config.supervision.setup_minutes
     check_rank(os.environ)
     rank, _, _ = read_environment(os.environ)
@@ -152,6 +158,7 @@ def _train(
     lock = RunLock(folder)
     _on_main(world, lock.acquire)
     _on_main(world, lambda: claim(folder, config_name, overrides, resets=bool(reset)))
+    _share_plugins(config, folder, world)
     ledger = _ledger(folder, watchdog.started) if world.is_main else None
     if world.is_main:
         stop.watch_file(folder)
@@ -173,6 +180,22 @@ def _train(
         note(folder, config_name)
         write_status(folder, outcome, exit_code=code, step=step, stop_reason=reason)
     return _leave(world, phases, lock, stop, code)
+
+
+def _share_plugins(config: RunConfig, folder: Path, world: World) -> None:
+    """See that all ranks have read the same plugins, and keep copies of them.
+
+    Raises:
+        UserError: they have not, or the copies cannot be written.
+    """
+    read = world.gather([plugin.sha256 for plugin in config.plugins])
+    if other := next((rank for rank, hashes in enumerate(read) if hashes != read[0]), None):
+        raise UserError(
+            f"plugins: rank {other} has read files with SHA-256 {read[other]}, and rank 0 {read[0]}: they were changed "
+            "meanwhile, or are not the same on all machines; start again"
+        )
+    _on_main(world, lambda: keep_copies(folder, config.plugins))
+    note_start(folder, config.plugins, os.environ)
 
 
 def _leave(world: World, phases: Phases, lock: RunLock, stop: StopRequest, code: int) -> int:

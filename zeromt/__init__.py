@@ -8,6 +8,7 @@ that `import zeromt` is quick and safe, nothing of them is imported before it is
     trained = zeromt.load("runs/my")    # .model, a torch module; .tokenizer; .config; .checkpoint
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,19 +19,22 @@ if TYPE_CHECKING:
 __all__ = ["UserError", "__version__", "load"]
 
 
-def load(path: str | Path, *, raw_weights: bool = False) -> "TrainedModel":
+def load(path: str | Path, *, raw_weights: bool = False, plugins: Sequence[str | Path] = ()) -> "TrainedModel":
     """The model of a run or of one checkpoint, ready to translate.
 
     Args:
         path: a run's folder, whose newest whole checkpoint is taken, or a checkpoint; `~` is the home folder.
         raw_weights: the weights as training has them, and not their moving average where there is one.
+        plugins: Python files with components that the run was trained with; they are run. No run names them by itself.
 
     Raises:
-        UserError: there is no whole checkpoint; the message is one line.
+        UserError: there is no whole checkpoint, or a plugin is missing or another; the message is one line.
     """
     from configs.files import expand
+    from configs.plugins import load_named
     from trainer.inference.loading import load_trained
 
+    load_named([str(plugin) for plugin in plugins])
     return load_trained(Path(expand(str(path))), raw=raw_weights)
 
 

@@ -14,7 +14,8 @@ component is a class with typed fields, registered under a kind:
 
 Its file holds fields, costs and limits, and imports torch only within the functions that need it, so that a plan can be
 made where there is no torch. Our own lie in the family's package, in which every module is found by itself; those of
-other packages are named by entry points of the group `zeromt.plugins`.
+other packages are named by entry points of the group `zeromt.plugins`, and those of single files by the user: see
+`configs.plugins`.
 """
 
 import dataclasses
@@ -22,12 +23,13 @@ import difflib
 import importlib
 import inspect
 import pkgutil
+import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib import metadata
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import GetCoreSchemaHandler, TypeAdapter
 from pydantic_core import CoreSchema, core_schema
 
 from configs.errors import UserError
@@ -80,8 +82,8 @@ def component(family: str, kind: str) -> Callable[[type[C]], type[C]]:
         cls.__pydantic_config__ = STRICT  # type: ignore[attr-defined]
         made = dataclasses.dataclass(kw_only=True, frozen=True)(cls)
         known = _registered.setdefault(family, {})
-        if kind in known and known[kind].__module__ != made.__module__:
-            where = f"{known[kind].__module__} and in {made.__module__}"
+        if kind in known:
+            where = f"{_place(known[kind])} and in {_place(made)}"
             raise UserError(f"{family}: two components are called {kind!r}, in {where}; rename one of them")
         known[kind] = made
         return made
@@ -95,13 +97,45 @@ def kinds(family: str) -> Mapping[str, type[Any]]:
     Raises:
         UserError: an installed package's cannot be imported.
     """
-    if family not in _searched:
-        _searched.add(family)
-        package = importlib.import_module(FAMILIES[family])
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{package.__name__}.{module.name}")
-        _load_installed()
+    _import_ours(family)
+    _load_installed()
     return _registered.get(family, {})
+
+
+def check(component: type[Any]) -> None:
+    """See that a component of somebody else's is one.
+
+    Raises:
+        UserError: it is none of its family's, or its fields cannot be checked.
+    """
+    own = next(c for c in kinds(component.family).values() if c.__module__.startswith(FAMILIES[component.family]))
+    base = next(c for c in own.__mro__ if Component in c.__bases__)
+    what = f"{component.family} {component.kind}"
+    if not issubclass(component, base):
+        raise UserError(f"{what}: {component.__qualname__} is no {base.__name__}; derive it from that")
+    try:
+        TypeAdapter(component)
+    except Exception as error:  # of whatever kind: pydantic's own, or of what an annotation names
+        said = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UserError(f"{what}: its fields cannot be checked: {said}") from error
+
+
+def registered(leaving_out: Collection[type[Any]] = ()) -> dict[str, dict[str, type[Any]]]:
+    """All components that are registered so far, by family and kind; for `restore`.
+
+    Args:
+        leaving_out: of them, those that are not wanted.
+    """
+    return {
+        family: {kind: c for kind, c in _registered.get(family, {}).items() if c not in leaving_out}
+        for family in FAMILIES
+    }
+
+
+def restore(components: Mapping[str, Mapping[str, type[Any]]]) -> None:
+    """Let these be all that are registered."""
+    for family, found in components.items():
+        _registered[family] = dict(found)
 
 
 def make(family: str, kind: str, **fields: Any) -> Any:
@@ -166,9 +200,26 @@ def item_of(annotation: Any) -> Any:
     return None
 
 
+def _place(component: type[Any]) -> str:
+    """Its module, or the file of one that has no name to import it by."""
+    module = component.__module__
+    if module.startswith("zeromt_plugin_"):
+        return repr(sys.modules[module].__file__)
+    return module
+
+
 def _tag(value: Any) -> str | None:
     kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
     return f"function-{kind}"
+
+
+def _import_ours(family: str) -> None:
+    if family in _searched:
+        return
+    _searched.add(family)
+    package = importlib.import_module(FAMILIES[family])
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
 
 
 def _load_installed() -> None:
@@ -176,9 +227,15 @@ def _load_installed() -> None:
         return
     _searched.add(ENTRY_POINTS)
     for entry in metadata.entry_points(group=ENTRY_POINTS):
+        for family in FAMILIES:  # first, so that it is theirs that is refused where a kind is ours
+            _import_ours(family)
+        before = registered()
         try:
             entry.load()
-        except Exception as error:
+            for family, found in registered().items():
+                for kind in set(found) - set(before[family]):
+                    check(found[kind])
+        except (Exception, SystemExit) as error:
             problem = f"{type(error).__name__}: {error}"
             raise UserError(f"plugin {entry.name} ({entry.value}): cannot be imported: {problem}") from error
 

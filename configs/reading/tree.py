@@ -105,6 +105,22 @@ class Tree:
         except _UNREADABLE as error:
             raise UserError(f"{what}: cannot be read: {_line(error)}") from error
 
+    def take_plain(self, key: str, default: Any, *, what: str) -> Any:
+        """As `take`, in dictionaries, lists and text; the default where the key is not there.
+
+        Raises:
+            UserError: it is or holds an interpolation that leads nowhere.
+        """
+        if key not in self.node:
+            return default
+        try:
+            node = OmegaConf.create({"taken": self.node._get_node(key)})
+            value = cast("dict[str, Any]", OmegaConf.to_container(node, resolve=True))["taken"]
+            self.node.pop(key, None)
+        except _UNREADABLE as error:
+            raise UserError(f"{what}: cannot be read: {_line(error)}") from error
+        return value
+
     def put_below(self, lower: "Tree", *, what: str) -> None:
         """Take from another tree what is not given here.
 

@@ -15,6 +15,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol, TypeVar
 
+from configs.plugins import dumps, loads
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Task_contra = TypeVar("Task_contra", contravariant=True)
@@ -43,7 +45,7 @@ def run_tasks(job: Job[Task, Result], tasks: Iterable[Task], workers: int) -> It
             yield work(task)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, _start_child, (job,)) as pool:
+    with ProcessPoolExecutor(workers, context, _start_child, (dumps(job),)) as pool:
         tasks = iter(tasks)
         try:
             waiting: deque[Future[Result]] = deque(
@@ -66,7 +68,7 @@ def run_apart(job: Job[Task, Result], task: Task) -> Result:
         Exception: what the task raised.
         RuntimeError: the process died, for lack of memory perhaps.
     """
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _start_child, (job,)) as pool:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _start_child, (dumps(job),)) as pool:
         try:
             done: Result = pool.submit(_work_in_child, task).result()
         except BrokenProcessPool as error:
@@ -78,11 +80,11 @@ def run_apart(job: Job[Task, Result], task: Task) -> Result:
 _work: Work | None = None
 
 
-def _start_child(job: Job[Any, Any]) -> None:
+def _start_child(job: bytes) -> None:
     global _work
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its children
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _work = job.open()
+    _work = loads(job).open()
 
 
 def _end_with_parent() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from configs import CorpusFiles, PrepareSection, UserError
 from configs.components import Component
 from configs.languages import same_language
+from configs.plugins import label, origin_of
 from data_pipeline.preparation.raw.lines import corpus_paths
 from data_pipeline.preparation.staging import Input
 from data_pipeline.preparation.tokenizing.training import existing_tokenizer
@@ -142,6 +143,8 @@ def _is_tokenizer_of(section: PrepareSection, index: DatasetIndex) -> bool:
 def _settings_of(section: PrepareSection) -> dict[str, Any]:
     filters = [_brief(filter_) for filter_ in section.filters]
     tree: dict[str, Any] = json.loads(json.dumps({**dataclasses.asdict(section), "filters": filters}))
+    origins = {label(type(filter_)): origin_of(type(filter_)) for filter_ in section.filters}
+    tree["plugins"] = {name: origin.sha256 for name, origin in origins.items() if origin is not None and origin.sha256}
     return {key: value for key, value in tree.items() if key not in NOT_IN_RECIPE}
 
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
 from configs import UserError
+from configs.plugins import dumps, loads
 
 T = TypeVar("T")
 
@@ -79,7 +80,7 @@ class ProcessPrefetch(Generic[T]):
             self._credits = os.eventfd(limit, os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
             resources.callback(os.close, self._credits)
             with outlet, _memory_file() as work, _memory_file() as shared:
-                work.write(pickle.dumps(make))
+                work.write(dumps(make))
                 work.seek(0)
                 shared.truncate(limit * slot_bytes)
                 self._memory = mmap.mmap(shared.fileno(), limit * slot_bytes)
@@ -160,7 +161,7 @@ def serve() -> None:
     outlet: Connection[Any, Any] = Connection(results, readable=False)
     memory = memoryview(mmap.mmap(shared, limit * slot_bytes))
     try:
-        items: Iterator[Any] = pickle.load(sys.stdin.buffer)()
+        items: Iterator[Any] = loads(sys.stdin.buffer.read())()
         for number in itertools.count():
             os.eventfd_read(credits)
             first = number % limit * slot_bytes

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from configs import UserError
+from configs.plugins import keep_copies
 from launcher.agents.agent import ALONE, LAUNCHER_PID
 from launcher.agents.job import Job, child_environment, is_orphaned, outcome, torchrun_command
 from launcher.agents.restarts import Restarts
@@ -61,8 +62,9 @@ def run_job(job: Job, supervisor: Supervisor, *, cores: int, max_restarts: int, 
     before = read_status(job.folder / STATUS_FILE)
     is_running = before is not None and before.state == "running"
     lock.acquire(patience_seconds=PATIENCE_WITH_THE_RUNNING if is_running else PATIENCE_WITH_THE_ENDING)
-    say(begin)
     try:
+        keep_copies(job.folder, job.plugins)
+        say(begin)
         return _attempts(job, supervisor, cores, max_restarts, first_step=newest_step(job.folder))
     finally:
         lock.release()

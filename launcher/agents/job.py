@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from configs import RunConfig, UserError
+from configs import Plugin, RunConfig, UserError
 from configs.files import check_apart, is_dir, is_file, naming
+from configs.plugins import pins_of, variables
 from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import open_index
 from data_pipeline.prepared.index import INDEX_FILE
@@ -61,6 +62,8 @@ class Job:
     """Ranks whose agent was killed have so much time to save and end."""
     reset: str | None = None
     """data, optimizer or data,optimizer: begun anew by the ranks, until a checkpoint holds the result."""
+    plugins: tuple[Plugin, ...] = ()
+    """Of the run; the ranks read copies of the files."""
     node: Node | None = None
     """None: this machine is all there is."""
     on_cpu: bool = False
@@ -82,13 +85,18 @@ def shutdown_seconds(run: RunConfig) -> int:
     return max(SHORTEST_SHUTDOWN_SECONDS, round(60 * run.engine.communication_timeout_minutes))
 
 
-def check_datasets(run: RunConfig, config: str, overrides: Sequence[str]) -> None:
+def check_datasets(run: RunConfig, config: str, overrides: Sequence[str], plugins: Sequence[str] = ()) -> None:
     """Refuse to start without the prepared datasets, or with one that `prepare` does not describe any more.
+
+    Args:
+        run: the configuration.
+        config, overrides, plugins: what it was read from.
 
     Raises:
         UserError: one has no index, or another recipe.
     """
-    command = shlex.join(["zeromt", "prepare", config, *(o for o in overrides if o.startswith("prepare."))])
+    words = [word for file in plugins for word in ("--plugins", file)]
+    command = shlex.join(["zeromt", "prepare", config, *words, *(o for o in overrides if o.startswith("prepare."))])
     for source in run.datasets:
         if "://" in source.path:
             continue
@@ -245,6 +253,7 @@ def child_environment(
         LAUNCHER_PID: str(launcher_pid),
         GRACE_SECONDS: str(job.shutdown_seconds),
         ROOM: "." * ROOM_LENGTH,
+        **variables(job.config, pins_of(job.plugins, job.folder)),
     }
     if job.on_cpu:
         child["CUDA_VISIBLE_DEVICES"] = ""

@@ -35,6 +35,7 @@ def launch(
     node_timeout: int,
     fresh: bool,
     reset: str | None,
+    plugins: Sequence[str] = (),
 ) -> int:
     """Train on this machine together with others that were started in the same way.
 
@@ -54,6 +55,7 @@ def launch(
         node_timeout: seconds without a sign of life after which a node is lost.
         fresh: begin at step 0, and rename the run that is there.
         reset: data, optimizer or data,optimizer: begin these anew with the weights of the newest checkpoint.
+        plugins: files with components, beside those that the configuration names.
 
     Returns:
         0 finished; 2 refused by the ranks; 75 stopped on request after a complete save; 1 anything else. Every node
@@ -63,9 +65,9 @@ def launch(
         UserError: the configuration or an argument is wrong, the dataset is not prepared, or another job writes the
             run.
     """
-    run = load_run(config, overrides)
+    run = load_run(config, overrides, plugins=plugins)
     check_machine(os.environ)
-    check_datasets(run, config, overrides)
+    check_datasets(run, config, overrides, plugins)
     node = None
     if nnodes > 1:
         rank = choose_rank(node_rank, nnodes, os.environ)
@@ -96,6 +98,7 @@ def launch(
         save_seconds=60 * run.supervision.save_minutes,
         on_cpu=run.engine.device == "cpu",
         reset=reset,
+        plugins=tuple(run.plugins),
         node=node,
     )
     idle = describe_idle(gpus, job.num_processes, lanes, of_each=nnodes)

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any, NoReturn
 
-from launcher.options.values import existing, existing_folder, language, new_path
+from launcher.options.values import existing, existing_folder, language, new_path, path
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,6 +43,19 @@ def add_raw_weights(parser: Parser) -> None:
         "--raw-weights",
         action="store_true",
         help="the weights as the last update left them, not their moving average (training.ema_decay)",
+    )
+
+
+def add_plugins(parser: Parser) -> None:
+    """Files with components of somebody else's."""
+    parser.add_argument(
+        "--plugins",
+        metavar="FILE",
+        type=path,
+        action="append",
+        default=[],
+        help="a Python file with components (filters, schedules, ...), as `plugins` in CONFIG names them; may be "
+        "repeated. A run's own configuration runs no file: name here what it was made with",
     )
 
 

@@ -1,6 +1,6 @@
 """The arguments of preparing, training, and of looking at runs."""
 
-from launcher.options.parser import Parser, add_run_folder
+from launcher.options.parser import Parser, add_plugins, add_run_folder
 from launcher.options.values import existing_or_url, path, processes, reset, share, whole
 
 
@@ -14,6 +14,7 @@ def add_config(parser: Parser) -> None:
         default=[],  # without it argparse calls the overrides required when CONFIG is missing
         help="settings that replace those of CONFIG, such as optimizer.lr=5e-4",
     )
+    add_plugins(parser)
 
 
 def add_prepare(parser: Parser) -> None:

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from launcher.options.parser import Parser, add_languages, add_raw_weights, add_run
+from launcher.options.parser import Parser, add_languages, add_plugins, add_raw_weights, add_run
 from launcher.options.values import (
     existing,
     existing_file,
@@ -105,6 +105,7 @@ def _add_runs(parser: Parser) -> None:
         help="number format: auto, fp32, bf16 or fp16 (default: fp32 on CPUs, the run's on GPUs)",
     )
     add_languages(parser)
+    add_plugins(parser)
 
 
 def _add_search(parser: Parser) -> None:

@@ -1,6 +1,6 @@
 """The arguments of what takes weights out and in."""
 
-from launcher.options.parser import Parser, add_languages, add_new_folder, add_raw_weights, add_run
+from launcher.options.parser import Parser, add_languages, add_new_folder, add_plugins, add_raw_weights, add_run
 from launcher.options.values import existing, existing_file, existing_folder, whole
 
 EXPORT_FORMATS = ("safetensors", "huggingface", "ctranslate2")
@@ -33,6 +33,7 @@ def add_export(parser: Parser) -> None:
     )
     parser.add_argument("--reference", metavar="FILE", type=existing_file, help="their references")
     add_raw_weights(parser)
+    add_plugins(parser)
 
 
 def add_average(parser: Parser) -> None:
@@ -42,6 +43,7 @@ def add_average(parser: Parser) -> None:
     which.add_argument("--last", metavar="K", type=whole(1, 10_000), help="the newest K whole checkpoints")
     which.add_argument("--best", metavar="K", type=whole(1, 10_000), help="the K of the best validation score")
     add_raw_weights(parser)
+    add_plugins(parser)
     add_new_folder(parser)
 
 

@@ -44,14 +44,21 @@ class Options(TypedDict):
 
 
 def run(
-    *, config: str, overrides: Sequence[str], as_json: bool, table: bool, write: str | None, **options: Unpack[Options]
+    *,
+    config: str,
+    overrides: Sequence[str],
+    plugins: Sequence[str],
+    as_json: bool,
+    table: bool,
+    write: str | None,
+    **options: Unpack[Options],
 ) -> int:
     """Plan a run and print what was found.
 
     Raises:
         UserError: the configuration or an option is wrong, or the run does not fit.
     """
-    run_config = load_run(config, overrides, say=note)
+    run_config = load_run(config, overrides, plugins=plugins, say=note)
     # `auto` is bf16 on a GPU
     precision = "bf16" if run_config.engine.precision == "auto" else run_config.engine.precision
     cluster = _cluster(options, precision)
@@ -72,7 +79,7 @@ def run(
         print(report.text(planner, estimate, rows, written=write), flush=True)
     if write is not None:
         with written(write, "--write") as file:
-            file.write(dump_run(chosen(run_config, estimate)))
+            file.write(dump_run(chosen(run_config, estimate), for_user=True))
     return 0
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from configs import ConfigError, ModelSection, UserError, find_config, load_run, preset_model, save_run
 from configs.components import make
-from configs.load import dump_run, shipped_presets
+from configs.load import dump_run
+from configs.reading.shipped import shipped_presets
 
 SHIPPED = sorted(
     p.name.removesuffix(".yaml") for p in resources.files("configs.runs").iterdir() if p.name.endswith(".yaml")

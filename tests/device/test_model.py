@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from configs import SearchSection, preset_model
-from configs.load import shipped_presets
+from configs.reading.shipped import shipped_presets
 from model import Objective, Transformer, search
 from tests.device.pseudo import DEVICE, PseudoTensor, metered
 from tests.model.reference import BOS, EOS, pad, tiny_model, tiny_section

@@ -183,6 +183,7 @@ def test_overrides_stand_anywhere() -> None:
         "max_restarts": 3,
         "fresh": False,
         "reset": None,
+        "plugins": [],
     }
 
 
@@ -208,6 +209,7 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
         "alignment_layer": None,
         "attention": None,
         "processes": 1,
+        "plugins": [],
     }
     options = ["--sample", "--top-p", "0.9", "--processes", "auto", "--ensemble", file, file, "--batch-tokens", "9"]
     _, found = parse(["translate", str(tmp_path), *options])
@@ -228,9 +230,12 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
         "metrics": None,
         "tokenizer": None,
         "output": None,
+        "plugins": [],
     }
     _, found = parse(["average", str(tmp_path), "--last", "1", "-o", "x", "--raw-weights"])
-    assert found == {"run": str(tmp_path), "last": 1, "best": None, "raw_weights": True, "output": "x"}
+    assert found == {
+        "run": str(tmp_path), "last": 1, "best": None, "raw_weights": True, "output": "x", "plugins": [],
+    }  # fmt: skip
     assert parse(["launch", "local", "x"])[1]["nproc"] is None
     assert parse(["launch", "local", "x", "--nproc", "auto"])[1]["nproc"] is None
     assert parse(["inspect", file])[1] == {"path": file}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from configs import preset_model
-from configs.load import shipped_presets
+from configs.reading.shipped import shipped_presets
 from model import Objective, build_transformer
 from tests.model.reference import BOS, EOS, SPECIAL, pad
 

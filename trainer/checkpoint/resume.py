@@ -7,12 +7,13 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
-from configs import RunConfig, UserError, load_run
+from configs import OtherPluginError, RunConfig, UserError, load_saved
 from data_pipeline.order.state import StreamState
 from data_pipeline.stream.reader import POSITION_SETTINGS, StreamReader
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import Checkpoint, CheckpointError
 from trainer.checkpoint.state import TrainerState
+from trainer.checkpoint.weights_only import NEEDED
 from trainer.engines.protocol import Engine
 from trainer.runs.layout import CONFIG
 
@@ -49,6 +50,7 @@ def check_identity(
     Raises:
         UserError: naming every difference, field by field.
     """
+    check_plugins(checkpoint, reset=reset)
     if differences := architecture_differences(checkpoint, config):
         raise UserError(
             f"{'; '.join(differences)}; allowed is what {checkpoint.folder} was trained with, "
@@ -60,7 +62,7 @@ def check_identity(
             f"tokenizer: fingerprint {tokenizer.fingerprint[:12]}, the checkpoint has {trained_with[:12]}; "
             f"allowed is the dataset that {checkpoint.folder} was trained on, or another name for a new run"
         )
-    kind = load_run(str(checkpoint.folder / CONFIG)).optimizer.kind
+    kind = load_saved(checkpoint.folder / CONFIG, any_version=True).optimizer.kind
     if "optimizer" not in reset and config.optimizer.kind != kind:
         raise UserError(
             f"optimizer.kind: {config.optimizer.kind}, the checkpoint has {kind}; allowed is that, or --reset "
@@ -122,6 +124,26 @@ def restore(
     return state
 
 
+def check_plugins(checkpoint: Checkpoint, *, reset: Collection[str]) -> None:
+    """Refuse plugins with other bytes than those that the checkpoint was made with.
+
+    Args:
+        checkpoint: to resume from.
+        reset: where data and optimizer begin anew, the weights may be gone on from with other plugins, which is said.
+
+    Raises:
+        UserError: naming both hashes, and what to do.
+    """
+    try:
+        load_saved(checkpoint.folder / CONFIG)
+    except OtherPluginError as error:
+        if set(reset) >= NEEDED:
+            log.warning("weights alone go on: %s", error)
+            return
+        more = ", another name for a new run, or --reset data,optimizer to go on from the weights alone"
+        raise UserError("\n".join(f"{line}{more}" for line in str(error).splitlines())) from error
+
+
 def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int, reset: bool = False) -> None:
     """Give the engine the checkpoint's fp32 weights, moments and moving average, one tensor at a time.
 
@@ -164,7 +186,7 @@ def _announce_ema(checkpoint: Checkpoint, *, keeps: bool, saved: bool, reset: bo
 
 def architecture_differences(checkpoint: Checkpoint, config: RunConfig, *, name: str = "the checkpoint") -> list[str]:
     """Fields of the model that another configuration has otherwise, one text each that calls the checkpoint `name`."""
-    saved = dataclasses.asdict(load_run(str(checkpoint.folder / CONFIG)).model)
+    saved = dataclasses.asdict(load_saved(checkpoint.folder / CONFIG, any_version=True).model)
     now = dataclasses.asdict(config.model)
     free = SAME_WEIGHTS | (set() if config.model.positions == "learned" else {"max_positions"})
     names = [k for k in now if k not in free and now[k] != saved[k]]

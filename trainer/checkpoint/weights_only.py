@@ -15,6 +15,7 @@ from torch import Tensor
 
 from configs import RunConfig, UserError
 from configs.load import dump_run, parse_run
+from configs.plugins import hashes, keep_copies
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint import format as format_
 from trainer.checkpoint.format import Checkpoint, FileRecord
@@ -89,11 +90,12 @@ def write_run(
         **tokenizer.files(),
     }
     records |= {key: format_.write_bytes(checkpoint / key, content) for key, content in small.items()}
-    fingerprints = {"data": list(data_fingerprints), "tokenizer": tokenizer.fingerprint}
+    fingerprints = {"data": list(data_fingerprints), "tokenizer": tokenizer.fingerprint, **hashes(config.plugins)}
     format_.write_manifest(checkpoint, _manifest(state.step, fingerprints, origin, records))
     format_.sync_folder(checkpoint)
     point_to(checkpoint.parent, checkpoint.name)
     format_.write_bytes(folder / layout.CONFIG, config_yaml)
+    keep_copies(folder, config.plugins)
     return checkpoint
 
 

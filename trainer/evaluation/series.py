@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from configs import EvaluationSection, RunConfig, SearchSection, load_run
+from configs import EvaluationSection, RunConfig, SearchSection, load_saved
 from configs.components import Metric
 from configs.languages import language
 from data_pipeline.prepared.dataset import Dataset
@@ -127,7 +127,7 @@ def adopt_scores_without_series(
     """
     if state.series is not None or not state.scores:
         return
-    saved = load_run(str(checkpoint.folder / CONFIG))
+    saved = load_saved(checkpoint.folder / CONFIG, any_version=True)
     fingerprints = checkpoint.manifest["fingerprints"]
     then, now = saved.evaluation, config.evaluation
     is_same = (

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from configs import UserError, load_run
+from configs import UserError, load_saved
 from configs.files import is_dir
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import Checkpoint, CheckpointError, StoredTensors, read_checkpoint, verify
@@ -48,7 +48,7 @@ def _write_average(found: Sequence[Checkpoint], output: Path, *, raw_weights: bo
         checkpoint = write_run(
             folder,
             output,
-            load_run(str(newest.folder / CONFIG)),
+            load_saved(newest.folder / CONFIG),
             Tokenizer.load(newest.folder),
             shapes={name: stored[0].shape(name) for name in stored[0]},
             tensors=average(stored),
@@ -117,7 +117,7 @@ def check_alike(checkpoints: Sequence[Checkpoint]) -> None:
     first = checkpoints[0]
     shapes = _shapes(first)
     for other in checkpoints[1:]:
-        config = load_run(str(other.folder / CONFIG))
+        config = load_saved(other.folder / CONFIG)
         differences = architecture_differences(first, config, name=first.folder.name)
         if other.manifest["fingerprints"]["tokenizer"] != first.manifest["fingerprints"]["tokenizer"]:
             differences.append("tokenizer: another one")

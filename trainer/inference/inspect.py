@@ -62,6 +62,7 @@ def inspect_checkpoint(folder: Path) -> tuple[list[str], bool]:
         f"versions        {', '.join(f'{k} {v}' for k, v in manifest['versions'].items())}",
         f"tokenizer       {manifest['fingerprints']['tokenizer'][:12]}",
         f"data            {', '.join(f[:12] for f in manifest['fingerprints']['data']) or 'unknown'}",
+        *(f"plugin          {name} {sha[:12]}" for name, sha in manifest["fingerprints"].get("plugins", {}).items()),
     ]
     if not problems:
         stream, trainer = checkpoint.state().get("stream"), checkpoint.state()["trainer"]

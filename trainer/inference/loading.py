@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import torch
 
-from configs import RunConfig, UserError, load_run
+from configs import RunConfig, UserError, load_saved
 from configs.files import exists, is_dir, is_file, naming
 from data_pipeline.tokenizer import Tokenizer
 from model import Ensemble, Transformer
@@ -148,7 +148,7 @@ def load_trained(path: Path, *, raw: bool = False, precision: str | None = None)
 
 def load_checkpoint(checkpoint: Checkpoint, *, raw: bool, precision: str | None) -> TrainedModel:
     """As `load_trained`, of a checkpoint that was verified."""
-    config = load_run(str(checkpoint.folder / CONFIG))
+    config = load_saved(checkpoint.folder / CONFIG)
     tokenizer = Tokenizer.load(checkpoint.folder)
     device = choose_device()
     warn_of_unusable_gpus()

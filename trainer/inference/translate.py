@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import torch
 
-from configs import RunConfig, SearchSection, UserError, load_run
+from configs import RunConfig, SearchSection, UserError, load_saved
 from configs.files import check_apart, written
 from data_pipeline.preparation.progress import Progress
 from data_pipeline.tokenizer import Tokenizer
@@ -121,7 +121,7 @@ def _load(
         given: fields of `Settings` as they are.
     """
     check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
-    config = load_run(str(checkpoints[0].folder / CONFIG))
+    config = load_saved(checkpoints[0].folder / CONFIG)
     tokenizer = Tokenizer.load(checkpoints[0].folder)
     settings = Settings(
         checkpoints=[str(checkpoint.folder) for checkpoint in checkpoints],

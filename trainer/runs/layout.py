@@ -13,6 +13,7 @@
     checkpoints/step-00000500/   state.json, config.yaml, the tokenizer and the weights; manifest.json lists them
     checkpoints/tmp-*            one that is being written or deleted; counts for nothing
     eval/step-00000500.hyp       translations behind a score
+    plugins/NAME-HASH.py         files with components that the run was started with
     pairs/  tensorboard/  logs/  failures/
 
 What is in a checkpoint's files says `trainer.checkpoint.format`.
@@ -22,6 +23,7 @@ import re
 from pathlib import Path
 
 from configs.load import RUN_CONFIG, SIGNS_OF_A_RUN
+from configs.plugins.saved import COPIES
 
 CONFIG = RUN_CONFIG
 """The resolved configuration: the run's as it is now, and in a checkpoint as it was saved."""
@@ -39,6 +41,8 @@ REQUEUES_FILE = "requeues.json"
 FAILURES = "failures"
 """A folder for each start whose ranks failed."""
 EVALUATIONS, PAIRS, BOARD, LOGS = "eval", "pairs", "tensorboard", "logs"
+
+PLUGINS = COPIES
 
 LATEST = "latest"
 MANIFEST = "manifest.json"

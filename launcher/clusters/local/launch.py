@@ -23,6 +23,7 @@ def launch(
     overrides: Sequence[str],
     fresh: bool = False,
     reset: str | None = None,
+    plugins: Sequence[str] = (),
 ) -> int:
     """Train on this machine.
 
@@ -34,6 +35,7 @@ def launch(
         overrides: `section.key=value` settings.
         fresh: begin at step 0, and rename the run that is there.
         reset: data, optimizer or data,optimizer: begin these anew with the weights of the newest checkpoint.
+        plugins: files with components, beside those that the configuration names.
 
     Returns:
         0 finished; 2 refused by the ranks; 75 stopped on request after a complete save; 1 anything else.
@@ -42,9 +44,9 @@ def launch(
         UserError: the configuration or the number of processes is wrong, the dataset is not prepared, or another job
             writes the run.
     """
-    run = load_run(config, overrides, say=note)
+    run = load_run(config, overrides, plugins=plugins, say=note)
     check_machine(os.environ)
-    check_datasets(run, config, overrides)
+    check_datasets(run, config, overrides, plugins)
     cores, gpus = num_cores(), gpus_to_use(run.engine.device, os.environ)
     job = Job(
         config=config,
@@ -55,6 +57,7 @@ def launch(
         save_seconds=60 * run.supervision.save_minutes,
         on_cpu=run.engine.device == "cpu",
         reset=reset,
+        plugins=tuple(run.plugins),
     )
     others = f"; logs of the others than rank 0: {job.logs}" if job.num_processes > 1 else ""
     idle = describe_idle(gpus, job.num_processes, run.stream.micro_batches)

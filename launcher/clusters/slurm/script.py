@@ -8,7 +8,7 @@ a value could begin a line of its own.
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 
@@ -41,6 +41,8 @@ class BatchJob:
     """Time limit."""
     after: int | None = None
     """A job that must have succeeded."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment of the job beside the site's."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -175,6 +177,7 @@ def _common_directives(job: BatchJob) -> _Directives:
 def _common_values(job: BatchJob, directives: _Directives) -> dict[str, str]:
     site = job.site
     container, srun_options = _container(site)
+    environment = {**site.environment, **job.variables}
     python = site.python or ("python3" if site.container != "none" else sys.executable)
     return {
         "DIRECTIVES": "\n".join(directives.lines),
@@ -183,7 +186,7 @@ def _common_values(job: BatchJob, directives: _Directives) -> dict[str, str]:
         "PYTHON": _word("python", python),
         "MODULES": _words("modules", site.modules),
         "SOURCES": _words("source", site.source),
-        "ENVIRONMENT": _words("environment", [f"{name}={value}" for name, value in site.environment.items()]),
+        "ENVIRONMENT": _words("environment", [f"{name}={value}" for name, value in environment.items()]),
         "CONTAINER": _words("container", container),
         "SRUN_OPTIONS": _words("container", srun_options),
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import RunConfig, UserError, load_run
+from configs.plugins import keep_copies, pins_of, variables
 from configs.site import SiteSection, format_time, load_site, parse_time
 from launcher.agents.job import check_datasets
 from launcher.agents.run_folder import make_ready
@@ -38,6 +39,7 @@ def launch(
     after: int | None,
     fresh: bool,
     dry_run: bool,
+    plugins: Sequence[str] = (),
     **site_options: Any,
 ) -> int:
     """Submit the jobs of a run, or of its preparation, or print their scripts.
@@ -56,6 +58,7 @@ def launch(
         after: a job that must have succeeded.
         fresh: begin at step 0, and rename the run that is there.
         dry_run: print the scripts only.
+        plugins: files with components, beside those that the configuration names; the jobs read copies of them.
         site_options: fields of the profile that have an option of their own; None stands for the profile's.
 
     Returns:
@@ -64,7 +67,7 @@ def launch(
     Raises:
         UserError: a value is wrong, or SLURM refuses the job.
     """
-    run = load_run(config, overrides, say=note)
+    run = load_run(config, overrides, plugins=plugins, say=note)
     profile = load_site(site, settings, {k: site_options[k] for k in _SITE_OPTIONS if site_options[k] is not None})
     common: dict[str, Any] = {
         "site": profile,
@@ -72,6 +75,7 @@ def launch(
         "overrides": tuple(overrides),
         "folder": str(Path.cwd()),
         "run": run.folder,
+        "variables": variables(config, pins_of(run.plugins, Path(run.folder))),
         "name": job_name or run.name,
         "seconds": parse_time(profile.time),
         "after": after,
@@ -86,7 +90,7 @@ def launch(
         ]
     else:
         if after is None and not dry_run:
-            check_datasets(run, config, overrides)
+            check_datasets(run, config, overrides, plugins)
         check_size(run, nodes, nproc or profile.gpus_per_node)
         lead = choose_lead(profile, slowest_save(Path(run.folder) / METRICS_FILE))
         common |= {"output": f"{logs}/slurm-%j.out", "nodes": nodes, "lead": lead, "max_restarts": max_restarts}
@@ -155,6 +159,7 @@ def _submit(scripts: Sequence[str], run: RunConfig, logs: Path, *, is_preparatio
         raise UserError(
             f"output: {str(logs)!r} cannot be made: {error.strerror}; allowed is a folder to write in"
         ) from error
+    keep_copies(Path(run.folder), run.plugins)
     jobs: list[str] = []
     for script in scripts:
         options = []

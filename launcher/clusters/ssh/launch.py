@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from configs import UserError, load_run
+from configs.plugins import pins_of, variables
 from launcher.agents.job import shutdown_seconds
 from launcher.agents.root_cause import REFUSED, STOPPED
 from launcher.clusters.ssh.connection import UNREACHABLE, Connection, SshSettings, all_are, ssh_command
@@ -50,6 +51,7 @@ def launch(
     identity: str | None,
     fresh: bool,
     reset: str | None,
+    plugins: Sequence[str] = (),
 ) -> int:
     """Train on several machines.
 
@@ -72,6 +74,7 @@ def launch(
         identity: file of a private key.
         fresh: begin at step 0, and rename the run that is there.
         reset: data, optimizer or data,optimizer: begin these anew with the weights of the newest checkpoint.
+        plugins: files with components, beside those that the configuration names; every host reads what is read here.
 
     Returns:
         0 finished; 2 refused; 75 stopped on request after a complete save; 1 anything else, such as a host that could
@@ -80,7 +83,7 @@ def launch(
     Raises:
         UserError: the configuration or the file of hosts is wrong.
     """
-    run = load_run(config, overrides, say=note)
+    run = load_run(config, overrides, plugins=plugins, say=note)
     found = read_hosts(Path(hosts))
     check_processes(found, nproc, run.stream.micro_batches)
     host, port = rendezvous or (found[0].name, random.choice(PORTS))
@@ -100,6 +103,7 @@ def launch(
     events: queue.Queue[Connection] = queue.Queue()
     connections = [Connection(host, ssh_command(host, settings), events) for host in found]
     grace = shutdown_seconds(run)
+    read_here = variables(config, pins_of(run.plugins, Path(run.folder)))
     try:
         if not _connect(connections, events, supervisor, connect_timeout):
             return STOPPED if supervisor.was_stopped else 1
@@ -108,7 +112,7 @@ def launch(
             connection.begin(
                 [config, *overrides, *(["--fresh"] if fresh else []), *_words(options)],
                 directory,
-                {"NO_COLOR": "1", **dict(environment)},
+                {"NO_COLOR": "1", **read_here, **dict(environment)},
                 silence_seconds=max(_SILENCE_SECONDS, node_timeout),
                 grace_seconds=grace,
             )

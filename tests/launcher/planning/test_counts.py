@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 
 from configs import ModelSection, model_section, preset_model
-from configs.load import shipped_presets
+from configs.reading.shipped import shipped_presets
 from launcher.planning.costs import flops
 from launcher.planning.costs.flops import Shape
 from launcher.planning.costs.parameters import PARTS, Vocabularies, by_part, parameters

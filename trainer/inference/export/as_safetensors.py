@@ -6,7 +6,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from configs import UserError, load_run, save_run
+from configs import UserError, load_saved, save_run
 from data_pipeline.tokenizer import Tokenizer
 from model import Transformer
 from trainer.checkpoint.model_files import build_model
@@ -45,7 +45,7 @@ def load_exported(folder: Path) -> tuple[Transformer, Tokenizer]:
     Raises:
         UserError: the folder is not what `export` wrote.
     """
-    config, tokenizer = load_run(str(folder / CONFIG)), Tokenizer.load(folder)
+    config, tokenizer = load_saved(folder / CONFIG), Tokenizer.load(folder)
     model = build_model(config.model, tokenizer, seed=config.seed)
     try:
         weights = load_file(folder / WEIGHTS)

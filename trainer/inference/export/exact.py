@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from configs import load_run
+from configs import load_saved
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.model_files import build_model, load_weights
@@ -22,7 +22,7 @@ def load_exact(path: Path, *, raw: bool = False) -> TrainedModel:
 
 
 def _load(checkpoint: Checkpoint, *, raw: bool) -> TrainedModel:
-    config = load_run(str(checkpoint.folder / CONFIG))
+    config = load_saved(checkpoint.folder / CONFIG)
     tokenizer = Tokenizer.load(checkpoint.folder)
     model = build_model(config.model, tokenizer, seed=config.seed)
     load_weights(checkpoint, model, raw=raw)

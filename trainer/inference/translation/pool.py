@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import UserError
+from configs.plugins import dumps, loads
 from trainer.inference.translation.job import Answer, Chunk, Job, Line, Settings
 from trainer.ranks.process import tune_process
 
@@ -41,7 +42,7 @@ class Pool:
             for rank, device in enumerate(devices):
                 self._workers.append(_Worker(rank, len(devices), device))
             for worker in self._workers:
-                worker.send(settings)
+                worker.send(dumps(settings))
             for worker in self._workers:
                 worker.receive()  # its models are loaded
         except BaseException:
@@ -107,7 +108,7 @@ class _Worker:
                 start_new_session=True,
             )
 
-    def send(self, message: Settings | Chunk) -> None:
+    def send(self, message: bytes | Chunk) -> None:
         try:
             self._connection.send(message)
         except OSError as error:
@@ -148,7 +149,7 @@ def serve() -> None:
     threading.Thread(target=_read, args=(connection, inbox), daemon=True).start()
     try:
         tune_process()
-        job = Job(inbox.get(), rank=rank, world_size=world_size)
+        job = Job(loads(inbox.get()), rank=rank, world_size=world_size)
         connection.send(READY)
         while True:
             connection.send(job.do(inbox.get()))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from configs import ConfigError, UserError
-from configs.load import shipped
+from configs.reading.shipped import shipped
 from configs.site import SiteSection, format_time, load_site, parse_time
 from launcher.clusters.slurm.submit import choose_lead, slowest_save, submission_environment
 from tests.launcher.conftest import Zeromt, assert_half_a_second, command_line, environment

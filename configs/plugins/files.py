@@ -1,0 +1,232 @@
+"""Plugin files: read once, so that what is hashed, run, copied and sent to other processes are the same bytes."""
+
+import dataclasses
+import hashlib
+import importlib.util
+import os
+import re
+import stat
+import sys
+import traceback
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs.components.registry import FAMILIES, check, kinds, registered, restore
+from configs.errors import UserError
+from configs.files import FileError, expand, explain
+from configs.plugins.record import Plugin, label, origins
+from configs.text import visible
+
+_NO_WORD = re.compile(r"[^A-Za-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A plugin file as it was read."""
+
+    file: str
+    """Its path, absolute."""
+    content: bytes
+
+    @property
+    def sha256(self) -> str:
+        """Of the content, in hexadecimal."""
+        return hashlib.sha256(self.content).hexdigest()
+
+
+def read(name: str, what: str, *, base: Path | None = None) -> Source:
+    """Read a plugin file.
+
+    Args:
+        name: its path; `~` is the home folder.
+        what: the option or field that names it, for messages.
+        base: folder that a relative path is relative to; the current one unless given.
+
+    Raises:
+        FileError: it cannot be read, or needs modules that stand beside it.
+    """
+    try:
+        path = ((base or Path.cwd()) / expand(name)).absolute()
+        str(path).encode()
+        content = _content(path)
+    except FileError as error:
+        raise FileError(f"{what}: {error}") from error
+    except UnicodeEncodeError as error:
+        raise FileError(f"{what}: {name!r}: is not UTF-8; give the file a name that is") from error
+    except FileNotFoundError as error:
+        raise FileError(f"{what}: {str(path)!r}: no such file; give a Python file") from error
+    except OSError as error:
+        raise FileError(f"{what}: {name!r}: {explain(error)}") from error
+    source = Source(str(path), content)
+    if (sibling := next(_siblings(source), None)) is not None:
+        raise FileError(
+            f"{what}: {str(path)!r} imports {sibling}, which stands beside it: a plugin is one file, known by its "
+            f"SHA-256; put {sibling} into it, or install both as a package with an entry point (zeromt.plugins)"
+        )
+    return source
+
+
+def load(source: Source) -> Plugin:
+    """Run a file, once in a process, and register its components.
+
+    An earlier version of the same file gives way to this one.
+
+    Raises:
+        UserError: it raises, or registers nothing that is a component, or a kind that there is.
+    """
+    if (known := _loaded.get(source.sha256)) is not None:
+        return dataclasses.replace(known, file=source.file)
+    for family in FAMILIES:  # ours come first: a kind of theirs is refused then, not one of ours
+        kinds(family)
+    before = registered()
+    module = types.ModuleType(f"zeromt_plugin_{_word(source.file)}_{source.sha256[:12]}")
+    module.__file__ = source.file
+    sys.modules[module.__name__] = module  # where dataclasses, pydantic and pickle look for what its classes name
+    try:
+        made = _execute(source, module)
+        for component in made:
+            check(component)
+    except BaseException as error:
+        restore(before)
+        del sys.modules[module.__name__]
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise UserError(f"plugin {source.file!r}: {_said(error, source)}") from error
+    plugin = Plugin(file=source.file, sha256=source.sha256, components=sorted(map(label, made)))
+    for old in [one for one in _loaded.values() if one.file == source.file]:
+        del _loaded[str(old.sha256)]
+    origins.update(dict.fromkeys(made, plugin))
+    _loaded[source.sha256], _sources[source.sha256] = plugin, source
+    return plugin
+
+
+def load_named(names: Sequence[str]) -> list[Plugin]:
+    """Load what the option `--plugins` names.
+
+    Raises:
+        UserError: see `read` and `load`.
+    """
+    return [load(read(name, "--plugins")) for name in names]
+
+
+def loaded() -> list[Plugin]:
+    """The files that this process has loaded."""
+    return list(_loaded.values())
+
+
+def source_of(plugin: Plugin) -> Source:
+    """What a file that this process has loaded held."""
+    return _sources[str(plugin.sha256)]
+
+
+def dumps(work: object) -> bytes:
+    """An object for another process of ours, with the files that its classes come from."""
+    import pickle
+
+    return pickle.dumps(([source_of(plugin) for plugin in loaded()], pickle.dumps(work)))
+
+
+def loads(content: bytes) -> Any:
+    """The object of `dumps`, in the other process.
+
+    Raises:
+        UserError: see `load`.
+    """
+    import pickle
+
+    sources, work = pickle.loads(content)
+    for source in sources:
+        load(source)
+    return pickle.loads(work)
+
+
+def copy_name(plugin: Plugin) -> str:
+    """What a copy of the file is called among those of others."""
+    return f"{_word(str(plugin.file))}-{str(plugin.sha256)[:16]}.py"
+
+
+def _content(path: Path) -> bytes:
+    # without waiting for whoever writes to a pipe
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise FileError(f"{str(path)!r} is {'a folder' if stat.S_ISDIR(mode) else 'no file'}; give a Python file")
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read()
+
+
+def _word(file: str) -> str:
+    return _NO_WORD.sub("_", Path(file).stem)[:80].strip("_") or "plugin"
+
+
+def _siblings(source: Source) -> Iterator[str]:
+    """Modules that the file imports from its own folder; such as are found elsewhere are left out."""
+    import ast  # not before there is a file: configurations are read wherever a command starts
+
+    folder = Path(source.file).parent
+    try:
+        nodes = list(ast.walk(ast.parse(source.content)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # said when it is run
+        return
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.level:
+            yield "." * node.level + (node.module or "")
+            continue
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+        for name in (name.partition(".")[0] for name in names):
+            beside = [folder / f"{name}.py", folder / name / "__init__.py"]
+            if any(path.is_file() for path in beside) and not _is_elsewhere(name, folder):
+                yield name
+
+
+def _is_elsewhere(name: str, folder: Path) -> bool:
+    """Whether a module is found, and not in this folder."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return True
+    if spec is None:
+        return False
+    return (
+        not spec.has_location
+        or spec.origin is None
+        or folder.resolve()
+        not in (
+            Path(spec.origin).resolve().parent,
+            Path(spec.origin).resolve().parent.parent,
+        )
+    )
+
+
+def _execute(source: Source, module: types.ModuleType) -> list[type[Any]]:
+    """Run the file; the components that it registers."""
+    kept = registered(leaving_out={c for c, plugin in origins.items() if plugin.file == source.file})
+    restore(kept)
+    importlib.util.decode_source(source.content)  # compile() alone lets other bytes stand in comments
+    exec(compile(source.content, source.file, "exec", dont_inherit=True), module.__dict__)
+    made = [c for family, found in registered().items() for kind, c in found.items() if kind not in kept[family]]
+    if not made:
+        raise UserError("registers no component; allowed is a file with a class under @component(FAMILY, KIND)")
+    return made
+
+
+def _said(error: BaseException, source: Source) -> str:
+    """What went wrong, and in which line, as one line."""
+    if isinstance(error, UserError):
+        return visible(str(error))
+    if isinstance(error, SyntaxError) and error.filename in (source.file, None):
+        where, said = f"line {error.lineno}: " if error.lineno else "", f"{type(error).__name__}: {error.msg}"
+    else:
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == source.file]
+        where, said = f"line {lines[-1]}: " if lines else "", f"{type(error).__name__}: {error}"
+    return f"cannot be run: {where}{visible(' '.join(said.split()))}"
+
+
+_loaded: dict[str, Plugin] = {}
+"""By their SHA-256."""
+_sources: dict[str, Source] = {}

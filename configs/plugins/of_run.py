@@ -1,0 +1,62 @@
+"""The plugins of a run: what its configuration and the command line name, loaded."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from configs.errors import ConfigError
+from configs.plugins.files import load, load_named, read
+from configs.plugins.pins import Pin
+from configs.plugins.record import Plugin
+from configs.plugins.saved import PluginError, missing
+
+
+def plugins_of_run(
+    named: Any, options: Sequence[str], *, base: Path, saved: tuple[Path, Any] | None, pins: Sequence[Pin] | None
+) -> list[Plugin]:
+    """Load the plugins of a run, those of the configuration first.
+
+    Args:
+        named: the user's own `plugins`: of a file that a person wrote, or of a setting on the command line.
+        options: what `--plugins` names.
+        base: folder that the first are relative to.
+        saved: a resolved configuration and its `plugins`, of which none is run.
+        pins: what is loaded in place of all these.
+
+    Raises:
+        UserError: a file cannot be read or run, or the resolved configuration needs one that the user does not name.
+    """
+    if pins is not None:
+        found = [load(pin.read()) for pin in pins]
+    else:
+        found = [load(read(name, f"plugins.{number}", base=base)) for number, name in enumerate(_names(named))]
+        found += load_named(options)
+    if saved is not None and (problems := list(missing(saved[1], found, saved[0]))):
+        raise PluginError("\n".join(problems))
+    return list({plugin.sha256: plugin for plugin in reversed(found)}.values())[::-1]
+
+
+def _names(named: Any) -> list[str]:
+    """The paths that a configuration names.
+
+    Raises:
+        ConfigError: it names something else.
+    """
+    if not isinstance(named, list):
+        shown = "a section" if isinstance(named, dict) else "null" if named is None else repr(named)
+        raise ConfigError([f"plugins: {shown}; allowed is a list of Python files, such as [my_filters.py]"])
+    problems, names = [], []
+    for number, item in enumerate(named):
+        if isinstance(item, str) and item:
+            names.append(item)
+        elif isinstance(item, dict) and isinstance(item.get("file"), str):
+            problems.append(
+                f"plugins.{number}: {item['file']!r} stands here as a run writes it down, and is not run; allowed is "
+                f"its path alone, or --plugins {item['file']}"
+            )
+        elif not (isinstance(item, dict) and item.get("package")):  # installed, or the kind is said to be unknown
+            shown = "a section" if isinstance(item, dict) else repr(item)
+            problems.append(f"plugins.{number}: {shown}; allowed is the path of a Python file")
+    if problems:
+        raise ConfigError(problems)
+    return names

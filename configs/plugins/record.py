@@ -1,0 +1,86 @@
+"""What a resolved configuration says of the plugins that it was made with."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from configs.components.registry import ENTRY_POINTS, FAMILIES, Component
+from configs.fields import STRICT
+
+_OURS = frozenset({"configs", *(package.partition(".")[0] for package in FAMILIES.values())})
+"""Packages of zeromt's own components."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Plugin:
+    """Where components of a run come from that are not zeromt's own: a file, or an installed package."""
+
+    __pydantic_config__ = STRICT
+
+    file: str | None = None
+    """Its path, absolute, as the user named it."""
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Of the file's bytes: by it two are the same."""
+    package: str | None = None
+    """Name and version of a distribution."""
+    components: list[str] = field(default_factory=list)
+    """Family and kind of each: `filter few_words`. Of a package, those that the run uses."""
+
+
+def hashes(plugins: Iterable[Plugin]) -> dict[str, dict[str, str]]:
+    """The files' names and SHA-256 as a checkpoint's manifest has them, under `plugins`; nothing where there are none.
+
+    Args:
+        plugins: of the run.
+    """
+    found = {f"{Path(p.file).name} ({', '.join(p.components)})": str(p.sha256) for p in plugins if p.file is not None}
+    return {"plugins": found} if found else {}
+
+
+def label(component: type[Any]) -> str:
+    """A component's family and kind."""
+    return f"{component.family} {component.kind}"
+
+
+def origin_of(component: type[Any]) -> Plugin | None:
+    """Where a component comes from; None for zeromt's own."""
+    if (found := origins.get(component)) is not None:
+        return found
+    top = component.__module__.partition(".")[0]
+    if top in _OURS:
+        return None
+    for entry in metadata.entry_points(group=ENTRY_POINTS):
+        if entry.module.partition(".")[0] == top and entry.dist is not None:
+            return Plugin(package=f"{entry.dist.name} {entry.dist.version}")
+    return None
+
+
+def used(section: Any) -> Iterator[Component]:
+    """Every component of a section and of what is in it."""
+    if isinstance(section, Component):
+        yield section
+    if dataclasses.is_dataclass(section):
+        for one in dataclasses.fields(section):
+            yield from used(getattr(section, one.name))
+    elif isinstance(section, list):
+        for item in section:
+            yield from used(item)
+
+
+def installed(section: Any) -> list[Plugin]:
+    """The installed packages that components of a section come from."""
+    found: dict[str, set[str]] = {}
+    for component in used(section):
+        origin = origin_of(type(component))
+        if origin is not None and origin.package is not None:
+            found.setdefault(origin.package, set()).add(label(type(component)))
+    return [Plugin(package=package, components=sorted(found[package])) for package in sorted(found)]
+
+
+origins: dict[type[Any], Plugin] = {}
+"""Of the components that came from files."""

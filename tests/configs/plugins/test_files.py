@@ -1,0 +1,197 @@
+"""Plugin files: how they are named, what is run, and what is refused in which words."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from configs import ConfigError, UserError, load_run
+from configs.components import kinds
+from configs.plugins import keep_copies, pins_of
+from tests.configs.plugins.halves import HALVES, USED, runs, said, sha256
+
+
+def test_a_file_beside_the_configuration(folder: Path) -> None:
+    run = load_run(str(folder / "my.yaml"))
+    assert [run.schedule.rate(n, peak=1.0, last=9) for n in (4001, 4006)] == [0.5**800, 0.5**801]
+    [plugin] = run.plugins
+    assert (plugin.file, plugin.sha256) == (str(folder / "halves.py"), sha256(folder / "halves.py"))
+    assert plugin.components == ["schedule halves"]
+    assert said(str(folder / "my.yaml"), ["schedule.every=0"]) == "schedule.every: 0; allowed is greater than 0"
+    assert said(str(folder / "my.yaml"), ["schedule.evry=1"]) == (
+        "schedule.evry: unknown key; did you mean schedule.every?"
+    )
+    assert load_run(str(folder / "my.yaml"), ["schedule=linear", "plugins=[]"]).plugins == []
+    assert runs(folder / "halves.py") == 1, "once in a process"
+
+
+@pytest.mark.parametrize("how", ["absolute", "home", "link", "override", "option", "shipped", "linked config"])
+def test_how_a_file_can_be_named(how: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    config, names, settings, options = folder / "my.yaml", "[]", [], []
+    if how == "absolute":
+        names = f"[{folder}/halves.py]"
+    elif how == "home":
+        names = "['~/halves.py']"
+    elif how == "link":
+        (folder / "link.py").symlink_to("halves.py")
+        names = "[link.py]"
+    elif how == "override":
+        settings = ["plugins=[halves.py]"]  # relative to the configuration, as in it
+    elif how == "linked config":
+        (folder / "elsewhere" / "halves.py").symlink_to(folder / "halves.py")
+        config = folder / "elsewhere" / "linked.yaml"
+        config.symlink_to(folder / "my.yaml")
+        names = "[halves.py]"
+    else:
+        options = ["../halves.py"]  # relative to the current folder
+    (folder / "my.yaml").write_text(f"{USED}plugins: {names}\n")
+    if how == "shipped":
+        run = load_run("debug", ["schedule.kind=halves", "plugins=[../halves.py]"])
+    else:
+        run = load_run(str(config), settings, plugins=options)
+    assert (run.schedule.kind, len(run.plugins)) == ("halves", 1)
+
+
+def test_fields_by_postponed_annotations(folder: Path) -> None:
+    (folder / "halves.py").write_text(f"from __future__ import annotations\n{HALVES}")
+    assert load_run(str(folder / "my.yaml")).schedule.every == 5  # type: ignore[attr-defined]
+    assert said(str(folder / "my.yaml"), ["schedule.every=0"]) == "schedule.every: 0; allowed is greater than 0"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"def f(:\n    pass\n", r"cannot be run: line 1: SyntaxError: invalid syntax"),
+        (b"x = 1\nraise ValueError('of\\nmine')\n", r"cannot be run: line 2: ValueError: of mine"),
+        (b"import sys\nsys.exit(0)\n", r"cannot be run: line 2: SystemExit: 0"),
+        (b"import what_is_not_there\n", r"cannot be run: line 1: ModuleNotFoundError: No module named 'what_is_not"),
+        (b"", r"registers no component; allowed is a file with a class under @component\(FAMILY, KIND\)"),
+        (b"# caf\xe9\n", r"cannot be run: SyntaxError: invalid or missing encoding declaration"),
+        (b"# -*- coding: klingon -*-\n", r"cannot be run: SyntaxError: .*klingon"),
+        (b"x = 1\0\n", r"cannot be run: (line 1: )?(SyntaxError|ValueError): source code .*null bytes"),
+        (b"(" * 10_000, r"cannot be run: (line 1: )?\w+Error"),
+        (HALVES.replace('"halves"', '"cosine"').encode(), r"schedule: two components are called 'cosine', in trainer."),
+        (HALVES.replace('"schedule"', '"shedule"').encode(), r"component 'halves': there is no family 'shedule'; did"),
+        ((HALVES * 2).encode(), r"schedule: two components are called 'halves', in '/.*halves.py' and in '/.*halves.p"),
+        (HALVES.replace("(Schedule)", "").encode(), r"schedule halves: Halves is no Schedule; derive it from that"),
+        (
+            HALVES.replace("Positive = 10", "type(open) = open").encode(),
+            r"schedule halves: its fields cannot be checked: ",
+        ),
+    ],
+    ids=[
+        "syntax", "raises", "exits", "import", "empty", "no UTF-8", "no such coding", "NUL", "nested", "ours",
+        "no family", "twice", "no component", "a type that cannot be checked",
+    ],
+)  # fmt: skip
+def test_what_a_file_is_refused_for(content: bytes, expected: str, folder: Path) -> None:
+    (folder / "halves.py").write_bytes(content)
+    line = said(str(folder / "my.yaml"))
+    assert line.startswith(f"plugin '{folder}/halves.py': ")
+    assert re.search(expected, line)
+    (folder / "halves.py").write_text(HALVES)
+    assert load_run(str(folder / "my.yaml")).schedule.kind == "halves", "mended, in the same process"
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ("[gone.py]", r"plugins.0: '/.*gone.py': no such file; give a Python file"),
+        ("[.]", r"plugins.0: '/.*user' is a folder; give a Python file"),
+        ("[/dev/zero]", r"plugins.0: '/dev/zero' is no file; give a Python file"),
+        ("[pipe]", r"plugins.0: '/.*pipe' is no file; give a Python file"),
+        ("[loop]", r"plugins.0: 'loop': .*symbolic links"),
+        ("['~nobody-here/x.py']", r"plugins.0: '~nobody-here/x.py': no such home folder"),
+        ("['a\0b']", r"CONFIG: .*cannot be read"),
+        ("halves.py", r"plugins: 'halves.py'; allowed is a list of Python files, such as \[my_filters.py\]"),
+        ("", r"plugins: null; allowed is a list of Python files"),
+        ("{file: halves.py}", r"plugins: a section; allowed is a list of Python files"),
+        ("[halves.py, 3]", r"plugins.1: 3; allowed is the path of a Python file"),
+        ("['']", r"plugins.0: ''; allowed is the path of a Python file"),
+        ("[[halves.py]]", r"plugins.0: \['halves.py'\]; allowed is the path of a Python file"),
+        ("[{file: halves.py}]", r"plugins.0: 'halves.py' stands here as a run writes it down, and is not run; allowed"),
+    ],
+)
+def test_what_is_no_plugin(names: str, expected: str, folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    (folder / "loop").symlink_to("loop")
+    (folder / "my.yaml").write_text(f"plugins: {names}\n")
+    line = said(str(folder / "my.yaml"))
+    assert re.search(expected, line)
+    assert line.isprintable()
+
+
+def test_two_files_with_one_kind(folder: Path) -> None:
+    (folder / "other.py").write_text(HALVES.replace("0.5", "0.4"))
+    with pytest.raises(UserError) as caught:
+        load_run(str(folder / "my.yaml"), plugins=["../other.py"])
+    files = f"'{folder}/halves.py' and in '{folder}/elsewhere/../other.py'"
+    assert str(caught.value).endswith(f"schedule: two components are called 'halves', in {files}; rename one of them")
+
+
+def test_a_name_that_is_no_utf_8(folder: Path) -> None:
+    name = os.fsdecode(b"../caf\xe9.py")
+    shutil.copy(folder / "halves.py", name)
+    assert "is not UTF-8; give the file a name that is" in said("debug", plugins=[name])
+
+
+@pytest.mark.parametrize("text", ["import helper", "from helper import x", "import helper.deeper", "from . import x"])
+@pytest.mark.parametrize("place", ["helper.py", "helper/__init__.py"])
+def test_a_module_beside_it_is_refused(text: str, place: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytes would be in no hash, and ranks read a copy that stands elsewhere; importable or not."""
+    (folder / place).parent.mkdir(exist_ok=True)
+    (folder / place).write_text("x = 1\n")
+    (folder / "halves.py").write_text(f"{HALVES}\n\ndef later():\n    {text}\n")
+    for _ in range(2):
+        assert "which stands beside it: a plugin is one file, known by its SHA-256; put " in said(
+            str(folder / "my.yaml")
+        )
+        monkeypatch.syspath_prepend(str(folder))
+    assert runs(folder / "halves.py") == 0
+
+
+def test_modules_from_elsewhere_may_be_imported(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed ones, and the standard library's where a file of that name stands beside it."""
+    (folder / "time.py").write_text("")
+    (folder / "helper.py").write_text("")
+    (tmp_path / "installed").mkdir()
+    (tmp_path / "installed" / "helper.py").write_text("x = 2\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "installed"))
+    (folder / "halves.py").write_text(f"import helper, time, numpy\nassert helper.x == 2\n{HALVES}")
+    assert load_run(str(folder / "my.yaml")).schedule.kind == "halves"
+
+
+class TestInOneProcess:
+    def test_the_same_bytes_are_run_once(self, folder: Path) -> None:
+        shutil.copy(folder / "halves.py", folder / "copy.py")
+        run = load_run(str(folder / "my.yaml"), ["plugins=[halves.py, halves.py, copy.py]"], plugins=["../halves.py"])
+        assert [plugin.file for plugin in run.plugins] == [str(folder / "halves.py")]
+        assert runs(folder / "halves.py") + runs(folder / "copy.py") == 1
+
+    def test_a_later_version_of_a_file_takes_its_place(self, folder: Path) -> None:
+        first = load_run(str(folder / "my.yaml"))
+        (folder / "halves.py").write_text(HALVES.replace("0.5 **", "0.25 **"))
+        second = load_run(str(folder / "my.yaml"))
+        assert first.plugins[0].sha256 != second.plugins[0].sha256
+        assert [run.schedule.factor(5, 9) for run in (first, second)] == [0.5, 0.25]
+        (folder / "halves.py").write_text("raise ValueError\n")
+        assert "cannot be run" in said(str(folder / "my.yaml"))
+        assert kinds("schedule")["halves"] is type(second.schedule), "what was there stays"
+
+    def test_two_files_of_one_name(self, folder: Path) -> None:
+        other = folder / "elsewhere" / "halves.py"
+        other.write_text(HALVES.replace('"halves"', '"quarters"').replace("0.5", "0.25"))
+        run = load_run(str(folder / "my.yaml"), plugins=["halves.py"])
+        assert [plugin.components for plugin in run.plugins] == [["schedule halves"], ["schedule quarters"]]
+        keep_copies(folder, run.plugins)
+        assert len({pin.copy for pin in pins_of(run.plugins, folder)}) == 2
+
+
+def test_every_error_at_once(folder: Path) -> None:
+    (folder / "my.yaml").write_text("plugins: [3, halves.py, {x: 1}]\n")
+    with pytest.raises(ConfigError) as caught:
+        load_run(str(folder / "my.yaml"))
+    assert [line.split(":")[0] for line in caught.value.problems] == ["plugins.0", "plugins.2"]

@@ -1,0 +1,77 @@
+"""Processes that a launcher or a command starts read what it has read."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from configs import load_run
+from configs.plugins import PINS, dumps, keep_copies, pins_of, variables
+from configs.plugins.pins import Pin
+from tests.configs.plugins.halves import HALVES, said
+from tests.conftest import environment
+
+
+@pytest.fixture
+def pins(folder: Path) -> list[Pin]:
+    run = load_run(str(folder / "my.yaml"))
+    (folder / "r").mkdir()
+    keep_copies(folder / "r", run.plugins)
+    return pins_of(run.plugins, folder / "r")
+
+
+def test_an_edit_is_not_seen(pins: list[Pin], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = str(folder / "my.yaml")
+    (folder / "halves.py").write_text("raise ValueError\n")
+    monkeypatch.setenv(*variables(config, pins).popitem())
+    assert [(p.file, p.sha256) for p in load_run(config).plugins] == [(pin.file, pin.sha256) for pin in pins]
+    (folder / "halves.py").unlink()
+    assert load_run(config, ["schedule.every=3"]).schedule.kind == "halves"
+    assert "schedule.kind: there is no kind" in said("debug", ["schedule=halvs"]), "they are of that run alone"
+
+
+def test_where_there_is_no_copy_the_file_will_do(
+    pins: list[Pin], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = str(folder / "my.yaml")
+    monkeypatch.setenv(*variables(config, pins).popitem())
+    Path(pins[0].copy).write_text("raise ValueError\n")
+    assert load_run(config).schedule.kind == "halves"
+    (folder / "halves.py").write_text(HALVES + "\n")
+    assert said(config) == (
+        f"plugin '{folder}/halves.py': neither it nor {pins[0].copy!r} has the SHA-256 that the run was started "
+        f"with, {pins[0].sha256}; start it again with the file as it is now"
+    )
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "3", '{"config": "debug"}', '{"config": "debug", "plugins": [1]}'])
+def test_what_no_launcher_has_set(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PINS, text)
+    assert said("debug") == f"{PINS}: is not what a launch of zeromt has set; take it out of the environment"
+
+
+def test_copies_are_written_anew_and_through_no_link(pins: list[Pin], folder: Path) -> None:
+    [copy] = [Path(pin.copy) for pin in pins]
+    other = folder / "other.py"
+    for spoil in (lambda: copy.write_text("spoilt"), copy.unlink):
+        spoil()
+        if not copy.exists():
+            other.write_text("theirs")
+            copy.symlink_to(other)
+        keep_copies(folder / "r", load_run(str(folder / "my.yaml")).plugins)
+        assert (copy.read_text(), copy.is_symlink()) == (HALVES, False)
+    assert other.read_text() == "theirs"
+    assert list(copy.parent.iterdir()) == [copy]
+
+
+def test_other_processes_get_the_bytes(folder: Path) -> None:
+    """By pickle, with a component in what is sent, whatever has become of the file."""
+    run = load_run(str(folder / "my.yaml"))
+    content = dumps([run.schedule])
+    (folder / "halves.py").unlink()
+    code = "import sys; from configs.plugins import loads; print(loads(sys.stdin.buffer.read()))"
+    command: Callable[..., subprocess.CompletedProcess[bytes]] = subprocess.run
+    done = command([sys.executable, "-c", code], input=content, env=environment(), capture_output=True, timeout=60)
+    assert done.stdout.decode().strip() == "[Halves(kind='halves', warmup_updates=4000, every=5)]", done.stderr.decode()

@@ -1,0 +1,117 @@
+"""The configuration of a run or checkpoint, or what looks like one, runs no plugin by itself."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+
+from configs import OtherPluginError, PluginError, UserError, load_run, load_saved
+from configs.components import kinds
+from configs.components.registry import registered, restore
+from configs.load import dump_run, save_run
+from configs.plugins import files, keep_copies
+from tests.configs.plugins.halves import HALVES, USED, runs, said, sha256
+
+
+@pytest.fixture
+def run(folder: Path) -> Path:
+    """The folder of a run with a checkpoint, and a process that has not loaded its plugin."""
+    run = folder / "runs" / "r"
+    checkpoint = run / "checkpoints" / "step-00000001"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "manifest.json").touch()
+    config = load_run(str(folder / "my.yaml"), [f"output={folder}/runs", "name=r"])
+    keep_copies(run, config.plugins)
+    for place in (run, checkpoint):
+        save_run(config, place / "config.yaml")
+    files._loaded.clear()
+    restore(registered(leaving_out={type(config.schedule)}))
+    Path(f"{folder}/halves.py.runs").unlink()
+    return run
+
+
+@pytest.mark.parametrize("place", [".", "checkpoints/step-00000001", "link", "copy"])
+@pytest.mark.parametrize("form", ["as it is written", "path", "relative path", "with evil settings"])
+def test_runs_no_file(place: str, form: str, run: Path, folder: Path) -> None:
+    path = run / place / "config.yaml"
+    if place == "link":
+        path = folder / "mine.yaml"
+        path.symlink_to(run / "config.yaml")
+    if form != "as it is written":
+        name = "halves.py" if form == "relative path" else str(folder / "halves.py")
+        shutil.copy(folder / "halves.py", run)
+        text = {"with evil settings": f"plugins: ['{name}']\nname: ${{oc.env:HOME}}\n"}
+        (run / "config.yaml").write_text(text.get(form, f"{USED}plugins: ['{name}']\n"))
+        shutil.copy(run / "config.yaml", run / "checkpoints" / "step-00000001")
+    if place == "copy":
+        if form != "as it is written":
+            return  # then it is the user's own
+        path = folder / "copied.yaml"
+        shutil.copy(run / "config.yaml", path)
+    line = said(str(path))
+    assert "halves.py" in line
+    assert "--plugins" in line
+    if place != "copy":
+        with pytest.raises(UserError):
+            load_saved(path)
+    assert runs(folder / "halves.py") + runs(run / "halves.py") == 0
+
+
+def test_is_told_what_to_give(run: Path, folder: Path) -> None:
+    what = f"schedule halves of the plugin halves.py (SHA-256 {sha256(folder / 'halves.py')})"
+    told = f"needs {what}, and plugins are run only where you name them: give it by --plugins "
+    [copy] = (run / "plugins").iterdir()
+    checkpoint = run / "checkpoints" / "step-00000001" / "config.yaml"
+    for path in (run / "config.yaml", checkpoint):
+        assert said(str(path)) == f"{path}: {told}{folder}/halves.py"
+    (folder / "halves.py").write_text("something else")
+    assert said(str(checkpoint)) == f"{checkpoint}: {told}{copy}"
+    copy.write_text("something else")
+    assert said(str(checkpoint)) == f"{checkpoint}: {told}{folder}/halves.py"
+
+
+def test_goes_on_where_it_is_given(run: Path, folder: Path) -> None:
+    assert load_run(str(run / "config.yaml"), plugins=["../halves.py"]).schedule.kind == "halves"
+    assert load_saved(run / "config.yaml").plugins[0].file == str(folder / "halves.py")
+
+
+def test_another_file_is_refused_with_both_hashes(run: Path, folder: Path) -> None:
+    then = sha256(folder / "halves.py")
+    (folder / "halves.py").write_text(HALVES + "\n")
+    load_run(str(folder / "my.yaml"))
+    path = run / "checkpoints" / "step-00000001" / "config.yaml"
+    [copy] = (run / "plugins").iterdir()
+    with pytest.raises(OtherPluginError) as caught:
+        load_saved(path)
+    assert str(caught.value) == (
+        f"plugin '{folder}/halves.py': its SHA-256 is {sha256(folder / 'halves.py')}, and {path.parent} was made "
+        f"with {then}; allowed is the file that it was made with, such as {copy}"
+    )
+    assert load_saved(path, any_version=True).schedule.kind == "halves"
+    shutil.move(folder / "halves.py", folder / "renamed.py")
+    files._loaded.clear()
+    restore(registered(leaving_out={kinds("schedule")["halves"]}))
+    load_run(str(folder / "my.yaml"), ["plugins=[renamed.py]"])
+    with pytest.raises(OtherPluginError, match=r"renamed.py': its SHA-256 is"):
+        load_saved(path)
+
+
+def test_a_package_that_is_not_installed(run: Path) -> None:
+    text = (run / "config.yaml").read_text().partition("plugins:")[0]
+    record = "plugins: [{package: theirs 1.0, components: [schedule halves]}]\n"
+    (run / "config.yaml").write_text(text + record)
+    expected = (
+        f"{run}/config.yaml: needs schedule halves of the package theirs 1.0, which is not installed: install it "
+        "(pip install theirs), or give a file that has it by --plugins"
+    )
+    with pytest.raises(PluginError) as caught:
+        load_saved(run / "config.yaml")
+    assert str(caught.value) == expected
+    assert said(str(run / "config.yaml")) == expected
+
+
+def test_of_a_plan_is_the_users_own(folder: Path) -> None:
+    config = load_run(str(folder / "my.yaml"))
+    (folder / "planned.yaml").write_text(dump_run(config, for_user=True))
+    assert load_run(str(folder / "planned.yaml")) == dataclasses.replace(config, name="my")

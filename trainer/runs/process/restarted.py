@@ -1,0 +1,68 @@
+"""Plugins of ranks that torchrun itself starts again: those of its first ranks, whatever has become of the files.
+
+A launcher tells its ranks by their environment (`configs.plugins.pins`); torchrun alone can tell them nothing, so the
+first ranks leave word for those of their agent. Does not import torch.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from configs import Plugin, RunConfig, load_run
+from configs.load import folder_of
+from configs.plugins import PINS, Pin, pins_of, write_copy
+from trainer.runs.layout import PLUGINS
+
+_RUN, _RESTARTS = "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"
+
+
+def note_start(folder: Path, plugins: Sequence[Plugin], environ: Mapping[str, str]) -> None:
+    """Leave word for ranks that torchrun itself starts again on this machine; its first rank does so.
+
+    Args:
+        folder: of the run; it is there.
+        plugins: of the run.
+        environ: of this process.
+    """
+    if PINS in environ or _RUN not in environ or environ.get("LOCAL_RANK") != "0" or not plugins:
+        return
+    pins = [dataclasses.asdict(pin) for pin in pins_of(plugins, folder)]
+    started = {"start": environ[_RUN], "agent": os.getppid(), "plugins": pins}
+    with contextlib.suppress(OSError):  # a full disk: they read the files then, and agree on them or end
+        write_copy(_started(folder), json.dumps(started).encode())
+
+
+def load_for_rank(
+    config_name: str, overrides: Sequence[str], plugins: Sequence[str], *, say: Callable[[str], None] | None = None
+) -> RunConfig:
+    """The configuration of a run as its ranks read it, those that torchrun starts again with the plugins of before.
+
+    Args:
+        config_name, overrides, plugins, say: see `load_run`.
+
+    Raises:
+        UserError: see `load_run`.
+    """
+    pins = None
+    if PINS not in os.environ and os.environ.get(_RESTARTS, "0") != "0":
+        pins = _pins_of_start(folder_of(config_name, overrides))
+    return load_run(config_name, overrides, plugins=plugins, pins=pins, say=say)
+
+
+def _pins_of_start(folder: Path) -> list[Pin] | None:
+    """What the ranks that this one's agent started first have read; None where that is not known."""
+    try:
+        started = json.loads(_started(folder).read_bytes())
+        if started["start"] != os.environ.get(_RUN) or started["agent"] != os.getppid():
+            return None
+        return [Pin(str(pin["file"]), str(pin["sha256"]), str(pin["copy"])) for pin in started["plugins"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _started(folder: Path) -> Path:
+    return folder / PLUGINS / f"started-{socket.gethostname()}.json"
