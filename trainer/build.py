@@ -80,7 +80,7 @@ def build(
     phases: Phases | None = None,
     ledger: Ledger | None = None,
     reset: frozenset[str] = frozenset(),
-    left_out: Sequence[tuple[int, int, int]] | None = None,
+    skipped_ranges: Sequence[tuple[int, int, int]] | None = None,
 ) -> BuiltRun:
     """Build a run, resumed from its newest whole checkpoint where there is one.
 
@@ -91,12 +91,13 @@ def build(
         phases: time limits, and what the time is spent on; no limits by default.
         ledger: where the time went; None on every rank but the first.
         reset: of `data` and `optimizer`, what to begin anew with the checkpoint's weights.
-        left_out: updates not to train on, as (epoch, first, last); the checkpoint's own unless given.
+        skipped_ranges: updates not to train on, as (epoch, first, last); the checkpoint's own unless given.
 
     Raises:
         UserError: data, tokenizer or checkpoint do not fit the configuration, or the device is too small.
     """
     phases = phases or Phases(Watchdog(world.rank, on=False), ledger, config.supervision)
+    is_rewind = skipped_ranges is not None
     precision = agreed_precision(config.engine.precision, world)
     weighted = [(Dataset.load(d.path, config.stream), d.weight) for d in config.datasets]
     datasets = [d for d, _ in weighted]
@@ -105,15 +106,15 @@ def build(
     tokenizer = datasets[0].tokenizer
     held_out = held_out_sets(config, datasets, is_main=world.is_main)
     checkpoints, checkpoint = _open_checkpoints(config, datasets, precision, world, reset)
-    _check_changes(config, datasets, checkpoint, world, reset=reset, is_rewind=left_out is not None)
+    _check_changes(config, datasets, checkpoint, world, reset=reset, is_rewind=is_rewind)
     engine = _engine(config, tokenizer, checkpoint, precision, world)
     config = _settle_memory(config, datasets, engine, world, checkpoint)
     checkpoints.identity = _identity(config, datasets, precision)
     reader = StreamReader(weighted, config.stream, seed=config.seed, rank=world.rank, world_size=world.size)
-    state = restore(checkpoint, engine, reader, reset=reset, left_out=left_out)
+    state = restore(checkpoint, engine, reader, reset=reset, skipped_ranges=skipped_ranges)
     changed = enter_series(config, datasets, held_out, state, checkpoint)
     _announce(config, datasets, reader, engine, world, precision)
-    changes = {} if checkpoint is None or left_out is not None else announce_changes(config, checkpoint, state, reset)
+    changes = {} if checkpoint is None or is_rewind else announce_changes(config, checkpoint, state, reset)
     built = _assemble(
         config,
         world,

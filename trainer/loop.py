@@ -23,16 +23,16 @@ from trainer.ranks.device import seed
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
 from trainer.ranks.stragglers import describe_stragglers, step_times, stragglers
+from trainer.records.interval import Interval, describe_datasets
 from trainer.records.metrics import Metrics
 from trainer.records.pairs import PairLog
-from trainer.records.window import LogWindow, describe_datasets
 from trainer.runs.errors import TrainingError
 from trainer.runs.ledger import Ledger
 from trainer.runs.status import write_status
 from trainer.saving import Saver
 from trainer.stability import memory
 from trainer.stability.recovery import Recovery
-from trainer.stability.rewind import is_left_out
+from trainer.stability.rewind import is_skipped
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Trainer:
         self.end: str | None = None
         """Which limits ended it; None before, and where someone asked it to stop."""
         self._dataset_names = tuple(dataset_names(reader.datasets)) if len(reader.datasets) > 1 else ()
-        self._window = LogWindow(self._dataset_names)
+        self._interval = Interval(self._dataset_names)
         self._recovery = Recovery(config, world=world, engine=engine, saver=saver, metrics=metrics, state=state)
         self._clock = time.monotonic()
 
@@ -118,13 +118,13 @@ class Trainer:
             begin = time.monotonic()
             with self._phases("data", step=self._state.step + 1):
                 micro_batches = self._reader.next_update()
-                self._window.waiting_seconds += time.monotonic() - begin
+                self._interval.waiting_seconds += time.monotonic() - begin
                 # by the clock that is saved, or the next start might find some time left
                 time_is_up = self._world.is_main and self._limits.is_time_up()
                 flags = [self._stop_requested(), time_is_up, self._saver.is_writing]
                 *numbers, stops, times, writing = self._world.sum([*count(micro_batches).numbers(), *map(int, flags)])
             if not writing:
-                self._window.pause(self._saver.commit())
+                self._interval.pause(self._saver.commit())
             counts = UpdateCounts(
                 **dict(zip(UpdateCounts.__dataclass_fields__, numbers, strict=True))  # in their order
             )
@@ -132,8 +132,8 @@ class Trainer:
                 self._reader.end_epoch()
                 log.info("epoch %d ended after %d updates", epoch, number)
                 continue
-            if is_left_out(self._state.left_out, epoch, number):
-                self._recovery.note_left_out(epoch, number, counts)
+            if is_skipped(self._state.skipped_ranges, epoch, number):
+                self._recovery.note_skipped_range(epoch, number, counts)
                 continue
             return Update(
                 epoch=epoch,
@@ -169,13 +169,13 @@ class Trainer:
                 self._compare_replicas()
         state.step += 1
         state.target_tokens += update.counts.target_tokens
-        self._window.update_seconds.append(time.monotonic() - begin)
-        self._window.add_update(update.counts, lr, result.grad_norm, self._config.stream.micro_batches)
-        self._window.add_datasets(update.micro_batches)
+        self._interval.update_seconds.append(time.monotonic() - begin)
+        self._interval.add_update(update.counts, lr, result.grad_norm, self._config.stream.micro_batches)
+        self._interval.add_datasets(update.micro_batches)
         self._pair_log.write(state.step, update.micro_batches)
         if result.applied:
             state.skipped_in_a_row = 0
-            self._window.add_losses(mine, update.counts.target_tokens)
+            self._interval.add_losses(mine, update.counts.target_tokens)
             self._recovery.look_for_spike(update, loss_sum / update.counts.target_tokens)
         else:
             self._recovery.note_skip(update, result, losses)
@@ -195,7 +195,7 @@ class Trainer:
                 scale=1 / update.counts.target_tokens,
                 is_last=slot == last,
             )
-            self._window.padded_tokens += micro_batch.num_padded_source + micro_batch.num_padded_target
+            self._interval.padded_tokens += micro_batch.num_padded_source + micro_batch.num_padded_target
             losses[micro_batch.lane] = torch.stack([out.loss_sum, out.nll_sum])
         return losses
 
@@ -204,7 +204,7 @@ class Trainer:
         if state.step % self._config.training.log_every and state.step != self._limits.last_step:
             return
         self._tick()
-        figures = self._window.figures(self._world)
+        figures = self._interval.figures(self._world)
         figures |= {
             "epoch": update.epoch,
             "update": update.number,
@@ -235,16 +235,16 @@ class Trainer:
         )
         if (parts := describe_datasets(figures)) is not None:
             log.info("  %s", parts)
-        self._window = LogWindow(self._dataset_names)
+        self._interval = Interval(self._dataset_names)
 
     def _figures_of_ranks(self) -> dict[str, Any]:
         """Who is slower than the others, and how even updates are."""
-        forward = self._world.gather((self._engine.take_forward_seconds(), self._window.padded_tokens))
+        forward = self._world.gather((self._engine.take_forward_seconds(), self._interval.padded_tokens))
         seconds = [spent / max(tokens, 1) for spent, tokens in forward]
         slow = stragglers(seconds) if max(spent for spent, _ in forward) >= STRAGGLER_SECONDS else []
         if slow:
             log.warning("step %d: %s", self._state.step, describe_stragglers(seconds, slow))
-        median, p95 = step_times(self._window.update_seconds)
+        median, p95 = step_times(self._interval.update_seconds)
         return {"stragglers": slow, "update_seconds_median": median, "update_seconds_p95": p95}
 
     def _compare_replicas(self) -> None:
@@ -271,7 +271,7 @@ class Trainer:
         pause = time.monotonic()
         with self._phases("evaluation", step=step):
             evaluation = self._evaluator.evaluate(self._engine, step)
-        self._window.pause(time.monotonic() - pause)
+        self._interval.pause(time.monotonic() - pause)
         if evaluation is None:
             log.info("step %d: asked to stop, the evaluation is left for the next start", step)
             return False
@@ -302,7 +302,7 @@ class Trainer:
     def _save_if_due(self) -> None:
         if _is_due(self._state.step, self._config.checkpoint.every_updates):
             self._tick()
-            self._window.pause(self._saver.begin())
+            self._interval.pause(self._saver.begin())
 
     def _tick(self) -> None:
         """Add the time since the last tick to the run's."""

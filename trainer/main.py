@@ -236,14 +236,14 @@ def _fit(
                 phases=phases,
                 ledger=ledger,
                 reset=reset,
-                left_out=None if rewind is None else rewind.left_out,
+                skipped_ranges=None if rewind is None else rewind.skipped_ranges,
             )
         if rewind is not None:
             figures = {
                 "event": "rewind",
                 "from_step": rewind.step,
                 "reason": rewind.reason,
-                "left_out": rewind.left_out,
+                "left_out": rewind.skipped_ranges,
             }
             built.metrics.event(built.resumed_step, figures)
         try:

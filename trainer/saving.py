@@ -50,7 +50,7 @@ class Saver:
 
     @property
     def is_writing(self) -> bool:
-        """Whether this rank still writes its share. Cheap."""
+        """Whether this rank still writes its shard. Cheap."""
         return not self._checkpoints.is_written
 
     def begin(self) -> float:

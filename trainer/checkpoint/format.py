@@ -133,19 +133,19 @@ class StoredTensors(Mapping[str, Tensor]):
 
 
 def shard_name(kind: str, rank: int, world_size: int) -> str:
-    """The file of one rank's share."""
+    """The file of one rank's shard."""
     return f"{kind}-{rank:05d}-of-{world_size:05d}.safetensors"
 
 
 def share_out(sizes: Mapping[str, int], world_size: int) -> list[list[str]]:
     """Names of tensors for each rank, balanced by size: the largest first, each to the rank with the least so far."""
-    shares: list[list[str]] = [[] for _ in range(world_size)]
+    shards: list[list[str]] = [[] for _ in range(world_size)]
     loads = [0] * world_size
     for name in sorted(sizes, key=lambda n: (-sizes[n], n)):
         rank = loads.index(min(loads))
-        shares[rank].append(name)
+        shards[rank].append(name)
         loads[rank] += sizes[name]
-    return shares
+    return shards
 
 
 def write_bytes(path: Path, content: bytes) -> FileRecord:

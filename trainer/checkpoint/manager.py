@@ -19,7 +19,7 @@ from trainer.checkpoint import format as format_
 from trainer.checkpoint import retention
 from trainer.checkpoint.format import Checkpoint, FileRecord
 from trainer.checkpoint.newest import describe, find_newest, on_main, point_to
-from trainer.checkpoint.share import FLOAT_BYTES, HostCopy, Share, num_elements, write_while_gathering
+from trainer.checkpoint.shard import FLOAT_BYTES, HostCopy, Shard, num_elements, write_while_gathering
 from trainer.engines.protocol import Engine
 from trainer.ranks import host_memory
 from trainer.ranks.distributed import World
@@ -74,7 +74,7 @@ class _Save:
 class CheckpointManager:
     """Owns a run's `checkpoints/` folder. Called on all ranks alike, `is_written` and `close` excepted.
 
-    A save has two phases. Every rank writes its share into a `tmp-` folder and brings it down to the disk: at once, or
+    A save has two phases. Every rank writes its shard into a `tmp-` folder and brings it down to the disk: at once, or
     from a copy in host memory by a thread while training goes on. `commit` then agrees that all is there, and rank 0
     writes the manifest, renames the folder and moves the `latest` pointer. What fails before the rename leaves nothing.
     """
@@ -132,20 +132,20 @@ class CheckpointManager:
         self._outcome = None
         sizes = engine.parameter_sizes()
         kept = partial(num_elements, num_moments=len(engine.moments), has_ema=engine.keeps_ema)
-        share = Share(sizes, self._world.rank, self._world.size, kept, has_ema=engine.keeps_ema)
+        shard = Shard(sizes, self._world.rank, self._world.size, kept, has_ema=engine.keeps_ema)
         save.problem = on_main(self._world, lambda: self._make_room(save.temporary, kept(sizes)))
         if save.problem is not None:
             self._conclude(save)
-        elif not wait and self._section.asynchronous and (copy := self._host_copy(engine, share)) is not None:
-            copy.fill(share.of(engine.parameter_states()))
+        elif not wait and self._section.asynchronous and (copy := self._host_copy(engine, shard)) is not None:
+            copy.fill(shard.of(engine.parameter_states()))
             save.writer = threading.Thread(
-                target=_write_copy, args=(save, copy, share, self._world.rank), name="checkpoint-writer", daemon=True
+                target=_write_copy, args=(save, copy, shard, self._world.rank), name="checkpoint-writer", daemon=True
             )
             save.writer.start()
             save.stopped_seconds = time.monotonic() - begin
         else:
-            parameters = share.of(engine.parameter_states())
-            save.records, error = write_while_gathering(save.temporary, share, engine.parameter_shapes(), parameters)
+            parameters = shard.of(engine.parameter_states())
+            save.records, error = write_while_gathering(save.temporary, shard, engine.parameter_shapes(), parameters)
             save.problem = None if error is None else describe(self._world.rank, error)
             self._conclude(save)
 
@@ -186,9 +186,9 @@ class CheckpointManager:
         save.cancelled.set()
         if save.writer is not None:
             save.writer.join(timeout=_CLOSE_SECONDS)
-        share = Share({}, self._world.rank, self._world.size, lambda _: 0, has_ema=True)
+        shard = Shard({}, self._world.rank, self._world.size, lambda _: 0, has_ema=True)
         with contextlib.suppress(OSError):
-            for name in share.file_names.values():
+            for name in shard.file_names.values():
                 (save.temporary / name).unlink(missing_ok=True)
             save.temporary.rmdir()  # the last rank that leaves succeeds
 
@@ -207,14 +207,14 @@ class CheckpointManager:
             raise OSError(f"{self._folder}: {free:,} bytes are free, a checkpoint needs {needed:,}")
         temporary.mkdir()
 
-    def _host_copy(self, engine: Engine, share: Share) -> HostCopy | None:
-        """Host memory for this rank's share, or None on all ranks where any machine has not enough of it."""
+    def _host_copy(self, engine: Engine, shard: Shard) -> HostCopy | None:
+        """Host memory for this rank's shard, or None on all ranks where any machine has not enough of it."""
         if self._copy is None:
-            needed = FLOAT_BYTES * share.num_elements
+            needed = FLOAT_BYTES * shard.num_elements
             reports = self._world.gather((socket.gethostname(), needed, host_memory.available()))
             if (shortage := host_memory.shortage(reports)) is None:
                 try:
-                    self._copy = HostCopy(share.num_elements, engine.device)
+                    self._copy = HostCopy(shard.num_elements, engine.device)
                 except (RuntimeError, MemoryError) as error:
                     shortage = describe(self._world.rank, error)
             shortages = [s for s in self._world.gather(shortage) if s is not None]
@@ -224,11 +224,11 @@ class CheckpointManager:
         return self._copy
 
     def _conclude(self, save: _Save, *, stopped_since: float | None = None) -> None:
-        """Agree on what became of the shares, publish them or remove them all."""
+        """Agree on what became of the shards, publish them or remove them all."""
         answers = self._world.gather((save.records, save.problem))
         problem: str | None = next((p for _, p in answers if p is not None), None)
         if problem is None:
-            records = {name: record for shares, _ in answers for name, record in shares.items()}
+            records = {name: record for shards, _ in answers for name, record in shards.items()}
             problem = on_main(self._world, lambda: self._publish(save, records))
         if problem is None:
             self.num_failures = 0
@@ -286,9 +286,9 @@ class CheckpointManager:
         )
 
 
-def _write_copy(save: _Save, copy: HostCopy, share: Share, rank: int) -> None:
+def _write_copy(save: _Save, copy: HostCopy, shard: Shard, rank: int) -> None:
     """What the thread does."""
     try:
-        save.records = copy.write(save.temporary, share, save.cancelled)
+        save.records = copy.write(save.temporary, shard, save.cancelled)
     except BaseException as error:  # whatever it is, the save has failed and training goes on
         save.problem = describe(rank, error)

@@ -81,7 +81,7 @@ def restore(
     reader: StreamReader,
     *,
     reset: frozenset[str],
-    left_out: Sequence[tuple[int, int, int]] | None,
+    skipped_ranges: Sequence[tuple[int, int, int]] | None,
 ) -> TrainerState:
     """Put engine and reader where a checkpoint stands, but for what is to begin anew.
 
@@ -90,7 +90,7 @@ def restore(
         engine: whose model has the checkpoint's weights.
         reader: of the data.
         reset: of `data` and `optimizer`, what begins anew with the checkpoint's weights.
-        left_out: updates not to train on, as (epoch, first, last); the checkpoint's own unless given.
+        skipped_ranges: updates not to train on, as (epoch, first, last); the checkpoint's own unless given.
 
     Returns:
         What the trainer goes on with.
@@ -99,11 +99,11 @@ def restore(
         CheckpointError: a file cannot be read, or something of the optimizer is missing.
     """
     if checkpoint is None:
-        return TrainerState(left_out=list(left_out or []))
+        return TrainerState(skipped_ranges=list(skipped_ranges or []))
     tree = checkpoint.state()
     state = TrainerState.from_json(tree["trainer"])
     if "data" in reset:
-        state.recent_losses, state.left_out = [], []
+        state.recent_losses, state.skipped_ranges = [], []
         log.info("the data begin anew, with the weights of step %d", state.step)
     else:
         reader.restore(StreamState.from_json(tree["stream"]))
@@ -119,8 +119,8 @@ def restore(
     log.info(
         "resumed from %s: step %d, epoch %d, update %d", checkpoint.folder, state.step, reader.epoch, reader.update
     )
-    if left_out is not None:
-        state.left_out = list(left_out)
+    if skipped_ranges is not None:
+        state.skipped_ranges = list(skipped_ranges)
     return state
 
 

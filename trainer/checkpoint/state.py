@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+LEFT_OUT = "left_out"
+"""The key of skipped ranges in JSON."""
+
 
 @dataclass(kw_only=True, slots=True)
 class ScoreSeries:
@@ -58,7 +61,7 @@ class TrainerState:
     """With their scores."""
     recent_losses: list[float] = field(default_factory=list)
     """Of the last updates, for what is a spike."""
-    left_out: list[tuple[int, int, int]] = field(default_factory=list)
+    skipped_ranges: list[tuple[int, int, int]] = field(default_factory=list)
     """(epoch, first update, last update) that are not trained on, one entry a rewind."""
 
     def merits(self) -> dict[int, float]:
@@ -67,8 +70,10 @@ class TrainerState:
         return {step: sign * score for step, score in self.scores.items() if math.isfinite(score)}
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return asdict(self)
+        """Plain JSON. Skipped ranges are `left_out` in it, as in every checkpoint before they were called so."""
+        tree = asdict(self)
+        tree[LEFT_OUT] = tree.pop("skipped_ranges")
+        return tree
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> "TrainerState":
@@ -79,8 +84,9 @@ class TrainerState:
             "series": None if series is None else ScoreSeries.from_json(series),
             "other_series": [ScoreSeries.from_json(one) for one in tree.get("other_series", [])],
         }
-        left_out = [(int(epoch), int(first), int(last)) for epoch, first, last in tree.get("left_out", [])]
-        return cls(**{**tree, **found, "left_out": left_out})
+        ranges = [(int(epoch), int(first), int(last)) for epoch, first, last in tree.get(LEFT_OUT, [])]
+        plain = {key: value for key, value in tree.items() if key != LEFT_OUT}
+        return cls(**{**plain, **found, "skipped_ranges": ranges})
 
 
 def _by_step(tree: Mapping[str, Any]) -> dict[int, float]:

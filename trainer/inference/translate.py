@@ -16,11 +16,11 @@ from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import check_same_tokenizer, places_of, with_checkpoints
 from trainer.inference.translation.heat_map import draw
-from trainer.inference.translation.job import Answer, Chunk, Job, Line, Settings
 from trainer.inference.translation.languages import language_tags
 from trainer.inference.translation.lines import read_chunks
 from trainer.inference.translation.pool import Pool
 from trainer.inference.translation.sources import SourceCounts
+from trainer.inference.translation.worker import Answer, Chunk, Line, Settings, Worker
 from trainer.ranks.process import tune_process
 from trainer.runs.layout import CONFIG
 from trainer.runs.process.caller import restored_environment
@@ -177,8 +177,8 @@ def warn(counts: SourceCounts, tokenizer: Tokenizer, config: RunConfig) -> None:
 def _work(stack: contextlib.ExitStack, settings: Settings, num_processes: int) -> Work:
     """What gives an answer to each chunk, in order, worked out here or in other processes; the models are loaded."""
     if num_processes == 1:
-        job = Job(settings)
-        return lambda chunks: (job.do(chunk) for chunk in chunks if chunk is not None)
+        worker = Worker(settings)
+        return lambda chunks: (worker.do(chunk) for chunk in chunks if chunk is not None)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if os.environ.get("CUDA_VISIBLE_DEVICES") else None
     num_gpus = torch.cuda.device_count()
     gpus = visible or [str(i) for i in range(num_gpus)]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 COPIES_SHARE = 0.5
-"""Of the memory that a machine has left, copies of shares take so much at most."""
+"""Of the memory that a machine has left, copies of shards take so much at most."""
 
 
 def available(root: Path = Path("/")) -> int | None:
@@ -18,7 +18,7 @@ def available(root: Path = Path("/")) -> int | None:
 
 
 def shortage(reports: Sequence[tuple[str, int, int | None]]) -> str | None:
-    """Which machine lacks memory for copies of its ranks' shares; None where none does.
+    """Which machine lacks memory for copies of its ranks' shards; None where none does.
 
     Args:
         reports: of every rank, the machine, bytes needed, bytes that the machine has left (None: unknown, and enough).
@@ -31,7 +31,7 @@ def shortage(reports: Sequence[tuple[str, int, int | None]]) -> str | None:
             left[host] = min(left.get(host, bytes_left), bytes_left)
     for host, amount in needed.items():
         if host in left and amount > COPIES_SHARE * left[host]:
-            return f"{host} has {left[host]:,} bytes of memory left, copies of its ranks' shares take {amount:,}"
+            return f"{host} has {left[host]:,} bytes of memory left, copies of its ranks' shards take {amount:,}"
     return None
 
 

@@ -67,8 +67,8 @@ class Ledger:
         self.highest_step = max(self.highest_step, step)
 
     def figures(self) -> dict[str, float]:
-        """Seconds of every kind as `setup_seconds` and so on, their sum as `wall_seconds`, and the `goodput`: the share
-        of them that was productive.
+        """Seconds of every kind as `setup_seconds` and so on, their sum as `wall_seconds`, and the `goodput`: the
+        fraction of them that was productive.
         """
         return _figures(self._seconds)
 

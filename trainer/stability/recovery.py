@@ -13,7 +13,7 @@ from trainer.ranks.distributed import World
 from trainer.records.metrics import Metrics
 from trainer.runs.errors import TrainingError
 from trainer.saving import Saver
-from trainer.stability.rewind import Rewind, may_rewind, window_before
+from trainer.stability.rewind import Rewind, may_rewind, range_before
 from trainer.stability.spikes import SpikeDetector
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Recovery:
             return
         self._rewind(update, self._config.stability.skip_updates, str(spike))
 
-    def note_left_out(self, epoch: int, number: int, counts: UpdateCounts) -> None:
+    def note_skipped_range(self, epoch: int, number: int, counts: UpdateCounts) -> None:
         """Say that an update is passed over."""
         log.warning("epoch %d, update %d is left out", epoch, number)
         self._metrics.event(
@@ -102,16 +102,16 @@ class Recovery:
         """
         state = self._state
         self._saver.commit()
-        window = window_before(update.epoch, update.number, num_updates)
+        harmful = range_before(update.epoch, update.number, num_updates)
         if self._saver.saved_step is None:
             raise TrainingError(f"{reason}; at step {state.step}, and there is no checkpoint to rewind to")
-        if not may_rewind(state.left_out, self._config.stability.max_rewinds, window):
-            raise TrainingError(f"{reason}; at step {state.step}, after {len(state.left_out)} rewinds")
+        if not may_rewind(state.skipped_ranges, self._config.stability.max_rewinds, harmful):
+            raise TrainingError(f"{reason}; at step {state.step}, after {len(state.skipped_ranges)} rewinds")
         log.warning(
             "step %d: %s; rewinding, to leave out updates %d to %d of epoch %d",
             state.step,
             reason,
-            *window[1:],
-            window[0],
+            *harmful[1:],
+            harmful[0],
         )
-        raise Rewind(reason=reason, step=state.step, left_out=[*state.left_out, window])
+        raise Rewind(reason=reason, step=state.step, skipped_ranges=[*state.skipped_ranges, harmful])

@@ -2,28 +2,28 @@
 
 from collections.abc import Sequence
 
-Window = tuple[int, int, int]
-"""Updates of one epoch that are left out: epoch, first, last."""
+SkippedRange = tuple[int, int, int]
+"""Updates of one epoch that a rewind leaves out: epoch, first, last."""
 
 
 class Rewind(Exception):  # noqa: N818 (it is a decision, not an error)
     """Training goes on from the newest checkpoint, without some updates. Raised on all ranks at the same step."""
 
-    def __init__(self, *, reason: str, step: int, left_out: Sequence[Window]) -> None:
+    def __init__(self, *, reason: str, step: int, skipped_ranges: Sequence[SkippedRange]) -> None:
         """Decide so.
 
         Args:
             reason: what happened, in one line.
             step: at which it did.
-            left_out: all windows not to train on, this rewind's last.
+            skipped_ranges: all ranges not to train on, this rewind's last.
         """
         super().__init__(f"step {step}: {reason}")
         self.reason = reason
         self.step = step
-        self.left_out = list(left_out)
+        self.skipped_ranges = list(skipped_ranges)
 
 
-def window_before(epoch: int, update: int, num_updates: int) -> Window:
+def range_before(epoch: int, update: int, num_updates: int) -> SkippedRange:
     """The updates to leave out after harm was seen at one: so many, up to it, of its epoch.
 
     Args:
@@ -35,11 +35,11 @@ def window_before(epoch: int, update: int, num_updates: int) -> Window:
     return epoch, max(0, update - num_updates + 1), update
 
 
-def is_left_out(windows: Sequence[Window], epoch: int, update: int) -> bool:
-    """Whether an update is in one of the windows."""
-    return any(e == epoch and first <= update <= last for e, first, last in windows)
+def is_skipped(ranges: Sequence[SkippedRange], epoch: int, update: int) -> bool:
+    """Whether an update is in one of the ranges."""
+    return any(e == epoch and first <= update <= last for e, first, last in ranges)
 
 
-def may_rewind(windows: Sequence[Window], max_rewinds: int, window: Window) -> bool:
-    """Whether one more rewind is allowed, and would change anything: the same window again would not."""
-    return len(windows) < max_rewinds and window not in windows
+def may_rewind(ranges: Sequence[SkippedRange], max_rewinds: int, new: SkippedRange) -> bool:
+    """Whether one more rewind is allowed, and would change anything: the same range again would not."""
+    return len(ranges) < max_rewinds and new not in ranges

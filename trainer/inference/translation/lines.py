@@ -14,7 +14,7 @@ from typing import IO, TypeVar
 from configs import UserError
 from configs.files import explain, status_of
 from data_pipeline.preparation.raw.lines import COMPRESSED, read_blocks, unpacked
-from trainer.inference.translation.job import Chunk
+from trainer.inference.translation.worker import Chunk
 
 CHUNK_LINES = 2048
 """Lines read, sorted by length and translated at once; fewer where no more come for a while."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from configs import UserError
 from configs.plugins import dumps, loads
-from trainer.inference.translation.job import Answer, Chunk, Job, Line, Settings
+from trainer.inference.translation.worker import Answer, Chunk, Line, Settings, Worker
 from trainer.ranks.process import tune_process
 
 AHEAD = 2
@@ -149,10 +149,10 @@ def serve() -> None:
     threading.Thread(target=_read, args=(connection, inbox), daemon=True).start()
     try:
         tune_process()
-        job = Job(loads(inbox.get()), rank=rank, world_size=world_size)
+        worker = Worker(loads(inbox.get()), rank=rank, world_size=world_size)
         connection.send(READY)
         while True:
-            connection.send(job.do(inbox.get()))
+            connection.send(worker.do(inbox.get()))
     except UserError as error:
         connection.send(UserError(str(error)))
     except BaseException:

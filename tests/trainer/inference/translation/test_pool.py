@@ -13,8 +13,8 @@ from configs import SearchSection, UserError
 from tests.conftest import wait_until
 from tests.trainer.conftest import TrainedRun
 from trainer.inference.loading import check_same_tokenizer
-from trainer.inference.translation.job import Answer, Chunk, Job, Settings
 from trainer.inference.translation.pool import AHEAD, Pool
+from trainer.inference.translation.worker import Answer, Chunk, Settings, Worker
 
 
 def settings_of(trained: TrainedRun, **changes: Any) -> Settings:
@@ -53,7 +53,7 @@ def plain(answer: Answer) -> list[Any]:
 
 
 def test_two_processes_give_what_one_gives(trained: TrainedRun, pool: Pool) -> None:
-    chunks, job = chunks_of(trained, 5), Job(settings_of(trained))
+    chunks, job = chunks_of(trained, 5), Worker(settings_of(trained))
     found = list(pool.answers(chunks))
     assert len(found) == 5
     for answer, chunk in zip(found, chunks, strict=True):
@@ -67,7 +67,7 @@ def test_scores_too(trained: TrainedRun, pool: Pool) -> None:
     sources, targets = trained.source.read_text().splitlines(), trained.reference.read_text().splitlines()
     chunk = Chunk(first=0, sources=sources, targets=[*targets[:-1], "x " * 300])
     (answer,) = pool.answers([chunk])
-    alone = Job(settings_of(trained)).do(chunk)
+    alone = Worker(settings_of(trained)).do(chunk)
     assert plain(answer)[:-1] == plain(alone)[:-1]
     last = answer.lines[-1]
     assert last is not None
@@ -94,17 +94,17 @@ def test_sampling_draws_by_line(trained: TrainedRun) -> None:
     section = SearchSection(sample=True, temperature=3.0, seed=5)
     lines = [line.sources[1] for line in chunks_of(trained, 4)]
     settings = settings_of(trained, section=section, n_best=3, with_alignment=False)
-    job = Job(settings)
+    job = Worker(settings)
     whole = plain(job.do(Chunk(first=0, sources=lines)))
     parts = [plain(job.do(Chunk(first=i, sources=lines[i : i + 2]))) for i in (0, 2)]
-    shares = [Job(settings, rank=rank, world_size=2).do(Chunk(first=0, sources=lines)).lines for rank in (0, 1)]
+    shares = [Worker(settings, rank=rank, world_size=2).do(Chunk(first=0, sources=lines)).lines for rank in (0, 1)]
 
     def ids(rows: list[Any]) -> list[Any]:
         return [[t.ids for t in translations] for translations, _, _ in rows]
 
     assert ids(whole) == ids(parts[0] + parts[1])
     assert sum(line is not None for share in shares for line in share) == len(lines)
-    other = Job(dataclasses.replace(settings, section=dataclasses.replace(section, seed=6)))
+    other = Worker(dataclasses.replace(settings, section=dataclasses.replace(section, seed=6)))
     assert ids(whole) != ids(plain(other.do(Chunk(first=0, sources=lines))))
 
 

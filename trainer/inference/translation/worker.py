@@ -1,4 +1,4 @@
-"""What one process does of a translation: its share of the batches of each chunk of lines."""
+"""What one process does of a translation: its part of the batches of each chunk of lines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,15 +57,15 @@ class Line:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Answer:
-    """One process's share of a chunk: None for the lines of the others."""
+    """One process's part of a chunk: None for the lines of the others."""
 
     lines: list[Line | None]
     counts: SourceCounts
     """Of the sources of the whole chunk."""
 
 
-class Job:
-    """Loads the models, and does this process's share of chunk after chunk."""
+class Worker:
+    """Loads the models, and does this process's part of chunk after chunk."""
 
     def __init__(self, settings: Settings, *, rank: int = 0, world_size: int = 1) -> None:
         self._settings = settings
@@ -75,7 +75,7 @@ class Job:
         self._translator = Translator(ensemble, trained.tokenizer, settings.section, trained.device, tags=settings.tags)
 
     def do(self, chunk: Chunk) -> Answer:
-        """This process's share of a chunk."""
+        """This process's part of a chunk."""
         self._translator.counts = counts = SourceCounts()
         found = self._translations(chunk)
         mine = [i for i, translations in enumerate(found) if translations is not None]

@@ -1,6 +1,6 @@
-"""One rank's share of a checkpoint: chosen, copied to host memory, written.
+"""One rank's shard of a checkpoint: chosen, copied to host memory, written.
 
-A share is written straight from what the engine gathers, or from a copy in host memory while training goes on. Either
+A shard is written straight from what the engine gathers, or from a copy in host memory while training goes on. Either
 way the same tensors come in the same order, so the files are the same to the byte.
 """
 
@@ -25,7 +25,7 @@ FLOAT_BYTES = 4
 Shapes = Mapping[str, Sequence[int]]
 
 
-class Share:
+class Shard:
     """Which parameters a rank writes, and how large they are."""
 
     def __init__(
@@ -75,24 +75,24 @@ def tensors_of(parameter: ParameterState) -> Iterator[tuple[str, str, Tensor]]:
         yield "ema", parameter.name, parameter.ema.to(torch.float32)
 
 
-class ShareFiles:
+class ShardFiles:
     """A rank's files, being written."""
 
     def __init__(
-        self, folder: Path, share: Share, shapes: Mapping[str, Shapes], *, cancelled: threading.Event | None = None
+        self, folder: Path, shard: Shard, shapes: Mapping[str, Shapes], *, cancelled: threading.Event | None = None
     ) -> None:
         """Open them.
 
         Args:
             folder: to write in.
-            share: this rank's.
+            shard: this rank's.
             shapes: by kind of file and name, in the order of writing.
             cancelled: see TensorFile.
 
         Raises:
             OSError: they cannot be written.
         """
-        self._names = share.file_names
+        self._names = shard.file_names
         with ExitStack() as stack:
             self._files = {
                 kind: stack.enter_context(TensorFile(folder / name, shapes[kind], cancelled=cancelled))
@@ -118,7 +118,7 @@ class ShareFiles:
 
 
 class HostCopy:
-    """A rank's share in host memory, which is taken once and used again by every save.
+    """A rank's shard in host memory, which is taken once and used again by every save.
 
     Page-locked where there is a GPU: the copy then runs at the bus's speed.
     """
@@ -144,7 +144,7 @@ class HostCopy:
                 used += tensor.numel()
         wait(self._device)
 
-    def write(self, folder: Path, share: Share, cancelled: threading.Event) -> dict[str, FileRecord]:
+    def write(self, folder: Path, shard: Shard, cancelled: threading.Event) -> dict[str, FileRecord]:
         """Write the files.
 
         Raises:
@@ -152,14 +152,14 @@ class HostCopy:
             Cancelled: nobody wants them any more.
         """
         shapes = {kind: {name: tensor.shape for k, name, tensor in self._tensors if k == kind} for kind in KINDS}
-        with ShareFiles(folder, share, shapes, cancelled=cancelled) as files:
+        with ShardFiles(folder, shard, shapes, cancelled=cancelled) as files:
             for kind, name, tensor in self._tensors:
                 files.write(kind, name, tensor)
             return files.finish()
 
 
 def write_while_gathering(
-    folder: Path, share: Share, shapes: Shapes, parameters: Iterable[ParameterState]
+    folder: Path, shard: Shard, shapes: Shapes, parameters: Iterable[ParameterState]
 ) -> tuple[dict[str, FileRecord], Exception | None]:
     """Write the files straight from what is gathered: the records, or what went wrong.
 
@@ -167,19 +167,19 @@ def write_while_gathering(
 
     Args:
         folder: to write in.
-        share: this rank's.
+        shard: this rank's.
         shapes: of all parameters, in the order in which they come.
-        parameters: of the share.
+        parameters: of the shard.
     """
     problem: Exception | None = None
     with ExitStack() as stack:
-        files: ShareFiles | None = None
+        files: ShardFiles | None = None
 
-        def opened(*, names: Iterable[str], has_ema: bool) -> ShareFiles:
-            own = share.shapes(shapes)
+        def opened(*, names: Iterable[str], has_ema: bool) -> ShardFiles:
+            own = shard.shapes(shapes)
             moments = {f"{key}/{n}": s for n, s in own.items() for key in names}
             layout = {"model": own, "optimizer": moments, "ema": own if has_ema else {}}
-            return stack.enter_context(ShareFiles(folder, share, layout))
+            return stack.enter_context(ShardFiles(folder, shard, layout))
 
         for parameter in parameters:
             if problem is None:

@@ -1,4 +1,4 @@
-"""What is summed up between two log steps."""
+"""The interval between two log lines, and what is summed up in it."""
 
 import math
 import time
@@ -18,7 +18,7 @@ MOST_SHOWN = 8
 """Datasets in the printed line. metrics.jsonl and TensorBoard have all."""
 
 
-class LogWindow:
+class Interval:
     """Figures of the updates since the last log step."""
 
     def __init__(self, dataset_names: Sequence[str] = ()) -> None:
@@ -71,7 +71,7 @@ class LogWindow:
         self._paused += seconds
 
     def figures(self, world: World) -> dict[str, Any]:
-        """Means over the window, over all ranks."""
+        """Means over the interval, over all ranks."""
         loss_sum, nll_sum = world.sum_floats(self._losses.tolist())
         counts = UpdateCounts(**dict(zip(UpdateCounts.__dataclass_fields__, self._counts, strict=True)))
         seconds = max(time.monotonic() - self._begin - self._paused, 1e-9)
@@ -97,7 +97,7 @@ class LogWindow:
         }
 
     def _of_datasets(self, world: World) -> dict[str, Any]:
-        """Micro-batches, and the share of the target tokens, of each dataset of a mixture, over all ranks."""
+        """Micro-batches, and the proportion of the target tokens, of each dataset of a mixture, over all ranks."""
         if not self._dataset_names:
             return {}
         counts, tokens = np.reshape(world.sum(self._by_dataset.ravel().tolist()), self._by_dataset.shape).tolist()
@@ -108,12 +108,12 @@ class LogWindow:
 
 def describe_datasets(figures: Mapping[str, Any]) -> str | None:
     """The realised parts of a mixture's datasets, the largest first, in a line; None where there is one dataset."""
-    shares = {key.removeprefix(TOKEN_SHARE): figures[key] for key in figures if key.startswith(TOKEN_SHARE)}
-    if not shares:
+    proportions = {key.removeprefix(TOKEN_SHARE): figures[key] for key in figures if key.startswith(TOKEN_SHARE)}
+    if not proportions:
         return None
-    names = sorted(shares, key=lambda name: -shares[name])
-    shown = [f"{n} {shares[n]:.1%} in {figures[f'{MICRO_BATCHES}{n}']}" for n in names[:MOST_SHOWN]]
+    names = sorted(proportions, key=lambda name: -proportions[name])
+    shown = [f"{n} {proportions[n]:.1%} in {figures[f'{MICRO_BATCHES}{n}']}" for n in names[:MOST_SHOWN]]
     if rest := names[MOST_SHOWN:]:
         count = sum(figures[f"{MICRO_BATCHES}{n}"] for n in rest)
-        shown.append(f"{len(rest)} others {sum(shares[n] for n in rest):.1%} in {count}")
+        shown.append(f"{len(rest)} others {sum(proportions[n] for n in rest):.1%} in {count}")
     return f"target tokens by dataset: {', '.join(shown)} micro-batches"
