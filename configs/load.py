@@ -16,7 +16,7 @@ from configs.errors import ConfigError
 from configs.model import ModelSection
 from configs.plugins import OtherPluginError, Pin, PluginError, another_file, installed, loaded, missing, pinned
 from configs.plugins.of_run import plugins_of_run
-from configs.reading.old_keys import without_meaningless
+from configs.reading.old_keys import OLD_KEYS, without_meaningless
 from configs.reading.scalars import Texts, as_written, number_problems, place_of
 from configs.reading.sections import expanded, unknown_keys, without_leftovers, without_unknown
 from configs.reading.shipped import find_config, find_preset
@@ -55,7 +55,7 @@ def load_run(
         UserError: the file, or a plugin, cannot be read.
     """
     path, what = find_config(name), f"CONFIG: {name}"
-    tree = Tree.read(path, what=what, takes_old_keys=True)
+    tree = Tree.read(path, what=what, old_keys=OLD_KEYS)
     saved = (path, tree.take_plain("plugins", [], what=what)) if is_resolved_one(path) else None
     _merge(tree, path, overrides, what=what)
     if say is not None:
@@ -81,7 +81,7 @@ def load_saved(path: Path, *, any_version: bool = False) -> RunConfig:
         OtherPluginError: another file was given in its place.
         UserError: the file cannot be read.
     """
-    tree = Tree.read(path, what=str(path), takes_old_keys=True)
+    tree = Tree.read(path, what=str(path), old_keys=OLD_KEYS)
     _merge(tree, path, (), what=str(path))
     named = tree.take_plain("plugins", [], what=str(path))
     if problems := list(missing(named, loaded(), path)):
@@ -94,7 +94,7 @@ def load_saved(path: Path, *, any_version: bool = False) -> RunConfig:
 def folder_of(name: str, overrides: Sequence[str]) -> Path:
     """The folder of a run, before its plugins are known; for arguments and errors see `load_run`."""
     path, what = find_config(name), f"CONFIG: {name}"
-    tree = Tree.read(path, what=what, takes_old_keys=True)
+    tree = Tree.read(path, what=what, old_keys=OLD_KEYS)
     _merge(tree, path, overrides, what=what)
     output, run = (tree.take_plain(key, default, what=what) for key, default in (("output", "runs"), ("name", "run")))
     return Path(files.expand(str(output)), str(run))
@@ -161,7 +161,7 @@ def model_section(**fields: Any) -> ModelSection:
     Raises:
         ConfigError: with every error that was found.
     """
-    tree = Tree.empty(takes_old_keys=True)
+    tree = Tree.empty(old_keys=OLD_KEYS)
     tree.put_values({"model": fields})
     return _model_of(tree)
 
@@ -209,7 +209,7 @@ def parse_tree(tree: dict[str, Any], type_: Any, texts: Texts | None = None) -> 
 
 
 def _read_preset(preset: object) -> Tree:
-    return Tree.read(find_preset(preset), what=f"preset: {preset}", takes_old_keys=True)
+    return Tree.read(find_preset(preset), what=f"preset: {preset}", old_keys=OLD_KEYS)
 
 
 def _meant(tree: Tree, type_: Any, *, what: str) -> dict[str, Any]:

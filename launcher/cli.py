@@ -10,16 +10,15 @@ import os
 import select
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launcher import options
-from launcher.clusters.slurm import options as slurm_options
-from launcher.clusters.ssh import options as ssh_options
+from launcher import clusters, options
 from launcher.dispatch import resolve
 from launcher.options import Parser
 from launcher.options import node as node_options
+from launcher.options.command import Command
+from launcher.options.parser import read_arguments
 from launcher.planning import options as planning_options
 
 try:
@@ -32,19 +31,7 @@ except ImportError as error:
     raise SystemExit(2) from error
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Command:
-    """A command: what it does, its arguments, and the `module:function` that receives them by name."""
-
-    summary: str
-    usage: str
-    add_arguments: Callable[[Parser], None]
-    target: str
-    computes: bool = False
-    """Whether its process takes threads and devices that the environment names."""
-
-
-COMMANDS = {
+COMMANDS: dict[str, Command] = {
     "prepare": Command(
         summary="raw text -> tokenizer + shards + index",
         usage="CONFIG [--part I/N | --merge] [section.key=value ...]",
@@ -59,31 +46,13 @@ COMMANDS = {
         target="launcher.commands:train",
         computes=True,
     ),
-    "launch local": Command(
-        summary="torchrun on this machine",
-        usage="CONFIG [--nproc N] [--max-restarts R] [--fresh | --reset WHAT] [section.key=value ...]",
-        add_arguments=options.add_launch_local,
-        target="launcher.commands:launch_local",
-        computes=True,
-    ),
-    "launch slurm": Command(
-        summary="a batch job on a cluster: submitted, or its script shown",
-        usage="CONFIG [--site NAME] [--nodes N] [--gpus-per-node G] [--time T] [--partition P] [--dry-run] [...]",
-        add_arguments=slurm_options.add_launch_slurm,
-        target="launcher.clusters.slurm.submit:launch",
-    ),
+    **clusters.commands(),
     "launch node": Command(
-        summary="torchrun on one of several machines; what `launch slurm` and `launch ssh` start on each",
+        summary="torchrun on one of several machines; what other ways to launch start on each",
         usage="CONFIG --nnodes N --rendezvous HOST:PORT --job-id ID [--node-rank R] [--nproc N] [...]",
         add_arguments=node_options.add_launch_node,
         target="launcher.commands:launch_node",
         computes=True,
-    ),
-    "launch ssh": Command(
-        summary="torchrun on several machines that share a file system, started by ssh",
-        usage="CONFIG --hosts FILE [--nproc N] [--rendezvous HOST:PORT] [--interface NAME] [...]",
-        add_arguments=ssh_options.add_launch_ssh,
-        target="launcher.commands:launch_ssh",
     ),
     "status": Command(
         summary="what a run is doing: state, speed, time left, scores, checkpoints, errors, and where its time went",
@@ -96,6 +65,12 @@ COMMANDS = {
         usage="RUN [--no-wait]",
         add_arguments=options.add_stop,
         target="launcher.monitoring.control:stop",
+    ),
+    "log": Command(
+        summary="what a run's job, or its ranks, have written",
+        usage="RUN [--follow]",
+        add_arguments=options.add_log,
+        target="launcher.monitoring.control:log",
     ),
     "translate": Command(
         summary="translate lines; stdin -> stdout by default",
@@ -207,7 +182,7 @@ def _run(argv: list[str]) -> int:
     with restored_environment():  # whoever calls `main` in a process of their own has one too
         if "config" not in arguments and (plugins := arguments.pop("plugins", [])):  # else they are the configuration's
             resolve("configs.plugins:load_named")(plugins)
-        return int(resolve(command.target)(**arguments))
+        return int(resolve(command.target)(**command.given, **arguments))
 
 
 def parse(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
@@ -216,8 +191,7 @@ def parse(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
     Raises:
         SystemExit: after help or version (0) or a usage error (2).
     """
-    name, rest = _split(argv)
-    command = COMMANDS[name]
+    name, command, rest = _split(argv)
     parser = Parser(
         prog=f"zeromt {name}",
         usage=f"zeromt {name} {command.usage}",
@@ -225,34 +199,35 @@ def parse(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
         allow_abbrev=False,
     )
     command.add_arguments(parser)
-    # Intermixed: overrides may stand before, between and behind options.
-    arguments = vars(parser.parse_intermixed_args(rest))
-    if (device := arguments.pop("device", None)) is not None:
-        arguments["overrides"] = [*arguments["overrides"], f"engine.device={device}"]
-    return command, arguments
+    return command, read_arguments(parser, rest)
 
 
-def _split(argv: Sequence[str]) -> tuple[str, list[str]]:
-    """The command's name, of one word or two, and what follows it. Leaves for everything else."""
+def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
+    """The command's name, of one word or two, the command, and what follows. Leaves for everything else."""
     parser = Parser(prog="zeromt", usage=_usage(), add_help=False)
     if not argv:
         parser.error(f"COMMAND: none given; allowed is one of {', '.join(COMMANDS)}")
     if argv[0] in ("-h", "--help"):
-        parser.exit(_print(_help()))
+        parser.exit(_print(_help(COMMANDS)))
     if argv[0] == "--version":
         parser.exit(_print(f"zeromt {_version()}"))
     groups = {name.split()[0] for name in COMMANDS if " " in name}
-    if argv[0] in groups and argv[1:2] and argv[1] in ("-h", "--help"):
-        parser.exit(_print(_help(argv[0])))
-    num_words = 2 if argv[0] in groups else 1
-    name = " ".join(argv[:num_words])
+    name = " ".join(argv[: 2 if argv[0] in groups else 1])
+    rest = list(argv[len(name.split()) :])
     if name in COMMANDS:
-        return name, list(argv[num_words:])
-    near = difflib.get_close_matches(name, COMMANDS, n=1)
+        return name, COMMANDS[name], rest
+    commands = COMMANDS
+    if argv[0] == "launch":  # a cluster may be somebody else's
+        commands = {**resolve("launcher.jobs.command:commands")(), **COMMANDS}
+    if name in commands:
+        return name, commands[name], rest
+    if argv[0] in groups and argv[1:2] and argv[1] in ("-h", "--help"):
+        parser.exit(_print(_help(commands, argv[0])))
     if name in groups:
-        allowed = ", ".join(command for command in COMMANDS if command.startswith(f"{name} "))
+        allowed = ", ".join(command for command in commands if command.startswith(f"{name} "))
         return parser.error(f"COMMAND: {name!r} is not whole; allowed is one of {allowed}")
-    hint = f"did you mean {near[0]}?" if near else f"allowed is one of {', '.join(COMMANDS)}"
+    near = difflib.get_close_matches(name, commands, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"allowed is one of {', '.join(commands)}"
     return parser.error(f"COMMAND: {name!r} is unknown; {hint}")
 
 
@@ -260,9 +235,9 @@ def _usage() -> str:
     return "zeromt COMMAND ..."
 
 
-def _help(group: str = "") -> str:
+def _help(commands: Mapping[str, Command], group: str = "") -> str:
     lines = [f"usage: {_usage()}", "", "A distributed trainer for translation Transformers.", ""]
-    for name, command in COMMANDS.items():
+    for name, command in commands.items():
         if name.startswith(group):
             lines += [f"  zeromt {name} {command.usage}", f"      {command.summary}"]
     lines += [

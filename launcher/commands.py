@@ -59,10 +59,10 @@ def train(*, config: str, overrides: Sequence[str], fresh: bool, reset: str | No
     return int(resolve("trainer.main:run")(config, list(overrides), reset=_parts(reset), plugins=plugins))
 
 
-def launch_local(**arguments: Any) -> int:
-    """`zeromt launch local`: see `launcher.clusters.local.launch.launch`."""
+def launch_here(**arguments: Any) -> int:
+    """`zeromt launch KIND` that stays until the job has ended: see `launcher.jobs.command.launch`."""
     with Supervisor() as supervisor:
-        code = resolve("launcher.clusters.local.launch:launch")(supervisor, **arguments)
+        code = resolve("launcher.jobs.command:launch")(supervisor=supervisor, **arguments)
         supervisor.settle()
     return int(code)
 
@@ -70,15 +70,7 @@ def launch_local(**arguments: Any) -> int:
 def launch_node(**arguments: Any) -> int:
     """`zeromt launch node`: see `launcher.agents.node.launch`."""
     with Supervisor() as supervisor:
-        code = resolve("launcher.agents.node:launch")(supervisor, **arguments)
-        supervisor.settle()
-    return int(code)
-
-
-def launch_ssh(**arguments: Any) -> int:
-    """`zeromt launch ssh`: see `launcher.clusters.ssh.launch.launch`."""
-    with Supervisor() as supervisor:
-        code = resolve("launcher.clusters.ssh.launch:launch")(supervisor, **arguments)
+        code = resolve("launcher.agents.node:launch_node")(supervisor, **arguments)
         supervisor.settle()
     return int(code)
 

@@ -13,9 +13,9 @@ component is a class with typed fields, registered under a kind:
             return min(1.0, (last - update) / self.decay_updates)
 
 Its file holds fields, costs and limits, and imports torch only within the functions that need it, so that a plan can be
-made where there is no torch. Our own lie in the family's package, in which every module is found by itself; those of
-other packages are named by entry points of the group `zeromt.plugins`, and those of single files by the user: see
-`configs.plugins`.
+made where there is no torch. Our own lie in the package of the family: every module in it is found by itself, and in a
+folder of it the module that has the family's name. Those of other packages are named by entry points of the group
+`zeromt.plugins`, and those of single files by the user: see `configs.plugins`.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ import pkgutil
 import sys
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
-from importlib import metadata
+from importlib import metadata, util
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 from pydantic import GetCoreSchemaHandler, TypeAdapter
@@ -36,6 +36,7 @@ from configs.errors import UserError
 from configs.fields import STRICT
 
 FAMILIES: dict[str, str] = {
+    "cluster": "launcher.clusters",
     "filter": "data_pipeline.preparation.filters",
     "metric": "trainer.metrics",
     "optimizer": "trainer.optimizers",
@@ -219,7 +220,10 @@ def _import_ours(family: str) -> None:
     _searched.add(family)
     package = importlib.import_module(FAMILIES[family])
     for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
+        name = f"{package.__name__}.{module.name}"
+        importlib.import_module(name)
+        if module.ispkg and util.find_spec(f"{name}.{family}") is not None:
+            importlib.import_module(f"{name}.{family}")
 
 
 def _load_installed() -> None:

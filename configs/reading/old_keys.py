@@ -36,12 +36,15 @@ class Renewed:
     tree: Tree
     moves: dict[Place, Place]
     """Where values stand now, by where they stood."""
+    said: list[str]
+    """A line for each key whose new name the user is told."""
 
-    @property
-    def said(self) -> list[str]:
-        """A line for each key whose new name the user is told."""
-        told = {key.old: key.new for key in OLD_KEYS if key.is_said and key.new is not None}
-        return [f"{old} is now {told[old]}" for place in self.moves if (old := ".".join(map(str, place))) in told]
+    def now(self, place: Place) -> Place:
+        """Where stands what stood in a place, or in a section or list that has moved."""
+        for n in range(len(place), 0, -1):
+            if place[:n] in self.moves:
+                return self.moves[place[:n]] + place[n:]
+        return place
 
 
 def _is_constant(tree: Tree) -> bool:
@@ -54,26 +57,41 @@ OLD_KEYS: tuple[OldKey, ...] = (
     OldKey(old="schedule.min_lr_ratio", new=None, applies=_is_constant, is_said=False),
 )
 
+_SLURM = (
+    *("partition", "account", "qos", "constraint", "reservation", "time", "gpus_per_node", "gpu_request"),
+    *("cpus_per_node", "memory", "exclusive", "requeue", "max_requeues", "signal_lead", "modules", "source"),
+    *("environment", "python", "container", "container_image", "container_mounts", "interface", "port_base"),
+    *("join_timeout", "node_timeout"),
+)
+OLD_SITE_KEYS = tuple(OldKey(old=key, new=f"slurm.{key}") for key in _SLURM)
+"""Of the profile of a site: it was SLURM's alone."""
+
 
 def renew(tree: Tree) -> Tree:
     """A whole tree with today's keys alone."""
     return without_meaningless(moved(tree).tree)
 
 
-def moved(tree: Tree) -> Renewed:
+def moved(tree: Tree, keys: tuple[OldKey, ...] = OLD_KEYS) -> Renewed:
     """A tree, or one of the layers that make it, with old keys where they stand today.
 
     What stands in the same layer by today's name already goes before.
+
+    Args:
+        tree: what is given.
+        keys: the table.
     """
     moves: dict[Place, Place] = {}
-    for key in OLD_KEYS:
+    said = []
+    for key in keys:
         path = tuple(key.old.split("."))
         if key.new is not None and _has(tree, path) and key.applies(tree):
             new = tuple(key.new.split("."))
             tree, value = _without(tree, path)
             tree = _with(tree, new, value)
             moves[path] = new
-    return Renewed(tree=_with_references(tree, moves) if moves else tree, moves=moves)
+            said += [f"{key.old} is now {key.new}"] if key.is_said else []
+    return Renewed(tree=_with_references(tree, moves) if moves else tree, moves=moves, said=said)
 
 
 def without_meaningless(tree: Tree) -> Tree:

@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from configs.errors import UserError
-from configs.reading.old_keys import moved
+from configs.reading.old_keys import OldKey, moved
 from configs.reading.scalars import Place, Texts, texts_of
 
 _WORD = re.compile(r"(\[)?([^.\[\]]+)\]?\.?")
@@ -30,26 +30,26 @@ class Tree:
 
     node: DictConfig
     texts: Texts
-    takes_old_keys: bool = False
-    """Whether keys of earlier versions are taken for today's: see `configs.reading.old_keys`."""
+    old_keys: tuple[OldKey, ...] = ()
+    """Keys of earlier versions that are taken for today's."""
     said: list[str] = field(default_factory=list)
     """A line for each of these whose new name the user is to be told."""
     leftovers: set[Place] = field(default_factory=set)
     """Fields beside a `kind` that was chosen otherwise above: where that one lacks them, they are not meant."""
 
     @classmethod
-    def empty(cls, *, takes_old_keys: bool = False) -> "Tree":
+    def empty(cls, *, old_keys: tuple[OldKey, ...] = ()) -> "Tree":
         """Nothing is given."""
-        return cls(OmegaConf.create({}), {}, takes_old_keys)
+        return cls(OmegaConf.create({}), {}, old_keys)
 
     @classmethod
-    def read(cls, path: Path, *, what: str, takes_old_keys: bool = False) -> "Tree":
+    def read(cls, path: Path, *, what: str, old_keys: tuple[OldKey, ...] = ()) -> "Tree":
         """The tree of a YAML file: UTF-8, or UTF-16 with its byte order mark; YAML 1.1, but see `scalars.py`.
 
         Args:
             path: of the file.
             what: begins the message.
-            takes_old_keys: see `Tree`.
+            old_keys: see `Tree`.
 
         Raises:
             UserError: it cannot be read, or holds no mapping.
@@ -59,7 +59,7 @@ class Tree:
             node = OmegaConf.load(io.StringIO(text))
             if not isinstance(node, DictConfig):
                 raise UserError(f"{what}: holds no section; allowed is a mapping such as `key: value`")
-            tree = cls(OmegaConf.create({}), {}, takes_old_keys)
+            tree = cls(OmegaConf.create({}), {}, old_keys)
             tree._add(cast("dict[str, Any]", OmegaConf.to_container(node, resolve=False)), texts_of(text))
             return tree
         except _UNREADABLE as error:
@@ -182,10 +182,10 @@ class Tree:
             texts: how they were written.
             at: where all of them stand.
         """
-        if self.takes_old_keys:
-            renewed = moved(values)
-            values, at = renewed.tree, renewed.moves.get(at, at)
-            texts = {renewed.moves.get(place, place): text for place, text in texts.items()}
+        if self.old_keys:
+            renewed = moved(values, self.old_keys)
+            values, at = renewed.tree, renewed.now(at)
+            texts = {renewed.now(place): text for place, text in texts.items()}
             self.said += renewed.said
         given = set(_places(values))
         lower = OmegaConf.to_container(self.node, resolve=False)

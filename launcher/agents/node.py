@@ -5,13 +5,16 @@ import os
 import socket
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from configs import UserError, load_run
 from launcher.agents.attempts import run_job
 from launcher.agents.job import Job, Node, check_datasets, choose_processes, describe_idle, shutdown_seconds
 from launcher.machine.hardware import num_cores
 from launcher.machine.supervise import Supervisor
+from trainer.runs.layout import LOGS
 from trainer.runs.process.environment import check_machine
 from trainer.runs.process.gpus import gpus_to_use
 
@@ -19,43 +22,51 @@ _SIOCGIFADDR = 0x8915
 """ioctl that asks for an interface's IPv4 address; netdevice(7)."""
 
 
-def launch(
-    supervisor: Supervisor,
-    *,
-    config: str,
-    nproc: int | None,
-    max_restarts: int,
-    overrides: Sequence[str],
-    nnodes: int,
-    node_rank: int | None,
-    rendezvous: tuple[str, int],
-    job_id: str,
-    interface: str | None,
-    join_timeout: int,
-    node_timeout: int,
-    fresh: bool,
-    reset: str | None,
-    plugins: Sequence[str] = (),
-) -> int:
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Order:
+    """What `zeromt launch node` is asked for."""
+
+    config: str
+    """A YAML file, or the name of a shipped run."""
+    nproc: int | None
+    """Processes on this machine; None takes one for each GPU, else for each core, up to its share of
+    stream.micro_batches."""
+    max_restarts: int
+    """Times that the ranks are started again after failures, counted anew with every new checkpoint."""
+    overrides: Sequence[str]
+    nnodes: int
+    """Machines of the job."""
+    node_rank: int | None
+    """Of this one, from 0; None takes SLURM's."""
+    rendezvous: tuple[str, int]
+    """Host and port of node 0."""
+    job_id: str
+    """The same on all nodes, and of this start alone."""
+    interface: str | None
+    """Of the network, for gloo and NCCL."""
+    join_timeout: int
+    """Seconds within which all nodes must have come."""
+    node_timeout: int
+    """Seconds without a sign of life after which a node is lost."""
+    fresh: bool
+    """Begin at step 0, and rename the run that is there."""
+    reset: str | None
+    """data, optimizer or data,optimizer: begin these anew with the weights of the newest checkpoint."""
+    plugins: Sequence[str] = ()
+    """Files with components, beside those that the configuration names."""
+
+
+def launch_node(supervisor: Supervisor, **arguments: Any) -> int:
+    """`launch`, with the fields of an order by their names."""
+    return launch(supervisor, Order(**arguments))
+
+
+def launch(supervisor: Supervisor, order: Order) -> int:
     """Train on this machine together with others that were started in the same way.
 
     Args:
         supervisor: runs the ranks; its signal handlers are in place.
-        config: a YAML file, or the name of a shipped run.
-        nproc: processes on this machine; None takes one for each GPU, else for each core, up to its share of
-            stream.micro_batches.
-        max_restarts: times that the ranks are started again after failures, counted anew with every new checkpoint.
-        overrides: `section.key=value` settings.
-        nnodes: machines of the job.
-        node_rank: of this one, from 0; None takes SLURM's.
-        rendezvous: host and port of node 0.
-        job_id: the same on all nodes, and of this start alone.
-        interface: of the network, for gloo and NCCL.
-        join_timeout: seconds within which all nodes must have come.
-        node_timeout: seconds without a sign of life after which a node is lost.
-        fresh: begin at step 0, and rename the run that is there.
-        reset: data, optimizer or data,optimizer: begin these anew with the weights of the newest checkpoint.
-        plugins: files with components, beside those that the configuration names.
+        order: what to train, and with whom.
 
     Returns:
         0 finished; 2 refused by the ranks; 75 stopped on request after a complete save; 1 anything else. Every node
@@ -65,46 +76,51 @@ def launch(
         UserError: the configuration or an argument is wrong, the dataset is not prepared, or another job writes the
             run.
     """
-    run = load_run(config, overrides, plugins=plugins)
+    run = load_run(order.config, order.overrides, plugins=order.plugins)
     check_machine(os.environ)
-    check_datasets(run, config, overrides, plugins)
-    node = None
-    if nnodes > 1:
-        rank = choose_rank(node_rank, nnodes, os.environ)
-        node = Node(
-            rank=rank,
-            num_nodes=nnodes,
-            job_id=job_id,
-            host=rendezvous[0],
-            port=rendezvous[1],
-            address=own_address(rendezvous, interface, is_first=rank == 0),
-            interface=interface,
-            join_seconds=join_timeout,
-            lost_seconds=node_timeout,
-        )
-    if nnodes > run.stream.micro_batches:
+    check_datasets(run, order.config, order.overrides, order.plugins)
+    node = _node(order)
+    if order.nnodes > run.stream.micro_batches:
         raise UserError(
-            f"--nnodes: {nnodes} is more than stream.micro_batches={run.stream.micro_batches}; "
+            f"--nnodes: {order.nnodes} is more than stream.micro_batches={run.stream.micro_batches}; "
             f"allowed is 1 to {run.stream.micro_batches}"
         )
     cores, gpus = num_cores(), gpus_to_use(run.engine.device, os.environ)
-    lanes = run.stream.micro_batches // nnodes
+    lanes = run.stream.micro_batches // order.nnodes
     job = Job(
-        config=config,
-        overrides=tuple(overrides),
-        num_processes=choose_processes(nproc, lanes, gpus=gpus, cores=cores),
+        config=order.config,
+        overrides=tuple(order.overrides),
+        num_processes=choose_processes(order.nproc, lanes, gpus=gpus, cores=cores),
         folder=Path(run.folder),
         shutdown_seconds=shutdown_seconds(run),
         save_seconds=60 * run.supervision.save_minutes,
         on_cpu=run.engine.device == "cpu",
-        reset=reset,
+        reset=order.reset,
         plugins=tuple(run.plugins),
         node=node,
     )
-    idle = describe_idle(gpus, job.num_processes, lanes, of_each=nnodes)
-    where = f"on each of {nnodes} nodes" if nnodes > 1 else "on this node"
-    begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} {where}{idle}; logs: {job.folder / 'logs'}"
-    return run_job(job, supervisor, cores=cores, max_restarts=max_restarts, fresh=fresh, begin=begin)
+    idle = describe_idle(gpus, job.num_processes, lanes, of_each=order.nnodes)
+    where = f"on each of {order.nnodes} nodes" if order.nnodes > 1 else "on this node"
+    begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} {where}{idle}; logs: {job.folder / LOGS}"
+    return run_job(job, supervisor, cores=cores, max_restarts=order.max_restarts, fresh=order.fresh, begin=begin)
+
+
+def _node(order: Order) -> Node | None:
+    """This machine among the others; None where it is alone."""
+    if order.nnodes == 1:
+        return None
+    rank = choose_rank(order.node_rank, order.nnodes, os.environ)
+    return Node(
+        rank=rank,
+        num_nodes=order.nnodes,
+        job_id=order.job_id,
+        host=order.rendezvous[0],
+        port=order.rendezvous[1],
+        address=own_address(order.rendezvous, order.interface, is_first=rank == 0),
+        interface=order.interface,
+        join_seconds=order.join_timeout,
+        lost_seconds=order.node_timeout,
+    )
 
 
 def choose_rank(requested: int | None, num_nodes: int, environ: Mapping[str, str]) -> int:

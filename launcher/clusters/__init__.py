@@ -1,1 +1,19 @@
-"""Where jobs run: a folder for each way to start one."""
+"""Where jobs run: one folder for each kind of cluster, which nothing else names. README.md has the protocol.
+
+A folder holds `options.py`, with the kind's `COMMAND`, which imports nothing heavy, and `cluster.py`, its component.
+"""
+
+import dataclasses
+import importlib
+import pkgutil
+
+from launcher.options.command import Command
+
+
+def commands() -> dict[str, Command]:
+    """`launch KIND` for each of our own kinds."""
+    found = {}
+    for folder in pkgutil.iter_modules(__path__):
+        command: Command = importlib.import_module(f"{__name__}.{folder.name}.options").COMMAND
+        found[f"launch {folder.name}"] = dataclasses.replace(command, given={"kind": folder.name})
+    return found

@@ -1,17 +1,21 @@
-"""`zeromt status` and `zeromt stop`: a run looked at, and asked to stop, from another process."""
+"""`zeromt status`, `stop` and `log`: a run looked at, and asked to stop, from another process."""
 
 import json
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 from configs import UserError
 from configs.files import naming
+from launcher.jobs.cluster import newest_logs, show_files
+from launcher.jobs.record import RunsJob, job_of_run
 from launcher.monitoring.run_status import ACTIVE, RunStatus, read_overview, read_run
 from launcher.monitoring.status_lines import to_json, to_lines
-from trainer.runs.layout import LAUNCH_LOCK, RUN_LOCK, STOP_FILE
+from trainer.runs.layout import LAUNCH_LOCK, LOGS, RUN_LOCK, STATUS_FILE, STOP_FILE
 from trainer.runs.process.streams import tell
 from trainer.runs.run_lock import is_locked
+from trainer.runs.status import read_status
 
 _LOOK_SECONDS = 0.2
 _LINE_SECONDS = 10.0
@@ -19,6 +23,8 @@ _LINE_SECONDS = 10.0
 
 def status(*, run: str, as_json: bool) -> int:
     """`zeromt status`: print what a run is doing."""
+    if (code := _elsewhere(Path(run), ["status", run, *(["--json"] if as_json else [])])) is not None:
+        return code
     with naming("RUN"):
         found = read_overview(Path(run))
     print(json.dumps(to_json(found)) if as_json else "\n".join(to_lines(found)))
@@ -26,7 +32,7 @@ def status(*, run: str, as_json: bool) -> int:
 
 
 def stop(*, run: str, wait: bool) -> int:
-    """`zeromt stop`: ask a run to save and stop, and wait until it has.
+    """`zeromt stop`: ask a run to save and stop, and wait until it has. A job that waits is taken out of its queue.
 
     Returns:
         0 stopped or finished, or asked where it does not wait; 1 the run ended in another way.
@@ -35,8 +41,12 @@ def stop(*, run: str, wait: bool) -> int:
         UserError: it is not running, or its folder cannot be written.
     """
     folder = Path(run)
+    if (code := _elsewhere(folder, ["stop", run, *([] if wait else ["--no-wait"])])) is not None:
+        return code
     with naming("RUN"):
         found = read_run(folder)
+    if found.state not in ACTIVE and _end_waiting(folder):
+        return 0
     if found.state not in ACTIVE:
         raise UserError(f"RUN: {run!r} is not running, its state is {found.state}; allowed is a run that is")
     request = folder / STOP_FILE
@@ -54,6 +64,44 @@ def stop(*, run: str, wait: bool) -> int:
     at = f" at step {found.step}" if found.step is not None else ""
     _say(f"{run}: {found.state}{at}" + (f": {found.error}" if found.error else ""))
     return 0 if found.state in ("stopped", "finished") else 1
+
+
+def log(*, run: str, follow: bool) -> int:
+    """`zeromt log`: print what a run's job has written, or the ranks of its last start.
+
+    Raises:
+        UserError: there is nothing, or the cluster does not answer.
+    """
+    folder = Path(run)
+    with naming("RUN"):
+        job = _job(folder)
+    logs = folder / LOGS
+    if job is None or job.cluster is None:
+        return subprocess.run(show_files(newest_logs(logs), follow=follow), check=False).returncode
+    return subprocess.run(job.cluster.log(job.id, logs, follow=follow), check=False).returncode
+
+
+def _job(folder: Path) -> RunsJob | None:
+    return job_of_run(folder, read_status(folder / STATUS_FILE))
+
+
+def _elsewhere(folder: Path, words: list[str]) -> int | None:
+    """Run a command of zeromt where the run's folder is; its exit code, or None where that is this machine."""
+    job = _job(folder)
+    command = job.cluster.reach(job.id, words) if job is not None and job.cluster is not None else None
+    return None if command is None else subprocess.run(command, check=False).returncode
+
+
+def _end_waiting(folder: Path) -> bool:
+    """Take a run's jobs out of their queue; False where none waits."""
+    job = _job(folder)
+    waiting = job.waiting() if job is not None else []
+    for name in reversed(waiting):  # else one begins when that before it is gone
+        assert job is not None
+        assert job.cluster is not None
+        job.cluster.stop(name)
+        _say(f"{folder}: job {name} was waiting, and is taken out of the queue")
+    return bool(waiting)
 
 
 def _wait(folder: Path) -> RunStatus:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.components.metric import Described, describe_metrics
-from launcher.clusters.slurm.queue import Job, find_job
+from launcher.jobs import JobState
+from launcher.jobs.record import job_of_run
 from launcher.monitoring.progress import Progress, read_progress
 from trainer.runs.failure import Failure, newest_cause
 from trainer.runs.kept import find_loss
@@ -57,7 +58,7 @@ class Overview:
 
     status: RunStatus
     progress: Progress
-    job: Job | None
+    job: JobState | None
     """The batch job that wrote the run last."""
     last_failure: Failure | None
     """What failed first the last time that ranks failed, also where the run goes on since."""
@@ -66,11 +67,12 @@ class Overview:
 
 
 def read_overview(folder: Path) -> Overview:
-    """Look at a run's folder, and ask the batch system for its job."""
+    """Look at a run's folder, and ask the cluster for its job."""
     written = read_status(folder / STATUS_FILE)
     status = read_run(folder)
-    job = find_job(written.job_id if written else None)
-    if status.state == "died" and job is not None and job.state == "RUNNING":
+    runs_job = job_of_run(folder, written)
+    job = runs_job.query() if runs_job is not None else None
+    if status.state == "died" and job is not None and job.is_running:
         status = dataclasses.replace(status, state="running")  # on another machine, on a file system without locks
     return Overview(
         status=status,

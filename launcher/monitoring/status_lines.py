@@ -7,6 +7,7 @@ from typing import Any
 
 from configs.components.metric import Described
 from configs.text import visible
+from launcher.jobs import JobState
 from launcher.monitoring.progress import Progress
 from launcher.monitoring.run_status import ACTIVE, Overview, RunStatus
 from trainer.runs.failure import Failure
@@ -25,9 +26,14 @@ def to_json(found: Overview) -> dict[str, Any]:
         **dataclasses.asdict(found.status),
         **dataclasses.asdict(found.progress),
         **{name: _score_to_json(getattr(found.progress, name)) for name in ("last_score", "best_score")},
-        "job": dataclasses.asdict(found.job) if found.job else None,
+        "job": _job(found.job) if found.job else None,
         "last_failure": failure,
     }
+
+
+def _job(job: JobState) -> dict[str, Any]:
+    end = {} if job.end is None else {"end": job.end.value}
+    return {"id": job.id, "state": job.state, "reason": job.reason, "time_left": job.time_left, **end}
 
 
 def to_lines(found: Overview) -> list[str]:
@@ -36,7 +42,8 @@ def to_lines(found: Overview) -> list[str]:
     shown = {"run": status.run, "state": _state(status)}
     if found.job is not None:
         left = f"{found.job.time_left} to its time limit" if found.job.time_left else None
-        shown["job"] = ", ".join(filter(None, [f"{found.job.id} {found.job.state}", found.job.reason, left]))
+        end = found.job.end.value if found.job.end else None
+        shown["job"] = ", ".join(filter(None, [f"{found.job.id} {found.job.state}", end, found.job.reason, left]))
     if status.step is not None:
         shown["step"] = _step(status.step, progress.max_updates)
     if status.state in ACTIVE:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from launcher.options import Parser, add_launch_local
+from launcher.options.parser import read_arguments
 from launcher.options.values import whole
 
 _HOST = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
@@ -40,11 +41,16 @@ def parse_launch_node(argv: Sequence[str]) -> dict[str, Any]:
     """
     parser = Parser(prog="zeromt launch node", allow_abbrev=False)
     add_launch_node(parser)
-    return vars(parser.parse_intermixed_args(argv))
+    return read_arguments(parser, argv)
 
 
-def add_network(parser: Parser) -> None:
-    """What every way to launch on several nodes lets one say of the network."""
+def add_network(parser: Parser, *, has_profile: bool = False) -> None:
+    """What every way to launch on several nodes lets one say of the network.
+
+    Args:
+        parser: gets the arguments.
+        has_profile: whether a site's profile says what the user does not.
+    """
     parser.add_argument(
         "--interface",
         metavar="NAME",
@@ -55,14 +61,14 @@ def add_network(parser: Parser) -> None:
         "--join-timeout",
         metavar="S",
         type=whole(1, 86_400),
-        default=JOIN_SECONDS,
+        default=None if has_profile else JOIN_SECONDS,
         help=f"seconds within which all nodes must have come (default: {JOIN_SECONDS})",
     )
     parser.add_argument(
         "--node-timeout",
         metavar="S",
         type=whole(3, 86_400),
-        default=LOST_SECONDS,
+        default=None if has_profile else LOST_SECONDS,
         help=f"a node without a sign of life for so many seconds is lost, and the others end (default: {LOST_SECONDS})",
     )
 

@@ -1,6 +1,7 @@
 """The parser of the command line, and the arguments that commands of several kinds share."""
 
 import argparse
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from launcher.options.values import existing, existing_folder, language, new_path, path
@@ -20,6 +21,18 @@ class Parser(argparse.ArgumentParser):
             self._check_value(action, value)
             return value if action.nargs is None else [value]
         return super()._get_values(action, arg_strings)
+
+
+def read_arguments(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
+    """The arguments by name. Intermixed: overrides may stand before, between and behind options.
+
+    Raises:
+        SystemExit: after help (0) or a usage error (2).
+    """
+    arguments = vars(parser.parse_intermixed_args(argv))
+    if (device := arguments.pop("device", None)) is not None:
+        arguments["overrides"] = [*arguments["overrides"], f"engine.device={device}"]
+    return arguments
 
 
 def add_run_folder(parser: Parser) -> None:

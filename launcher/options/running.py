@@ -92,6 +92,12 @@ def add_stop(parser: Parser) -> None:
     )
 
 
+def add_log(parser: Parser) -> None:
+    """Arguments of `zeromt log`."""
+    add_run_folder(parser)
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
+
+
 def add_status(parser: Parser) -> None:
     """Arguments of `zeromt status`."""
     add_run_folder(parser)

@@ -68,7 +68,10 @@ BAD = [
     ([], "COMMAND: none given; allowed is one of prepare, train, launch local"),
     (["trian"], "COMMAND: 'trian' is unknown; did you mean train?"),
     (["zzz"], "COMMAND: 'zzz' is unknown; allowed is one of prepare"),
-    (["launch"], "COMMAND: 'launch' is not whole; allowed is one of launch local, launch slurm, launch node"),
+    (
+        ["launch"],
+        "COMMAND: 'launch' is not whole; allowed is one of launch local, launch slurm, launch ssh, launch node",
+    ),
     (["launch", "locla", "debug"], "COMMAND: 'launch locla' is unknown; did you mean launch local?"),
     (["--frob"], "COMMAND: '--frob' is unknown"),
     (["train"], "the following arguments are required: CONFIG; see `zeromt train --help`"),

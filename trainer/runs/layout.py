@@ -9,6 +9,7 @@
     STOP                         somebody asks it to save and stop
     stuck.log                    which ranks were ended by their watchdogs
     requeues.json                how often a batch job was put back in the queue
+    logs/jobs.json               the jobs that were submitted for the run, and to which cluster
     checkpoints/latest           the name of the newest
     checkpoints/step-00000500/   state.json, config.yaml, the tokenizer and the weights; manifest.json lists them
     checkpoints/tmp-*            one that is being written or deleted; counts for nothing
@@ -38,6 +39,8 @@ STOP_FILE = "STOP"
 STUCK_FILE = "stuck.log"
 """The monitors' last words, for whoever started the run."""
 REQUEUES_FILE = "requeues.json"
+JOBS_FILE = "jobs.json"
+"""Among the logs."""
 FAILURES = "failures"
 """A folder for each start whose ranks failed."""
 EVALUATIONS, PAIRS, BOARD, LOGS = "eval", "pairs", "tensorboard", "logs"

@@ -14,8 +14,8 @@ from trainer.runs.layout import STATUS_FILE
 
 LAUNCH_ID = "ZEROMT_LAUNCH_ID"
 """Environment variable with the name of one start of the ranks."""
-JOB_ID = "SLURM_JOB_ID"
-"""SLURM's environment variable with the number of the job."""
+JOB_IDS = ("ZEROMT_JOB_ID", "SLURM_JOB_ID")
+"""Environment variables with the name of the job: what a cluster of `zeromt launch` gives it, or SLURM's number."""
 BY_A_PERSON = ("stop file", "SIGINT")
 """Reasons of a stop that no batch system has."""
 EXIT_CODES = {"finished": 0, "refused": 2, "stopped": 75}
@@ -37,14 +37,14 @@ class Status:
     host: str | None = None
     launch_id: str | None = None
     job_id: str | None = None
-    """Of the SLURM job that the process ran in."""
+    """Of the batch job that the process ran in."""
     stop_reason: str | None = None
     """Why a stopped run stopped: "stop file" (a user asked), or the ranks' first signal, or `ORPHANED`; of a finished
     one, the limit that it reached."""
     refusal: str | None = None
     """Why the last start was refused, where the run had come to something before; that is what the rest says."""
     refused_job: str | None = None
-    """The SLURM job of that start."""
+    """The batch job of that start."""
 
     @property
     def is_over(self) -> bool:
@@ -160,7 +160,7 @@ def write_status(
         "host": socket.gethostname(),
         "updated": time.time(),
         "launch_id": launch_id,
-        "job_id": os.environ.get(JOB_ID),
+        "job_id": next((os.environ[name] for name in JOB_IDS if os.environ.get(name)), None),
         "stop_reason": stop_reason,
     }
     if state == "refused" and outcome is not None:

@@ -14,14 +14,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from configs import UserError
-from launcher.agents.peers import LOST_NODE
+from launcher.agents.root_cause import REFUSED
+from launcher.jobs.end import ending_of
 from trainer.runs.layout import LAUNCH_LOCK, REQUEUES_FILE, STATUS_FILE, newest_step
 from trainer.runs.process.streams import tell
 from trainer.runs.run_lock import RunLock
 from trainer.runs.signals import STOPPED_BY_FILE
 from trainer.runs.status import Status, read_status
 
-FINISHED, REFUSED = 0, 2
 PATIENCE_SECONDS, PATIENCE_AFTER_A_REQUEUE = 5.0, 150.0
 """For a job before that is about to end; and for the lock of a node that is lost, which NFS keeps for a lease or so."""
 
@@ -75,27 +75,15 @@ def decide_end(status: Status | None, code: int, signal: str, requeues: Requeues
         requeues: of this job so far, with the number that this would be.
         limit: of those without a new checkpoint.
     """
-    if code == FINISHED:
-        return "end", "finished"
-    if code == REFUSED:
-        return "end", "refused: the input is wrong"
-    if signal == "TERM":
-        return "end", "cancelled"
-    if status is not None and status.state == "finished":
-        return "end", "finished"
-    if status is not None and status.state == "stopped" and status.stop_reason == STOPPED_BY_FILE:
-        return "end", "stopped by `zeromt stop`"
-    if status is not None and status.state == "stopped":
-        why = "stopped after a complete save"
-    elif signal == "USR1":
-        why = "stopped before it could save"
-    elif status is not None and LOST_NODE in (status.error or ""):
-        why = status.error or ""
-    else:
-        return "end", f"failed with exit code {code}"
+    ending = ending_of(status, code, signal=signal)
+    if not ending.end.goes_on:
+        return "end", ending.why
     if requeues.number > limit:
-        return "end", f"{why}; not put back in the queue: no new checkpoint since step {requeues.step}, {limit} times"
-    return "requeue", f"{why}; back in the queue"
+        return (
+            "end",
+            f"{ending.why}; not put back in the queue: no new checkpoint since step {requeues.step}, {limit} times",
+        )
+    return "requeue", f"{ending.why}; back in the queue"
 
 
 def read_requeues(folder: Path, job: str) -> Requeues:

@@ -1,31 +1,17 @@
-"""Arguments of `zeromt launch slurm`, each checked as far as that needs no configuration."""
+"""`zeromt launch slurm` on the command line."""
 
 from launcher.options import Parser, add_config, add_device
-from launcher.options.values import path, processes, whole
+from launcher.options.batch import add_prepare_jobs, add_site, add_size, add_submission
+from launcher.options.command import Command
+from launcher.options.values import whole
 
 
 def add_launch_slurm(parser: Parser) -> None:
     """Arguments of `zeromt launch slurm`."""
     add_config(parser)
     add_device(parser)
-    parser.add_argument(
-        "--site", metavar="NAME", type=path, help="a YAML file, or the name of a shipped profile of a cluster"
-    )
-    parser.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        dest="settings",
-        action="append",
-        default=[],
-        help="a field of the profile, such as --set memory=240G; as often as needed",
-    )
-    parser.add_argument("--nodes", metavar="N", default="1", help="a number, or MIN-MAX for what is free (default: 1)")
-    parser.add_argument(
-        "--nproc",
-        metavar="N",
-        type=processes,
-        help="processes on each node; auto (the default) takes one for each GPU, or core where there is no GPU",
-    )
+    add_site(parser)
+    add_size(parser)
     for option, metavar, what in (
         ("--gpus-per-node", "G", "GPUs of every node; 0 trains on CPUs"),
         ("--time", "T", "limit of a job: D-HH:MM:SS, HH:MM:SS, MM:SS or minutes"),
@@ -37,33 +23,13 @@ def add_launch_slurm(parser: Parser) -> None:
     ):
         kind = whole(0, 1024) if option == "--gpus-per-node" else str
         parser.add_argument(option, metavar=metavar, type=kind, help=f"{what} (default: the profile's)")
-    parser.add_argument("--job-name", metavar="NAME", help="in the queue (default: the run's name)")
-    parser.add_argument(
-        "--max-restarts",
-        metavar="R",
-        type=whole(0, 1_000_000),
-        default=3,
-        help="when a process fails, start again within the job, at most so often before another checkpoint is complete "
-        "(default: 3)",
-    )
-    jobs = parser.add_mutually_exclusive_group()
-    jobs.add_argument(
-        "--chain",
-        metavar="N",
-        type=whole(1, 1000),
-        default=1,
-        help="so many jobs, each after the one before, for sites without requeue (default: 1)",
-    )
-    jobs.add_argument(
-        "--prepare",
-        metavar="N",
-        type=whole(1, 10_000),
-        help="prepare the corpus in place of training: an array of N jobs, and one that merges what they made",
-    )
-    parser.add_argument("--after", metavar="JOB", type=whole(1, 2**31), help="begin when that job has succeeded")
-    parser.add_argument(
-        "--fresh",
-        action="store_true",
-        help="begin at step 0; a run that is there is renamed to NAME.replaced-DATE-TIME at once, never deleted",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="print the batch scripts, and submit nothing")
+    add_submission(parser, job=whole(1, 2**31))
+    add_prepare_jobs(parser, chain=True)
+
+
+COMMAND = Command(
+    summary="a batch job on a cluster: submitted, or its script shown",
+    usage="CONFIG [--site NAME] [--nodes N] [--gpus-per-node G] [--time T] [--partition P] [--dry-run] [...]",
+    add_arguments=add_launch_slurm,
+    target="launcher.jobs.command:launch",
+)

@@ -8,65 +8,21 @@ a value could begin a line of its own.
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 
 from configs import UserError
-from configs.site import SiteSection, format_time
+from launcher.clusters.slurm.section import SlurmSection
+from launcher.clusters.slurm.times import format_time, parse_time
+from launcher.jobs import Job, Preparation, Training
+from launcher.jobs.job import check_nodes
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+:@=-]{0,127}")
-_NODES = re.compile(r"([1-9][0-9]{0,5})(?:-([1-9][0-9]{0,5}))?")
 _HOLE = re.compile(r"@([A-Z_]+)@")
 _NOT_IN_PATHS = "'\"\\%#"
 """Quotes, and what SLURM replaces in the name of an output file."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class BatchJob:
-    """A job of one run."""
-
-    site: SiteSection
-    config: str
-    overrides: tuple[str, ...]
-    folder: str
-    """From which the job was submitted, and in which it runs; absolute."""
-    run: str
-    """The run's folder."""
-    name: str
-    output: str
-    """File of the job's output, with SLURM's patterns for its number; its folder must be there."""
-    seconds: int
-    """Time limit."""
-    after: int | None = None
-    """A job that must have succeeded."""
-    variables: Mapping[str, str] = field(default_factory=dict)
-    """Environment of the job beside the site's."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Training(BatchJob):
-    """Training on one or several nodes."""
-
-    nodes: str
-    """A number, or MIN-MAX."""
-    nproc: int | None
-    """Processes on each node; None leaves it to the node."""
-    lead: int
-    """Seconds between the warning and the time limit."""
-    link: int = 1
-    """Number in a chain, from 1."""
-    num_links: int = 1
-    max_restarts: int = 3
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Preparation(BatchJob):
-    """A share of the corpus for each task of an array; or the merge of the shares."""
-
-    parts: int
-    is_merge: bool = False
 
 
 @dataclass(slots=True)
@@ -83,20 +39,25 @@ class _Directives:
             self.lines.append(f"#SBATCH --{option}={value}")
 
 
-def render_training(job: Training) -> str:
+def render_training(site: SlurmSection, job: Training, *, output: str, lead: int) -> str:
     """The batch script of a training.
+
+    Args:
+        site: the cluster.
+        job: what is to run.
+        output: file of the job's output, with SLURM's patterns for its number; its folder must be there.
+        lead: seconds between the warning and the time limit.
 
     Raises:
         UserError: a value that no script may hold; the message names the field.
     """
-    site = job.site
-    lines = _common_directives(job)
+    lines = _common_directives(site, job, output)
     lines.add("nodes", check_nodes(job.nodes))
     lines.add("ntasks-per-node", 1)
     if site.gpus_per_node:
         request = f"gpu:{site.gpus_per_node}" if site.gpu_request == "gres" else site.gpus_per_node
         lines.add(site.gpu_request, request)
-    lines.add("signal", f"B:USR1@{job.lead}")
+    lines.add("signal", f"B:USR1@{lead}")
     lines.add("requeue" if site.requeue and job.num_links == 1 else "no-requeue")
     nproc = [] if job.nproc is None else ["--nproc", str(job.nproc)]
     node_options = [
@@ -108,7 +69,7 @@ def render_training(job: Training) -> str:
     ]
     return _fill(
         "train.sh",
-        _common_values(job, lines)
+        _common_values(site, job, lines)
         | {
             "RUN": _word("run", job.run),
             "NODE_OPTIONS": _words("node", node_options),
@@ -119,47 +80,34 @@ def render_training(job: Training) -> str:
     )
 
 
-def render_preparation(job: Preparation) -> str:
+def render_preparation(site: SlurmSection, job: Preparation, *, output: str) -> str:
     """The batch script of a preparation's array, or of its merge.
+
+    Args:
+        site: the cluster.
+        job: what is to run.
+        output: as of `render_training`.
 
     Raises:
         UserError: a value that no script may hold; the message names the field.
     """
-    lines = _common_directives(job)
+    lines = _common_directives(site, job, output)
     lines.add("nodes", 1)
     lines.add("ntasks", 1)
     lines.add("array", None if job.is_merge else f"1-{job.parts}")
-    lines.add("requeue" if job.site.requeue else "no-requeue")
-    return _fill("prepare.sh", _common_values(job, lines) | {"PARTS": str(job.parts)})
+    lines.add("requeue" if site.requeue else "no-requeue")
+    return _fill("prepare.sh", _common_values(site, job, lines) | {"PARTS": str(job.parts)})
 
 
-def check_nodes(text: str) -> str:
-    """A number of nodes, or MIN-MAX.
-
-    Raises:
-        UserError: it is neither.
-    """
-    match = _NODES.fullmatch(text)
-    if match is None or (match[2] is not None and int(match[2]) < int(match[1])):
-        raise UserError(f"--nodes: {text!r}; allowed is a number from 1, or MIN-MAX such as 2-8")
-    return text
-
-
-def most_nodes(text: str) -> int:
-    """The larger number of `check_nodes`."""
-    return int(check_nodes(text).rpartition("-")[2])
-
-
-def _common_directives(job: BatchJob) -> _Directives:
-    site = job.site
+def _common_directives(site: SlurmSection, job: Job, output: str) -> _Directives:
     if not _NAME.fullmatch(job.name):
         raise UserError(f"--job-name: {job.name!r}; allowed are letters, digits and _.+:@=-, at most 128")
     lines = _Directives()
     lines.add("job-name", job.name)
     lines.add("chdir", _path("the current folder", job.folder))
-    lines.add("output", _path("output", job.output.replace("%j", "").replace("%A_%a", "")) and f"'{job.output}'")
+    lines.add("output", _path("output", output.replace("%j", "").replace("%A_%a", "")) and f"'{output}'")
     lines.add("open-mode", "append")
-    lines.add("time", format_time(job.seconds))
+    lines.add("time", format_time(parse_time(site.time)))
     lines.add("partition", site.partition)
     lines.add("account", site.account)
     lines.add("qos", site.qos)
@@ -174,8 +122,7 @@ def _common_directives(job: BatchJob) -> _Directives:
     return lines
 
 
-def _common_values(job: BatchJob, directives: _Directives) -> dict[str, str]:
-    site = job.site
+def _common_values(site: SlurmSection, job: Job, directives: _Directives) -> dict[str, str]:
     container, srun_options = _container(site)
     environment = {**site.environment, **job.variables}
     python = site.python or ("python3" if site.container != "none" else sys.executable)
@@ -192,7 +139,7 @@ def _common_values(job: BatchJob, directives: _Directives) -> dict[str, str]:
     }
 
 
-def _container(site: SiteSection) -> tuple[list[str], list[str]]:
+def _container(site: SlurmSection) -> tuple[list[str], list[str]]:
     """What stands before the interpreter, and options of srun."""
     image = site.container_image or ""
     if site.container == "apptainer":

@@ -8,10 +8,13 @@ requests to stop are passed on, and a connection that breaks ends the job.
 import contextlib
 import queue
 import random
+import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from configs import UserError, load_run
 from configs.plugins import pins_of, variables
@@ -19,6 +22,8 @@ from launcher.agents.job import shutdown_seconds
 from launcher.agents.root_cause import REFUSED, STOPPED
 from launcher.clusters.ssh.connection import UNREACHABLE, Connection, SshSettings, all_are, ssh_command
 from launcher.clusters.ssh.hosts import Host, read_hosts
+from launcher.clusters.ssh.section import SshSection
+from launcher.jobs.job import node_arguments
 from launcher.machine.supervise import Supervisor
 from trainer.runs.process.streams import note
 
@@ -31,50 +36,39 @@ _FORCE_SECONDS = 15.0
 """For the end by force to be over, before the connections are ended too."""
 
 
-def launch(
-    supervisor: Supervisor,
-    *,
-    config: str,
-    hosts: str,
-    nproc: int | None,
-    max_restarts: int,
-    overrides: Sequence[str],
-    rendezvous: tuple[str, int] | None,
-    interface: str | None,
-    join_timeout: int,
-    node_timeout: int,
-    connect_timeout: int,
-    python: str,
-    directory: str,
-    environment: Sequence[tuple[str, str]],
-    ssh_config: str | None,
-    identity: str | None,
-    fresh: bool,
-    reset: str | None,
-    plugins: Sequence[str] = (),
-) -> int:
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Order:
+    """What `zeromt launch ssh` is asked for."""
+
+    config: str
+    """A YAML file, or the name of a shipped run; read here and on every host."""
+    overrides: Sequence[str]
+    nproc: int | None
+    """Processes on each host whose line says nothing of slots; None lets each host choose."""
+    max_restarts: int
+    """As in `launch node`."""
+    rendezvous: tuple[str, int] | None
+    """Host and port of node 0; None takes the first host's name and a port at random."""
+    fresh: bool
+    """Begin at step 0, and rename the run that is there."""
+    reset: str | None
+    """data, optimizer or data,optimizer: begin these anew with the weights of the newest checkpoint."""
+    plugins: Sequence[str] = ()
+    """Files with components, beside those that the configuration names; every host reads what is read here."""
+
+
+def launch_order(cluster: SshSection, supervisor: Supervisor, **arguments: Any) -> int:
+    """`launch`, with the fields of an order by their names."""
+    return launch(cluster, supervisor, Order(**arguments))
+
+
+def launch(cluster: SshSection, supervisor: Supervisor, order: Order) -> int:
     """Train on several machines.
 
     Args:
+        cluster: which, and how they are reached.
         supervisor: its signal handlers are in place.
-        config: a YAML file, or the name of a shipped run; read here and on every host.
-        hosts: the file that names them; see `launcher.clusters.ssh.hosts`.
-        nproc: processes on each host whose line says nothing of slots; None lets each host choose.
-        max_restarts: as in `launch node`.
-        overrides: `section.key=value` settings.
-        rendezvous: host and port of node 0; None takes the first host's name and a port at random.
-        interface: of the network, for gloo and NCCL.
-        join_timeout: seconds within which the hosts must have met.
-        node_timeout: seconds without an answer after which a host is lost.
-        connect_timeout: seconds within which every host must have answered.
-        python: on every host.
-        directory: in which the job starts on every host.
-        environment: names and values of variables of the job.
-        ssh_config: ssh's configuration file.
-        identity: file of a private key.
-        fresh: begin at step 0, and rename the run that is there.
-        reset: data, optimizer or data,optimizer: begin these anew with the weights of the newest checkpoint.
-        plugins: files with components, beside those that the configuration names; every host reads what is read here.
+        order: what to train.
 
     Returns:
         0 finished; 2 refused; 75 stopped on request after a complete save; 1 anything else, such as a host that could
@@ -83,44 +77,65 @@ def launch(
     Raises:
         UserError: the configuration or the file of hosts is wrong.
     """
-    run = load_run(config, overrides, plugins=plugins, say=note)
-    found = read_hosts(Path(hosts))
-    check_processes(found, nproc, run.stream.micro_batches)
-    host, port = rendezvous or (found[0].name, random.choice(PORTS))
-    options = {
-        "--nnodes": len(found),
-        "--rendezvous": f"{host}:{port}",
-        "--job-id": f"ssh-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}",
-        "--max-restarts": max_restarts,
-        "--join-timeout": join_timeout,
-        "--node-timeout": node_timeout,
-        "--interface": interface,
-        "--reset": reset,
-    }
+    run = load_run(order.config, order.overrides, plugins=order.plugins, say=note)
+    if cluster.hosts is None:
+        raise UserError(
+            "--hosts: none given; allowed is a file of hosts, here or as `hosts` in the profile's section ssh"
+        )
+    hosts = read_hosts(Path(cluster.hosts))
+    check_processes(hosts, order.nproc, run.stream.micro_batches)
     settings = SshSettings(
-        python=python, connect_seconds=connect_timeout, lost_seconds=node_timeout, config=ssh_config, identity=identity
+        python=cluster.python or sys.executable,
+        connect_seconds=cluster.connect_timeout,
+        lost_seconds=cluster.node_timeout,
+        config=cluster.ssh_config,
+        identity=cluster.identity,
     )
     events: queue.Queue[Connection] = queue.Queue()
-    connections = [Connection(host, ssh_command(host, settings), events) for host in found]
+    connections = [Connection(host, ssh_command(host, settings), events) for host in hosts]
     grace = shutdown_seconds(run)
-    read_here = variables(config, pins_of(run.plugins, Path(run.folder)))
+    environment = variables(order.config, pins_of(run.plugins, Path(run.folder))) | cluster.environment
     try:
-        if not _connect(connections, events, supervisor, connect_timeout):
+        if not _connect(connections, events, supervisor, cluster.connect_timeout):
             return STOPPED if supervisor.was_stopped else 1
-        for rank, connection in enumerate(connections):
-            options |= {"--node-rank": rank, "--nproc": connection.host.slots or nproc}
-            connection.begin(
-                [config, *overrides, *(["--fresh"] if fresh else []), *_words(options)],
-                directory,
-                {"NO_COLOR": "1", **read_here, **dict(environment)},
-                silence_seconds=max(_SILENCE_SECONDS, node_timeout),
-                grace_seconds=grace,
-            )
-        _say(f"{len(found)} hosts: {', '.join(host.label for host in found)}; they meet at {host}:{port}")
+        meeting = _begin(cluster, order, connections, environment, grace)
+        _say(f"{len(hosts)} hosts: {', '.join(host.label for host in hosts)}; they meet at {meeting}")
         return _watch(connections, events, supervisor, grace)
     finally:
         for connection in connections:
             connection.hang_up()
+
+
+def _begin(
+    cluster: SshSection,
+    order: Order,
+    connections: Sequence[Connection],
+    environment: Mapping[str, str],
+    grace: float,
+) -> str:
+    """Give every host its job; where they are to meet."""
+    host, port = order.rendezvous or (connections[0].host.name, random.choice(PORTS))
+    options: dict[str, object] = {
+        "nnodes": len(connections),
+        "rendezvous": f"{host}:{port}",
+        "job_id": f"ssh-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}",
+        "max_restarts": order.max_restarts,
+        "join_timeout": cluster.join_timeout,
+        "node_timeout": cluster.node_timeout,
+        "interface": cluster.interface,
+        "fresh": order.fresh,
+        "reset": order.reset,
+    }
+    for rank, connection in enumerate(connections):
+        own = {"node_rank": rank, "nproc": connection.host.slots or order.nproc}
+        connection.begin(
+            node_arguments(order.config, order.overrides, {**options, **own}),
+            cluster.directory or str(Path.cwd()),
+            {"NO_COLOR": "1", **environment},
+            silence_seconds=max(_SILENCE_SECONDS, cluster.node_timeout),
+            grace_seconds=grace,
+        )
+    return f"{host}:{port}"
 
 
 def check_processes(hosts: Sequence[Host], nproc: int | None, micro_batches: int) -> None:
@@ -135,11 +150,6 @@ def check_processes(hosts: Sequence[Host], nproc: int | None, micro_batches: int
             f"--hosts: {len(hosts)} hosts with {number} processes are more than stream.micro_batches={micro_batches}; "
             f"allowed is 1 to {micro_batches} processes"
         )
-
-
-def _words(options: dict[str, object]) -> list[str]:
-    """Options as words; those that are None are left out."""
-    return [str(word) for option in options.items() if option[1] is not None for word in option]
 
 
 def _connect(

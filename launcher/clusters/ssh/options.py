@@ -1,11 +1,12 @@
-"""Arguments of `zeromt launch ssh`, each checked as far as that needs no configuration and no other machine."""
+"""`zeromt launch ssh` on the command line, checked as far as that needs no configuration and no other machine."""
 
 import argparse
 import re
-import sys
-from pathlib import Path
+from typing import Any
 
 from launcher.options import Parser, add_launch_local
+from launcher.options.batch import add_site
+from launcher.options.command import Command
 from launcher.options.node import add_network, rendezvous
 from launcher.options.values import existing_file, path, whole
 
@@ -15,11 +16,11 @@ CONNECT_SECONDS = 30
 def add_launch_ssh(parser: Parser) -> None:
     """Arguments of `zeromt launch ssh`."""
     add_launch_local(parser)
+    add_site(parser)
     parser.add_argument(
         "--hosts",
         metavar="FILE",
         type=existing_file,
-        required=True,
         help="[user@]host [slots=N] [port=P], one a line; slots are processes, in place of --nproc; the first host is "
         "node 0",
     )
@@ -34,22 +35,19 @@ def add_launch_ssh(parser: Parser) -> None:
         "--python",
         metavar="PATH",
         type=python,
-        default=sys.executable,
-        help="Python that has zeromt, on every host (default: this one)",
+        help="Python that has zeromt, on every host (default: the profile's, or this one)",
     )
     parser.add_argument(
         "--directory",
         metavar="DIR",
         type=directory,
-        default=str(Path.cwd()),
-        help="where the job starts on every host (default: the current folder)",
+        help="where the job starts on every host (default: the profile's, or the current folder)",
     )
     parser.add_argument(
         "--environment",
         metavar="NAME=VALUE",
         type=variable,
-        action="append",
-        default=[],
+        action=Variables,
         help="an environment variable of the job on every host, such as NCCL_DEBUG=INFO; may be repeated",
     )
     parser.add_argument("--ssh-config", metavar="FILE", type=existing_file, help="ssh's configuration (ssh -F)")
@@ -58,10 +56,17 @@ def add_launch_ssh(parser: Parser) -> None:
         "--connect-timeout",
         metavar="S",
         type=whole(1, 3600),
-        default=CONNECT_SECONDS,
         help=f"seconds within which every host must answer (default: {CONNECT_SECONDS})",
     )
-    add_network(parser)
+    add_network(parser, has_profile=True)
+
+
+class Variables(argparse.Action):
+    """Gathers NAME=VALUE pairs in a dictionary."""
+
+    def __call__(self, parser: object, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        """Add a pair."""
+        setattr(namespace, self.dest, {**(getattr(namespace, self.dest) or {}), values[0]: values[1]})
 
 
 def python(text: str) -> str:
@@ -86,3 +91,11 @@ def variable(text: str) -> tuple[str, str]:
     if not is_given or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
         raise argparse.ArgumentTypeError(f"{text!r}; allowed is NAME=VALUE, a name of letters, digits and '_'")
     return name, value
+
+
+COMMAND = Command(
+    summary="torchrun on several machines that share a file system, started by ssh",
+    usage="CONFIG --hosts FILE [--nproc N] [--rendezvous HOST:PORT] [--interface NAME] [...]",
+    add_arguments=add_launch_ssh,
+    target="launcher.commands:launch_here",
+)

@@ -21,7 +21,7 @@ import traceback
 from typing import IO
 
 from configs import UserError
-from launcher.agents.node import launch
+from launcher.agents.node import launch_node
 from launcher.machine.processes import adopt_orphans, kill_descendants
 from launcher.machine.supervise import Supervisor
 from launcher.options.node import parse_launch_node
@@ -67,7 +67,7 @@ def _run(supervisor: Supervisor, job: dict[str, object]) -> int:
                 f"--directory: {directory!r}: {error.strerror}; allowed is a folder that every host has"
             ) from error
         os.environ.update(environment)
-        return launch(supervisor, **parse_launch_node(arguments))
+        return launch_node(supervisor, **parse_launch_node(arguments))
     except SystemExit as leaving:  # a usage error, which has been said
         return leaving.code if isinstance(leaving.code, int) else 2
     except UserError as error:

@@ -184,7 +184,7 @@ def test_long_setting_is_cut_in_its_message(tmp_path: Path) -> None:
 def test_sites_are_read_alike(tmp_path: Path) -> None:
     path = tmp_path / "site.yaml"
     path.write_text("time: 8:30\nmodules: [a]\nenvironment: {NCCL_DEBUG: off}\n")
-    site = load_site(str(path), ["modules[0]=no"])
+    site = load_site("slurm", str(path), ["modules[0]=no"])
     assert (site.time, site.modules, site.environment) == ("8:30", ["no"], {"NCCL_DEBUG": "off"})
     wrong: list[tuple[Any, str]] = [
         ("environment=[1]", "environment: [1]; allowed is a section with keys"),
@@ -193,5 +193,5 @@ def test_sites_are_read_alike(tmp_path: Path) -> None:
     ]
     for setting, said in wrong:
         with pytest.raises(ConfigError) as caught:
-            load_site(str(path), [setting])
+            load_site("slurm", str(path), [setting])
         assert str(caught.value).startswith(said)

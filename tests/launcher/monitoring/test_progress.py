@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.clusters.slurm.queue import Job, find_job
+from launcher.clusters.slurm.queue import find_job
+from launcher.jobs import JobState
 from launcher.monitoring.progress import Progress, rates, read_progress, seconds_left
 from launcher.monitoring.run_status import Overview, RunStatus, read_overview
 from launcher.monitoring.status_lines import to_json, to_lines
@@ -139,19 +140,19 @@ def fake_squeue(folder: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("echo 'RUNNING|None|1-02:03:04'", Job(id="7", state="RUNNING", time_left="1-02:03:04")),
-        ("echo 'PENDING|Resources|UNLIMITED'", Job(id="7", state="PENDING", reason="Resources")),
-        ("exit 0", Job(id="7", state="GONE")),
-        ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", Job(id="7", state="GONE")),
-        ("echo 'Unable to contact slurm controller' >&2; exit 1", Job(id="7", state="UNKNOWN")),
+        ("echo 'RUNNING|None|1-02:03:04'", JobState(id="7", state="RUNNING", time_left="1-02:03:04")),
+        ("echo 'PENDING|Resources|UNLIMITED'", JobState(id="7", state="PENDING", reason="Resources")),
+        ("exit 0", JobState(id="7", state="GONE")),
+        ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", JobState(id="7", state="GONE")),
+        ("echo 'Unable to contact slurm controller' >&2; exit 1", JobState(id="7", state="UNKNOWN")),
     ],
 )
-def test_job_of_the_queue(tmp_path: Path, answer: str, expected: Job) -> None:
+def test_job_of_the_queue(tmp_path: Path, answer: str, expected: JobState) -> None:
     assert find_job("7", fake_squeue(tmp_path, answer)) == expected
 
 
 def test_no_job_and_no_squeue(tmp_path: Path) -> None:
-    assert find_job("7", str(tmp_path / "none")) == Job(id="7", state="UNKNOWN")
+    assert find_job("7", str(tmp_path / "none")) == JobState(id="7", state="UNKNOWN")
     for job_id in (None, "", "7; touch x", "--help", "7\n8"):
         assert find_job(job_id, fake_squeue(tmp_path, "echo RUNNING")) is None
 
@@ -172,7 +173,7 @@ def running(**changes: Any) -> Overview:
         best_score=Score(step=400, figures={"bleu": 21.5, "chrf": None}),
     )
     failure = Failure(rank=3, host="far", time=time.time() - 7200, message="ValueError: x\ny", traceback="long")
-    job = Job(id="7", state="RUNNING", time_left="2:03:04")
+    job = JobState(id="7", state="RUNNING", time_left="2:03:04")
     return Overview(status=RunStatus(**status), progress=figures, job=job, last_failure=failure)
 
 

@@ -8,21 +8,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from configs import UserError
-from configs.site import SiteSection, load_site
-from launcher.clusters.slurm.script import (
-    Preparation,
-    Training,
-    check_nodes,
-    most_nodes,
-    render_preparation,
-    render_training,
-)
+from configs.site import load_site
+from launcher.clusters.slurm.cluster import SlurmCluster
+from launcher.clusters.slurm.script import render_preparation, render_training
+from launcher.jobs import Preparation, Training
+from launcher.jobs.job import check_nodes, most_nodes
 
 GOLDEN = Path(__file__).parent / "golden"
 PYTHON = "/venv/bin/python"
@@ -32,11 +29,12 @@ COMMON = {
     "overrides": ("seed=2", "name=a;b", "output=it's"),
     "folder": "/home/me/my work",
     "run": "runs/my run",
+    "logs": "/home/me/my work/runs/my run/logs",
     "name": "mt",
-    "seconds": 3600,
 }
-BARE = SiteSection(gpus_per_node=0, time="60", python=PYTHON)
-FULL = SiteSection(
+BARE = SlurmCluster(gpus_per_node=0, time="60", python=PYTHON)
+FULL = SlurmCluster(
+    time="60",
     partition="gpu",
     account="mt-2026",
     qos="normal",
@@ -58,31 +56,24 @@ APPTAINER = dataclasses.replace(
 PYXIS = dataclasses.replace(APPTAINER, container="pyxis", container_image="docker://z", gpu_request="gres")
 
 
-def training(site: SiteSection, **changes: object) -> str:
-    job = Training(**COMMON, site=site, output="/home/me/my work/slurm-%j.out", nodes="2", nproc=2, lead=300)  # type: ignore[arg-type]
-    return render_training(dataclasses.replace(job, **changes))  # type: ignore[arg-type]
+def training(site: SlurmCluster, output: str = "/home/me/my work/slurm-%j.out", **changes: Any) -> str:
+    job = Training(**COMMON, nodes="2", nproc=2)  # type: ignore[arg-type]
+    return render_training(site, dataclasses.replace(job, **changes), output=output, lead=300)
 
 
-def preparation(*, is_merge: bool, after: int | None = None) -> str:
-    job = Preparation(
-        **COMMON,  # type: ignore[arg-type]
-        site=BARE,
-        output="/home/me/prepare-%A_%a.out",
-        parts=4,
-        is_merge=is_merge,
-        after=after,
-    )
-    return render_preparation(job)
+def preparation(*, is_merge: bool, after: str | None = None) -> str:
+    job = Preparation(**COMMON, parts=4, is_merge=is_merge, after=after)  # type: ignore[arg-type]
+    return render_preparation(BARE, job, output="/home/me/prepare-%A_%a.out")
 
 
 SCRIPTS = {
     "bare": lambda: training(BARE),
     "full": lambda: training(FULL, nodes="2-4"),
-    "apptainer": lambda: training(APPTAINER, after=17),
+    "apptainer": lambda: training(APPTAINER, after="17"),
     "pyxis": lambda: training(PYXIS),
     "chain": lambda: training(BARE, link=2, num_links=3),
     "prepare": lambda: preparation(is_merge=False),
-    "merge": lambda: preparation(is_merge=True, after=3),
+    "merge": lambda: preparation(is_merge=True, after="3"),
 }
 
 
@@ -160,7 +151,7 @@ def run_script(
     return done.returncode, calls
 
 
-def stubbed(site: SiteSection, folder: Path) -> SiteSection:
+def stubbed(site: SlurmCluster, folder: Path) -> SlurmCluster:
     return dataclasses.replace(site, python=str(folder / "bin" / "python"), source=[], modules=[])
 
 
@@ -222,7 +213,7 @@ def refusal(make: Callable[[], str]) -> tuple[str, str]:
 @given(evil=EVIL, where=st.sampled_from(["override", "config", "run", "environment", "source", "image", "mount"]))
 def test_values_arrive_verbatim_or_are_refused(tmp_path: Path, evil: str, where: str) -> None:
     site = dataclasses.replace(stubbed(BARE, tmp_path), container="apptainer", container_image="image")
-    changes: dict[str, object] = {}
+    changes: dict[str, Any] = {}
     if where == "override":
         changes["overrides"] = (f"name={evil}", evil)
     elif where in ("config", "run"):
@@ -255,7 +246,7 @@ def test_values_arrive_verbatim_or_are_refused(tmp_path: Path, evil: str, where:
 @settings(max_examples=80, deadline=None)
 @given(evil=EVIL, where=st.sampled_from(["partition", "account", "qos", "reservation", "constraint", "memory"]))
 def test_what_the_scheduler_reads_has_a_pattern(evil: str, where: str) -> None:
-    script, message = refusal(lambda: training(load_site(None, (), {where: evil, "time": "60"})))
+    script, message = refusal(lambda: training(load_site("slurm", None, (), {where: evil, "time": "60"})))
     if message:
         assert len(message.splitlines()) == 1
         assert where in message
@@ -278,7 +269,7 @@ def test_what_the_scheduler_reads_has_a_pattern(evil: str, where: str) -> None:
         ({"nodes": "2;x"}, "--nodes: '2;x'; allowed is a number from 1, or MIN-MAX"),
     ],
 )
-def test_refused_values(changes: dict[str, object], message: str) -> None:
+def test_refused_values(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as caught:
         training(BARE, **changes)
     assert str(caught.value).startswith(message)

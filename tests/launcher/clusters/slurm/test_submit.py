@@ -11,8 +11,11 @@ import pytest
 
 from configs import ConfigError, UserError
 from configs.reading.shipped import shipped
-from configs.site import SiteSection, format_time, load_site, parse_time
-from launcher.clusters.slurm.submit import choose_lead, slowest_save, submission_environment
+from configs.site import load_site
+from launcher.clusters.slurm.cluster import SlurmCluster
+from launcher.clusters.slurm.submit import choose_lead, submission_environment
+from launcher.clusters.slurm.times import format_time, parse_time
+from launcher.jobs.batch import slowest_save
 from tests.launcher.conftest import Zeromt, assert_half_a_second, command_line, environment
 
 # Writes its arguments and its script down, and answers as sbatch does.
@@ -126,14 +129,14 @@ def test_dry_run_needs_neither_torch_nor_slurm_nor_data_and_half_a_second(tmp_pa
 
 
 def test_lead_is_longer_than_the_slowest_save(tmp_path: Path) -> None:
-    site = SiteSection(time="60")
+    site = SlurmCluster(time="60")
     assert choose_lead(site, 0.0) == 300
     assert choose_lead(site, 200.5) == 602
-    assert choose_lead(SiteSection(time="60", signal_lead=120), 100.0) == 120
+    assert choose_lead(SlurmCluster(time="60", signal_lead=120), 100.0) == 120
     with pytest.raises(UserError, match=r"^signal_lead: 90 is less than the run's slowest save took, 100 s"):
-        choose_lead(SiteSection(time="60", signal_lead=90), 100.0)
+        choose_lead(SlurmCluster(time="60", signal_lead=90), 100.0)
     with pytest.raises(UserError, match=r"^--time: 0-00:10:00 is less than signal_lead=540 and a save of 180 s"):
-        choose_lead(SiteSection(time="10"), 180.0)
+        choose_lead(SlurmCluster(time="10"), 180.0)
     metrics = tmp_path / "metrics.jsonl"
     assert slowest_save(metrics) == 0
     lines = [{"event": "checkpoint", "seconds": s} for s in (2.5, 7.25, 1)] + [{"event": "resume", "seconds": 99}]
@@ -158,14 +161,14 @@ def test_no_times(text: str) -> None:
 
 @pytest.mark.parametrize("name", shipped("configs.sites"))
 def test_shipped_profiles(name: str) -> None:
-    assert load_site(name).gpus_per_node in (0, 4, 8)
+    assert load_site("slurm", name).gpus_per_node in (0, 4, 8)
 
 
 def test_profile_reports_all_that_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "site.yaml"
     file.write_text("partition: 'a b'\ngpus_per_node: -1\nmodules: x\nenviroment: {}\n")
     with pytest.raises(ConfigError) as caught:
-        load_site(str(file))
+        load_site("slurm", str(file))
     assert [problem.split(":")[0] for problem in caught.value.problems] == [
         "enviroment",
         "partition",
@@ -174,12 +177,12 @@ def test_profile_reports_all_that_is_wrong(tmp_path: Path) -> None:
     ]
     file.write_text("environment: {a-b: x}\ntime: never\n")
     with pytest.raises(ConfigError) as caught:
-        load_site(str(file))
+        load_site("slurm", str(file))
     assert len(caught.value.problems) == 2
     for text in ("- 1\n", "a: [\n", "a: ${b}\n"):
         file.write_text(text)
         with pytest.raises(UserError, match=r"^--site: "):
-            load_site(str(file))
+            load_site("slurm", str(file))
 
 
 def test_sbatch_does_not_inherit_an_allocation() -> None:

@@ -1,0 +1,19 @@
+"""This machine, as a cluster of zeromt."""
+
+from typing import Any, ClassVar
+
+from configs.components import component
+from launcher.dispatch import resolve
+from launcher.jobs import Cluster
+from launcher.machine.supervise import Supervisor
+
+
+@component("cluster", "local")
+class LocalCluster(Cluster):
+    """This machine alone: torchrun, in the foreground."""
+
+    is_foreground: ClassVar[bool] = True
+
+    def launch(self, supervisor: Supervisor | None, **arguments: Any) -> int:
+        """Train on this machine, and stay until that has ended."""
+        return int(resolve("launcher.clusters.local.launch:launch")(supervisor, **arguments))

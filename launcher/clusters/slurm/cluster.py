@@ -1,0 +1,80 @@
+"""SLURM, as a cluster of zeromt."""
+
+import subprocess
+from pathlib import Path
+
+from configs import UserError
+from configs.components import component
+from launcher.clusters.slurm.queue import find_job
+from launcher.clusters.slurm.script import render_preparation, render_training
+from launcher.clusters.slurm.section import SlurmSection
+from launcher.clusters.slurm.submit import choose_lead, sbatch
+from launcher.jobs import Job, JobState, Preparation, Training
+from launcher.jobs.cluster import show_files
+
+_PATIENCE_SECONDS = 60
+
+
+@component("cluster", "slurm")
+class SlurmCluster(SlurmSection):
+    """SLURM: batch scripts from reviewed templates, which put themselves back in the queue."""
+
+    def processes(self) -> int:
+        """One for each GPU."""
+        return self.gpus_per_node
+
+    def render(self, job: Job) -> str:
+        """The batch script of a job."""
+        if isinstance(job, Training):
+            lead = choose_lead(self, job.slowest_save)
+            return render_training(self, job, output=f"{job.logs}/slurm-%j.out", lead=lead)
+        assert isinstance(job, Preparation)
+        pattern = "%j" if job.is_merge else "%A_%a"
+        return render_preparation(self, job, output=f"{job.logs}/prepare-{pattern}.out")
+
+    def check(self, text: str) -> None:
+        """Ask SLURM whether it would take a script."""
+        sbatch(text, "--test-only")
+
+    def submit(self, text: str, *, after: str | None, needs_success: bool) -> str:
+        """Submit a script; the job's number."""
+        if after is None:
+            return sbatch(text, "--parsable")
+        kind = "afterok" if needs_success else "afterany"
+        never = ["--kill-on-invalid-dep=yes"] if needs_success else []
+        return sbatch(text, "--parsable", f"--dependency={kind}:{after}", *never)
+
+    def how_to_follow(self, jobs: list[str], run: str, logs: Path, *, is_preparation: bool) -> list[str]:
+        """By SLURM's own commands and zeromt's."""
+        queue = f"squeue -j {','.join(jobs)}"
+        if is_preparation:
+            return [
+                f"submitted job {jobs[0]} (the shares) and {jobs[1]} (their merge)",
+                f"follow them:  {queue};  tail -F {logs}/prepare-*.out",
+                f"train after them:  zeromt launch slurm ... --after {jobs[1]}",
+            ]
+        return [
+            f"submitted job {', '.join(jobs)}",
+            f"follow it:  {queue};  tail -F {logs}/slurm-{jobs[0]}.out;  zeromt status {run}",
+            f"save and end it:  zeromt stop {run}",
+        ]
+
+    def query(self, job: str) -> JobState | None:
+        """What squeue says of a job."""
+        return find_job(job)
+
+    def stop(self, job: str) -> None:
+        """Take a job out of the queue."""
+        try:
+            done = subprocess.run(
+                ["scancel", job], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE_SECONDS
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise UserError(f"scancel: {error}; allowed is a machine that reaches the controller") from error
+        if done.returncode != 0:
+            raise UserError(f"scancel: {' '.join(done.stderr.split())}; allowed is a job of yours")
+
+    def log(self, job: str, logs: Path, *, follow: bool) -> list[str]:
+        """What the job wrote, or the tasks of a preparation's array."""
+        files = [*logs.glob(f"slurm-{job}.out"), *sorted(logs.glob(f"prepare-{job}*.out"))]
+        return show_files(files, follow=follow)

@@ -1,0 +1,83 @@
+"""What a job needs to know of a SLURM cluster."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from configs.fields import Count, Positive
+from launcher.clusters.slurm.times import parse_time
+from launcher.jobs import BatchCluster
+from launcher.jobs.fields import Interface, LossSeconds, Place, Port, Text, variable_problems
+
+Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.,:@+=/-]{0,127}$")]
+"""A name that SLURM knows: of a partition, an account and so on. Read by the scheduler itself: no quotes or blanks."""
+Feature = Annotated[str, Field(pattern=r"^[A-Za-z0-9_\[(][A-Za-z0-9_.,:@+=*|&()\[\]-]{0,127}$")]
+Memory = Annotated[str, Field(pattern=r"^[0-9]+[KMGT]?$")]
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True)
+class SlurmSection(BatchCluster):
+    """How jobs are submitted, and what a node has."""
+
+    partition: Word | None = None
+    account: Word | None = None
+    qos: Word | None = None
+    constraint: Feature | None = None
+    reservation: Word | None = None
+    time: Annotated[str, Field(max_length=32)] = "1-00:00:00"
+    """Limit of a job: D-HH:MM:SS, HH:MM:SS, MM:SS or minutes, as SLURM writes it."""
+    gpus_per_node: Count = 8
+    """0: a cluster without GPUs."""
+    gpu_request: Literal["gpus-per-node", "gres"] = "gpus-per-node"
+    """How GPUs are asked for; older sites know --gres alone."""
+    cpus_per_node: Positive | None = None
+    """Cores that a job asks for on every node."""
+    memory: Memory | None = None
+    """Of every node, such as 480G; 0 takes all of it."""
+    exclusive: bool = False
+    """No other job on the same nodes."""
+    requeue: bool = True
+    """Whether jobs may be put back in the queue; where not, see --chain."""
+    max_requeues: Count = 5
+    """Times that a job is put back without a new checkpoint in between."""
+    signal_lead: Annotated[int, Field(ge=1, le=65_535)] | None = None
+    """Seconds between the warning and the time limit; None: three of the run's slowest saves, and at least 300."""
+    modules: list[Text] = dataclasses.field(default_factory=list)
+    """Loaded by `module load`, in this order."""
+    source: list[Place] = dataclasses.field(default_factory=list)
+    """Shell scripts that are sourced after that, such as /opt/venv/bin/activate."""
+    environment: dict[str, Text] = dataclasses.field(default_factory=dict)
+    """Variables that are set after that, such as NCCL_IB_HCA."""
+    python: Place | None = None
+    """The interpreter that has zeromt; None: that of the submission, and `python3` in a container."""
+    container: Literal["none", "apptainer", "pyxis"] = "none"
+    """What runs images: Apptainer, or SLURM's plugin pyxis."""
+    container_image: Place | None = None
+    container_mounts: list[Place] = dataclasses.field(default_factory=list)
+    """SOURCE:TARGET; Apptainer's --bind, pyxis's --container-mounts."""
+    interface: Interface | None = None
+    """Network interface of gloo and NCCL."""
+    port_base: Port = 20_000
+    """The rendezvous takes this port plus the job's number modulo 20,000."""
+    join_timeout: Positive = 300
+    """Seconds within which all nodes must have come."""
+    node_timeout: LossSeconds = 15
+    """A node without a sign of life for so many seconds is lost."""
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with single values and between fields, one line each."""
+        try:
+            parse_time(self.time)
+        except ValueError:
+            yield f"time: {self.time!r}; allowed is D-HH:MM:SS, D-HH, HH:MM:SS, MM:SS or minutes, more than nothing"
+        if (self.container == "none") != (self.container_image is None):
+            yield (
+                f"container_image: {self.container_image!r} with container={self.container}; "
+                "allowed is an image with apptainer or pyxis, and none with none"
+            )
+        yield from variable_problems("environment", self.environment)
+        for mount in self.container_mounts:
+            if "," in mount:
+                yield f"container_mounts: {mount!r}; allowed is SOURCE:TARGET without a comma"

@@ -1,0 +1,17 @@
+"""Machines that ssh reaches, as a cluster of zeromt."""
+
+from typing import Any
+
+from configs.components import component
+from launcher.clusters.ssh.section import SshSection
+from launcher.dispatch import resolve
+from launcher.machine.supervise import Supervisor
+
+
+@component("cluster", "ssh")
+class SshCluster(SshSection):
+    """Machines that share a file system, reached by ssh: torchrun on each, followed in the foreground."""
+
+    def launch(self, supervisor: Supervisor | None, **arguments: Any) -> int:
+        """Train on the hosts, and stay until they have ended."""
+        return int(resolve("launcher.clusters.ssh.launch:launch_order")(self, supervisor, **arguments))

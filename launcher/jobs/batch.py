@@ -1,0 +1,220 @@
+"""Clusters with a queue: jobs are checked, rendered, and shown or submitted."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from configs import RunConfig, UserError, load_run
+from configs.plugins import keep_copies, pins_of, variables
+from launcher.agents.job import check_datasets
+from launcher.agents.run_folder import make_ready
+from launcher.jobs.cluster import Cluster
+from launcher.jobs.job import Job, Preparation, Training, most_nodes
+from launcher.jobs.record import write_submitted
+from launcher.machine.supervise import Supervisor
+from launcher.options import Parser
+from launcher.options.batch import USAGE, add_batch
+from trainer.runs.layout import LOGS, METRICS_FILE
+from trainer.runs.metrics_file import read_saves
+from trainer.runs.process.streams import note
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Order:
+    """What `zeromt launch KIND` is asked for."""
+
+    config: str
+    """A YAML file, or the name of a shipped run."""
+    overrides: Sequence[str]
+    nodes: str
+    """A number, or MIN-MAX."""
+    nproc: int | None
+    """Processes on each node; None takes the cluster's."""
+    job_name: str | None
+    """In the queue; None takes the run's."""
+    max_restarts: int
+    """Of the ranks within a job."""
+    prepare: int | None
+    """Shares of the corpus; None trains."""
+    after: object | None
+    """A job that must have succeeded."""
+    fresh: bool
+    """Begin at step 0, and rename the run that is there."""
+    dry_run: bool
+    """Print only."""
+    plugins: Sequence[str] = ()
+    """Files with components, beside those that the configuration names; the jobs read copies of them."""
+    chain: int = 1
+    """Jobs, each after the one before."""
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True)
+class BatchCluster(Cluster):
+    """A cluster with a queue: who derives from it writes `render` and `submit`, and what else it can say."""
+
+    usage: ClassVar[str] = USAGE
+    shares_files: ClassVar[bool] = True
+    """Whether this machine sees the run's folder and the prepared data. Else the job alone looks for them, and gets
+    `--fresh`."""
+    suffix: ClassVar[str] = ".sh"
+    """Of the file in which what was submitted is kept, beside the job's output."""
+
+    @classmethod
+    def add_arguments(cls, parser: Parser) -> None:
+        """What every cluster with a queue can be asked for."""
+        add_batch(parser)
+
+    def processes(self) -> int:
+        """Processes on each node where nobody says; 0 leaves it to the node."""
+        return 0
+
+    def render(self, job: Job) -> str:
+        """What is submitted: a batch script, a manifest. A pure function of the profile and the job.
+
+        Args:
+            job: a `Training` or a `Preparation`.
+
+        Raises:
+            UserError: a value that may not stand there; the message names the field.
+        """
+        raise NotImplementedError
+
+    def check(self, text: str) -> None:
+        """Ask the cluster whether it would take a job, before a folder is made or renamed.
+
+        Raises:
+            UserError: it would not.
+        """
+
+    def submit(self, text: str, *, after: str | None, needs_success: bool) -> str:
+        """Submit a job.
+
+        Args:
+            text: of `render`.
+            after: a job that was submitted before it, and that it is to follow; None for the first.
+            needs_success: whether that one must have succeeded.
+
+        Returns:
+            Its name.
+
+        Raises:
+            UserError: the cluster refuses.
+        """
+        raise NotImplementedError
+
+    def how_to_follow(self, jobs: list[str], run: str, logs: Path, *, is_preparation: bool) -> list[str]:
+        """Lines for the user, of jobs that were submitted."""
+        if is_preparation:
+            return [
+                f"submitted job {', '.join(jobs)}",
+                f"train after them: zeromt launch {self.kind} ... --after {jobs[-1]}",
+            ]
+        return [
+            f"submitted job {', '.join(jobs)}",
+            f"follow it:  zeromt status {run};  zeromt log {run} --follow",
+            f"save and end it:  zeromt stop {run}",
+        ]
+
+    def launch(self, supervisor: Supervisor | None, **arguments: Any) -> int:
+        """Submit the jobs of a run, or of its preparation, or print what would be submitted."""
+        return submit_order(self, Order(**arguments))
+
+
+def submit_order(cluster: BatchCluster, order: Order) -> int:
+    """Submit the jobs of a run, or of its preparation, or print what would be submitted.
+
+    Returns:
+        0, with the jobs' names on stdout, one a line.
+
+    Raises:
+        UserError: a value is wrong, or the cluster refuses.
+    """
+    run = load_run(order.config, order.overrides, plugins=order.plugins, say=note)
+    if order.prepare is None:
+        if order.after is None and not order.dry_run and cluster.shares_files:
+            check_datasets(run, order.config, order.overrides, order.plugins)
+        check_size(run, order.nodes, order.nproc or cluster.processes())
+    texts = [cluster.render(job) for job in jobs_of(cluster, order, run)]
+    if order.dry_run:
+        print("\n".join(texts), end="")
+        return 0
+    cluster.check(texts[0])
+    logs = _make_folder(cluster, run, fresh=order.fresh)
+    names: list[str] = []
+    for text in texts:
+        after = names[-1] if names else None
+        names.append(cluster.submit(text, after=after, needs_success=order.prepare is not None))
+        (logs / f"{cluster.kind}-{names[-1]}{cluster.suffix}").write_text(text, encoding="utf-8")
+        print(names[-1], flush=True)
+    write_submitted(Path(run.folder), cluster, names)
+    for line in cluster.how_to_follow(names, run.folder, logs, is_preparation=order.prepare is not None):
+        note(line)
+    return 0
+
+
+def jobs_of(cluster: BatchCluster, order: Order, run: RunConfig) -> Iterator[Job]:
+    """The jobs that an order takes, the first first."""
+    common: dict[str, Any] = {
+        "config": order.config,
+        "overrides": tuple(order.overrides),
+        "folder": str(Path.cwd()),
+        "run": run.folder,
+        "logs": str(Path(run.folder).absolute() / LOGS),
+        "name": order.job_name or run.name,
+        "after": None if order.after is None else str(order.after),
+        "variables": variables(order.config, pins_of(run.plugins, Path(run.folder))),
+    }
+    if order.prepare is not None:
+        for is_merge in (False, True):
+            yield Preparation(**common, parts=order.prepare, is_merge=is_merge)
+        return
+    training = Training(
+        **common,
+        nodes=order.nodes,
+        nproc=order.nproc or cluster.processes() or None,
+        max_restarts=order.max_restarts,
+        fresh=order.fresh and not cluster.shares_files,
+        slowest_save=slowest_save(Path(run.folder) / METRICS_FILE),
+        num_links=order.chain,
+    )
+    for number in range(order.chain):
+        yield dataclasses.replace(training, link=number + 1)
+
+
+def check_size(run: RunConfig, nodes: str, nproc: int) -> None:
+    """Refuse more ranks than the stream has lanes.
+
+    Raises:
+        UserError: there would be.
+    """
+    lanes, most = run.stream.micro_batches, most_nodes(nodes)
+    if most * max(nproc, 1) > lanes:
+        raise UserError(
+            f"--nodes: {most} with {max(nproc, 1)} processes each is more than stream.micro_batches={lanes}; "
+            f"allowed are {lanes} processes together"
+        )
+
+
+def slowest_save(metrics: Path) -> float:
+    """Seconds of the slowest save in a run's metrics.jsonl; 0 where there is none."""
+    try:
+        return max((save.seconds for save in read_saves(metrics)), default=0.0)
+    except OSError:
+        return 0.0
+
+
+def _make_folder(cluster: BatchCluster, run: RunConfig, *, fresh: bool) -> Path:
+    """The folder of logs in the run's, which is there."""
+    if cluster.shares_files:
+        make_ready(run.folder, fresh=fresh)
+    logs = Path(run.folder).absolute() / LOGS
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"output: {str(logs)!r} cannot be made: {error.strerror}; allowed is a folder to write in"
+        ) from error
+    keep_copies(Path(run.folder), run.plugins)
+    return logs

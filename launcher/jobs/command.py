@@ -1,0 +1,60 @@
+"""`zeromt launch KIND`: from a kind and a site's profile to a cluster, which does the rest."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from configs.components import kinds
+from configs.site import load_site
+from launcher.machine.supervise import Supervisor
+from launcher.options.command import Command
+from trainer.runs.process.streams import note
+
+
+def launch(
+    *,
+    kind: str,
+    supervisor: Supervisor | None = None,
+    site: str | None = None,
+    settings: Sequence[str] = (),
+    **arguments: Any,
+) -> int:
+    """Launch on a cluster.
+
+    Args:
+        kind: of the cluster.
+        supervisor: of one in the foreground; its signal handlers are in place.
+        site: a profile.
+        settings: `key=value`, which replace fields of the profile.
+        arguments: those that are fields of the cluster replace the profile's, where they are not None; it gets the
+            others.
+
+    Returns:
+        See `Cluster.launch`.
+
+    Raises:
+        UserError: a value is wrong, or the cluster refuses.
+    """
+    own = {field.name for field in dataclasses.fields(kinds("cluster")[kind])}
+    changes = {name: value for name, value in arguments.items() if name in own}
+    cluster = load_site(kind, site, settings, {k: v for k, v in changes.items() if v is not None}, say=note)
+    others = {name: value for name, value in arguments.items() if name not in own}
+    return int(cluster.launch(supervisor, **others))
+
+
+def commands() -> dict[str, Command]:
+    """`launch KIND` for every kind of cluster, those of plugins too.
+
+    Raises:
+        UserError: an installed package's components cannot be imported.
+    """
+    return {
+        f"launch {kind}": Command(
+            summary=(cluster.__doc__ or kind).partition("\n")[0],
+            usage=cluster.usage,
+            add_arguments=cluster.add_arguments,
+            target="launcher.commands:launch_here" if cluster.is_foreground else "launcher.jobs.command:launch",
+            given={"kind": kind},
+        )
+        for kind, cluster in kinds("cluster").items()
+    }

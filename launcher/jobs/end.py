@@ -1,0 +1,69 @@
+"""What the end of a job means, from what it left and how it ended: the same on every cluster."""
+
+import enum
+from dataclasses import dataclass
+
+from launcher.agents.peers import LOST_NODE
+from launcher.agents.root_cause import REFUSED
+from trainer.runs.signals import STOPPED_BY_FILE
+from trainer.runs.status import Status
+
+FINISHED = 0
+
+
+class End(enum.Enum):
+    """Why a job has ended."""
+
+    FINISHED = "finished"
+    """Exit code 0."""
+    REFUSED = "refused"
+    """Exit code 2: another start would be refused too."""
+    CANCELLED = "cancelled"
+    """Somebody has ended it through the cluster."""
+    STOPPED = "stopped"
+    """Exit code 75, and a person asked for it."""
+    INTERRUPTED = "interrupted"
+    """A time limit or a preemption: exit code 75 after a complete save, or what a job ends with that could not save."""
+    LOST_NODE = "lost node"
+    FAILED = "failed"
+    """Exit code 1 or another: what another start would not mend."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the job is to be started again, from the newest checkpoint."""
+        return self in (End.INTERRUPTED, End.LOST_NODE)
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Ending:
+    """How a job has ended, and in words why."""
+
+    end: End
+    why: str
+
+
+def ending_of(status: Status | None, code: int, *, signal: str = "none") -> Ending:
+    """How a job has ended.
+
+    Args:
+        status: of the run, as this job left it; None where it wrote nothing.
+        code: what it ended with.
+        signal: that the cluster sent first: USR1 (the time is up, or a preemption), TERM (cancelled) or none.
+    """
+    if code == FINISHED:
+        return Ending(end=End.FINISHED, why="finished")
+    if code == REFUSED:
+        return Ending(end=End.REFUSED, why="refused: the input is wrong")
+    if signal == "TERM":
+        return Ending(end=End.CANCELLED, why="cancelled")
+    if status is not None and status.state == "finished":
+        return Ending(end=End.FINISHED, why="finished")
+    if status is not None and status.state == "stopped" and status.stop_reason == STOPPED_BY_FILE:
+        return Ending(end=End.STOPPED, why="stopped by `zeromt stop`")
+    if status is not None and status.state == "stopped":
+        return Ending(end=End.INTERRUPTED, why="stopped after a complete save")
+    if signal == "USR1":
+        return Ending(end=End.INTERRUPTED, why="stopped before it could save")
+    if status is not None and LOST_NODE in (status.error or ""):
+        return Ending(end=End.LOST_NODE, why=status.error or "")
+    return Ending(end=End.FAILED, why=f"failed with exit code {code}")

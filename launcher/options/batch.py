@@ -1,0 +1,94 @@
+"""Arguments of `zeromt launch KIND` for clusters with a queue, each checked as far as that needs no configuration."""
+
+from collections.abc import Callable
+
+from launcher.options.parser import Parser
+from launcher.options.running import add_config, add_device
+from launcher.options.values import path, processes, whole
+
+USAGE = "CONFIG [--site NAME] [--nodes N] [--nproc N] [--prepare N] [--dry-run] [...]"
+
+
+def add_batch(parser: Parser) -> None:
+    """What every cluster with a queue can be asked for."""
+    add_config(parser)
+    add_device(parser)
+    add_site(parser)
+    add_size(parser)
+    add_submission(parser)
+    add_prepare_jobs(parser)
+
+
+def add_site(parser: Parser) -> None:
+    """The profile of a cluster."""
+    parser.add_argument(
+        "--site", metavar="NAME", type=path, help="a YAML file, or the name of a shipped profile of a cluster"
+    )
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        dest="settings",
+        action="append",
+        default=[],
+        help="a field of the profile, such as --set memory=240G; as often as needed",
+    )
+
+
+def add_size(parser: Parser) -> None:
+    """How many nodes and processes."""
+    parser.add_argument("--nodes", metavar="N", default="1", help="a number, or MIN-MAX for what is free (default: 1)")
+    parser.add_argument(
+        "--nproc",
+        metavar="N",
+        type=processes,
+        help="processes on each node; auto (the default) takes one for each GPU, or core where there is no GPU",
+    )
+
+
+def add_submission(parser: Parser, *, job: Callable[[str], object] = str) -> None:
+    """How the jobs are submitted.
+
+    Args:
+        parser: gets the arguments.
+        job: from text to a job's name, as the cluster knows it.
+    """
+    parser.add_argument("--job-name", metavar="NAME", help="in the queue (default: the run's name)")
+    parser.add_argument(
+        "--max-restarts",
+        metavar="R",
+        type=whole(0, 1_000_000),
+        default=3,
+        help="when a process fails, start again within the job, at most so often before another checkpoint is complete "
+        "(default: 3)",
+    )
+    parser.add_argument("--after", metavar="JOB", type=job, help="begin when that job has succeeded")
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="begin at step 0; a run that is there is renamed to NAME.replaced-DATE-TIME at once, never deleted",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print what would be submitted, and submit nothing")
+
+
+def add_prepare_jobs(parser: Parser, *, chain: bool = False) -> None:
+    """Other jobs than one that trains.
+
+    Args:
+        parser: gets the arguments.
+        chain: whether jobs may follow one another.
+    """
+    jobs = parser.add_mutually_exclusive_group()
+    if chain:
+        jobs.add_argument(
+            "--chain",
+            metavar="N",
+            type=whole(1, 1000),
+            default=1,
+            help="so many jobs, each after the one before, for sites without requeue (default: 1)",
+        )
+    jobs.add_argument(
+        "--prepare",
+        metavar="N",
+        type=whole(1, 10_000),
+        help="prepare the corpus in place of training: an array of N jobs, and one that merges what they made",
+    )

@@ -1,0 +1,148 @@
+"""A scheduler of somebody else's, in one file outside of the repository: one that prints what is to be run."""
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import install_plugin
+from tests.launcher.conftest import ROOT, Zeromt
+
+PAPER = '''
+"""A scheduler that prints the command: somebody carries it to a machine."""
+
+import shlex
+
+from configs import UserError
+from configs.components import component
+from configs.fields import Positive
+from launcher.jobs import BatchCluster, End, JobState, Training
+
+
+@component("cluster", "paper")
+class Paper(BatchCluster):
+    """Prints the command, for somebody who carries it."""
+
+    carrier: str = "you"
+    copies: Positive = 1
+
+    def render(self, job):
+        if not isinstance(job, Training):
+            return shlex.join(job.command("PART")) + "\\n"
+        command = job.node_command(nnodes=job.nodes, rendezvous="desk:29500", job_id="one", node_rank="RANK")
+        return f"{self.carrier}: {shlex.join(command)}\\n" * self.copies
+
+    def submit(self, text, *, after, needs_success):
+        if self.carrier == "nobody":
+            raise UserError("carrier: nobody; allowed is somebody who comes")
+        print(text, end="")
+        return "page-2" if after else "page-1"
+
+    def query(self, job):
+        if self.carrier == "slow":
+            return JobState(id=job, state="PENDING", reason="asleep")
+        return JobState(id=job, state="GONE", end=End.LOST_NODE)
+
+    def stop(self, job):
+        print(f"{job} is thrown away")
+
+    def log(self, job, logs, *, follow):
+        return ["echo", f"{job} says {self.carrier}", *(["for ever"] if follow else [])]
+'''
+
+
+@pytest.fixture
+def paper(workplace: Path) -> dict[str, str]:
+    """The environment of a process that has a package with it installed."""
+    folder = workplace / "site-packages"
+    folder.mkdir()
+    install_plugin(folder, "clusters", PAPER)
+    return {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
+
+
+def test_its_command_is_rendered_and_submitted(zeromt: Zeromt, paper: dict[str, str], workplace: Path) -> None:
+    arguments = ("launch", "paper", "debug", "--nodes", "2", "--nproc", "1", "--set", "carrier=Ann", "prepare.root=a b")
+    shown = zeromt(*arguments, "--dry-run", **paper)
+    assert shown.returncode == 0, shown.stderr
+    carrier, _, command = shown.stdout.partition(": ")
+    assert carrier == "Ann"
+    words = shlex.split(command)
+    assert words[1:] == [
+        *("-P", "-m", "launcher", "launch", "node", "debug", "--nproc", "1", "--max-restarts", "3"),
+        *(
+            "--nnodes",
+            "2",
+            "--rendezvous",
+            "desk:29500",
+            "--job-id",
+            "one",
+            "--node-rank",
+            "RANK",
+            "--",
+            "prepare.root=a b",
+        ),
+    ]
+    assert not (workplace / "runs").exists()
+    done = zeromt(*arguments, **paper)
+    assert (done.returncode, done.stdout) == (0, f"{shown.stdout}page-1\n")
+    assert (workplace / "runs" / "debug" / "logs" / "paper-page-1.sh").read_text() in done.stdout
+    assert "zeromt: submitted job page-1\n" in done.stderr
+
+
+def test_its_section_of_a_profile_is_checked_like_ours(zeromt: Zeromt, paper: dict[str, str], workplace: Path) -> None:
+    (workplace / "desk.yaml").write_text("scheduler: paper\npaper: {carrier: Bob, copies: 2}\n")
+    shown = zeromt("launch", "paper", "debug", "--nproc", "1", "--site", "desk.yaml", "--dry-run", **paper)
+    assert shown.stdout.count("Bob: ") == 2
+    for setting, said in (
+        ("copies=0", "copies: 0; allowed is greater than 0"),
+        ("copeis=1", "copeis: unknown key; did you mean copies?"),
+        ("carrier=nobody", "carrier: nobody; allowed is somebody who comes"),
+    ):
+        done = zeromt("launch", "paper", "debug", "--nproc", "1", "--site", "desk.yaml", "--set", setting, **paper)
+        assert (done.returncode, done.stderr) == (2, f"zeromt: error: {said}\n")
+    other = zeromt("launch", "slurm", "debug", "--nproc", "1", "--site", "desk.yaml", **paper)
+    assert other.returncode == 2
+    assert "scheduler: paper; allowed is `zeromt launch paper`, or a profile of slurm" in other.stderr
+
+
+def test_it_is_asked_for_its_jobs(zeromt: Zeromt, paper: dict[str, str], workplace: Path) -> None:
+    assert zeromt("launch", "paper", "debug", "--nproc", "1", "--set", "carrier=slow", **paper).returncode == 0
+    status = zeromt("status", "runs/debug", **paper)
+    assert "job          page-1 PENDING, asleep\n" in status.stdout
+    assert zeromt("log", "runs/debug", "--follow", **paper).stdout == "page-1 says slow for ever\n"
+    stopped = zeromt("stop", "runs/debug", **paper)
+    assert (stopped.returncode, stopped.stdout) == (0, "page-1 is thrown away\n")
+    assert stopped.stderr == "zeromt: runs/debug: job page-1 was waiting, and is taken out of the queue\n"
+    assert zeromt("launch", "paper", "debug", "--nproc", "1", **paper).returncode == 0
+    found = json.loads(zeromt("status", "runs/debug", "--json", **paper).stdout)
+    assert found["job"] == {"id": "page-1", "state": "GONE", "reason": None, "time_left": None, "end": "lost node"}
+    assert "page-1 GONE, lost node" in zeromt("status", "runs/debug", **paper).stdout
+    refused = zeromt("stop", "runs/debug", **paper)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    gone = json.loads(zeromt("status", "runs/debug", "--json").stdout)  # without the package
+    assert gone["job"] == {"id": "page-1", "state": "UNKNOWN", "reason": None, "time_left": None}
+
+
+def test_a_preparation_is_shares_and_their_merge(zeromt: Zeromt, paper: dict[str, str]) -> None:
+    done = zeromt("launch", "paper", "debug", "--prepare", "4", **paper)
+    assert [line.partition(" -P ")[2] for line in done.stdout.splitlines() if " " in line] == [
+        "-m launcher prepare debug --part PART/4 --",
+        "-m launcher prepare debug --merge --",
+    ]
+    assert done.stdout.split("\n")[1::2] == ["page-1", "page-2"]
+
+
+def test_its_help_and_names_that_are_none(zeromt: Zeromt, paper: dict[str, str]) -> None:
+    shown = zeromt("launch", "paper", "--help", **paper)
+    assert (shown.returncode, shown.stdout.partition("\n")[0]) == (
+        0,
+        "usage: zeromt launch paper CONFIG [--site NAME] [--nodes N] [--nproc N] [--prepare N] [--dry-run] [...]",
+    )
+    assert "Prints the command, for somebody who carries it." in shown.stdout
+    assert "  zeromt launch paper CONFIG" in zeromt("launch", "--help", **paper).stdout
+    for name, near in (("slrum", "slurm"), ("papier", "paper")):
+        done = zeromt("launch", name, "debug", **paper)
+        said = f"COMMAND: 'launch {name}' is unknown; did you mean launch {near}?; see `zeromt --help`"
+        assert (done.returncode, done.stderr) == (2, f"zeromt: error: {said}\n")
