@@ -49,7 +49,7 @@ def train(*, config: str, overrides: Sequence[str], fresh: bool, reset: str | No
     with resolve("configs.files:naming")("prepare.output"):
         is_there = resolve("configs.files:is_file")(Path(run.prepare.output) / "index.json")
     if not run.stream.datasets and is_there:
-        resolve("launcher.agents.job:check_datasets")(run, config, overrides, plugins)
+        resolve("launcher.agents.datasets:check_datasets")(run, config, overrides, plugins)
     resolve("trainer.runs.process.environment:check_rank")(os.environ)
     # Both before torch is imported.
     resolve("trainer.runs.signals:stop_request")()

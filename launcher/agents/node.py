@@ -11,7 +11,8 @@ from typing import Any
 
 from configs import UserError, load_run
 from launcher.agents.attempts import run_job
-from launcher.agents.job import Job, Node, check_datasets, choose_processes, describe_idle, shutdown_seconds
+from launcher.agents.datasets import check_datasets
+from launcher.agents.job import Job, Node, choose_processes, describe_idle, shutdown_seconds
 from launcher.machine.hardware import num_cores
 from launcher.machine.supervise import Supervisor
 from trainer.runs.layout import LOGS

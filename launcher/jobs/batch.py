@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from configs import RunConfig, UserError, load_run
 from configs.plugins import keep_copies, pins_of, variables
-from launcher.agents.job import check_datasets
 from launcher.agents.run_folder import make_ready
+from launcher.dispatch import resolve
 from launcher.jobs.cluster import Cluster
 from launcher.jobs.job import Job, Preparation, Training, most_nodes
 from launcher.jobs.record import write_submitted
@@ -134,7 +134,7 @@ def submit_order(cluster: BatchCluster, order: Order) -> int:
     run = load_run(order.config, order.overrides, plugins=order.plugins, say=note)
     if order.prepare is None:
         if order.after is None and not order.dry_run and cluster.shares_files:
-            check_datasets(run, order.config, order.overrides, order.plugins)
+            resolve("launcher.agents.datasets:check_datasets")(run, order.config, order.overrides, order.plugins)
         check_size(run, order.nodes, order.nproc or cluster.processes())
     texts = [cluster.render(job) for job in jobs_of(cluster, order, run)]
     if order.dry_run:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from configs import load_run
 from launcher.agents.attempts import run_job
-from launcher.agents.job import Job, check_datasets, choose_processes, describe_idle, shutdown_seconds
+from launcher.agents.datasets import check_datasets
+from launcher.agents.job import Job, choose_processes, describe_idle, shutdown_seconds
 from launcher.machine.hardware import num_cores
 from launcher.machine.supervise import Supervisor
 from trainer.runs.process.environment import check_machine

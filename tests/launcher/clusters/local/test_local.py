@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from configs import UserError, load_run
+from launcher.agents.datasets import check_datasets
 from launcher.agents.job import (
     Job,
-    check_datasets,
     child_environment,
     choose_processes,
     outcome,

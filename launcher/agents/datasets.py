@@ -1,0 +1,46 @@
+"""The prepared datasets of a run, looked at before anything is started."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from configs import RunConfig, UserError
+from configs.files import check_apart, is_dir, is_file, naming
+from data_pipeline.preparation.recipe import stale_error, stale_fields
+from data_pipeline.prepared.dataset import open_index
+from data_pipeline.prepared.index import INDEX_FILE
+from trainer.runs.layout import CHECKPOINTS
+
+
+def check_datasets(run: RunConfig, config: str, overrides: Sequence[str], plugins: Sequence[str] = ()) -> None:
+    """Refuse to start without the prepared datasets, or with one that `prepare` does not describe any more.
+
+    Args:
+        run: the configuration.
+        config, overrides, plugins: what it was read from.
+
+    Raises:
+        UserError: one has no index, or another recipe.
+    """
+    words = [word for file in plugins for word in ("--plugins", file)]
+    command = shlex.join(["zeromt", "prepare", config, *words, *(o for o in overrides if o.startswith("prepare."))])
+    for source in run.datasets:
+        if "://" in source.path:
+            continue
+        key = "stream.datasets" if run.stream.datasets else "prepare.output"
+        with naming(key):
+            is_there = is_file(Path(source.path) / INDEX_FILE)
+        if not is_there:
+            raise UserError(
+                f"{key}: {source.path!r} holds no index.json; allowed is a prepared dataset: run `{command}` first"
+            )
+        check_apart({key: source.path}, {"output/name": run.folder})
+    with naming("output"):
+        is_new = not is_dir(Path(run.folder) / CHECKPOINTS)  # else the ranks compare with what was saved
+    if is_new and not run.stream.datasets and "://" not in run.prepare.output:
+        try:
+            _, index, _ = open_index(run.prepare.output)
+        except UserError:  # the ranks look at the whole of it, and say what is broken
+            return
+        if fields := stale_fields(run.prepare, index):
+            raise stale_error(fields, run.prepare.output, command)
