@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from configs import UserError
-from trainer.runs.layout import MANIFEST, MANIFEST_HASH, STATE
+from trainer.runs.layout import CONFIG, MANIFEST, MANIFEST_HASH, STATE
 
 FORMAT = 1
 _PLAIN_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -171,6 +171,40 @@ def write_all(descriptor: int, content: bytes | memoryview) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
+def encode_state(tree: Mapping[str, Any]) -> bytes:
+    """The content of state.json."""
+    return (json.dumps(tree, indent=1) + "\n").encode()
+
+
+def complete(
+    folder: Path,
+    *,
+    tensors: Mapping[str, FileRecord],
+    state: bytes,
+    config_yaml: bytes,
+    tokenizer_files: Mapping[str, bytes],
+    manifest: Mapping[str, Any],
+) -> None:
+    """Make a checkpoint of a folder with tensors: beside them the small files, and last the manifest that lists all.
+
+    Args:
+        folder: with the files of tensors, on the disk already.
+        tensors: what the manifest says of each.
+        state: see `encode_state`.
+        config_yaml: the resolved configuration.
+        tokenizer_files: by name.
+        manifest: step, world size, versions and fingerprints.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    small = {STATE: state, CONFIG: config_yaml, **tokenizer_files}
+    records = {**tensors, **{name: write_bytes(folder / name, content) for name, content in small.items()}}
+    files = {name: asdict(record) for name, record in records.items()}
+    write_manifest(folder, {"format": FORMAT, **manifest, "files": files})
+    sync_folder(folder)
+
+
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """The manifest and its hash, after everything else is on the disk."""
     content = (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode()
@@ -211,6 +245,18 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     for name in names:
         if not _PLAIN_NAME.match(name):
             raise CheckpointError(f"{folder / MANIFEST}: names {name!r}; allowed are plain file names")
+    return checkpoint
+
+
+def read_whole(folder: Path) -> Checkpoint:
+    """Open a checkpoint, every byte of it verified.
+
+    Raises:
+        CheckpointError: see `read_checkpoint`; or a file is not what the manifest says.
+    """
+    checkpoint = read_checkpoint(folder)
+    if problems := verify(checkpoint):
+        raise CheckpointError(problems[0])
     return checkpoint
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import logging
 import os
 import shutil
@@ -125,7 +124,7 @@ class CheckpointManager:
         save = self._current = _Save(
             step=step,
             temporary=self._folder / f"{layout.TEMPORARY}{layout.step_folder(step)}",
-            state=(json.dumps(state, indent=1) + "\n").encode(),
+            state=format_.encode_state(state),
             scores=dict(scores),
             begin=begin,
         )
@@ -253,21 +252,14 @@ class CheckpointManager:
 
     def _publish(self, save: _Save, records: Mapping[str, FileRecord]) -> None:
         """The small files, the manifest, and the rename that makes it a checkpoint."""
-        small = {
-            layout.STATE: save.state,
-            layout.CONFIG: self.identity.config_yaml.encode(),
-            **self.identity.tokenizer_files,
-        }
-        written = {name: format_.write_bytes(save.temporary / name, content) for name, content in small.items()}
-        manifest = {
-            "format": format_.FORMAT,
-            "step": save.step,
-            "world_size": self._world.size,
-            **self.identity.manifest,
-            "files": {name: dataclasses.asdict(record) for name, record in {**records, **written}.items()},
-        }
-        format_.write_manifest(save.temporary, manifest)
-        format_.sync_folder(save.temporary)
+        format_.complete(
+            save.temporary,
+            tensors=records,
+            state=save.state,
+            config_yaml=self.identity.config_yaml.encode(),
+            tokenizer_files=self.identity.tokenizer_files,
+            manifest={"step": save.step, "world_size": self._world.size, **self.identity.manifest},
+        )
         final = self._folder / layout.step_folder(save.step)
         if final.exists():  # a broken one, which was not resumed from
             retention.put_aside(self._folder, save.step)

@@ -6,7 +6,6 @@ optimizer begin anew (fine-tuning).
 """
 
 import dataclasses
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from configs.load import dump_run, parse_run
 from configs.plugins import hashes, keep_copies
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint import format as format_
-from trainer.checkpoint.format import Checkpoint, FileRecord
+from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.newest import point_to
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.tensor_file import TensorFile
@@ -74,6 +73,7 @@ def write_run(
 
     Raises:
         OSError: it cannot be written.
+        CheckpointError: what was written is not what is there.
         ConfigError: `final` is no name of a run.
     """
     config_yaml = dump_run(_renamed(config, final)).encode()
@@ -84,26 +84,24 @@ def write_run(
         for key, tensor in tensors:
             file.write(key, tensor)
         records = {name: file.finish()}
-    small = {
-        layout.STATE: (json.dumps({"trainer": state.to_json()}, indent=1) + "\n").encode(),
-        layout.CONFIG: config_yaml,
-        **tokenizer.files(),
-    }
-    records |= {key: format_.write_bytes(checkpoint / key, content) for key, content in small.items()}
     fingerprints = {"data": list(data_fingerprints), "tokenizer": tokenizer.fingerprint, **hashes(config.plugins)}
-    format_.write_manifest(checkpoint, _manifest(state.step, fingerprints, origin, records))
-    format_.sync_folder(checkpoint)
+    format_.complete(
+        checkpoint,
+        tensors=records,
+        state=format_.encode_state({"trainer": state.to_json()}),
+        config_yaml=config_yaml,
+        tokenizer_files=tokenizer.files(),
+        manifest=_manifest(state.step, fingerprints, origin),
+    )
+    format_.read_whole(checkpoint)
     point_to(checkpoint.parent, checkpoint.name)
     format_.write_bytes(folder / layout.CONFIG, config_yaml)
     keep_copies(folder, config.plugins)
     return checkpoint
 
 
-def _manifest(
-    step: int, fingerprints: Mapping[str, Any], origin: Mapping[str, Any], records: Mapping[str, FileRecord]
-) -> dict[str, Any]:
+def _manifest(step: int, fingerprints: Mapping[str, Any], origin: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "format": format_.FORMAT,
         "step": step,
         "world_size": 1,
         "zero_stage": 0,
@@ -111,7 +109,6 @@ def _manifest(
         "versions": versions(),
         "fingerprints": dict(fingerprints),
         WEIGHTS_ONLY: dict(origin),
-        "files": {key: dataclasses.asdict(record) for key, record in records.items()},
     }
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from configs import UserError, load_saved
 from configs.files import is_dir
 from data_pipeline.tokenizer import Tokenizer
-from trainer.checkpoint.format import Checkpoint, CheckpointError, StoredTensors, read_checkpoint, verify
+from trainer.checkpoint.format import Checkpoint, CheckpointError, StoredTensors, read_whole
 from trainer.checkpoint.resume import architecture_differences
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import write_run
@@ -45,7 +45,7 @@ def _write_average(found: Sequence[Checkpoint], output: Path, *, raw_weights: bo
     kinds = [checkpoint.weights_kind(raw=raw_weights) for checkpoint in found]
     stored = [checkpoint.stored(kind) for checkpoint, kind in zip(found, kinds, strict=True)]
     with new_folder(output) as folder:
-        checkpoint = write_run(
+        write_run(
             folder,
             output,
             load_saved(newest.folder / CONFIG),
@@ -56,8 +56,6 @@ def _write_average(found: Sequence[Checkpoint], output: Path, *, raw_weights: bo
             data_fingerprints=newest.manifest["fingerprints"]["data"],
             origin={"command": "average", "checkpoints": [str(c.folder) for c in found], "weights": kinds},
         )
-        if problems := verify(read_checkpoint(checkpoint)):
-            raise CheckpointError(problems[0])
     steps = ", ".join(str(c.manifest["step"]) for c in found)
     print(f"average of {len(found)} checkpoints (steps {steps}): {output}")
     return 0
@@ -94,7 +92,7 @@ def _choose(folder: Path, steps: Sequence[Path], *, last: int | None, best: int 
         if len(found) == wanted:
             break
         try:
-            found.append(_whole(path))
+            found.append(read_whole(path))
         except CheckpointError as error:
             if is_dir(path):
                 tell(f"zeromt: left out: {error}")
@@ -148,17 +146,10 @@ def _merits(steps: Sequence[Path]) -> dict[int, float]:
     """How good each step is: every checkpoint knows those before it, so the newest that is whole says all."""
     for path in steps:
         try:
-            return TrainerState.from_json(_whole(path).state()["trainer"]).merits()
+            return TrainerState.from_json(read_whole(path).state()["trainer"]).merits()
         except CheckpointError:
             continue
     return {}
-
-
-def _whole(folder: Path) -> Checkpoint:
-    checkpoint = read_checkpoint(folder)
-    if problems := verify(checkpoint):
-        raise CheckpointError(problems[0])
-    return checkpoint
 
 
 def _shapes(checkpoint: Checkpoint) -> dict[str, list[int]]:

@@ -11,7 +11,7 @@ from configs import RunConfig, UserError, load_saved
 from configs.files import exists, is_dir, is_file, naming
 from data_pipeline.tokenizer import Tokenizer
 from model import Ensemble, Transformer
-from trainer.checkpoint.format import Checkpoint, CheckpointError, read_checkpoint, verify
+from trainer.checkpoint.format import Checkpoint, CheckpointError, read_whole
 from trainer.checkpoint.model_files import build_model, load_weights, place
 from trainer.ranks.device import choose_device, warn_of_unusable_gpus
 from trainer.ranks.precision import DTYPES, Precision, translating_precision
@@ -62,7 +62,7 @@ def _find(path: Path) -> Checkpoint:
     if not is_dir(path):
         raise UserError(f"RUN: no such folder: {str(path)!r}; allowed is a run's folder or one checkpoint in it")
     if is_file(path / MANIFEST):
-        return _whole(path)
+        return read_whole(path)
     if not is_dir(path / CHECKPOINTS):
         if any(exists(path / name) for name in OF_A_RUN):
             raise no_checkpoint(path)
@@ -72,7 +72,7 @@ def _find(path: Path) -> Checkpoint:
         refused, is_stale = [], False
         for folder in list_steps(path / CHECKPOINTS):
             try:
-                return _whole(folder)
+                return read_whole(folder)
             except (CheckpointError, FileNotFoundError) as error:
                 is_stale = is_stale or not is_dir(folder)
                 refused.append(str(error))
@@ -193,10 +193,3 @@ def check_same_tokenizer(folders: Sequence[Path]) -> None:
                 f"--ensemble: {str(folder)!r} has tokenizer {fingerprint[:12]}, {str(folders[0])!r} has {first[:12]}; "
                 "allowed are runs with one tokenizer"
             )
-
-
-def _whole(folder: Path) -> Checkpoint:
-    checkpoint = read_checkpoint(folder)
-    if problems := verify(checkpoint):
-        raise CheckpointError(problems[0])
-    return checkpoint

@@ -8,8 +8,8 @@ import pytest
 from launcher.cli import main
 from tests.trainer.conftest import TrainedRun
 from trainer.checkpoint import format as format_
-from trainer.checkpoint.format import Checkpoint
-from trainer.inference import averaging, inspect, loading
+from trainer.checkpoint.format import Checkpoint, read_whole
+from trainer.inference import inspect
 from trainer.inference.loading import find_checkpoint, with_checkpoints
 
 
@@ -28,14 +28,14 @@ class TestWhichCheckpoint:
         self, trained: TrainedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
-        whole = loading._whole
+        whole = read_whole
 
         def deleted_meanwhile(folder: Path) -> Checkpoint:
             if folder.name == "step-00000300" and folder.exists():
                 shutil.rmtree(folder)
             return whole(folder)
 
-        monkeypatch.setattr(loading, "_whole", deleted_meanwhile)
+        monkeypatch.setattr("trainer.inference.loading.read_whole", deleted_meanwhile)
         assert find_checkpoint(run).folder.name == "step-00000150"
 
     def test_one_that_is_deleted_before_it_is_loaded(self, trained: TrainedRun, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ class TestWhichCheckpoint:
         capsys: pytest.CaptureFixture[str],
     ) -> None:
         run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
-        whole, last = averaging._whole, run / "checkpoints" / "step-00000300"
+        whole, last = read_whole, run / "checkpoints" / "step-00000300"
 
         def replaced_meanwhile(folder: Path) -> Checkpoint:
             if folder == last and last.exists():
@@ -79,7 +79,7 @@ class TestWhichCheckpoint:
                 shutil.copytree(run / "checkpoints" / "step-00000150", run / "checkpoints" / "step-00000200")
             return whole(folder)
 
-        monkeypatch.setattr(averaging, "_whole", replaced_meanwhile)
+        monkeypatch.setattr("trainer.inference.averaging.read_whole", replaced_meanwhile)
         assert main(["average", str(run), "--last", "2", "-o", str(tmp_path / "mean")]) == 0
         assert capsys.readouterr().err == ""
 

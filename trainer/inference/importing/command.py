@@ -12,7 +12,6 @@ from torch import Tensor
 from configs import UNDETERMINED, EvaluationSection, PrepareSection, RunConfig, SearchSection, UserError, preset_model
 from data_pipeline.tokenizer import JOINT_FILE, Tokenizer
 from model import Transformer, reference
-from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import write_run
 from trainer.inference.importing.generation import read_generation
@@ -152,7 +151,7 @@ def save_model(
     evaluation = dataclasses.replace(EvaluationSection(), search=search or SearchSection())
     config = dataclasses.replace(RunConfig(), model=model.section, prepare=prepare, evaluation=evaluation)
     with new_folder(output) as folder:
-        checkpoint = write_run(
+        write_run(
             folder,
             output,
             config,
@@ -163,5 +162,3 @@ def save_model(
             data_fingerprints=[],
             origin=origin,
         )
-        if problems := verify(read_checkpoint(checkpoint)):
-            raise CheckpointError(problems[0])
