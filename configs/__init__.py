@@ -18,6 +18,7 @@ from configs.plugins import OtherPluginError, Plugin, PluginError
 from configs.reading.shipped import find_config, find_preset
 from configs.schema import (
     CheckpointSection,
+    EarlyStoppingSection,
     EngineSection,
     LossSection,
     RunConfig,
@@ -34,6 +35,7 @@ __all__ = [
     "ConfigError",
     "CorpusFiles",
     "DatasetSource",
+    "EarlyStoppingSection",
     "EngineSection",
     "EvaluationSection",
     "LossSection",

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from configs.components import Choice, Metric, make
-from configs.components.metric import SIGNATURE
+from configs.components.metric import OF_REFERENCES, SIGNATURE
 from configs.fields import STRICT, Count, NonNegativeFloat, Positive, PositiveFloat
 
 BleuTokenizer = Literal[
@@ -83,7 +83,7 @@ class EvaluationSection:
     metrics: list[Annotated[Metric, Choice("metric")]] = field(
         default_factory=lambda: [make("metric", "bleu"), make("metric", "chrf")]
     )
-    """What translations are scored by: components of trainer/metrics, or plugins. The first is what is best by."""
+    """What translations are scored by: components of trainer/metrics, or plugins."""
     tokenizer: BleuTokenizer = "auto"
     """Of BLEU, sacreBLEU's; auto follows the script of the target language, by any of its codes: zh, ja-mecab,
     ko-mecab, 13a elsewhere. 13a is of little use where no spaces stand between words (Thai, Khmer): take char,
@@ -94,6 +94,12 @@ class EvaluationSection:
     """Translations shown in TensorBoard."""
     attention_maps: Count = 2
     """Short validation pairs whose attention is drawn in TensorBoard, the same at every evaluation."""
+
+    @property
+    def directions(self) -> dict[str, bool]:
+        """Whether higher is better, of every figure that something can go by: metrics, then loss and nll."""
+        of_metrics = {metric.key(): metric.higher_is_better for metric in self.metrics}
+        return {**of_metrics, **{name: one.higher_is_better for name, one in OF_REFERENCES.items()}}
 
     def problems(self) -> Iterator[str]:
         """What is wrong between the fields, one line each."""

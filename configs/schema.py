@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from configs.components import Choice, Optimizer, Schedule, Tracker, make
+from configs.components import Choice, Optimizer, Schedule, Tracker, make, unknown
 from configs.data import DatasetSource, PrepareSection, StreamSection
 from configs.evaluation import EvaluationSection
 from configs.fields import (
@@ -69,6 +69,22 @@ class EngineSection:
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
+class EarlyStoppingSection:
+    """The run ends when a figure of the validation set has not become better for some evaluations."""
+
+    __pydantic_config__ = STRICT
+
+    metric: str | None = None
+    """One of `evaluation.metrics` by the name of its figures, loss or nll; what is best by, unless given."""
+    patience: Positive = 10
+    """Evaluations in a row that bring nothing better."""
+    min_delta: NonNegativeFloat = 0.0
+    """Better is only what is so by more than this, in the figure's unit."""
+    after: Count = 0
+    """The evaluations of so many updates are not waited on; the best of them counts."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
 class TrainingSection:
     """How long to train, and what to log. The first limit that is reached ends the run."""
 
@@ -78,6 +94,7 @@ class TrainingSection:
     max_epochs: Positive | None = None
     max_minutes: PositiveFloat | None = None
     """Wall time of training over all restarts, evaluation and saving included."""
+    early_stopping: EarlyStoppingSection | None = None
     log_every: Positive = 50
     record_pairs: bool = False
     """Write the identifiers of every update's pairs to pairs/ in the run's folder."""
@@ -136,6 +153,9 @@ class CheckpointSection:
     keep_last: Annotated[int, Field(ge=2, le=MOST)] = 3
     keep_best: Count = 1
     """Besides the last ones, so many with the best validation score are kept."""
+    best_by: str | None = None
+    """What is best by: one of `evaluation.metrics` by the name of its figures, loss or nll; unless given, the first of
+    the metrics."""
     keep_every: Count = 0
     """Besides those, every checkpoint whose step is a multiple of this is kept for good; 0 keeps none."""
     asynchronous: bool = True
@@ -190,6 +210,11 @@ class RunConfig:
                 f"schedule.warmup_updates: {self.schedule.warmup_updates} leaves nothing of "
                 f"training.max_updates={self.training.max_updates} to decay in; allowed is less than that"
             )
+        yield from self._figure_problems()
+        if self.schedule.ends_with == "minutes" and self.training.max_minutes is None:
+            yield "schedule.ends_with: minutes without training.max_minutes; allowed is both, or updates"
+        if self.schedule.ends_with == "minutes" and not self.schedule.ends:
+            yield f"schedule.ends_with: minutes with kind={self.schedule.kind}, which does not end; allowed is updates"
         if self.stream.datasets:  # prepared by other configurations: the reader looks at their pairs
             return
         longest = min(self.stream.source_tokens, self.stream.target_tokens)
@@ -204,6 +229,24 @@ class RunConfig:
                 f"model.max_positions: {self.model.max_positions} is less than prepare.max_pieces + 1 = "
                 f"{self.prepare.max_pieces + 1}; allowed is at least that"
             )
+
+    def _figure_problems(self) -> Iterator[str]:
+        stopping = self.training.early_stopping
+        figures = self.evaluation.directions
+        named = {
+            "checkpoint.best_by": self.checkpoint.best_by,
+            "training.early_stopping.metric": None if stopping is None else stopping.metric,
+        }
+        for key, figure in named.items():
+            if figure is not None and figure not in figures:
+                yield f"{key}: {unknown(figure, figures, what='figure of the evaluation')}"
+        if stopping is not None and not self.evaluation.every_updates:
+            yield "training.early_stopping: with evaluation.every_updates=0; allowed is an evaluation now and then"
+
+    @property
+    def best_by(self) -> str:
+        """The figure that what is best goes by."""
+        return self.checkpoint.best_by or self.evaluation.metrics[0].key()
 
     @property
     def folder(self) -> str:

@@ -34,7 +34,7 @@ def check_limits(config: RunConfig, checkpoint: Checkpoint, *, finished: int | N
     """
     tree = checkpoint.state()
     state = TrainerState.from_json(tree["trainer"])
-    limits = Limits(config.training, state).reached(StreamState.from_json(tree["stream"]).epoch)
+    limits = Limits(config, state).reached(StreamState.from_json(tree["stream"]).epoch)
     if limits and (state.step in state.scores or state.step == finished):
         raise NothingToDo(limits, step=state.step)
 
@@ -50,7 +50,7 @@ def announce_changes(
         state: as it goes on.
         reset: what begins anew.
     """
-    limits = Limits(config.training, state)
+    limits = Limits(config, state)
     if (line := limits.describe()) is not None:
         log.info("%s", line)
     if WEIGHTS_ONLY in checkpoint.manifest:  # of another run
@@ -61,8 +61,8 @@ def announce_changes(
         log.info("%s", line)
     saved = TrainerState.from_json(checkpoint.state()["trainer"])
     if "optimizer" not in reset:
-        ends = Limits(then.training, saved).last_step, limits.last_step
-        if (line := describe_jump(then, config, state, last_then=ends[0], last_now=ends[1])) is not None:
+        before, after = (one.schedule_end(state.seconds) for one in (Limits(then, saved), limits))
+        if (line := describe_jump(then, config, state, last_then=before, last_now=after)) is not None:
             log.warning("%s", line)
     return changes
 
@@ -86,12 +86,11 @@ def describe_jump(then: RunConfig, now: RunConfig, state: TrainerState, *, last_
     Args:
         then, now: the configurations.
         state: of the checkpoint; where its schedule begins.
-        last_then, last_now: steps at which the run ends by either.
+        last_then, last_now: where the schedule ends by either, counted as it counts.
     """
     update = state.step - state.skipped_updates - state.schedule_start + 1
     before, after = (
-        c.schedule.rate(update, peak=c.optimizer.lr, last=last - state.schedule_start)
-        for c, last in ((then, last_then), (now, last_now))
+        c.schedule.rate(update, peak=c.optimizer.lr, last=last) for c, last in ((then, last_then), (now, last_now))
     )
     if max(before, after) <= JUMP * min(before, after):
         return None

@@ -1,39 +1,46 @@
 """When a run ends: the limits of the section `training`, counted from where the run began, or began anew."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from configs import TrainingSection
+from configs import RunConfig
 from trainer.checkpoint.state import TrainerState
+
+SURE_SHARE = 0.1
+"""Of the minutes: from there on the pace tells where they end."""
+CUT_SHARE = 0.9
+"""Of the updates of a schedule: one that ends before has been cut."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Limit:
     """A limit that is reached."""
 
-    field: str
-    """Of the section `training`."""
-    value: str
-    """As it is set, and from where it is counted."""
-    at: str
-    """Where the run stands."""
-    more: str
-    """What it would have to be more than, for the run to go on."""
+    name: str
+    """Of the field, with its value and from where it is counted."""
+    reason: str
+    """Why the run ended."""
+    advice: str
+    """What to say where nothing is left to do."""
 
     def __str__(self) -> str:
-        return f"training.{self.field}={self.value}"
+        return self.name
 
-    @property
-    def reason(self) -> str:
-        """Why the run ended."""
-        return f"{self} is reached"
+    @classmethod
+    def counted(cls, field: str, value: str, *, at: str, more: str) -> "Limit":
+        """One that is a number.
 
-    @property
-    def advice(self) -> str:
-        """What to say where nothing is left to do."""
-        return f"{self} is reached {self.at}; training.{self.field} above {self.more} goes on"
+        Args:
+            field: of the section `training`.
+            value: as it is set, and from where it is counted.
+            at: where the run stands.
+            more: what it would have to be more than, for the run to go on.
+        """
+        name = f"training.{field}={value}"
+        advice = f"{name} is reached {at}; training.{field} above {more} goes on"
+        return cls(name=name, reason=f"{name} is reached", advice=advice)
 
 
 def reasons(limits: Sequence[Limit]) -> str | None:
@@ -41,17 +48,63 @@ def reasons(limits: Sequence[Limit]) -> str | None:
     return "; ".join(limit.reason for limit in limits) or None
 
 
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Standstill:
+    """Evaluations that brought nothing better."""
+
+    num_evaluations: int
+    best: float
+    """NaN where there is none."""
+    step: int
+    """Of the best."""
+
+
+def standstill(scores: Mapping[int, float], *, higher_is_better: bool, min_delta: float, after: int) -> Standstill:
+    """For how long a figure has not become better; a score that is not finite is not better.
+
+    Args:
+        scores: by step.
+        higher_is_better: of the figure.
+        min_delta: what it must be better by.
+        after: only evaluations of later steps are counted.
+    """
+    sign = 1 if higher_is_better else -1
+    best, at, waited = -math.inf, 0, 0
+    for step in sorted(scores):
+        merit = sign * scores[step]
+        if math.isfinite(merit) and (best == -math.inf or merit - best > min_delta):
+            best, at, waited = merit, step, 0
+        elif step > after:
+            waited += 1
+    return Standstill(num_evaluations=waited, best=sign * best if math.isfinite(best) else math.nan, step=at)
+
+
 class Limits:
     """A run's limits. After `--reset` they count from there; step numbers go on."""
 
-    def __init__(self, section: TrainingSection, state: TrainerState) -> None:
-        self._section = section
+    def __init__(self, config: RunConfig, state: TrainerState) -> None:
+        self._config = config
+        self._section = config.training
         self._state = state
+        self._has_warned = False
 
     @property
     def last_step(self) -> int:
         """The last update that `max_updates` allows."""
         return self._state.start_step + self._section.max_updates
+
+    def schedule_end(self, seconds: float) -> int:
+        """The update at which a schedule that ends comes to its end, counted as the schedule counts.
+
+        Where it ends with the clock, that is where the mean pace so far leads to.
+
+        Args:
+            seconds: of the run, on whose clock all ranks agree.
+        """
+        state, last = self._state, self.last_step
+        if self._config.schedule.ends_with == "minutes":
+            last = min(last, self._last_step_by_clock(seconds))
+        return last - state.schedule_start
 
     def is_time_up(self) -> bool:
         """Whether `max_minutes` have passed."""
@@ -62,6 +115,29 @@ class Limits:
         """Whether `max_epochs` have been gone through before this one."""
         most = self._section.max_epochs
         return most is not None and epoch - self._state.start_epoch >= most
+
+    def is_standing_still(self) -> Limit | None:
+        """Early stopping, where it is due: a function of the scores alone, the same on all ranks and after a kill."""
+        section, state = self._section.early_stopping, self._state
+        if section is None:
+            return None
+        figure = section.metric or self._config.best_by
+        scores = {s: x for s, x in (state.scores_of(figure) or {}).items() if s > state.start_step}
+        found = standstill(
+            scores,
+            higher_is_better=self._config.evaluation.directions[figure],
+            min_delta=section.min_delta,
+            after=state.start_step + section.after,
+        )
+        if found.num_evaluations < section.patience:
+            return None
+        by = f" by more than {section.min_delta:g}" if section.min_delta else ""
+        reason = (
+            f"training.early_stopping: no {figure} better{by} than {found.best:.4g} of step {found.step:,} in "
+            f"{found.num_evaluations} evaluations"
+        )
+        advice = f"{reason}; training.early_stopping.patience above {found.num_evaluations} goes on"
+        return Limit(name="training.early_stopping", reason=reason, advice=advice)
 
     def reached(self, epoch: int) -> list[Limit]:
         """The limits that stand in the way of another update.
@@ -74,16 +150,46 @@ class Limits:
         found = []
         if state.step >= self.last_step:
             value, done = f"{section.max_updates:,}{counted}", state.step - state.start_step
-            found.append(Limit(field="max_updates", value=value, at=f"at step {state.step:,}", more=f"{done}"))
+            found.append(Limit.counted("max_updates", value, at=f"at step {state.step:,}", more=f"{done}"))
         if self.are_epochs_over(epoch):
             value, done = f"{section.max_epochs}{counted}", epoch - state.start_epoch
-            found.append(Limit(field="max_epochs", value=value, at=f"at step {state.step:,}", more=f"{done}"))
+            found.append(Limit.counted("max_epochs", value, at=f"at step {state.step:,}", more=f"{done}"))
         if self.is_time_up():
             spent = math.ceil((state.seconds - state.start_seconds) / 60 * 1000) / 1000  # above it there is time left
             value = f"{section.max_minutes:g}{counted}"
             at = f"after {spent:.3f} minutes, at step {state.step:,}"
-            found.append(Limit(field="max_minutes", value=value, at=at, more=f"{spent:.3f}"))
+            found.append(Limit.counted("max_minutes", value, at=at, more=f"{spent:.3f}"))
+        if (limit := self.is_standing_still()) is not None:
+            found.append(limit)
         return found
+
+    def clock_warning(self) -> str | None:
+        """What to say, once, where the clock is about to end the run far from the end of its schedule."""
+        state, minutes, schedule = self._state, self._section.max_minutes, self._config.schedule
+        if self._has_warned or minutes is None or not schedule.ends or schedule.ends_with == "minutes":
+            return None
+        if state.seconds - state.start_seconds < SURE_SHARE * 60 * minutes:
+            return None
+        last = self._last_step_by_clock(state.seconds)
+        if last - state.start_step >= CUT_SHARE * self._section.max_updates:
+            return None
+        self._has_warned = True
+        update = last - state.skipped_updates - state.schedule_start
+        share = schedule.rate(update, peak=1.0, last=self.schedule_end(state.seconds))
+        return (
+            f"training.max_minutes={minutes:g} ends the run near step {last:,}, and the schedule is made for "
+            f"{self.last_step:,}: the learning rate will be at {share:.0%} of its peak then; "
+            "schedule.ends_with=minutes brings it to its end with the clock"
+        )
+
+    def _last_step_by_clock(self, seconds: float) -> int:
+        """Where the mean pace since the limits are counted leads to within `max_minutes`; the next step at least."""
+        state, minutes = self._state, self._section.max_minutes
+        assert minutes is not None
+        spent, done = seconds - state.start_seconds, state.step - state.start_step
+        if spent <= 0 or done <= 0:
+            return self.last_step
+        return state.step + max(1, round((60 * minutes - spent) * done / spent))
 
     def figures(self) -> dict[str, Any]:
         """Where they are counted from, for whoever reads the run's metrics; nothing where that is step 0."""

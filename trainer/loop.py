@@ -71,7 +71,7 @@ class Trainer:
         self._phases = phases
         self._ledger = ledger
         self._stop_requested = stop_requested
-        self._limits = Limits(config.training, state)
+        self._limits = Limits(config, state)
         self._was_time_up = self._limits.is_time_up()  # the checkpoint's word, the same on every rank
         self.end: str | None = None
         """Which limits ended it; None before, and where someone asked it to stop."""
@@ -112,7 +112,7 @@ class Trainer:
         """Fetch an update's micro-batches, and count over all ranks what it holds. None where the run is at its end."""
         self._tick()
         while self._state.step < self._limits.last_step and not self._was_time_up:
-            if self._limits.are_epochs_over(self._reader.epoch):
+            if self._limits.are_epochs_over(self._reader.epoch) or self._limits.is_standing_still():
                 return None
             epoch, number = self._reader.epoch, self._reader.update
             begin = time.monotonic()
@@ -122,7 +122,10 @@ class Trainer:
                 # by the clock that is saved, or the next start might find some time left
                 time_is_up = self._world.is_main and self._limits.is_time_up()
                 flags = [self._stop_requested(), time_is_up, self._saver.is_writing]
-                *numbers, stops, times, writing = self._world.sum([*count(micro_batches).numbers(), *map(int, flags)])
+                milliseconds = round(1000 * self._state.seconds) if self._world.is_main else 0
+                *numbers, stops, times, writing, clock = self._world.sum(
+                    [*count(micro_batches).numbers(), *map(int, flags), milliseconds]
+                )
             if not writing:
                 self._interval.pause(self._saver.commit())
             counts = UpdateCounts(
@@ -142,6 +145,7 @@ class Trainer:
                 counts=counts,
                 stop_requested=stops > 0,
                 time_is_up=times > 0,
+                seconds=clock / 1000,
             )
         return None
 
@@ -152,7 +156,7 @@ class Trainer:
         lr = self._config.schedule.rate(
             state.step - state.skipped_updates - state.schedule_start + 1,
             peak=optimizer.lr,
-            last=self._limits.last_step - state.schedule_start,
+            last=self._limits.schedule_end(update.seconds),
         )
         with self._phases("step", step=state.step + 1):
             try:
@@ -221,6 +225,8 @@ class Trainer:
             with contextlib.suppress(OSError):  # a full disk
                 write_status(Path(self._config.folder), "running", exit_code=1, step=state.step)
         self._metrics.train(state.step, figures)
+        if (warning := self._limits.clock_warning()) is not None:
+            log.warning("%s", warning)
         log.info(
             "step %d  epoch %d  loss %.4f  nll %.4f  ppl(nll) %.2f  norm %.2f  lr %.2e  %.0f tok/s  padding %.1f%%",
             state.step,
@@ -275,13 +281,13 @@ class Trainer:
         if evaluation is None:
             log.info("step %d: asked to stop, the evaluation is left for the next start", step)
             return False
-        best = self._config.evaluation.metrics[0]
-        self._state.scores[step] = evaluation.scores[best.key()].value
+        figures = evaluation.figures()
+        self._state.note(step, {key: figures[key] for key in self._config.evaluation.directions})
         samples = list(zip(evaluation.sources, evaluation.references, evaluation.hypotheses, strict=True))
         shown = self._config.evaluation
         self._metrics.evaluation(
             step,
-            {**evaluation.figures(), "series": None if self._state.series is None else self._state.series.id},
+            {**figures, "series": None if self._state.series is None else self._state.series.id},
             samples[: shown.samples],
             evaluation.attentions[: shown.attention_maps],
         )
@@ -290,9 +296,9 @@ class Trainer:
             step,
             evaluation.loss,
             evaluation.nll,
-            evaluation.figures()["perplexity"],
+            figures["perplexity"],
             describe_scores(evaluation.scores, shown.metrics),
-            evaluation.scores[best.key()].signature,
+            next(iter(evaluation.scores.values())).signature,
             evaluation.seconds,
         )
         for name, part in evaluation.parts.items():

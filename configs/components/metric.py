@@ -107,6 +107,10 @@ def metric_keys(figures: Mapping[str, Any]) -> list[str]:
     return [key for key in figures if f"{key}{SIGNATURE}" in figures]
 
 
+OF_REFERENCES = {name: Described(label=name, higher_is_better=False, digits=4) for name in ("loss", "nll")}
+"""Figures of an evaluation that are of the references, by name."""
+
+
 def describe_metrics(entries: object) -> dict[str, Described]:
     """How to show the metrics of a run, by the names of their figures.
 

@@ -1,7 +1,7 @@
 """What a schedule of the learning rate is."""
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from configs.components.registry import Component
 from configs.fields import Count
@@ -12,6 +12,9 @@ class Schedule(Component):
     """The learning rate as a pure function of applied updates: a linear warm-up, then `factor` of the peak."""
 
     warmup_updates: Count = 4000
+    ends_with: Literal["updates", "minutes"] = "updates"
+    """What a schedule that ends comes to its end with: `training.max_updates`, or `training.max_minutes` if that is
+    sooner, at the mean pace so far."""
     ends: ClassVar[bool] = False
     """Whether it comes to its end at the last update, and so depends on which that is."""
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import types
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ def section_of(annotation: Any, value: Any) -> Any:
     """The section that a field holds: its own, or the component that the value chooses; None for other fields."""
     if (choice := choice_of(annotation)) is not None:
         return choice.section(value)
+    if isinstance(annotation, types.UnionType) and isinstance(value, dict):  # a section that may be left out
+        annotation = next((part for part in annotation.__args__ if dataclasses.is_dataclass(part)), None)
     return annotation if isinstance(annotation, type) and dataclasses.is_dataclass(annotation) else None
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from trainer.runs.layout import CONFIG, MANIFEST, METRICS_FILE, STATE, checkpoint_folder
-from trainer.runs.metrics_file import Score, number, read_end, saved_scores, shown_metrics, whole
+from trainer.runs.metrics_file import Score, number, read_end, read_shown, saved_scores, whole
 
 _NUM_STATES = 3
 """Checkpoints whose state is tried."""
@@ -36,7 +36,7 @@ class Progress:
     """Seconds since the newest complete checkpoint was committed; negative where its clock is ahead of this one."""
     last_score: Score | None
     best_score: Score | None
-    """By the first metric; both of the current series."""
+    """By `checkpoint.best_by`; both of the current series."""
 
 
 def read_progress(folder: Path, steps: list[int]) -> Progress:
@@ -49,13 +49,13 @@ def read_progress(folder: Path, steps: list[int]) -> Progress:
     limits = read_limits(folder / CONFIG)
     lines, evaluations, series = read_end(folder / METRICS_FILE)
     updates, tokens = rates(lines)
-    metrics = shown_metrics(folder)
-    best, shown = next(iter(metrics.items()))
+    shown = read_shown(folder)
     scores = {
-        step: replace(score, figures={**dict.fromkeys(metrics), **score.figures})
-        for step, score in current_scores(evaluations, series, *_saved_scores(folder, steps), best=best).items()
+        step: replace(score, figures={key: score.figures.get(key) for key in shown.figures})
+        for step, score in current_scores(
+            evaluations, series, *_saved_scores(folder, steps), best=shown.best_by
+        ).items()
     }
-    sign = 1 if shown.higher_is_better else -1
     return Progress(
         max_updates=last_update(limits, lines[0] if lines else {}),
         updates_per_second=updates,
@@ -63,7 +63,7 @@ def read_progress(folder: Path, steps: list[int]) -> Progress:
         seconds_left=seconds_left(limits, lines[0], updates) if lines else None,
         checkpoint_age=_age(checkpoint_folder(folder, steps[-1]) / MANIFEST) if steps else None,
         last_score=scores[max(scores)] if scores else None,
-        best_score=max(scores.values(), key=lambda s: (sign * (s.figures[best] or 0.0), -s.step), default=None),
+        best_score=shown.best(scores.values()),
     )
 
 
@@ -87,7 +87,7 @@ def current_scores(
         series: the newest that metrics.jsonl names; None where it names none.
         saved_series: of the newest checkpoint, as the next.
         saved: its scores by step.
-        best: the metric that they are of.
+        best: the figure that they are of.
     """
     current = series or saved_series
     scores = {}

@@ -2,11 +2,9 @@
 
 import dataclasses
 import socket
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from configs.components.metric import Described, describe_metrics
 from launcher.jobs import JobState
 from launcher.jobs.record import job_of_run
 from launcher.monitoring.progress import Progress, read_progress
@@ -14,7 +12,7 @@ from trainer.runs.failure import Failure, newest_cause
 from trainer.runs.kept import find_loss
 from trainer.runs.layout import LAUNCH_LOCK, LEDGER_FILE, RUN_LOCK, STATUS_FILE, STOP_FILE, STUCK_FILE, complete_steps
 from trainer.runs.ledger import read_figures
-from trainer.runs.metrics_file import shown_metrics
+from trainer.runs.metrics_file import Shown, read_shown
 from trainer.runs.run_lock import holder_since, is_locked
 from trainer.runs.status import Status, read_status
 
@@ -62,7 +60,7 @@ class Overview:
     """The batch job that wrote the run last."""
     last_failure: Failure | None
     """What failed first the last time that ranks failed, also where the run goes on since."""
-    metrics: Mapping[str, Described] = dataclasses.field(default_factory=lambda: describe_metrics(None))
+    shown: Shown = dataclasses.field(default_factory=lambda: Shown.of(None))
     """How to show the scores."""
 
 
@@ -79,7 +77,7 @@ def read_overview(folder: Path) -> Overview:
         progress=read_progress(folder, status.checkpoints),
         job=job,
         last_failure=newest_cause(folder),
-        metrics=shown_metrics(folder),
+        shown=read_shown(folder),
     )
 
 

@@ -2,16 +2,14 @@
 
 import dataclasses
 import time
-from collections.abc import Mapping
 from typing import Any
 
-from configs.components.metric import Described
 from configs.text import visible
 from launcher.jobs import JobState
 from launcher.monitoring.progress import Progress
 from launcher.monitoring.run_status import ACTIVE, Overview, RunStatus
 from trainer.runs.failure import Failure
-from trainer.runs.metrics_file import Score
+from trainer.runs.metrics_file import Score, Shown
 
 _NUM_CHECKPOINTS = 5
 _CLOCK_SECONDS = 60.0
@@ -49,7 +47,7 @@ def to_lines(found: Overview) -> list[str]:
     if status.state in ACTIVE:
         shown |= _speed(progress)
     if progress.last_score is not None:
-        shown["score"] = _scores(progress.last_score, progress.best_score, found.metrics)
+        shown["score"] = _scores(progress.last_score, progress.best_score, found.shown)
     if status.refusal:
         shown["refused"] = "the last start: " + status.refusal.replace("\n", "; ")
     if status.error:
@@ -100,18 +98,12 @@ def _score_to_json(score: Score | None) -> dict[str, Any] | None:
     return None if score is None else {"step": score.step, **score.figures, "series": score.series}
 
 
-def _scores(last: Score, best: Score | None, metrics: Mapping[str, Described]) -> str:
-    text = ", ".join(_figure(metrics, key, value) for key, value in last.figures.items() if value is not None)
+def _scores(last: Score, best: Score | None, shown: Shown) -> str:
+    text = ", ".join(shown.text(key, value) for key, value in last.figures.items() if value is not None)
     text += f" at step {last.step}"
     if best is None or best.step == last.step:
         return f"{text}, the best so far"
-    first = next(iter(metrics))
-    return f"{text}; best: {_figure(metrics, first, best.figures[first] or 0.0)} at step {best.step}"
-
-
-def _figure(metrics: Mapping[str, Described], key: str, value: float) -> str:
-    shown = metrics.get(key, Described(label=key))
-    return f"{shown.label} {value:.{shown.digits}f}"
+    return f"{text}; best: {shown.text(shown.best_by, best.figures[shown.best_by] or 0.0)} at step {best.step}"
 
 
 def _failure(failure: Failure) -> str:

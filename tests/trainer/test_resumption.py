@@ -128,9 +128,9 @@ class TestLimits:
         assert read_metrics(run)[-1]["step"] == 14
 
     def test_clock_and_epochs(self) -> None:
-        section = load_run("debug", ["training.max_minutes=2", "training.max_epochs=3"]).training
+        config = load_run("debug", ["training.max_minutes=2", "training.max_epochs=3"])
         state = TrainerState(step=50, seconds=1000.0, start_step=40, start_seconds=900.0, start_epoch=2)
-        limits = Limits(section, state)
+        limits = Limits(config, state)
         assert limits.last_step == 100
         assert not limits.is_time_up()
         assert limits.reached(4) == []

@@ -53,16 +53,32 @@ class TrainerState:
     """Of fp16."""
     scores: dict[int, float] = field(default_factory=dict)
     """By step, of the current series: those that what is best goes by."""
+    best_by: str = "bleu"
+    """The name of their figure."""
     series: ScoreSeries | None = None
     """What those were measured with; None in what was saved before there were series."""
     series_start: int = 0
     """Step at which it became the current one."""
+    curves: dict[str, ScoreSeries] = field(default_factory=dict)
+    """The current series of all other figures of an evaluation, by their names, with their scores."""
     other_series: list[ScoreSeries] = field(default_factory=list)
-    """With their scores."""
+    """Those that are not current, with their scores."""
     recent_losses: list[float] = field(default_factory=list)
     """Of the last updates, for what is a spike."""
     skipped_ranges: list[tuple[int, int, int]] = field(default_factory=list)
     """(epoch, first update, last update) that are not trained on, one entry a rewind."""
+
+    def note(self, step: int, figures: Mapping[str, float]) -> None:
+        """Remember the figures, by their names, of an evaluation of a step's weights."""
+        for name, figure in figures.items():
+            if (scores := self.scores_of(name)) is not None:
+                scores[step] = figure
+
+    def scores_of(self, figure: str) -> dict[int, float] | None:
+        """A figure's scores by step, of its current series; None of one that is not known."""
+        if figure == self.best_by:
+            return self.scores
+        return self.curves[figure].scores if figure in self.curves else None
 
     def merits(self) -> dict[int, float]:
         """The scores as numbers of which the highest is best, by step; without those that are none."""
@@ -82,6 +98,7 @@ class TrainerState:
         found = {
             "scores": _by_step(tree["scores"]),
             "series": None if series is None else ScoreSeries.from_json(series),
+            "curves": {name: ScoreSeries.from_json(one) for name, one in tree.get("curves", {}).items()},
             "other_series": [ScoreSeries.from_json(one) for one in tree.get("other_series", [])],
         }
         ranges = [(int(epoch), int(first), int(last)) for epoch, first, last in tree.get(LEFT_OUT, [])]

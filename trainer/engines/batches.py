@@ -52,6 +52,8 @@ class Update:
     """Over all ranks."""
     stop_requested: bool
     time_is_up: bool
+    seconds: float
+    """Of the run, by the clock of rank 0."""
 
 
 def count(micro_batches: Sequence[MicroBatch | None]) -> UpdateCounts:

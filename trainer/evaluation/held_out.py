@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from configs import RunConfig
+from configs import RunConfig, UserError
 from configs.components import ScoredText
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import Tokenizer
@@ -24,7 +24,7 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], *, is_main: bo
     """The validation sets, of every dataset that has one; rank 0 says who has none, and what scores will say little.
 
     Raises:
-        UserError: a metric cannot be used.
+        UserError: a metric cannot be used, or early stopping has nothing to go by.
     """
     tokenizer = datasets[0].tokenizer
     names = dataset_names(datasets)
@@ -35,7 +35,9 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], *, is_main: bo
             "no validation set (prepare.valid): this run reports its training loss alone; nothing is evaluated, and "
             "checkpoint.keep_best keeps nothing"
         )
-    elif is_main and without:
+    if config.training.early_stopping is not None and len(without) == len(names):
+        raise UserError("training.early_stopping: there is no validation set to go by; prepare.valid names one")
+    if is_main and without and len(without) < len(names):
         log.info("not evaluated, for want of a validation set (prepare.valid): %s", ", ".join(without))
     for name, dataset in ((n, d) for n, d in names.items() if n not in without):
         sources, references = dataset.held_out("valid")

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from configs import EvaluationSection, RunConfig, SearchSection, load_saved
-from configs.components import Metric
 from configs.languages import language
 from data_pipeline.prepared.dataset import Dataset
 from trainer.checkpoint.format import Checkpoint
@@ -52,42 +51,62 @@ def enter_series(
         state: as the checkpoint has it.
         checkpoint: None for a new run.
     """
-    current = current_series(config, held_out, datasets[0].tokenizer.fingerprint)
+    tokenizer = datasets[0].tokenizer.fingerprint
+    curves = {figure: current_series(config, held_out, tokenizer, figure) for figure in config.evaluation.directions}
+    current = curves.pop(config.best_by)
     if checkpoint is not None:
         adopt_scores_without_series(state, current, checkpoint, config, datasets)
-    changed = enter(state, current)
+    changed = enter(state, current, curves)
+    state.best_by = config.best_by
     if changed is None:
         return None
     log.info("%s", changed)
     return {"event": "score_series", "series": current.id, "reason": changed}
 
 
-def current_series(config: RunConfig, held_out: Sequence[HeldOutSet], tokenizer: str) -> ScoreSeries:
-    """The series that this run's evaluations belong to, without scores.
+def current_series(
+    config: RunConfig, held_out: Sequence[HeldOutSet], tokenizer: str, figure: str | None = None
+) -> ScoreSeries:
+    """The series that a figure of this run's evaluations belongs to, without scores.
 
     Args:
         config: the run's.
         held_out: the sets that are scored, in any order and by any name.
         tokenizer: the model's fingerprint.
+        figure: its name; what is best by unless given.
     """
     sets = sorted(_content(held_out_set, config.evaluation.max_pairs) for held_out_set in held_out)
     fields = {
         "validation set": hashlib.sha256("\n".join(sets).encode()).hexdigest()[:12],
-        **_measure(config.evaluation.metrics[0], held_out),
+        **_measure(config, figure or config.best_by, held_out),
         "tokenizer": tokenizer[:12],
         "weights": "moving average" if config.training.ema_decay else "of the last update",
-        **_search(config.evaluation.search),
     }
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
     return ScoreSeries(id=digest[:12], fields=fields)
 
 
-def enter(state: TrainerState, series: ScoreSeries) -> str | None:
-    """Make a series the current one, with the scores that the state knows of it; what changed, where something did."""
+def enter(state: TrainerState, series: ScoreSeries, curves: Mapping[str, ScoreSeries] | None = None) -> str | None:
+    """Make series the current ones, with the scores that the state knows of them; what changed, where something did.
+
+    Args:
+        state: as it was.
+        series: of what is best by; alone in being announced.
+        curves: of all other figures, by their names.
+    """
     left = state.series
-    if left is not None and left.id == series.id:
-        return None
-    others = {one.id: one for one in state.other_series}
+    others = {one.id: one for one in (*state.other_series, *state.curves.values()) if one.scores}
+    changed = None
+    if left is None or left.id != series.id:
+        changed = _enter(state, series, others)
+    state.curves = {name: others.pop(one.id, one) for name, one in (curves or {}).items()}
+    state.other_series = list(others.values())
+    return changed
+
+
+def _enter(state: TrainerState, series: ScoreSeries, others: dict[str, ScoreSeries]) -> str | None:
+    """Change what is best by, and among the others put the one that is left in the place of the one that comes."""
+    left = state.series
     if state.scores:
         others[left.id if left else ""] = ScoreSeries(
             id=left.id if left else "", fields=left.fields if left else {}, scores=state.scores
@@ -96,7 +115,6 @@ def enter(state: TrainerState, series: ScoreSeries) -> str | None:
     num_left = len(state.scores)
     state.series, state.series_start = series, state.step
     state.scores = dict(back.scores) if back else {}
-    state.other_series = list(others.values())
     if not num_left:
         return None
     came = f"{len(state.scores)} scores are known from before" if back else "it begins without scores"
@@ -137,6 +155,7 @@ def adopt_scores_without_series(
         and bool(saved.training.ema_decay) == bool(config.training.ema_decay)
         and _search(then.search) == _search(now.search)
         and then.max_pairs == now.max_pairs
+        and config.best_by == "bleu"
         and then.metrics[0] == now.metrics[0]
         and all(_former_tokenizer(then, d) == tokenizers.choose(now.tokenizer, d.target_language) for d in datasets)
     )
@@ -144,14 +163,16 @@ def adopt_scores_without_series(
         state.series = series
 
 
-def _measure(metric: Metric, held_out: Sequence[HeldOutSet]) -> dict[str, str]:
-    """What the scores are of. Its name is no part of it, and only what is not as BLEU is said."""
-    signatures = {held_out_set.scorer.signatures[metric.key()] for held_out_set in held_out}
-    return {
-        "signature": "; ".join(sorted(signatures)),
-        **({} if metric.kind == "bleu" else {"metric": metric.kind}),
-        **({} if metric.higher_is_better else {"better": "lower"}),
-    }
+def _measure(config: RunConfig, figure: str, held_out: Sequence[HeldOutSet]) -> dict[str, str]:
+    """What a figure is, and how it comes about. Only what is not as with BLEU is said."""
+    direction = {} if config.evaluation.directions[figure] else {"better": "lower"}
+    metric = next((one for one in config.evaluation.metrics if one.key() == figure), None)
+    if metric is None:  # of the references, for which nothing is searched
+        smoothing = f"label smoothing {config.loss.label_smoothing:g}" if figure == "loss" else "no smoothing"
+        return {"signature": smoothing, "metric": figure, **direction}
+    signatures = {held_out_set.scorer.signatures[figure] for held_out_set in held_out}
+    kind = {} if metric.kind == "bleu" else {"metric": metric.kind}
+    return {"signature": "; ".join(sorted(signatures)), **kind, **direction, **_search(config.evaluation.search)}
 
 
 def _former_tokenizer(section: EvaluationSection, dataset: Dataset) -> str:

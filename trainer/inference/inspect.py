@@ -8,7 +8,7 @@ from typing import Any
 from safetensors import safe_open
 
 from configs import UserError
-from configs.components.metric import Described, metric_keys
+from configs.components.metric import metric_keys
 from configs.files import exists, is_dir, naming
 from configs.text import visible
 from data_pipeline.inspection import inspect_dataset, is_dataset
@@ -16,7 +16,7 @@ from trainer.checkpoint.format import Checkpoint, CheckpointError, read_checkpoi
 from trainer.checkpoint.weights_only import WEIGHTS_ONLY
 from trainer.runs.kept import find_loss
 from trainer.runs.layout import CHECKPOINTS, MANIFEST, METRICS_FILE, list_steps
-from trainer.runs.metrics_file import UNSIGNED, read_lines, shown_metrics
+from trainer.runs.metrics_file import UNSIGNED, Shown, read_lines, read_shown
 
 
 def run(*, path: str) -> int:
@@ -108,10 +108,10 @@ def inspect_run(folder: Path) -> tuple[list[str], bool]:
     scores = [line for line in figures if line.get("kind") == "evaluation"]
     if train is not None:
         lines.append(f"step            {_last_figures(train)}")
-    metrics = shown_metrics(folder)
+    how = read_shown(folder)
     current = next((score["series"] for score in reversed(scores) if score.get("series")), None)
     for score in scores[-5:]:
-        shown = ", ".join(_figure(score, key, metrics) for key in metric_keys(score) or UNSIGNED)
+        shown = ", ".join(_figure(score, key, how) for key in metric_keys(score) or UNSIGNED)
         note = "" if score.get("series") in (None, current) else ", of another series of scores"
         lines.append(f"evaluation      step {_number(score, 'step', 0)}: {shown}{note}")
     loss = find_loss(folder)
@@ -131,9 +131,9 @@ def inspect_run(folder: Path) -> tuple[list[str], bool]:
     return lines, whole
 
 
-def _figure(score: Mapping[str, Any], key: str, metrics: Mapping[str, Described]) -> str:
-    shown = metrics.get(key, Described(label=key))
-    return f"{shown.label} {_number(score, key, shown.digits)}"
+def _figure(score: Mapping[str, Any], key: str, shown: Shown) -> str:
+    value = score.get(key)
+    return shown.text(key, value) if isinstance(value, int | float) else f"{shown.label(key)} unknown"
 
 
 def _last_figures(train: Mapping[str, Any]) -> str:

@@ -6,14 +6,14 @@ written by `trainer.records.metrics`.
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from configs.components.metric import Described, describe_metrics, metric_keys
+from configs.components.metric import OF_REFERENCES, Described, describe_metrics, metric_keys
 from trainer.runs.layout import CONFIG
 
 Line = dict[str, Any]
@@ -34,7 +34,7 @@ class Score:
 
     step: int
     figures: Mapping[str, float | None]
-    """By metric; None where it is not known."""
+    """By metric, and those of the references; None where it is not known."""
     series: str | None = None
     """Scores of one series may be compared; None in runs from before there were such."""
 
@@ -121,17 +121,52 @@ def saved_scores(state: Mapping[str, Any]) -> tuple[str | None, dict[int, float]
     return None if series is None else str(series["id"]), finite
 
 
-def shown_metrics(run: Path) -> dict[str, Described]:
-    """How to show a run's scores, by metric, the one that is best by first; as its configuration says, if it does.
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Shown:
+    """How to show a run's scores."""
+
+    figures: Mapping[str, Described]
+    """By metric, in their order, and what is best by."""
+    best_by: str
+    """One of them."""
+
+    @classmethod
+    def of(cls, config: object) -> "Shown":
+        """As a resolved configuration says, however broken, or of an earlier version."""
+        tree = config if isinstance(config, dict) else {}
+        sections = [tree.get(name) for name in ("evaluation", "checkpoint")]
+        evaluation, checkpoint = (section if isinstance(section, dict) else {} for section in sections)
+        figures, best_by = describe_metrics(evaluation.get("metrics")), checkpoint.get("best_by")
+        if best_by in OF_REFERENCES:
+            figures |= {best_by: OF_REFERENCES[best_by]}
+        return cls(figures=figures, best_by=best_by if best_by in figures else next(iter(figures)))
+
+    def text(self, key: str, value: float) -> str:
+        """A figure by its name."""
+        digits = self.figures[key].digits if key in self.figures else 2
+        return f"{self.label(key)} {value:.{digits}f}"
+
+    def label(self, key: str) -> str:
+        """What people call a figure."""
+        return self.figures[key].label if key in self.figures else key
+
+    def best(self, scores: Iterable[Score]) -> Score | None:
+        """The best of those that have the figure; of equals the first."""
+        sign = 1 if self.figures[self.best_by].higher_is_better else -1
+        found = [(sign * value, -s.step, s) for s in scores if (value := s.figures.get(self.best_by)) is not None]
+        return max(found, key=lambda one: one[:2])[2] if found else None
+
+
+def read_shown(run: Path) -> Shown:
+    """How to show the scores of a run, by its configuration where that can be read.
 
     Args:
         run: its folder.
     """
     try:
-        tree = yaml.safe_load((run / CONFIG).read_text(encoding="utf-8"))
-        return describe_metrics(tree["evaluation"].get("metrics"))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError):
-        return describe_metrics(None)
+        return Shown.of(yaml.safe_load((run / CONFIG).read_text(encoding="utf-8")))
+    except (OSError, ValueError, yaml.YAMLError):
+        return Shown.of(None)
 
 
 def cut_back(path: Path, step: int) -> None:
@@ -198,9 +233,9 @@ def _lines_from_end(path: Path) -> Iterator[bytes]:
 
 
 def _score(line: Line) -> Score | None:
-    figures = {key: number(line, key) for key in metric_keys(line) or UNSIGNED}
+    figures = {key: number(line, key) for key in (*(metric_keys(line) or UNSIGNED), *OF_REFERENCES)}
     step, series = whole(line.get("step")), line.get("series")
     known = {key: value for key, value in figures.items() if math.isfinite(value)}
-    if step is None or not known:
+    if step is None or known.keys() <= OF_REFERENCES.keys():
         return None
     return Score(step=step, figures=known, series=series if isinstance(series, str) else None)

@@ -1,0 +1,99 @@
+"""What is best by: another checkpoint is kept, averaged and shown where metrics differ about it."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import read_metrics
+from tests.forked_commands import Commands
+from tests.kept import BBB3253
+from trainer.checkpoint.format import write_manifest
+from trainer.runs.layout import MANIFEST, STATE
+
+STEPS = (5, 10, 15)
+SETTINGS = ("evaluation.max_pairs=2", "training.memory_probe=false", "training.tensorboard=false")
+PLANTED = {
+    "bleu": {5: 90.0, 10: 80.0, 15: 70.0},
+    "chrf": {5: 10.0, 10: 95.0, 15: 20.0},
+    "nll": {5: 3.0, 10: 2.0, 15: 1.0},
+}
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory, commands: Commands) -> Path:
+    """A run at step 15 whose checkpoints have scores by which BLEU, chrF and nll have another best each."""
+    place = Path(shutil.copytree(BBB3253, tmp_path_factory.mktemp("planted") / "place"))
+    keep = ("training.max_updates=15", "checkpoint.keep_last=3")
+    done = commands("train", "small.yaml", *SETTINGS, *keep, cwd=place)
+    assert done.code == 0, done.err
+    run = place / "runs" / "small"
+
+    def plant(trainer: dict[str, Any]) -> None:
+        trainer["scores"] = PLANTED["bleu"]
+        assert set(trainer["curves"]) == {"chrf", "loss", "nll"}
+        for name in ("chrf", "nll"):
+            assert list(trainer["curves"][name]["scores"]) == ["15"], "scores of the evaluation itself"
+            trainer["curves"][name]["scores"] = PLANTED[name]
+
+    change_state(run / "checkpoints" / "step-00000015", plant)
+    return place
+
+
+def change_state(checkpoint: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    state = json.loads((checkpoint / STATE).read_text())
+    change(state["trainer"])
+    content = json.dumps(state).encode()
+    (checkpoint / STATE).write_bytes(content)
+    manifest = json.loads((checkpoint / MANIFEST).read_text())
+    manifest["files"][STATE] |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    write_manifest(checkpoint, manifest)
+
+
+@pytest.mark.parametrize(("best_by", "kept"), [(None, 5), ("bleu", 5), ("chrf", 10), ("nll", 15)])
+def test_another_metric_keeps_another_checkpoint(
+    best_by: str | None, kept: int, planted: Path, tmp_path: Path, commands: Commands
+) -> None:
+    place = Path(shutil.copytree(planted, tmp_path / "place"))
+    chosen = () if best_by is None else (f"checkpoint.best_by={best_by}",)
+    more = ("training.max_updates=25", "checkpoint.keep_last=2", "evaluation.every_updates=0")
+    done = commands("train", "small.yaml", *SETTINGS, *more, *chosen, cwd=place)
+    assert done.code == 0, done.err
+    run = place / "runs" / "small"
+    assert {int(path.name[5:]) for path in (run / "checkpoints").glob("step-*")} == {kept, 20, 25}
+    assert ("3 scores are known from before" in done.out) == (best_by in ("chrf", "nll"))
+    status = json.loads(commands("status", "runs/small", "--json", cwd=place).out)
+    assert status["best_score"]["step"] == kept
+    assert status["best_score"][best_by or "bleu"] == PLANTED[best_by or "bleu"][kept]
+    done = commands("average", "runs/small", "--best", "1", "-o", "mean", cwd=place)
+    assert f"(steps {kept})" in done.out, done.err
+
+
+def test_scores_that_were_left_come_back(planted: Path, tmp_path: Path, commands: Commands) -> None:
+    """By chrF for a while, then by BLEU again: what either knew is there, and what the others gave meanwhile."""
+    place = Path(shutil.copytree(planted, tmp_path / "place"))
+    run = place / "runs" / "small"
+    for updates, best_by in ((20, "chrf"), (25, "bleu")):
+        settings = (f"training.max_updates={updates}", f"checkpoint.best_by={best_by}")
+        assert commands("train", "small.yaml", *SETTINGS, *settings, cwd=place).code == 0
+    trainer = json.loads((run / "checkpoints" / "step-00000025" / STATE).read_text())["trainer"]
+    lines = {line["step"]: line for line in read_metrics(run, "evaluation") if line["step"] > 15}
+    expected = {
+        name: {**PLANTED.get(name, {15: None}), **{step: line[name] for step, line in lines.items()}}
+        for name in ("bleu", "chrf", "nll")
+    }
+    assert trainer["best_by"] == "bleu"
+    assert by_step(trainer["scores"]) == expected["bleu"]
+    assert {name: by_step(trainer["curves"][name]["scores"]) for name in ("chrf", "nll")} == {
+        name: expected[name] for name in ("chrf", "nll")
+    }
+    assert [one["id"] for one in trainer["other_series"]] == [""], "what is best goes by nothing that is not known"
+    assert lines[20]["series"] == trainer["curves"]["chrf"]["id"] != lines[25]["series"] == trainer["series"]["id"]
+
+
+def by_step(scores: dict[str, float]) -> dict[int, float]:
+    return {int(step): score for step, score in scores.items()}

@@ -1,0 +1,239 @@
+"""A run ends where nothing becomes better: as a table, on one and two ranks, after a kill between two evaluations."""
+
+import dataclasses
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs import load_run
+from configs.components import make
+from tests.conftest import Command, environment, install_plugin, ranks, read_metrics
+from tests.forked_commands import Commands
+from tests.kept import BBB3253
+from trainer.checkpoint.state import ScoreSeries, TrainerState
+from trainer.limits import Limits, standstill
+
+KILLER = '''
+"""A tracker that ends its process without a word, once, at a step."""
+
+import os
+import signal
+
+from configs.components import Tracker, component
+
+
+class Killing:
+    def __init__(self, file, step):
+        self.file, self.step = file, step
+
+    def train(self, step, figures):
+        if step == self.step and not self.file.exists():
+            self.file.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def evaluation(self, step, figures, samples, attentions):
+        pass
+
+    def event(self, step, figures):
+        pass
+
+    def close(self):
+        pass
+
+
+@component("tracker", "killer")
+class Killer(Tracker):
+    """Kills at a step."""
+
+    step: int
+
+    def open(self, folder, *, config, resume_step):
+        return Killing(folder / "killed", self.step)
+'''
+EVERY, LAST, SAVED, KILLED = 3, 60, 7, 26
+"""Updates: between evaluations, in all, between saves, and done when the run is killed."""
+SETTINGS = [
+    f"training.max_updates={LAST}",
+    f"evaluation.every_updates={EVERY}",
+    f"checkpoint.every_updates={SAVED}",
+    "training.memory_probe=false",
+    "training.tensorboard=false",
+    "evaluation.max_pairs=2",
+    "optimizer.lr=0.01",
+]
+PATIENCE, AFTER = 3, 3
+
+
+@pytest.mark.parametrize(
+    ("scores", "higher", "delta", "after", "expected"),
+    [
+        ({}, True, 0.0, 0, (0, math.nan, 0)),
+        ({10: 1.0, 20: 2.0, 30: 2.0}, True, 0.0, 0, (1, 2.0, 20)),
+        ({10: 1.0, 20: 2.0, 30: 2.4, 40: 2.6}, True, 0.5, 0, (0, 2.6, 40)),
+        ({10: 1.0, 20: 2.0, 30: 2.4, 40: 2.5}, True, 0.5, 0, (2, 2.0, 20)),
+        ({10: 3.0, 20: 2.0, 30: 5.0, 40: 2.0}, False, 0.0, 0, (2, 2.0, 20)),
+        ({10: 3.0, 20: 2.0, 30: 1.0, 40: 2.0}, True, 0.0, 20, (2, 3.0, 10)),
+        ({10: 3.0, 20: math.nan, 30: 4.0}, True, 0.0, 0, (0, 4.0, 30)),
+        ({10: math.nan, 20: math.nan}, True, 0.0, 0, (2, math.nan, 0)),
+        ({10: math.inf, 20: 1.0}, False, 0.0, 0, (0, 1.0, 20)),
+        ({10: -1.0, 20: -2.0}, True, 0.0, 0, (1, -1.0, 10)),
+    ],
+)
+def test_table(
+    scores: dict[int, float], higher: bool, delta: float, after: int, expected: tuple[int, float, int]
+) -> None:
+    num, best, step = expected
+    found = standstill(scores, higher_is_better=higher, min_delta=delta, after=after)
+    assert dataclasses.astuple(found) == pytest.approx((num, best, step), nan_ok=True)
+
+
+def test_only_scores_since_a_reset_count() -> None:
+    config = load_run("debug", ["training.early_stopping={metric: chrf, patience: 2}"])
+    curve = ScoreSeries(id="c", fields={}, scores={10: 50.0, 20: 40.0, 30: 30.0, 40: 29.0})
+    state = TrainerState(step=40, scores={10: 1.0, 20: 2.0, 30: 3.0, 40: 4.0}, curves={"chrf": curve})
+    found = Limits(config, state).is_standing_still()
+    assert found is not None
+    assert found.reason == "training.early_stopping: no chrf better than 50 of step 10 in 3 evaluations"
+    assert found.advice.endswith("training.early_stopping.patience above 3 goes on")
+    state.start_step = 20
+    assert Limits(config, state).is_standing_still() is None
+    state.curves = {}  # another series: its scores are not known
+    assert Limits(config, state).is_standing_still() is None
+
+
+@pytest.fixture(scope="module")
+def curve(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+    """The nll of a run that nothing ends."""
+    place = Path(shutil.copytree(BBB3253, tmp_path_factory.mktemp("whole") / "place"))
+    done = Command(ranks(1, "trainer", "small.yaml", *SETTINGS), cwd=place).finish(180)
+    assert done.code == 0, done.err
+    return {line["step"]: line["nll"] for line in read_metrics(place / "runs" / "small", "evaluation") if "nll" in line}
+
+
+def expected_stop(curve: dict[int, float]) -> tuple[float, int]:
+    """A `min_delta` in the middle of the widest gap between what comes about, and where a run stops by it.
+
+    Reckoned from the curve alone: so that rounding, which differs between world sizes, decides nothing.
+    """
+    steps = sorted(curve)
+
+    def stop_and_margin(delta: float) -> tuple[int | None, float]:
+        best, since, margin = curve[steps[0]], 0, math.inf
+        for step in steps[1:]:
+            gain = best - curve[step]
+            margin = min(margin, abs(gain - delta))
+            best, since = (curve[step], 0) if gain > delta else (best, since + (step > AFTER))
+            if since == PATIENCE:
+                return step, margin
+        return None, 0.0
+
+    tried = [(stop_and_margin(delta / 1000), delta / 1000) for delta in range(1, 400)]
+    (stop, margin), delta = max(
+        (one for one in tried if one[0][0] is not None and KILLED + EVERY < one[0][0] < LAST), key=lambda one: one[0][1]
+    )
+    assert stop is not None
+    assert margin > 1e-3, "rounding would decide"
+    return delta, stop
+
+
+@pytest.mark.parametrize("how", ["one-rank", "two-ranks", "killed-between-evaluations"])
+def test_the_same_decision_on_any_number_of_ranks_and_after_a_kill(
+    how: str, curve: dict[int, float], tmp_path: Path, commands: Commands
+) -> None:
+    place = Path(shutil.copytree(BBB3253, tmp_path / "place"))
+    delta, stop = expected_stop(curve)
+    stopping = f"training.early_stopping={{metric: nll, patience: {PATIENCE}, min_delta: {delta}, after: {AFTER}}}"
+    arguments = ["small.yaml", *SETTINGS, stopping]
+    if how == "killed-between-evaluations":
+        kill_and_go_on(place, arguments, tmp_path)
+    else:
+        done = Command(ranks(2 if how == "two-ranks" else 1, "trainer", *arguments), cwd=place).finish(180)
+        assert done.code == 0, done.err
+    run = place / "runs" / "small"
+    assert read_metrics(run)[-1]["step"] == stop
+    status = json.loads((run / "status.json").read_text())
+    assert (status["state"], status["step"]) == ("finished", stop)
+    assert status["stop_reason"].startswith(f"training.early_stopping: no nll better by more than {delta:g} than ")
+    assert (run / "checkpoints" / f"step-{stop:08d}").is_dir()
+    if how != "one-rank":
+        return
+    again = commands("train", *arguments, cwd=place)
+    assert (again.code, read_metrics(run)[-1]["step"]) == (0, stop)
+    assert "nothing to do: training.early_stopping: no nll better" in again.out
+    more = commands("train", *arguments, f"training.early_stopping.patience={PATIENCE + 1}", cwd=place)
+    assert more.code == 0, more.err
+    assert read_metrics(run)[-1]["step"] > stop
+
+
+def kill_and_go_on(place: Path, arguments: list[str], root: Path) -> None:
+    """Have the run killed between two evaluations, some updates and an evaluation behind its newest checkpoint."""
+    assert KILLED % EVERY
+    assert KILLED % SAVED > EVERY
+    install_plugin(root, "trackers", KILLER)
+    variables: dict[str, Any] = environment()
+    variables["PYTHONPATH"] += f":{root}"
+    for code, step in ((-9, KILLED), (0, None)):
+        done = subprocess.run(
+            [sys.executable, "-m", "trainer", *arguments, f"trackers=[{{kind: killer, step: {KILLED}}}]"],
+            cwd=place, env=variables, capture_output=True, text=True, timeout=180, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        assert step is None or read_metrics(place / "runs" / "small")[-1]["step"] == step
+    assert f"step {KILLED // SAVED * SAVED}, epoch" in done.stdout, "it went on from before what was lost"
+
+
+class TestSchedulesAndClocks:
+    @staticmethod
+    def limits(state: TrainerState, **schedule: Any) -> Limits:
+        config = load_run("debug", ["training.max_updates=1000", "training.max_minutes=10"])
+        linear = make("schedule", "linear", warmup_updates=10, **schedule)
+        return Limits(dataclasses.replace(config, schedule=linear), state)
+
+    def test_a_schedule_ends_where_the_clock_does(self) -> None:
+        state = TrainerState(step=100, seconds=300.0)
+        assert self.limits(state).schedule_end(300.0) == 1000
+        assert self.limits(state, ends_with="minutes").schedule_end(300.0) == 200
+        assert self.limits(state, ends_with="minutes").schedule_end(30.0) == 1000, "max_updates is sooner"
+        assert self.limits(state, ends_with="minutes").schedule_end(599.9999) == 101
+        assert self.limits(state, ends_with="minutes").schedule_end(700.0) == 101, "never behind the next update"
+        assert self.limits(TrainerState(), ends_with="minutes").schedule_end(0.0) == 1000
+        after_reset = TrainerState(step=100, seconds=300.0, start_step=90, start_seconds=270.0, schedule_start=90)
+        assert self.limits(after_reset, ends_with="minutes").schedule_end(300.0) == 10 + 190
+
+    def test_a_clock_that_cuts_one_is_warned_of_once(self) -> None:
+        state = TrainerState(step=10, seconds=59.0)
+        limits = self.limits(state)
+        assert limits.clock_warning() is None, "too early to tell"
+        state.seconds = 61.0
+        said = limits.clock_warning()
+        assert said is not None
+        assert said.startswith("training.max_minutes=10 ends the run near step 98, and the schedule is made for 1,000")
+        assert "will be at 91% of its peak then" in said
+        assert limits.clock_warning() is None
+        assert self.limits(state, ends_with="minutes").clock_warning() is None
+        assert self.limits(TrainerState(step=900, seconds=580.0)).clock_warning() is None
+
+    @pytest.mark.parametrize("ends_with", ["minutes", "updates"])
+    def test_in_a_run(self, ends_with: str, tmp_path: Path, commands: Commands) -> None:
+        """Its rate comes down with the clock; where it does not, that is said while there is time to stop it."""
+        place = Path(shutil.copytree(BBB3253, tmp_path / "place"))
+        schedule = f"schedule={{kind: linear, warmup_updates: 2, ends_with: {ends_with}}}"
+        limits = ["training.max_updates=1000000", "training.max_minutes=0.1", "evaluation.every_updates=0"]
+        done = commands("train", "small.yaml", *SETTINGS, schedule, *limits, "name=clock", cwd=place)
+        assert done.code == 0, done.err
+        lines = read_metrics(place / "runs" / "clock")
+        rates = [line["lr"] for line in lines]
+        assert max(rates) == 0.01
+        assert "training.max_minutes=0.1 is reached" in done.out
+        if ends_with == "minutes":
+            assert rates[-1] < 0.1 * max(rates)
+            assert "the schedule is made for" not in done.out
+        else:
+            assert rates[-1] > 0.9 * max(rates)
+            assert done.out.count("the schedule is made for 1,000,000") == 1
