@@ -14,6 +14,8 @@ Count = Annotated[int, Field(ge=0, le=MOST)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
+Size = Annotated[int, Field(gt=0, le=1 << 24)]
+"""Of one dimension; a product of two is a number that torch can hold."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=128)]
 Home = AfterValidator(lambda text: _expanded(text))
 """`~` at the beginning is the home folder."""

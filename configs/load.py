@@ -143,15 +143,16 @@ def is_resolved_one(path: Path) -> bool:
     )
 
 
-def preset_model(preset: str, changes: Mapping[str, Any]) -> ModelSection:
-    """The model of a preset with some fields changed, as a file would: see `model_section`.
+def preset_model(preset: str, *changes: Mapping[str, Any]) -> ModelSection:
+    """The model of a preset with some fields changed, as files would, the last one last: see `model_section`.
 
     Raises:
         UserError: there is no such preset.
         ConfigError: with every error that was found.
     """
     tree = _read_preset(preset)
-    tree.put_values({"model": dict(changes)})
+    for change in changes:
+        tree.put_values({"model": dict(change)})
     return _model_of(tree)
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from configs.components import Choice, Optimizer, Schedule, Tracker, make, unknown
+from configs.components.model import Loss
 from configs.data import DatasetSource, PrepareSection, StreamSection
 from configs.evaluation import EvaluationSection
 from configs.fields import (
@@ -28,15 +29,6 @@ from configs.fields import (
 from configs.model import ModelSection
 from configs.plugins.record import Plugin
 from configs.zero_keys import zero_problems
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class LossSection:
-    """Cross-entropy with label smoothing (Szegedy et al., 2016)."""
-
-    __pydantic_config__ = STRICT
-
-    label_smoothing: Probability = 0.1
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -177,7 +169,10 @@ class RunConfig:
     prepare: PrepareSection = field(default_factory=PrepareSection)
     stream: StreamSection = field(default_factory=StreamSection)
     model: ModelSection = field(default_factory=ModelSection)
-    loss: LossSection = field(default_factory=LossSection)
+    loss: Annotated[Loss, Choice("loss", "cross_entropy")] = field(
+        default_factory=lambda: make("loss", "cross_entropy")
+    )
+    """What is minimised: a component of model/components."""
     optimizer: Annotated[Optimizer, Choice("optimizer", "adamw")] = field(
         default_factory=lambda: make("optimizer", "adamw")
     )

@@ -2,23 +2,35 @@
 
 Shape suffixes used throughout: B batch (sentences), S source length, T target length, L any length, D model width,
 H heads, K head width, V vocabulary, N rows of any kind (tokens, or sentences times beam).
+
+What a configuration chooses lies in `model.components`, which is read where there is no torch: so nothing is imported
+here before it is asked for.
 """
 
-from model import reference
-from model.objective import Objective, ObjectiveOutput
-from model.search import Ensemble, Hypothesis, score, search
-from model.transformer import AttentionWeights, SpecialIds, Transformer, build_transformer
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from model import reference
+    from model.objective import Objective, ObjectiveOutput
+    from model.transformer import AttentionWeights, SpecialIds, Transformer, build_transformer
 
 __all__ = [
     "AttentionWeights",
-    "Ensemble",
-    "Hypothesis",
     "Objective",
     "ObjectiveOutput",
     "SpecialIds",
     "Transformer",
     "build_transformer",
     "reference",
-    "score",
-    "search",
 ]
+
+_PLACES = {"Objective": "model.objective", "ObjectiveOutput": "model.objective"}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "reference":
+        return importlib.import_module("model.reference")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACES.get(name, "model.transformer")), name)

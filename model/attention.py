@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from configs import ModelSection
+from model.components.attention import MultiHead
 from model.dropout import Dropout
 from model.positions import NoRotation
 
@@ -123,23 +123,23 @@ class MultiHeadAttention(nn.Module):
     """Attention of `queries` to `memory` with several heads.
 
     Args:
-        section: the model's.
+        width: of the model.
+        heads: how many, how wide, and so on.
         rotation: what turns queries and keys by their positions; in self-attention alone.
     """
 
-    def __init__(self, section: ModelSection, rotation: nn.Module | None = None) -> None:
+    def __init__(self, width: int, heads: MultiHead, rotation: nn.Module | None = None) -> None:
         super().__init__()
-        width, self.head_width = section.d_model, section.actual_head_width
-        query_width = section.num_heads * self.head_width
-        memory_width = section.actual_num_kv_heads * self.head_width
-        self.queries_per_key = section.num_heads // section.actual_num_kv_heads
-        self.scale = {"head_width": self.head_width, "model_width": width}[section.attention_scale] ** -0.5
-        self.query = nn.Linear(width, query_width, bias=section.attention_bias)
-        self.key = nn.Linear(width, memory_width, bias=section.attention_bias)
-        self.value = nn.Linear(width, memory_width, bias=section.attention_bias)
-        self.output = nn.Linear(query_width, width, bias=section.attention_output_bias)
+        self.head_width = heads.width_of_heads(width)
+        query_width, memory_width = heads.query_width(width), heads.memory_width(width)
+        self.queries_per_key = heads.num_heads // heads.actual_num_kv_heads
+        self.scale = {"head_width": self.head_width, "model_width": width}[heads.scale] ** -0.5
+        self.query = nn.Linear(width, query_width, bias=heads.bias)
+        self.key = nn.Linear(width, memory_width, bias=heads.bias)
+        self.value = nn.Linear(width, memory_width, bias=heads.bias)
+        self.output = nn.Linear(query_width, width, bias=heads.output_bias)
         self.rotation = NoRotation() if rotation is None else rotation
-        self.dropout = Dropout(section.attention_dropout)
+        self.dropout = Dropout(heads.dropout)
 
     def forward(
         self,

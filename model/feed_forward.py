@@ -1,4 +1,4 @@
-"""The position-wise feed-forward sub-layer, by the name of its activation."""
+"""The position-wise feed-forward sub-layer."""
 
 from collections.abc import Callable
 
@@ -8,23 +8,25 @@ from torch.nn import functional as F
 
 from model.dropout import Dropout
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "silu": F.silu,
-    "none": lambda x: x,
-}
+Activation = Callable[[Tensor], Tensor]
+
+
+def unchanged(x: Tensor) -> Tensor:
+    """No activation."""
+    return x
 
 
 class FeedForward(nn.Module):
     """linear, activation, dropout, linear (Vaswani et al., 2017, equation 2), or with GELU (Hendrycks et al., 2016),
     SiLU (Elfwing et al., 2018) or no activation."""
 
-    def __init__(self, width: int, inner_width: int, activation: str, dropout: float, *, bias: bool = True) -> None:
+    def __init__(
+        self, width: int, inner_width: int, activation: Activation, dropout: float, *, bias: bool = True
+    ) -> None:
         super().__init__()
         self.inner = nn.Linear(width, inner_width, bias=bias)
         self.outer = nn.Linear(inner_width, width, bias=bias)
-        self.activation = ACTIVATIONS[activation]
+        self.activation = activation
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -40,26 +42,19 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """SwiGLU (Shazeer, 2020): the inner layer is gated by a second one through SiLU.
+    """The inner layer is gated by a second one through an activation: SwiGLU with SiLU (Shazeer, 2020)."""
 
-    Args:
-        activation: always swiglu; there so that both kinds are made alike.
-    """
-
-    def __init__(self, width: int, inner_width: int, activation: str, dropout: float, *, bias: bool = True) -> None:
+    def __init__(
+        self, width: int, inner_width: int, activation: Activation, dropout: float, *, bias: bool = True
+    ) -> None:
         super().__init__()
         self.inner = nn.Linear(width, inner_width, bias=bias)
         self.gate = nn.Linear(width, inner_width, bias=bias)
         self.outer = nn.Linear(inner_width, width, bias=bias)
+        self.activation = activation
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) to (..., D)."""
-        out: Tensor = self.outer(self.dropout(F.silu(self.gate(x)) * self.inner(x)))
+        out: Tensor = self.outer(self.dropout(self.activation(self.gate(x)) * self.inner(x)))
         return out
-
-
-FEED_FORWARDS: dict[str, type[FeedForward] | type[GatedFeedForward]] = {
-    **dict.fromkeys(ACTIVATIONS, FeedForward),
-    "swiglu": GatedFeedForward,
-}

@@ -1,6 +1,4 @@
-"""What the weights of a new model are drawn from, by name. Norms and positions begin as their own modules say."""
-
-from collections.abc import Callable
+"""What the weights of a new model are drawn from. Norms and positions begin as their own modules say."""
 
 from torch import nn
 
@@ -16,7 +14,3 @@ def xavier(model: nn.Module, width: int) -> None:
                 nn.init.zeros_(module.bias)
         elif isinstance(module, (nn.Embedding, OutputLayer)):
             nn.init.normal_(module.weight, std=width**-0.5)
-
-
-INITIALISATIONS: dict[str, Callable[[nn.Module, int], None]] = {"xavier": xavier}
-"""Functions of a model whose linear layers and embeddings are torch's own as yet, and of its width."""

@@ -1,14 +1,14 @@
 """The output layer, and the label-smoothed loss as a sum over tokens without ever holding all logits."""
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-CHUNK_ELEMENTS = 1 << 26
-"""Logits held at once: 256 MB in fp32, so that a device's launch has enough to do."""
+from model.components.loss import CHUNK_ELEMENTS
 
 
 class LossSteps:
@@ -52,6 +52,34 @@ class LossSteps:
 PLAIN_STEPS = LossSteps()
 
 
+class Loss(Protocol):
+    """What is minimised, of hidden states and the matrix that makes logits of them."""
+
+    def __call__(
+        self, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, targets_N: Tensor, *, padding_id: int
+    ) -> tuple[Tensor, Tensor]:
+        """The loss, which can be differentiated, and the negative log-likelihood in nats: sums over all rows, in fp32.
+
+        Rows whose target is padding add nothing.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CrossEntropy:
+    """See `cross_entropy_sums`."""
+
+    label_smoothing: float
+
+    def __call__(
+        self, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, targets_N: Tensor, *, padding_id: int
+    ) -> tuple[Tensor, Tensor]:
+        """See Loss."""
+        return cross_entropy_sums(
+            hidden_ND, weight_VD, targets_N, bias_V, label_smoothing=self.label_smoothing, padding_id=padding_id
+        )
+
+
 class OutputLayer(nn.Module):
     """Projects hidden states to logits; given targets, to the loss at once.
 
@@ -65,18 +93,16 @@ class OutputLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
 
     def forward(
-        self, hidden: Tensor, targets: Tensor | None = None, label_smoothing: float = 0.0
+        self, hidden: Tensor, targets: Tensor | None = None, loss: Loss | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Logits (..., V) of hidden states (..., D); with targets (...), the sums of `cross_entropy_sums` instead."""
-        if targets is None:
+        """Logits (..., V) of hidden states (..., D); with targets (...) and a loss, that instead."""
+        if targets is None or loss is None:
             return F.linear(hidden, self.weight, self.bias)
-        return self.loss(hidden.flatten(0, -2), targets.flatten(), label_smoothing)
+        return self.sums(hidden.flatten(0, -2), targets.flatten(), loss)
 
-    def loss(self, hidden_ND: Tensor, targets_N: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
-        """See `cross_entropy_sums`. Rows of padding stay: to select the others, the host would wait for a device."""
-        return cross_entropy_sums(
-            hidden_ND, self.weight, targets_N, self.bias, label_smoothing=label_smoothing, padding_id=self.padding_id
-        )
+    def sums(self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+        """See Loss. Rows of padding stay: to select the others, the host would wait for a device."""
+        return loss(hidden_ND, self.weight, self.bias, targets_N, padding_id=self.padding_id)
 
 
 def cross_entropy_sums(

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from model.loss import Loss
 from model.transformer import Transformer
 
 
@@ -11,7 +12,7 @@ class ObjectiveOutput(NamedTuple):
     """Sums over the target tokens of a micro-batch."""
 
     loss_sum: Tensor
-    """Label-smoothed cross-entropy in nats; what is differentiated."""
+    """What is differentiated: label-smoothed cross-entropy, in nats."""
     nll_sum: Tensor
     """Negative log-likelihood in nats; its mean's exponential is the perplexity."""
 
@@ -19,10 +20,10 @@ class ObjectiveOutput(NamedTuple):
 class Objective(nn.Module):
     """A model and its loss. The trainer knows nothing else of either."""
 
-    def __init__(self, model: Transformer, *, label_smoothing: float) -> None:
+    def __init__(self, model: Transformer, loss: Loss) -> None:
         super().__init__()
         self.model = model
-        self.label_smoothing = label_smoothing
+        self.loss = loss
 
     def forward(self, source_BS: Tensor, target_input_BT: Tensor, target_output_BT: Tensor) -> ObjectiveOutput:
         """Sums of loss and likelihood over the targets that are not padding.
@@ -33,4 +34,4 @@ class Objective(nn.Module):
             target_output_BT: the same shifted by one, with the end mark.
         """
         hidden_BTD = self.model(source_BS, target_input_BT)
-        return ObjectiveOutput(*self.model.output(hidden_BTD, target_output_BT, self.label_smoothing))
+        return ObjectiveOutput(*self.model.output(hidden_BTD, target_output_BT, self.loss))

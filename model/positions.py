@@ -1,12 +1,9 @@
 """Where a token stands: added to its embedding, or turned into the queries and keys of self-attention."""
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-
-from configs import ModelSection
 
 
 def sinusoidal_table(
@@ -123,34 +120,3 @@ class NoRotation(nn.Module):
     def forward(self, x_BHLK: Tensor, start: int = 0) -> Tensor:
         """(B, H, L, K) to the same."""
         return x_BHLK
-
-
-def _sinusoidal(section: ModelSection) -> nn.Module:
-    return SinusoidalPositions(
-        section.max_positions,
-        section.d_model,
-        base=section.position_base,
-        layout=section.position_layout,
-        offset=section.position_offset,
-    )
-
-
-def _rotation(section: ModelSection) -> nn.Module:
-    return Rotation(section.max_positions, section.actual_head_width, base=section.position_base)
-
-
-POSITIONS: dict[str, Callable[[ModelSection], nn.Module]] = {
-    "sinusoidal": _sinusoidal,
-    "learned": lambda s: LearnedPositions(s.max_positions, s.d_model, offset=s.position_offset),
-    "rotary": lambda s: NoPositions(s.max_positions),
-    "none": lambda s: NoPositions(s.max_positions),
-}
-"""What is done to embeddings."""
-
-ROTATIONS: dict[str, Callable[[ModelSection], nn.Module]] = {
-    "sinusoidal": lambda s: NoRotation(),
-    "learned": lambda s: NoRotation(),
-    "rotary": _rotation,
-    "none": lambda s: NoRotation(),
-}
-"""What is done to queries and keys of self-attention."""

@@ -1,26 +1,25 @@
-"""In which order a sub-layer, its norm, dropout and the residual stream are joined, by name."""
+"""In which order a sub-layer, its norm, dropout and the residual stream are joined."""
 
 from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from configs import ModelSection
 from model.dropout import Dropout
-from model.norms import NORMS
 
 
 class Residual(nn.Module):
     """What every order has: a norm and dropout.
 
     Args:
-        section: the model's.
+        norm: of the model's width.
+        dropout: its probability.
         is_last: whether this sub-layer is the last of its layer.
     """
 
-    def __init__(self, section: ModelSection, *, is_last: bool) -> None:
+    def __init__(self, norm: nn.Module, dropout: float, *, is_last: bool) -> None:
         super().__init__()
-        self.norm = NORMS[section.norm](section.d_model, section.norm_eps)
-        self.dropout = Dropout(section.dropout)
+        self.norm = norm
+        self.dropout = Dropout(dropout)
         self.is_last = is_last
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -44,6 +43,3 @@ class PostNorm(Residual):
         """(..., D) to (..., D)."""
         out: Tensor = self.norm(x + self.dropout(sublayer(x)))
         return out
-
-
-RESIDUALS: dict[str, type[Residual]] = {"pre": PreNorm, "post": PostNorm}

@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer (Vaswani et al., 2017); its variants are components chosen by name."""
+"""The encoder-decoder Transformer (Vaswani et al., 2017); its parts are components: see `model.components`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,14 +10,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from configs import ModelSection
-from model.attention import AttentionCache, MultiHeadAttention, padding_bias
+from model.attention import AttentionCache, padding_bias
 from model.dropout import Dropout
-from model.feed_forward import FEED_FORWARDS
-from model.initialisation import INITIALISATIONS
 from model.loss import OutputLayer
-from model.norms import NORMS
-from model.positions import POSITIONS, ROTATIONS
-from model.residuals import RESIDUALS
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -40,16 +35,16 @@ class AttentionWeights(NamedTuple):
     """(B, H, T, S)"""
 
 
-def self_attention(section: ModelSection) -> MultiHeadAttention:
-    """Attention of positions to their own sequence."""
-    return MultiHeadAttention(section, ROTATIONS[section.positions](section))
+def self_attention(section: ModelSection) -> nn.Module:
+    """Attention of positions to their own sequence, turned by their positions where these are told so."""
+    head_width = section.attention.rotated_width(section.d_model)
+    rotation = None if head_width is None else section.positions.build_rotation(section.max_positions, head_width)
+    return section.attention.build(section.d_model, rotation)
 
 
-def feed_forward(section: ModelSection) -> nn.Module:
-    """The feed-forward sub-layer that is asked for."""
-    return FEED_FORWARDS[section.activation](
-        section.d_model, section.d_ff, section.activation, section.activation_dropout, bias=section.feed_forward_bias
-    )
+def residual(section: ModelSection, *, is_last: bool) -> nn.Module:
+    """What joins a sub-layer with the residual stream; `is_last`: of its layer."""
+    return section.residual.build(section.d_model, section.norm, section.dropout, is_last=is_last)
 
 
 class EncoderLayer(nn.Module):
@@ -57,10 +52,9 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, section: ModelSection) -> None:
         super().__init__()
-        residual = RESIDUALS[section.norm_position]
         self.self_attention = self_attention(section)
         self.self_attention_residual = residual(section, is_last=False)
-        self.feed_forward = feed_forward(section)
+        self.feed_forward = section.feed_forward.build(section.d_model)
         self.feed_forward_residual = residual(section, is_last=True)
 
     def forward(self, x_BSD: Tensor, bias: Tensor | None) -> Tensor:
@@ -75,12 +69,11 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, section: ModelSection) -> None:
         super().__init__()
-        residual = RESIDUALS[section.norm_position]
         self.self_attention = self_attention(section)
         self.self_attention_residual = residual(section, is_last=False)
-        self.cross_attention = MultiHeadAttention(section)
+        self.cross_attention = section.attention.build(section.d_model, None)
         self.cross_attention_residual = residual(section, is_last=False)
-        self.feed_forward = feed_forward(section)
+        self.feed_forward = section.feed_forward.build(section.d_model)
         self.feed_forward_residual = residual(section, is_last=True)
 
     def forward(
@@ -154,8 +147,7 @@ class Stack(nn.Module):
     def __init__(self, layers: list[nn.Module], section: ModelSection) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        has_norm = section.has_final_norm
-        self.norm = NORMS[section.norm](section.d_model, section.norm_eps) if has_norm else nn.Identity()
+        self.norm = section.norm.build(section.d_model) if section.has_final_norm else nn.Identity()
         self.is_checkpointed = section.activation_checkpointing
 
     def forward(self, x_BLD: Tensor, *context: Tensor | None) -> Tensor:
@@ -175,7 +167,7 @@ class TokenEmbedding(nn.Module):
     def __init__(self, vocab_size: int, section: ModelSection) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocab_size, section.d_model)
-        self.positions = POSITIONS[section.positions](section)
+        self.positions = section.positions.build(section.max_positions, section.d_model)
         self.scale = section.d_model**0.5 if section.scale_embeddings else 1.0
         self.dropout = Dropout(section.actual_embedding_dropout)
 
@@ -208,7 +200,7 @@ class Transformer(nn.Module):
         self.encoder = Stack([EncoderLayer(section) for _ in range(section.encoder_layers)], section)
         self.decoder = Stack([DecoderLayer(section) for _ in range(section.decoder_layers)], section)
         self.output = OutputLayer(section.d_model, target_vocab_size, padding_id=special.pad, bias=section.output_bias)
-        INITIALISATIONS[section.initialisation](self, section.d_model)
+        section.initialisation.fill(self, section.d_model)
         tied = cast(nn.Parameter, self.target_embedding.tokens.weight)
         if section.tied_embeddings == "three-way":
             assert source_vocab_size == target_vocab_size, "three-way tying needs one vocabulary"

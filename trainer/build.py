@@ -239,7 +239,7 @@ def _engine(
     if checkpoint is not None:
         load_weights(checkpoint, model, raw=True)
     return DeepSpeedEngine(
-        Objective(model, label_smoothing=config.loss.label_smoothing).train(),
+        Objective(model, config.loss.build()).train(),
         section=config.engine,
         optimizer=config.optimizer,
         precision=precision,

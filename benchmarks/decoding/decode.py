@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -32,7 +32,6 @@ from configs import UserError
 from configs.components import ScoredText, make
 from data_pipeline.tokenizer import EOS_ID
 from trainer.inference.export.exact import load_exact
-from trainer.inference.export.plain import norm_eps
 from trainer.inference.loading import TrainedModel
 from trainer.inference.translation.translator import cut_batches
 from trainer.metrics.scoring import Scorer
@@ -44,15 +43,16 @@ LENGTH_PENALTY = 0.8
 """Of those that divide by length^this; see `decoders.Search`."""
 WANTED = {"transformers": 2.5, "eole": 1.5, "ctranslate2": 0.75, "joeynmt": 5.0}
 VANILLA: dict[str, Any] = {
-    "norm_position": "pre",
-    "norm": "layer",
-    "has_final_norm": True,
-    "attention_scale": "head_width",
+    "residual.kind": "pre",
+    "norm.kind": "layer",
+    "final_norm": True,
+    "attention.kind": "multi_head",
+    "attention.scale": "head_width",
     "output_bias": False,
-    "positions": "sinusoidal",
-    "position_layout": "interleaved",
-    "position_base": 10_000.0,
-    "position_offset": 0,
+    "positions.kind": "sinusoidal",
+    "positions.layout": "interleaved",
+    "positions.base": 10_000.0,
+    "positions.offset": 0,
     "tied_embeddings": "three-way",
 }
 """A model section that the programs of other environments can hold."""
@@ -170,16 +170,19 @@ def foreign_job(args: Any, trained: TrainedModel, sources: list[list[int]], long
     Of a search, `length_penalty` is GNMT's alpha, `longest` counts the end mark, `batches` are numbers of sources, and
     `batch` is how many padded source tokens they have at most.
     """
-    section = trained.config.model
+    section = asdict(trained.config.model)
     np.savez(work / "weights.npz", **{n: t.detach().numpy() for n, t in trained.model.state_dict().items()})
-    names = ("d_model", "d_ff", "num_heads", "encoder_layers", "decoder_layers", "activation", "scale_embeddings")
+    names = ("d_model", "encoder_layers", "decoder_layers", "scale_embeddings")
     return {
         "threads": args.threads,
         "weights": str(work / "weights.npz"),
         "sizes": {
-            **{name: getattr(section, name) for name in names},
+            **{name: section[name] for name in names},
+            "num_heads": section["attention"]["num_heads"],
+            "activation": section["feed_forward"]["kind"],
+            "d_ff": section["feed_forward"]["d_ff"],
             "vocab": trained.tokenizer.source_vocab_size,
-            "norm_eps": norm_eps(section),
+            "norm_eps": section["norm"]["eps"],
         },
         "sources": sources,
         "warm_up": args.warm_up,
@@ -196,6 +199,15 @@ def foreign_job(args: Any, trained: TrainedModel, sources: list[list[int]], long
     }
 
 
+def _fields(tree: dict[str, Any], where: str = "") -> Iterator[tuple[str, Any]]:
+    """Every field of a section and of its parts, by its path."""
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _fields(value, f"{where}{key}.")
+        else:
+            yield f"{where}{key}", value
+
+
 def foreign(
     name: str, args: Any, trained: TrainedModel, sources: list[list[int]], longest: int, work: Path
 ) -> dict[str, Program]:
@@ -208,10 +220,11 @@ def foreign(
     if python is None:
         print(f"{name}: no --{name}-python, left out")
         return {}
-    section = trained.config.model
-    others = [field for field, value in FOREIGN[name].items() if getattr(section, field) != value]
+    model = trained.config.model
+    fields = {**dict(_fields(asdict(model))), "final_norm": model.has_final_norm}
+    others = [field for field, value in FOREIGN[name].items() if fields.get(field) != value]
     if others:
-        print(f"{name}: has no {', '.join(f'{f}={getattr(section, f)}' for f in others)}, left out")
+        print(f"{name}: has no {', '.join(f'{f}={fields.get(f)}' for f in others)}, left out")
         return {}
     job = foreign_job(args, trained, sources, longest, work)
 

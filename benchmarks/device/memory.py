@@ -6,6 +6,7 @@ import torch
 
 from configs import EngineSection, RunConfig, preset_model
 from model import Objective, SpecialIds, build_transformer
+from model.loss import CrossEntropy
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import DeviceBatch
 from trainer.ranks.distributed import World
@@ -30,7 +31,7 @@ def peak(*, preset: str, stage: int, tokens: int, length: int, vocabulary: int) 
         seed=1,
     )
     engine = DeepSpeedEngine(
-        Objective(model, label_smoothing=0.1).train(),
+        Objective(model, CrossEntropy(0.1)).train(),
         section=EngineSection(zero_stage=stage),  # type: ignore[arg-type]
         optimizer=RunConfig().optimizer,
         precision="bf16",

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from benchmarks.common.child import ROOT, environment
 from benchmarks.training.plain_loop import CLIP_NORM
 from configs import ModelSection, RunConfig, UserError
+from configs.components import make
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, UNK_ID, Tokenizer
 from launcher.planning.costs.flops import Shape, training
 from launcher.planning.costs.memory import MemoryModel, Setting
-from launcher.planning.costs.parameters import Vocabularies
+from model.parameters import Vocabularies
 
 MEDIAN_PIECES, SIGMA, MAX_PIECES = 22.5, 0.6, 127
 """Log-normal lengths with a mean of 27, as of WMT14 English-German; with the end mark at most 128."""
@@ -145,8 +146,9 @@ def flops_per_target_token(model: ModelSection, vocab: int, lengths: NDArray[np.
     model = dataclasses.replace(model, activation_checkpointing=False)
     vocabularies = Vocabularies(source=vocab, target=vocab)
     shapes, counts = np.unique(lengths, axis=0, return_counts=True)
+    loss = make("loss", "cross_entropy")
     total = sum(
-        count * sum(training(model, vocabularies, Shape(rows=1, source=source, target=target)).values())
+        count * sum(training(model, loss, vocabularies, Shape(rows=1, source=source, target=target)).values())
         for (source, target), count in zip(shapes.tolist(), counts.tolist(), strict=True)
     )
     return float(total / int(lengths[:, 1].sum()))

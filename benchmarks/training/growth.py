@@ -23,10 +23,11 @@ from benchmarks.common.text import Text, generate, repeat
 from benchmarks.training import trainers
 from benchmarks.training.trainers import Work
 from configs import UserError, model_section
+from configs.components import make
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import DatasetIndex
 from launcher.planning.costs.flops import Shape, training
-from launcher.planning.costs.parameters import Vocabularies, parameters
+from model.parameters import Vocabularies, parameters
 
 MIB = 2**20
 HEAD_WIDTH = 64
@@ -153,7 +154,7 @@ def _size(point: Point, found: Figures, index: DatasetIndex) -> Figures:
         source=round(source / filled / pairs),
         target=round(target / filled / pairs),
     )
-    flops = sum(training(section, vocabularies, shape).values())
+    flops = sum(training(section, make("loss", "cross_entropy"), vocabularies, shape).values())
     per_token = flops / (shape.source_tokens + shape.target_tokens)  # lengths were rounded
     return {
         "pairs": index.pairs,

@@ -24,7 +24,7 @@ from benchmarks.common.child import call
 from benchmarks.common.measure import machine, median, parser, print_machine, print_table, spread
 from benchmarks.common.results import Row, figure, record
 from configs import UserError
-from model.loss import OutputLayer
+from model.loss import CrossEntropy, OutputLayer
 from trainer.ranks.process import tune_process
 
 MIB = 2**20
@@ -43,7 +43,7 @@ def plain(layer: OutputLayer, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
 
 def chunked(layer: OutputLayer, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
     """The same sum as the trainer forms it."""
-    loss: Tensor = layer(hidden_ND, targets_N, SMOOTHING)[0]
+    loss: Tensor = layer(hidden_ND, targets_N, CrossEntropy(SMOOTHING))[0]
     return loss
 
 

@@ -116,6 +116,7 @@ class _Rank:
 
     def __init__(self, stage: int, work: Path) -> None:
         from model import Objective, SpecialIds, build_transformer
+        from model.loss import CrossEntropy
         from trainer.checkpoint.manager import CheckpointManager, RunIdentity
         from trainer.engines.deepspeed.engine import DeepSpeedEngine
         from trainer.ranks.distributed import World
@@ -124,7 +125,7 @@ class _Rank:
         sizes = {"source_vocab_size": VOCABULARY, "target_vocab_size": VOCABULARY}
         model = build_transformer(MODEL, **sizes, special=SpecialIds(pad=0, bos=1, eos=2), seed=1)
         self.engine = DeepSpeedEngine(
-            Objective(model, label_smoothing=0.1).train(),
+            Objective(model, CrossEntropy(0.1)).train(),
             section=EngineSection(zero_stage=stage),  # type: ignore[arg-type]
             optimizer=RunConfig().optimizer,
             precision="fp32",

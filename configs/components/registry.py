@@ -36,10 +36,17 @@ from configs.errors import UserError
 from configs.fields import STRICT
 
 FAMILIES: dict[str, str] = {
+    "attention": "model.components",
     "cluster": "launcher.clusters",
+    "feed_forward": "model.components",
     "filter": "data_pipeline.preparation.filters",
+    "initialisation": "model.components",
+    "loss": "model.components",
     "metric": "trainer.metrics",
+    "norm": "model.components",
     "optimizer": "trainer.optimizers",
+    "positions": "model.components",
+    "residual": "model.components",
     "schedule": "trainer.schedules",
     "tracker": "trainer.trackers",
 }

@@ -4,11 +4,13 @@ What users have on their disks (files, and the resolved configurations of runs a
 that is in the user's own file or on the command line is said to be old, with its new name.
 """
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from configs.components import kinds
 from configs.reading.scalars import Place
 
 Tree = dict[str, Any]
@@ -47,12 +49,67 @@ class Renewed:
         return place
 
 
+def _is_text(path: str) -> Callable[[Tree], bool]:
+    """Whether a kind stands there alone."""
+
+    def applies(tree: Tree) -> bool:
+        found: Any = tree
+        for part in path.split("."):
+            found = found.get(part) if isinstance(found, dict) else None
+        return isinstance(found, str)
+
+    return applies
+
+
+def _means_nothing(family: str, field: str, default: Any) -> Callable[[Tree], bool]:
+    """Whether the part of a model that is chosen has no such field, and it stands there as a run without it has it."""
+
+    def applies(tree: Tree) -> bool:
+        section = tree["model"][family]
+        part = kinds(family).get(str(section.get("kind")))
+        has_field = part is None or field in {f.name for f in dataclasses.fields(part)}
+        return not has_field and bool(section[field] == default)
+
+    return applies
+
+
 def _is_constant(tree: Tree) -> bool:
     schedule = tree.get("schedule")
     return isinstance(schedule, dict) and schedule.get("kind") == "constant"
 
 
+_PARTS = ("attention", "feed_forward", "initialisation", "norm", "positions", "residual")
+"""Of a model; what earlier versions called by the name of a kind alone, which now has fields."""
+_MODEL = {
+    "num_heads": "attention.num_heads",
+    "num_kv_heads": "attention.num_kv_heads",
+    "head_width": "attention.head_width",
+    "attention_bias": "attention.bias",
+    "attention_output_bias": "attention.output_bias",
+    "attention_scale": "attention.scale",
+    "attention_dropout": "attention.dropout",
+    "activation": "feed_forward.kind",
+    "d_ff": "feed_forward.d_ff",
+    "feed_forward_bias": "feed_forward.bias",
+    "activation_dropout": "feed_forward.dropout",
+    "position_base": "positions.base",
+    "position_layout": "positions.layout",
+    "position_offset": "positions.offset",
+    "norm_eps": "norm.eps",
+    "norm_position": "residual.kind",
+}
 OLD_KEYS: tuple[OldKey, ...] = (
+    # before the others, which put fields beside the kind; in a model it leaves those as a preset has them
+    *(
+        OldKey(old=f"model.{part}", new=f"model.{part}.kind", applies=_is_text(f"model.{part}"), is_said=False)
+        for part in _PARTS
+    ),
+    *(OldKey(old=f"model.{old}", new=f"model.{new}") for old, new in _MODEL.items()),
+    # every run of earlier versions names them, whatever its positions
+    *(
+        OldKey(old=f"model.positions.{name}", new=None, applies=_means_nothing("positions", name, value), is_said=False)
+        for name, value in (("base", 10000.0), ("layout", "interleaved"), ("offset", 0))
+    ),
     # every run of earlier versions names it, also where it meant nothing
     OldKey(old="schedule.min_lr_ratio", new=None, applies=_is_constant, is_said=False),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from configs import RunConfig, UserError
 from configs.files import is_file, naming
-from launcher.planning.costs.parameters import Vocabularies
+from model.parameters import Vocabularies
 
 ASSUMED_LENGTH = 32
 """Tokens of a sentence where no dataset is at hand to say."""

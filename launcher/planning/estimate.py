@@ -164,7 +164,7 @@ class Planner:
 
     def flops(self, setting: Setting, shape: Shape) -> dict[str, int]:
         """Of forward and backward, by part."""
-        return flops.training(self.model.section(setting), self.corpus.vocabularies, shape)
+        return flops.training(self.model.section(setting), self.config.loss, self.corpus.vocabularies, shape)
 
     def step(self, setting: Setting, micro_batches: MicroBatches, cluster: Cluster) -> Step:
         """The time of one update."""

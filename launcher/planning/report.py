@@ -8,8 +8,8 @@ from typing import Any
 from launcher.planning.alternatives import alternatives, other_numbers
 from launcher.planning.costs.memory import usable
 from launcher.planning.costs.model_states import FLOAT
-from launcher.planning.costs.parameters import by_part
 from launcher.planning.estimate import Estimate, Planner
+from model.parameters import by_part
 
 GIB = 1 << 30
 Row = tuple[int, Estimate | None]

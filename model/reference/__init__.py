@@ -1,7 +1,6 @@
-"""Five public teaching notebooks: what only they need, registered by name, and how their weights are taken over."""
+"""Five public teaching notebooks: what only they need, and how their weights are taken over."""
 
-from model.reference import initialisation, norms, residuals
 from model.reference.names import NOTEBOOKS
-from model.reference.weights import load
+from model.reference.weights import load, usual_heads
 
-__all__ = ["NOTEBOOKS", "initialisation", "load", "norms", "residuals"]
+__all__ = ["NOTEBOOKS", "load", "usual_heads"]

@@ -4,7 +4,6 @@ import math
 
 from torch import nn
 
-from model.initialisation import INITIALISATIONS
 from model.loss import OutputLayer
 from model.positions import LearnedPositions
 
@@ -25,6 +24,3 @@ def xavier_matrices(model: nn.Module, width: int) -> None:
     for parameter in model.parameters():
         if parameter.ndim > 1:
             nn.init.xavier_uniform_(parameter)
-
-
-INITIALISATIONS |= {"torch": as_torch, "xavier_matrices": xavier_matrices}

@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from model.norms import NORMS
-
 
 class ScalarNorm(nn.Module):
     """weight * (x - mean) / (deviation + eps) + bias, with two scalars and the sample's deviation (of n - 1).
@@ -40,10 +38,3 @@ class SampleNorm(nn.Module):
         """(..., D) to (..., D)."""
         centred = x - x.mean(-1, keepdim=True)
         return self.weight * centred / (x.var(-1, keepdim=True) + self.eps).sqrt() + self.bias
-
-
-NORMS |= {
-    "scalar": ScalarNorm,
-    "scalar_from_ones": lambda width, eps: ScalarNorm(width, eps, initial_bias=1.0),
-    "sample": SampleNorm,
-}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from model.residuals import RESIDUALS, Residual
+from model.residuals import Residual
 
 
 class PostNormDropoutLast(Residual):
@@ -26,6 +26,3 @@ class PostNormBlockDropout(Residual):
             return inner
         out: Tensor = self.dropout(self.norm(x + self.dropout(sublayer(x))))
         return out
-
-
-RESIDUALS |= {"post_dropout_last": PostNormDropoutLast, "post_block_dropout": PostNormBlockDropout}

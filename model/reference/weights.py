@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from configs import UserError, preset_model
+from model.components.attention import MultiHead
+from model.components.positions import Sinusoidal
 from model.positions import SinusoidalPositions
 from model.reference.names import NOTEBOOKS, Names
 from model.transformer import SpecialIds, Transformer, build_transformer
@@ -29,7 +31,8 @@ def load(
             masks) may be there, and position tables must be the system's. Of linear_1 and linear_l either is taken.
         num_heads: which the tensors do not tell.
         special: ids of padding, begin and end.
-        overrides: fields of ModelSection, such as a dropout, in place of the preset's and of what is read.
+        overrides: what the section `model` of a file may hold, such as a dropout, in place of the preset's and of
+            what is read.
 
     Raises:
         UserError: there is no such system, or tensors are missing, unexpected or of another shape.
@@ -39,7 +42,7 @@ def load(
         raise UserError(f"preset: {preset!r}; allowed is one of {', '.join(NOTEBOOKS)}")
     names = NOTEBOOKS[preset]
     tensors, buffers = _sort(preset, state)
-    section = preset_model(preset, _sizes(preset, tensors, buffers, num_heads) | overrides)
+    section = preset_model(preset, _sizes(preset, tensors, buffers, num_heads), overrides)
     vocab_sizes = {
         f"{side}_vocab_size": _tensor(preset, tensors, names.modules[f"{side}_embedding.tokens"]).shape[0]
         for side in ("source", "target")
@@ -52,6 +55,17 @@ def load(
         for name, parameter in model.named_parameters():
             parameter.copy_(tensors[theirs[name]].view(parameter.shape))
     return model.eval()
+
+
+def usual_heads(preset: str) -> int:
+    """How many heads a system has.
+
+    Raises:
+        UserError: there is no such preset.
+    """
+    attention = preset_model(preset).attention
+    assert isinstance(attention, MultiHead)
+    return attention.num_heads
 
 
 def their_name(names: Names, ours: str) -> str:
@@ -85,7 +99,7 @@ def _sort(preset: str, state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], 
 
 
 def _sizes(preset: str, tensors: Mapping[str, Tensor], buffers: Mapping[str, Tensor], num_heads: int) -> dict[str, Any]:
-    """The fields of ModelSection that the shapes tell."""
+    """What of a model the shapes tell."""
     modules = NOTEBOOKS[preset].modules
 
     def shape(module: str) -> torch.Size:
@@ -97,11 +111,14 @@ def _sizes(preset: str, tensors: Mapping[str, Tensor], buffers: Mapping[str, Ten
         raise UserError(
             f"num_heads: {num_heads} does not divide the {query_width} of the queries; allowed is a divisor"
         )
-    sizes: dict[str, Any] = {
-        "d_model": width,
+    attention: dict[str, Any] = {
         "num_heads": num_heads,
         "head_width": None if query_width == width else query_width // num_heads,
-        "d_ff": shape("encoder.layers.L.feed_forward.inner")[0],
+    }
+    sizes: dict[str, Any] = {
+        "d_model": width,
+        "attention": attention,
+        "feed_forward": {"d_ff": shape("encoder.layers.L.feed_forward.inner")[0]},
     }
     for stack in ("encoder", "decoder"):
         before = modules[f"{stack}.layers.L.self_attention.query"].partition(".L.")[0]
@@ -109,7 +126,7 @@ def _sizes(preset: str, tensors: Mapping[str, Tensor], buffers: Mapping[str, Ten
         sizes[f"{stack}_layers"] = 1 + max((int(m.group(1)) for n in tensors if (m := pattern.match(n))), default=0)
     if NOTEBOOKS[preset].has_varying_bias:
         query = _layer(modules["encoder.layers.L.self_attention.query"], "0")
-        sizes["attention_bias"] = f"{query}.bias" in tensors
+        attention["bias"] = f"{query}.bias" in tensors
     tables = [b.shape[-2] for n, b in buffers.items() if n.endswith("pe") and b.ndim >= 2]
     if "source_embedding.positions" in modules:
         tables = [shape("source_embedding.positions")[0]]
@@ -148,17 +165,17 @@ def _problems(model: Transformer, theirs: Mapping[str, str], tensors: Mapping[st
 
 def _other_positions(model: Transformer, buffers: Mapping[str, Tensor]) -> Iterator[str]:
     """Tables of positions that are not those which the model computes, such as sinusoids of another base."""
-    positions = model.source_embedding.positions
+    positions, chosen = model.source_embedding.positions, model.section.positions
     tables = {
         name: b.float().reshape(-1, b.shape[-1]) for name, b in buffers.items() if _is_table(name) and b.ndim >= 2
     }
     for name, table in sorted(tables.items()):
         ours = positions.table if isinstance(positions, SinusoidalPositions) else None
-        if ours is None:
+        if ours is None or not isinstance(chosen, Sinusoidal):
             yield f"unexpected {name}"
         elif table.shape[1] != ours.shape[1] or not _is_close(table[: len(ours)], ours[: len(table)]):
             yield (
-                f"{name} holds other positions than sinusoids with base {model.section.position_base:g}, those of the "
+                f"{name} holds other positions than sinusoids with base {chosen.base:g}, those of the "
                 "preset; allowed are these"
             )
 

@@ -20,6 +20,7 @@ from configs import UserError, model_section
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from model import Objective, SpecialIds, build_transformer
 from model.kernels import use_kernels
+from model.loss import CrossEntropy
 from tests.flops import flop_counter
 
 TINY = ["model.d_model=32", "model.num_heads=2", "model.d_ff=64", "model.encoder_layers=1", "model.decoder_layers=1"]
@@ -105,7 +106,7 @@ def test_flops_are_those_that_torch_counts() -> None:
     special = SpecialIds(pad=PAD_ID, bos=BOS_ID, eos=EOS_ID)
     model = build_transformer(section, source_vocab_size=50, target_vocab_size=50, special=special, seed=1)
     use_kernels(model, torch.device("cpu"))
-    objective = Objective(model, label_smoothing=0.1)
+    objective = Objective(model, CrossEntropy(0.1))
     lengths = np.array([[7, 5], [3, 9], [7, 5]])
     with flop_counter() as counter:
         for source, target in lengths.tolist():

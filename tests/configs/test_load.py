@@ -12,6 +12,7 @@ from configs import ConfigError, ModelSection, UserError, find_config, load_run,
 from configs.components import make
 from configs.load import dump_run
 from configs.reading.shipped import shipped_presets
+from tests.model.flat import flat
 
 SHIPPED = sorted(
     p.name.removesuffix(".yaml") for p in resources.files("configs.runs").iterdir() if p.name.endswith(".yaml")
@@ -72,7 +73,7 @@ WRONG = [
         "prepare.cleaning.max_length_ratio: 0.5; allowed is greater than or equal to 1",
     ),
     ("prepare.train.source=[a]", "prepare.train.source: 1 files, target 0; allowed is the same number"),
-    ("model.num_heads=7", "model.num_heads: 7 does not divide d_model=512; allowed is a divisor"),
+    ("model.num_heads=7", "model.attention.num_heads: 7 does not divide d_model=512; allowed is a divisor"),
     (
         "engine.zero_optimization.cpu_offload=true",
         "engine.zero_optimization.cpu_offload: DeepSpeed removed it; allowed in its place is engine.offload",
@@ -129,7 +130,7 @@ def test_all_errors_at_once(tmp_path: Path) -> None:
         "optimizer.beta3",
         "optimizer.lr",
         "optimizer.beta1",
-        "model.num_heads",
+        "model.attention.num_heads",
         "engine.zero_stage",
         "stream.datasets",
     ):
@@ -206,12 +207,13 @@ class TestPresets:
     def test_defaults_then_preset_then_file_then_overrides(self, tmp_path: Path) -> None:
         path = write(tmp_path, "preset: vaswani_big\nmodel: {dropout: 0.2, num_heads: 8}\n")
         model = load_run(path, ["model.num_heads=4"]).model
-        assert (model.d_model, model.d_ff, model.dropout, model.num_heads) == (1024, 4096, 0.2, 4)
+        found = flat(model)
+        assert (found.d_model, found.d_ff, found.dropout, found.num_heads) == (1024, 4096, 0.2, 4)
         assert model.max_positions == ModelSection().max_positions
 
     def test_override_names_another(self, tmp_path: Path) -> None:
         path = write(tmp_path, "preset: vaswani_big\n")
-        assert load_run(path, ["preset=modern"]).model.norm == "rms"
+        assert load_run(path, ["preset=modern"]).model.norm.kind == "rms"
         assert load_run(path, ["preset=null"]).model == ModelSection()
         assert load_run(write(tmp_path, ""), ["preset=modern"]).model == preset_model("modern", {})
 
@@ -237,12 +239,13 @@ class TestPresets:
 
     def test_errors_beside_a_preset_are_all_named(self, tmp_path: Path) -> None:
         found = problems(write(tmp_path, "preset: modern\nmodel: {norn: rms, num_heads: 7}\nseed: x\n"))
-        assert [line.partition(":")[0] for line in found] == ["model.norn", "seed", "model.num_heads"]
+        assert [line.partition(":")[0] for line in found] == ["model.norn", "seed", "model.attention.num_heads"]
         assert problems(write(tmp_path, "preset: modern\nmodel: 5\n")) == ["model: 5; allowed is a section with keys"]
 
     def test_model_of_a_preset(self) -> None:
         model = preset_model("notebook_gelu_dk", {"dropout": 0.25, "max_positions": 7})
-        assert (model.d_model, model.head_width, model.dropout, model.max_positions) == (64, 16, 0.25, 7)
+        found = flat(model)
+        assert (found.d_model, found.head_width, found.dropout, found.max_positions) == (64, 16, 0.25, 7)
         with pytest.raises(ConfigError) as caught:
             preset_model("modern", {"d_modle": 4, "num_kv_heads": 3})
         assert len(caught.value.problems) == 2

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from configs import SearchSection, preset_model
 from configs.reading.shipped import shipped_presets
-from model import Objective, Transformer, search
+from model import Objective, Transformer
+from model.loss import CrossEntropy
+from model.search import search
 from tests.device.pseudo import DEVICE, PseudoTensor, metered
 from tests.model.reference import BOS, EOS, pad, tiny_model, tiny_section
 from tests.model.test_options import OPTIONS
@@ -32,7 +34,7 @@ DROPOUTS = {"dropout": 0.3, "attention_dropout": 0.3, "activation_dropout": 0.3}
 
 def trained(model: Transformer, device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
     """Sums and gradients of a micro-batch, back on the CPU."""
-    objective = Objective(model, label_smoothing=0.1).to(device)
+    objective = Objective(model, CrossEntropy(0.1)).to(device)
     out = objective(*(x.to(device) for x in (SOURCES, TARGET_INPUTS, TARGETS)))
     out.loss_sum.backward()
     grads = [p.grad for p in objective.parameters()]
@@ -104,7 +106,7 @@ def test_search(device: torch.device, beam: int, option: str) -> None:
 
 @pytest.mark.parametrize("option", ["default", "everything"])
 def test_a_micro_batch_waits_for_nothing(option: str) -> None:
-    objective = Objective(tiny_model(tiny_section(**OPTIONS[option], **DROPOUTS)).train(), label_smoothing=0.1)
+    objective = Objective(tiny_model(tiny_section(**OPTIONS[option], **DROPOUTS)).train(), CrossEntropy(0.1))
     objective.to(DEVICE)
     ids = [x.to(DEVICE) for x in (SOURCES, TARGET_INPUTS, TARGETS)]
     with metered() as meter:

@@ -5,6 +5,7 @@ import torch
 
 from configs import ModelSection
 from model import Objective, Transformer
+from model.loss import CrossEntropy
 from tests.model.reference import BOS, EOS, PlainTransformer, logits_of, pad, smoothed_losses, tiny_model
 
 SOURCES = [[5, 9, 3, 12, 7, EOS], [4, EOS], [11, 3, 3, EOS]]
@@ -26,7 +27,7 @@ def check_gradients(section: ModelSection, *, atol: float = 1e-5) -> None:
     """Through the chunked loss, of every weight, tied ones included."""
     model = tiny_model(section)
     plain = PlainTransformer.of(model, section)
-    out = Objective(model, label_smoothing=0.1)(pad(SOURCES), pad(TARGET_INPUTS), pad(TARGETS))
+    out = Objective(model, CrossEntropy(0.1))(pad(SOURCES), pad(TARGET_INPUTS), pad(TARGETS))
     out.loss_sum.backward()
     logits = torch.cat([plain.logits(s, t) for s, t in zip(SOURCES, TARGET_INPUTS, strict=True)])
     loss, nll = smoothed_losses(logits, torch.tensor([token for row in TARGETS for token in row]), 0.1)

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from configs import ModelSection, model_section
 from model import SpecialIds, Transformer, build_transformer
+from tests.model.flat import flat
 
 PAD, BOS, EOS = 0, 1, 2
 SPECIAL = SpecialIds(pad=PAD, bos=BOS, eos=EOS)
@@ -57,14 +58,15 @@ def logits_of(model: Transformer, source: Tensor, target_input: Tensor) -> Tenso
 class PlainTransformer:
     """The model as equations over its named weights, for sentences without padding."""
 
-    section: ModelSection
+    section: Any
+    """See `flat`."""
     weights: dict[str, Tensor]
     """As `named_parameters` gives them: a matrix that is tied stands there once, under the first of its names."""
 
     @staticmethod
     def of(model: Transformer, section: ModelSection) -> "PlainTransformer":
         weights = {name: p.detach().double().requires_grad_() for name, p in model.named_parameters()}
-        return PlainTransformer(section=section, weights=weights)
+        return PlainTransformer(section=flat(section), weights=weights)
 
     def logits(self, source: list[int], target_input: list[int]) -> Tensor:
         """(T, V)."""
@@ -138,7 +140,8 @@ class PlainTransformer:
             "scalar": torch.sqrt(squares / (n - 1)) + eps,
             "scalar_from_ones": torch.sqrt(squares / (n - 1)) + eps,
         }[self.section.norm]
-        return centred / divisor * weight + self.weights[f"{name}.bias"]
+        out: Tensor = centred / divisor * weight + self.weights[f"{name}.bias"]
+        return out
 
     def _linear(self, name: str, x: Tensor, *, bias: bool) -> Tensor:
         out = x @ self.weights[f"{name}.weight"].T

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from configs import model_section
 from model.attention import MultiHeadAttention, attend, padding_bias
+from model.components.attention import MultiHead
 from model.dropout import Dropout
 
 NO_DROPOUT = Dropout(0.0)
@@ -46,8 +46,7 @@ def test_dropout_is_on_the_weights() -> None:
 
 
 def test_heads_are_those_of_torch() -> None:
-    section = model_section(d_model=12, num_heads=3)
-    ours, theirs = MultiHeadAttention(section), nn.MultiheadAttention(12, 3, batch_first=True)
+    ours, theirs = MultiHeadAttention(12, MultiHead(num_heads=3)), nn.MultiheadAttention(12, 3, batch_first=True)
     with torch.no_grad():
         for parameter in ours.parameters():
             parameter.normal_(std=0.5)

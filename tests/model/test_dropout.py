@@ -58,7 +58,7 @@ def test_gradient_is_the_mask(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("p", [0.0, 0.3])
 def test_a_feed_forward_drops_what_its_activation_gives(p: float, training: bool) -> None:
     torch.manual_seed(7)
-    layer = FeedForward(5, 40, "relu", p).train(training)
+    layer = FeedForward(5, 40, F.relu, p).train(training)
     x = torch.randn(3, 6, 5, requires_grad=True)
     torch.manual_seed(8)
     found = layer(x)

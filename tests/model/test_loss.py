@@ -7,7 +7,7 @@ from torch import Tensor
 from model import Objective
 from model import loss as loss_module
 from model.kernels.cpu import loss as cpu_loss
-from model.loss import OutputLayer, cross_entropy_sums
+from model.loss import CrossEntropy, OutputLayer, cross_entropy_sums
 from tests.flops import flop_counter
 from tests.model.reference import BOS, EOS, PAD, logits_of, pad, smoothed_losses, tiny_model, tiny_section
 
@@ -54,7 +54,7 @@ def gradients(layer: OutputLayer) -> list[Tensor | None]:
 @pytest.mark.parametrize("bias", [True, False])
 def test_sums_and_gradients(bias: bool, smoothing: float, scale: float) -> None:
     hidden, layer = make_inputs(bias=bias)
-    loss, nll = layer(hidden, TARGETS, smoothing)
+    loss, nll = layer(hidden, TARGETS, CrossEntropy(smoothing))
     (loss * scale).backward()
     expected = expected_sums(hidden, layer, smoothing, scale)
     for got, wanted in zip((loss, nll, hidden.grad, *gradients(layer)), expected, strict=True):
@@ -88,7 +88,7 @@ def test_rows_of_padding_kept_weigh_nothing() -> None:
 @pytest.mark.usefixtures("chunk_rows")
 def test_bf16_is_close() -> None:
     hidden, layer = make_inputs(torch.bfloat16)
-    loss, nll = layer(hidden, TARGETS, 0.1)
+    loss, nll = layer(hidden, TARGETS, CrossEntropy(0.1))
     loss.backward()
     assert loss.dtype == nll.dtype == torch.float32
     expected = expected_sums(hidden, layer, 0.1, 1.0)
@@ -104,7 +104,7 @@ def test_without_gradients_none_are_formed(mode: type[torch.no_grad], way: str) 
     hidden, layer = make_inputs()
     expected = expected_sums(hidden, layer, 0.1, 1.0)
     with mode(), flop_counter() as counter:
-        loss, nll = layer(hidden.detach(), TARGETS, 0.1)
+        loss, nll = layer(hidden.detach(), TARGETS, CrossEntropy(0.1))
     num_tokens = TARGETS.numel() if way == "plain" else int((TARGETS != PAD).sum())
     assert counter.get_total_flops() == 2 * num_tokens * WIDTH * VOCAB, "logits alone take this many"
     assert not loss.requires_grad
@@ -118,7 +118,7 @@ def test_some_frozen(frozen: set[str]) -> None:
     leaves = {"hidden": hidden, **dict(layer.named_parameters())}
     for name in frozen:
         leaves[name].requires_grad_(False)
-    layer(hidden, TARGETS, 0.1)[0].backward()
+    layer(hidden, TARGETS, CrossEntropy(0.1))[0].backward()
     for name, leaf in leaves.items():
         if name in frozen:
             assert leaf.grad is None
@@ -131,7 +131,7 @@ def test_extreme_logits_stay_finite() -> None:
     hidden, layer = make_inputs()
     with torch.no_grad():
         hidden *= 1000
-    loss, _ = layer(hidden, TARGETS, 0.1)
+    loss, _ = layer(hidden, TARGETS, CrossEntropy(0.1))
     loss.backward()
     torch.testing.assert_close(loss.double(), expected_sums(hidden, layer, 0.1, 1.0)[0], rtol=1e-6, atol=0)
     assert hidden.grad is not None
@@ -140,7 +140,7 @@ def test_extreme_logits_stay_finite() -> None:
 
 def test_sums_add_up_over_any_split_of_a_batch() -> None:
     """What makes an update independent of how it is cut into micro-batches."""
-    objective = Objective(tiny_model(tiny_section()), label_smoothing=0.1)
+    objective = Objective(tiny_model(tiny_section()), CrossEntropy(0.1))
     sources = [[5, 6, EOS], [7, EOS], [8, 9, 10, EOS]]
     targets = [[4, EOS], [5, 6, 7, EOS], [EOS]]
     inputs = [[BOS, *row[:-1]] for row in targets]

@@ -9,6 +9,7 @@ from torch import Tensor
 from configs import ConfigError, load_run
 from model import Objective, build_transformer
 from model.dropout import Dropout
+from model.loss import CrossEntropy
 from tests.model.equations import SOURCES, TARGET_INPUTS, TARGETS, check_gradients, check_logits, check_longest
 from tests.model.reference import (
     BOS,
@@ -121,7 +122,7 @@ class TestAttentionWeights:
         ):
             matrix = plain.weights["source_embedding.tokens.weight"]
             x = plain._embed("", matrix, ids)
-            if section.norm_position == "pre":
+            if section.residual.kind == "pre":
                 x = plain._norm(f"{side}.layers.0.self_attention_residual.norm", x)
             for head, (rows, _) in enumerate(plain.heads(f"{side}.layers.0.self_attention", x, x, causal=causal)):
                 for i, expected in enumerate(rows):
@@ -177,7 +178,7 @@ def test_checkpointing_changes_no_gradient(option: str) -> None:
         model = tiny_model(section).train()
         torch.manual_seed(4)
         for _ in range(2):
-            out = Objective(model, label_smoothing=0.1)(pad(SOURCES), pad(TARGET_INPUTS), pad(TARGETS))
+            out = Objective(model, CrossEntropy(0.1))(pad(SOURCES), pad(TARGET_INPUTS), pad(TARGETS))
             out.loss_sum.backward()
         grads.append([p.grad for p in model.parameters()] + [torch.rand(3)])
     for one, other in zip(*grads, strict=True):
@@ -252,17 +253,25 @@ def test_norms_of_a_constant_have_finite_gradients() -> None:
 
 # (settings, what the line must say)
 WRONG = [
-    ("model.num_kv_heads=3", "model.num_kv_heads: 3 does not divide num_heads=8; allowed is a divisor"),
-    ("model.num_kv_heads=16", "model.num_kv_heads: 16 does not divide num_heads=8; allowed is a divisor"),
-    ("model.num_heads=7", "model.num_heads: 7 does not divide d_model=512; allowed is a divisor, or any number with"),
-    ("model.positions=rotary model.head_width=5", "model.head_width: 5 is odd; allowed with rotary positions is an"),
-    ("model.positions=rotary model.position_layout=halves", "model.position_layout: halves with rotary positions;"),
-    ("model.positions=learned model.position_layout=halves", "model.position_layout: halves with learned positions;"),
-    ("model.positions=none model.position_offset=2", "model.position_offset: 2 with positions=none; allowed"),
-    ("model.positions=learned model.position_base=5", "model.position_base: 5.0 with positions=learned; allowed"),
+    ("model.num_kv_heads=3", "model.attention.num_kv_heads: 3 does not divide num_heads=8; allowed is a divisor"),
+    ("model.num_kv_heads=16", "model.attention.num_kv_heads: 16 does not divide num_heads=8; allowed is a divisor"),
+    ("model.num_heads=7", "model.attention.num_heads: 7 does not divide d_model=512; allowed is a divisor, or any"),
+    (
+        "model.positions=rotary model.head_width=5",
+        "model.attention.head_width: 5 is odd; allowed with rotary",
+    ),
+    ("model.positions=rotary model.position_layout=halves", "model.positions.layout: unknown key; allowed: kind, base"),
+    ("model.positions=learned model.position_layout=halves", "model.positions.layout: unknown key; allowed: kind, off"),
+    ("model.positions=none model.position_offset=2", "model.positions.offset: unknown key; allowed: kind"),
+    ("model.positions=learned model.position_base=5", "model.positions.base: unknown key; allowed: kind, offset"),
     ("model.d_model=511 model.num_heads=7", "model.d_model: 511 is odd; allowed with sinusoidal positions is an even"),
-    ("model.norm=group", "model.norm: 'group'; allowed is 'layer', 'rms', 'scalar', 'scalar_from_ones' or 'sample'"),
-    ("model.norm_eps=0", "model.norm_eps: 0; allowed is greater than 0"),
+    (
+        "model.norm=group",
+        "model.norm.kind: there is no kind 'group'; known are layer, rms, sample, scalar",
+    ),
+    ("model.norm=layr", "model.norm.kind: there is no kind 'layr'; did you mean layer?"),
+    ("model.num_head=4", "model.num_head: unknown key; did you mean model.attention.num_heads?"),
+    ("model.norm_eps=0", "model.norm.eps: 0; allowed is greater than 0"),
     ("model.embedding_dropout=1", "model.embedding_dropout: 1; allowed is less than 1"),
 ]
 

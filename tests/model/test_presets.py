@@ -8,6 +8,7 @@ import torch
 from configs import preset_model
 from configs.reading.shipped import shipped_presets
 from model import Objective, build_transformer
+from model.loss import CrossEntropy
 from tests.model.reference import BOS, EOS, SPECIAL, pad
 
 PRESETS = shipped_presets()
@@ -49,7 +50,7 @@ def test_learns(preset: str) -> None:
     model = build_transformer(
         preset_model(preset, sizes), source_vocab_size=12, target_vocab_size=12, special=SPECIAL, seed=1
     )
-    objective = Objective(model, label_smoothing=0.0).train()
+    objective = Objective(model, CrossEntropy(0.0)).train()
     adam = torch.optim.Adam(objective.parameters(), lr=2e-3)
     torch.manual_seed(1)
     losses = []

@@ -14,6 +14,7 @@ from model.dropout import Dropout
 from model.kernels.cpu.dropout import CpuDropout
 from model.positions import sinusoidal_table
 from model.reference import NOTEBOOKS, load
+from tests.model.flat import flat
 from tests.model.notebooks import log_probabilities, tiny_notebook
 from tests.model.reference import BOS, EOS, PAD, SPECIAL, pad
 
@@ -87,7 +88,7 @@ def test_dropout_stands_where_it_stood(preset: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("preset", NOTEBOOKS)
 def test_sizes_are_read_from_the_tensors(preset: str) -> None:
-    section = ours_of(preset, tiny_notebook(preset)).section
+    section = flat(ours_of(preset, tiny_notebook(preset)).section)
     is_narrow = preset == "notebook_gelu_dk"
     assert (section.d_model, section.num_heads, section.max_positions) == (12, 3, 11)
     assert (section.encoder_layers, section.decoder_layers) == (2, 3)
@@ -146,7 +147,7 @@ def test_projections_without_biases_where_both_are_found() -> None:
             nn.init.zeros_(parameter)
     state = {n: t for n, t in theirs.state_dict().items() if not n.endswith(("ies.bias", "keys.bias", "values.bias"))}
     ours = load("notebook_learned_pos", state, num_heads=3, special=SPECIAL)
-    assert not ours.section.attention_bias
+    assert not flat(ours.section).attention_bias
     with torch.no_grad():
         expected = log_probabilities(theirs, SOURCES, TARGETS)[IS_REAL]
         torch.testing.assert_close(our_log_probabilities(ours), expected, rtol=0, atol=1e-5)
@@ -256,8 +257,10 @@ class TestPresets:
 
     @pytest.mark.parametrize("preset", NOTEBOOKS)
     def test_sizes(self, preset: str) -> None:
-        s = preset_model(preset, {})
-        assert (s.d_model, s.num_heads, s.actual_head_width, s.d_ff, s.encoder_layers) == SIZES[preset]
+        s = flat(preset_model(preset))
+        assert (s.d_model, s.num_heads, s.head_width or s.d_model // s.num_heads, s.d_ff, s.encoder_layers) == SIZES[
+            preset
+        ]
         assert s.decoder_layers == s.encoder_layers
         assert s.tied_embeddings == "none"
 

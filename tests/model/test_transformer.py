@@ -8,8 +8,10 @@ from torch import Tensor, nn
 
 from configs import ModelSection, model_section
 from model import Objective, Transformer, build_transformer
+from model.loss import CrossEntropy
 from model.positions import sinusoidal_table
 from tests.model.equations import SOURCES, TARGET_INPUTS, check_gradients, check_logits, check_longest
+from tests.model.flat import flat
 from tests.model.reference import (
     BOS,
     EOS,
@@ -70,8 +72,9 @@ def test_logits_are_those_of_torch_layers(norm_position: str, activation: str) -
 
 def torch_logits(model: Transformer, section: ModelSection, source: Tensor, target: Tensor) -> Tensor:
     """The same weights in torch.nn.TransformerEncoderLayer and DecoderLayer."""
-    is_pre = section.norm_position == "pre"
-    sizes = (section.d_model, section.num_heads, section.d_ff, 0.0, section.activation)
+    fields = flat(section)
+    is_pre = fields.norm_position == "pre"
+    sizes = (fields.d_model, fields.num_heads, fields.d_ff, 0.0, fields.activation)
     table = sinusoidal_table(section.max_positions, section.d_model)
     x, y = (
         embedding.tokens.weight[ids] * section.d_model**0.5 + table[: ids.shape[1]]
@@ -131,7 +134,7 @@ def test_a_position_does_not_see_the_future() -> None:
 def test_a_batch_of_padding_alone_gives_no_nan(dtype: torch.dtype) -> None:
     """Ranks of a dry lane train on such a batch, at a weight of zero."""
     model = tiny_model(tiny_section()).to(dtype)
-    out = Objective(model, label_smoothing=0.1)(*(torch.full((1, 3), PAD) for _ in range(3)))
+    out = Objective(model, CrossEntropy(0.1))(*(torch.full((1, 3), PAD) for _ in range(3)))
     out.loss_sum.backward()
     assert out.loss_sum.item() == 0
     assert out.nll_sum.item() == 0

@@ -10,7 +10,9 @@ from configs import RunConfig
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader
 from model import SpecialIds, build_transformer
+from model.components.loss import CrossEntropyLoss
 from model.kernels import use_kernels
+from tests.model.flat import flat
 from trainer.engines.batches import micro_batch_seed
 from trainer.optimizers.adamw import AdamW
 
@@ -39,13 +41,15 @@ def plain_run(config: RunConfig) -> PlainRun:
         special=SpecialIds(pad=0, bos=1, eos=2),
         seed=config.seed,
     ).train()
+    model_fields = flat(config.model)
     if (
-        config.model.dropout or config.model.attention_dropout or config.model.activation_dropout
+        model_fields.dropout or model_fields.attention_dropout or model_fields.activation_dropout
     ):  # the masks that are drawn belong to the kernels; without, the equations stand alone
         use_kernels(model, torch.device("cpu"))
     parameters = list(model.parameters())
-    o = config.optimizer
+    o, smoothing = config.optimizer, config.loss
     assert isinstance(o, AdamW)
+    assert isinstance(smoothing, CrossEntropyLoss)
     adamw = torch.optim.AdamW(
         [
             {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": o.weight_decay},
@@ -72,7 +76,7 @@ def plain_run(config: RunConfig) -> PlainRun:
             logits = F.linear(hidden, model.output.weight, model.output.bias).flatten(0, 1)
             targets = torch.from_numpy(m.target_output).flatten()
             loss = F.cross_entropy(
-                logits, targets, ignore_index=0, label_smoothing=config.loss.label_smoothing, reduction="sum"
+                logits, targets, ignore_index=0, label_smoothing=smoothing.label_smoothing, reduction="sum"
             )
             torch.autograd.backward(loss / num_tokens)
             total += loss.item()

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from configs import EngineSection, RunConfig, model_section
 from launcher.planning.costs.memory import Stage
 from model import Objective, SpecialIds, build_transformer
+from model.loss import CrossEntropy
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import DeviceBatch
 from trainer.ranks.distributed import World
@@ -75,7 +76,7 @@ def make_engine(case: Case, world: World) -> DeepSpeedEngine:
         seed=1,
     )
     return DeepSpeedEngine(
-        Objective(model, label_smoothing=0.1).train(),
+        Objective(model, CrossEntropy(0.1)).train(),
         section=case.engine_section(),
         optimizer=RunConfig().optimizer,
         precision=case.precision,

@@ -19,7 +19,7 @@ from configs import RunConfig, UserError
 from launcher.planning.costs.communication import volume
 from launcher.planning.costs.memory import MemoryModel, Setting
 from launcher.planning.costs.model_states import model_states
-from launcher.planning.costs.parameters import Vocabularies, parameters
+from model.parameters import Vocabularies, parameters
 from tests.verification.engine_bytes import CASES, SECTION, SLOTS, VOCABULARY, Case
 
 VOCABULARIES = Vocabularies(source=VOCABULARY, target=VOCABULARY)

@@ -2,12 +2,15 @@
 
 import dataclasses
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import MISSING
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from configs import OtherPluginError, RunConfig, UserError, load_saved
+from configs import ModelSection, OtherPluginError, RunConfig, UserError, load_saved
+from configs.components.model import ModelPart
 from data_pipeline.order.state import StreamState
 from data_pipeline.stream.reader import POSITION_SETTINGS, StreamReader
 from data_pipeline.tokenizer import Tokenizer
@@ -19,15 +22,8 @@ from trainer.runs.layout import CONFIG
 
 log = logging.getLogger(__name__)
 
-SAME_WEIGHTS = {
-    "activation_checkpointing",
-    "dropout",
-    "embedding_dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "initialisation",
-}
-"""Fields of the model that leave the weights' meaning as it is."""
+SAME_WEIGHTS = {"activation_checkpointing", "dropout", "embedding_dropout", "initialisation"}
+"""Fields of the model that leave the weights' meaning as it is; of its parts: `ModelPart.same_weights`."""
 
 
 def check_identity(
@@ -186,11 +182,29 @@ def _announce_ema(checkpoint: Checkpoint, *, keeps: bool, saved: bool, reset: bo
 
 def architecture_differences(checkpoint: Checkpoint, config: RunConfig, *, name: str = "the checkpoint") -> list[str]:
     """Fields of the model that another configuration has otherwise, one text each that calls the checkpoint `name`."""
-    saved = dataclasses.asdict(load_saved(checkpoint.folder / CONFIG, any_version=True).model)
-    now = dataclasses.asdict(config.model)
-    free = SAME_WEIGHTS | (set() if config.model.positions == "learned" else {"max_positions"})
-    names = [k for k in now if k not in free and now[k] != saved[k]]
-    return [f"model.{k}: {now[k]!r}, {name} has {saved[k]!r}" for k in names]
+    saved, now = load_saved(checkpoint.folder / CONFIG, any_version=True).model, config.model
+    free = SAME_WEIGHTS | (set() if _has_weights_of_positions(now) else {"max_positions"})
+    return [
+        f"model.{field}: {value!r}, {name} has {other!r}" for field, value, other in _differences(now, saved, free, "")
+    ]
+
+
+def _has_weights_of_positions(model: ModelSection) -> bool:
+    """Whether the longest sequence shapes the weights."""
+    shapes = [list(model.positions.parameters(longest, model.d_model)) for longest in (1, 2)]
+    return shapes[0] != shapes[1]
+
+
+def _differences(now: Any, saved: Any, free: Collection[str], where: str) -> Iterator[tuple[str, Any, Any]]:
+    """Fields with another value, in the parts too; of parts of another kind those that both have."""
+    for field in dataclasses.fields(now):
+        value, other = getattr(now, field.name), getattr(saved, field.name, MISSING)
+        if field.name in free or other is MISSING:
+            continue
+        if isinstance(value, ModelPart):
+            yield from _differences(value, other, value.same_weights, f"{where}{field.name}.")
+        elif value != other:
+            yield f"{where}{field.name}", value, other
 
 
 def _data(checkpoint: Checkpoint, config: RunConfig, fingerprints: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from configs.files import check_apart, written
 from configs.load import parse_tree
 from configs.reading.tree import Tree
 from data_pipeline.preparation.raw.corpus import read_chunks
-from model import Ensemble
+from model.search import Ensemble
 from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import TrainedModel, check_same_tokenizer, load_ensemble, places_of, with_checkpoints
 from trainer.inference.translate import search_section, warn

@@ -16,6 +16,7 @@ from configs.components.metric import SIGNATURE
 from data_pipeline.stream.batch import Ragged, collate
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective, Transformer
+from model.loss import Loss
 from trainer.checkpoint.model_files import place
 from trainer.engines.batches import to_device
 from trainer.engines.protocol import Engine
@@ -125,7 +126,7 @@ class Evaluator:
         build_model: Callable[[], Transformer],
         tokenizer: Tokenizer,
         held_out: Sequence[HeldOutSet],
-        label_smoothing: float,
+        loss: Loss,
         dtype: torch.dtype,
         world: World,
         folder: Path,
@@ -135,7 +136,7 @@ class Evaluator:
         self._build_model = build_model
         self._tokenizer = tokenizer
         self._held_out = held_out
-        self._label_smoothing = label_smoothing
+        self._loss = loss
         self._dtype = dtype
         self._world = world
         self._folder = folder
@@ -201,7 +202,12 @@ class Evaluator:
     def _attentions(
         self, model: Transformer, sources: Sequence[str], references: Sequence[str], tags: LanguageTags | None
     ) -> list[Attention]:
-        """What the references of the first short pairs look at: rows and columns are those of every other step."""
+        """What the references of the first short pairs look at: rows and columns are those of every other step.
+
+        None where the model's attention has no weights to show.
+        """
+        if not model.section.attention.has_weights:
+            return []
         translator = Translator(model, self._tokenizer, self._section.search, self._world.device, tags=tags)
         most = min(PICTURED_PIECES, model.max_positions - 1)
         found: list[Attention] = []
@@ -227,7 +233,7 @@ class Evaluator:
         Raises:
             Interrupted: someone asked to stop.
         """
-        objective = Objective(model, label_smoothing=self._label_smoothing).eval()
+        objective = Objective(model, self._loss).eval()
         sources = encode_source(self._tokenizer, source_lines, tags)
         targets = encode_target(self._tokenizer, reference_lines, tags)
         longest = model.max_positions - 1

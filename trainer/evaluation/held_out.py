@@ -74,7 +74,7 @@ def make_evaluator(
         build_model=lambda: build_model(config.model, tokenizer, seed=config.seed),
         tokenizer=tokenizer,
         held_out=held_out,
-        label_smoothing=config.loss.label_smoothing,
+        loss=config.loss.build(),
         dtype=DTYPES[precision],
         world=world,
         folder=Path(config.folder) / EVALUATIONS,

@@ -10,7 +10,8 @@ import torch
 from configs import RunConfig, UserError, load_saved
 from configs.files import exists, is_dir, is_file, naming
 from data_pipeline.tokenizer import Tokenizer
-from model import Ensemble, Transformer
+from model import Transformer
+from model.search import Ensemble
 from trainer.checkpoint.format import Checkpoint, CheckpointError, read_whole
 from trainer.checkpoint.model_files import build_model, load_weights, place
 from trainer.ranks.device import choose_device, warn_of_unusable_gpus

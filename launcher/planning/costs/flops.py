@@ -1,4 +1,6 @@
-"""Floating-point operations of one micro-batch: those of matrix products, a multiplication and an addition being two.
+"""Floating-point operations of one micro-batch, as the parts of the model say them.
+
+Counted are those of matrix products, a multiplication and an addition being two.
 
 Norms, softmax, activations, dropout and the optimizer are left out, as by `torch.utils.flop_counter` and in what the
 field calls model FLOPs utilisation (Chowdhery et al., 2022, appendix B). Causal attention counts in full: the
@@ -8,7 +10,8 @@ kernels may skip the masked half, and the counter does not know. A backward pass
 from dataclasses import dataclass
 
 from configs import ModelSection
-from launcher.planning.costs.parameters import PARTS, Vocabularies
+from configs.components.model import Loss
+from model.parameters import PARTS, Vocabularies
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -31,27 +34,35 @@ class Shape:
         return self.rows * self.target
 
 
-def forward(section: ModelSection, vocabularies: Vocabularies, shape: Shape) -> dict[str, int]:
-    """FLOPs of a forward pass, by part."""
+def forward(section: ModelSection, loss: Loss, vocabularies: Vocabularies, shape: Shape) -> dict[str, int]:
+    """FLOPs of a forward pass, by part.
+
+    Raises:
+        UserError: a part does not say how many it takes.
+    """
     found = dict.fromkeys(PARTS, 0)
     source, target = shape.source_tokens, shape.target_tokens
     found["encoder attention"] = section.encoder_layers * _attention(section, source, source, shape.source)
-    found["encoder feed-forward"] = section.encoder_layers * _feed_forward(section, source)
+    found["encoder feed-forward"] = section.encoder_layers * section.feed_forward.flops(section.d_model, source)
     found["decoder self-attention"] = section.decoder_layers * _attention(section, target, target, shape.target)
     found["decoder cross-attention"] = section.decoder_layers * _attention(section, target, source, shape.source)
-    found["decoder feed-forward"] = section.decoder_layers * _feed_forward(section, target)
-    found["output"] = 2 * target * section.d_model * vocabularies.target
+    found["decoder feed-forward"] = section.decoder_layers * section.feed_forward.flops(section.d_model, target)
+    found["output"] = loss.flops(section.d_model, target, vocabularies.target)
     return found
 
 
-def training(section: ModelSection, vocabularies: Vocabularies, shape: Shape) -> dict[str, int]:
+def training(section: ModelSection, loss: Loss, vocabularies: Vocabularies, shape: Shape) -> dict[str, int]:
     """FLOPs of forward and backward, by part.
 
     With activation checkpointing the layers go forward twice; the output layer has no second time.
+
+    Raises:
+        UserError: as `forward`.
     """
-    found = {part: 3 * flops for part, flops in forward(section, vocabularies, shape).items()}
+    once = forward(section, loss, vocabularies, shape)
+    found = {part: 3 * flops for part, flops in once.items()}
     if section.activation_checkpointing:
-        for part, flops in forward(section, vocabularies, shape).items():
+        for part, flops in once.items():
             found[part] += 0 if part == "output" else flops
         for part, num_layers, tokens in (
             ("encoder feed-forward", section.encoder_layers, shape.source_tokens),
@@ -63,18 +74,11 @@ def training(section: ModelSection, vocabularies: Vocabularies, shape: Shape) ->
 
 def _not_recomputed(section: ModelSection, tokens: int) -> int:
     """A layer's recomputation ends when nothing more is needed: before the last product, where nothing follows it."""
-    is_last = section.norm_position == "pre" and section.dropout == 0
-    return 2 * section.d_model * section.d_ff * tokens if is_last else 0
+    is_needed = section.residual.needs_result(section.dropout)
+    return 0 if is_needed else section.feed_forward.last_flops(section.d_model, tokens)
 
 
 def _attention(section: ModelSection, query_tokens: int, memory_tokens: int, memory_length: int) -> int:
-    """Projections of queries and output, of keys and values; then scores and their products with the values."""
-    queries = section.num_heads * section.actual_head_width
-    memory = section.actual_num_kv_heads * section.actual_head_width
-    projections = 2 * section.d_model * (2 * queries * query_tokens + 2 * memory * memory_tokens)
-    return projections + 2 * 2 * query_tokens * memory_length * queries
-
-
-def _feed_forward(section: ModelSection, tokens: int) -> int:
-    matrices = 3 if section.activation == "swiglu" else 2
-    return 2 * matrices * section.d_model * section.d_ff * tokens
+    return section.attention.flops(
+        section.d_model, query_tokens=query_tokens, memory_tokens=memory_tokens, memory_length=memory_length
+    )

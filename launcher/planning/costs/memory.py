@@ -9,7 +9,7 @@ from configs import EngineSection, ModelSection, RunConfig
 from launcher.planning.costs.activations import activations, output_bytes
 from launcher.planning.costs.flops import Shape
 from launcher.planning.costs.model_states import ELEMENT, ModelStates, model_states, num_moments
-from launcher.planning.costs.parameters import Parameter, Vocabularies, parameters
+from model.parameters import Parameter, Vocabularies, parameters
 
 WORKSPACE = 32 << 20
 """Of cuBLAS, on Hopper (8 MiB on what came before)."""
@@ -80,7 +80,7 @@ class MemoryModel:
         # one row of all tokens: on a GPU lengths do not matter
         shape = Shape(rows=1, source=source_tokens, target=target_tokens)
         layers = activations(model, shape, precision=self.precision)
-        output = output_bytes(model, self.vocabularies, target_tokens, precision=self.precision)
+        output = output_bytes(model, self.config.loss, self.vocabularies, target_tokens, precision=self.precision)
         # the gradient of the output's matrix waits for that of the embedding, where they are one
         matrix = self.vocabularies.target * model.d_model * ELEMENT[self.precision]
         batch = layers.total + max(output.total, layers.working + matrix)
@@ -152,7 +152,7 @@ class MemoryModel:
     def _search_caches(self) -> int:
         """Keys and values of the decoder: of hypotheses as long as they may get, and of their sources."""
         model, search = self.config.model, self.config.evaluation.search
-        width = 2 * model.decoder_layers * model.actual_num_kv_heads * model.actual_head_width
+        width = model.decoder_layers * model.attention.cached_numbers(model.d_model)
         tokens = search.batch_tokens * search.max_length_ratio + search.batch_tokens / search.beam
         return ELEMENT[self.precision] * int(tokens) * width
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from configs import EngineSection, RunConfig, UserError
-from launcher.planning.costs.parameters import Parameter
+from model.parameters import Parameter
 
 FLOAT = 4
 """Bytes of an fp32 number."""

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from model.kernels.cpu.linear import add_weight_gradient, goes_to_onednn, multiply, rounded_rows
-from model.loss import LossSteps, OutputLayer, cross_entropy_sums
+from model.loss import CrossEntropy, Loss, LossSteps, OutputLayer, cross_entropy_sums
 
 CHUNK_ELEMENTS = 1 << 24
 """Logits held at once, 64 MB in fp32, where the vocabulary is not too large for that."""
@@ -16,10 +16,12 @@ BLOCK_ELEMENTS = 1 << 19
 
 
 class CpuOutputLayer(OutputLayer):
-    """OutputLayer, whose loss computes nothing for padding."""
+    """OutputLayer, whose cross-entropy computes nothing for padding. Other losses are as they are."""
 
-    def loss(self, hidden_ND: Tensor, targets_N: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
+    def sums(self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
         """See OutputLayer."""
+        if type(loss) is not CrossEntropy:
+            return super().sums(hidden_ND, targets_N, loss)
         rows = (targets_N != self.padding_id).nonzero()[:, 0]
         targets_N = targets_N.index_select(0, rows)
         if goes_to_onednn(hidden_ND, self.weight):  # the first row again and again, as padding
@@ -30,7 +32,7 @@ class CpuOutputLayer(OutputLayer):
             self.weight,
             targets_N,
             self.bias,
-            label_smoothing=label_smoothing,
+            label_smoothing=loss.label_smoothing,
             padding_id=self.padding_id,
             steps=CPU_STEPS,
         )

@@ -9,13 +9,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.attention import MultiHeadAttention
-from model.kernels.cpu.linear import rounded_rows, wants_onednn
+from model.kernels.cpu.attention import CpuAttention
+from model.kernels.cpu.linear import CpuLinear, rounded_rows, wants_onednn
+from model.kernels.cpu.loss import CpuOutputLayer
 from model.loss import OutputLayer
 
 LEAST_STEP = 32
 """Rows in bf16 are a multiple of it: two tiles of AMX, which take hardly longer than one row."""
 
 Layer = nn.Linear | OutputLayer
+_LAYERS = (nn.Linear, CpuLinear, OutputLayer, CpuOutputLayer)
+_ATTENTIONS = (MultiHeadAttention, CpuAttention)
+"""These alone: what derives from them may compute otherwise."""
 Product = Callable[[Tensor], Tensor]
 
 
@@ -36,7 +41,9 @@ def packed(models: Sequence[nn.Module]) -> Iterator[None]:
     functions += [
         (attention, "project", _projection(attention))
         for attention in modules
-        if isinstance(attention, MultiHeadAttention) and _is_packed(attention.query)
+        if isinstance(attention, MultiHeadAttention)
+        and type(attention) in _ATTENTIONS
+        and all(_is_packed(layer) for layer in (attention.query, attention.key, attention.value))
     ]
     for module, name, function in functions:
         vars(module)[name] = function
@@ -48,8 +55,10 @@ def packed(models: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def _is_packed(layer: Layer) -> bool:
-    """Whether its weight is in a format for which there is such a layout."""
+    """Whether it is a layer of ours, and its weight in a format for which there is such a layout."""
     weight = layer.weight
+    if type(layer) not in _LAYERS:
+        return False
     by_mkl = weight.dtype == torch.float32 and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
     return by_mkl or wants_onednn(weight.dtype)
 

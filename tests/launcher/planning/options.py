@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from configs import ModelSection, model_section
-from launcher.planning.costs.parameters import Vocabularies
+from model.parameters import Vocabularies
 
 BOOL = st.booleans()
 

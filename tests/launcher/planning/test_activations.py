@@ -6,18 +6,17 @@ import torch
 from hypothesis import given, settings
 
 from configs import ModelSection
-from launcher.planning.costs import activations as planned
-from launcher.planning.costs.activations import FP32_CPU, activations, output_bytes
+from launcher.planning.costs.activations import activations, cpu, output_bytes
 from launcher.planning.costs.flops import Shape
-from launcher.planning.costs.parameters import Vocabularies
-from model import Objective, loss
+from model import Objective
+from model.parameters import Vocabularies
 from tests.launcher.planning.options import models
-from tests.launcher.planning.test_counts import build, ids
+from tests.launcher.planning.test_counts import LOSS, build, ids
 
 
 def saved_bytes(section: ModelSection, vocabularies: Vocabularies, shape: Shape) -> int:
     """Of every storage that autograd saves, but for weights, buffers and token ids. The loss is there too."""
-    objective = Objective(build(section, vocabularies, "cpu"), label_smoothing=0.1).train()
+    objective = Objective(build(section, vocabularies, "cpu"), LOSS.build()).train()
     source, target = ids(shape.rows, shape.source), ids(shape.rows, shape.target)
     inputs = (*objective.parameters(), *objective.buffers(), source, target)
     own = {tensor.untyped_storage().data_ptr() for tensor in inputs}
@@ -40,8 +39,8 @@ def saved_bytes(section: ModelSection, vocabularies: Vocabularies, shape: Shape)
 def test_activations_are_what_torch_saves(drawn: tuple[ModelSection, Vocabularies]) -> None:
     section, vocabularies = dataclasses.replace(drawn[0], activation_checkpointing=False), drawn[1]
     shape = Shape(rows=3, source=5, target=7)
-    layers = activations(section, shape, precision="fp32", kernels=FP32_CPU)
-    output = output_bytes(section, vocabularies, shape.target_tokens, precision="fp32")
+    layers = activations(section, shape, precision="fp32", kernels=cpu)
+    output = output_bytes(section, LOSS, vocabularies, shape.target_tokens, precision="fp32")
     assert layers.total + output.kept == saved_bytes(section, vocabularies, shape)
 
 
@@ -50,13 +49,9 @@ def test_activations_are_what_torch_saves(drawn: tuple[ModelSection, Vocabularie
 def test_checkpointed_layers_keep_their_inputs(drawn: tuple[ModelSection, Vocabularies]) -> None:
     section, vocabularies = dataclasses.replace(drawn[0], activation_checkpointing=True), drawn[1]
     shape = Shape(rows=3, source=5, target=7)
-    layers = activations(section, shape, precision="fp32", kernels=FP32_CPU)
-    output = output_bytes(section, vocabularies, shape.target_tokens, precision="fp32")
+    layers = activations(section, shape, precision="fp32", kernels=cpu)
+    output = output_bytes(section, LOSS, vocabularies, shape.target_tokens, precision="fp32")
     assert sum(layers.kept.values()) + output.kept == saved_bytes(section, vocabularies, shape)
     one = dataclasses.replace(section, encoder_layers=1, decoder_layers=1, activation_checkpointing=False)
-    kept = activations(one, shape, precision="fp32", kernels=FP32_CPU).kept
+    kept = activations(one, shape, precision="fp32", kernels=cpu).kept
     assert layers.recomputed == max(kept["encoder"], kept["decoder"])
-
-
-def test_the_size_of_a_chunk_of_logits_is_that_of_the_loss() -> None:
-    assert planned.DEVICE_CHUNK_ELEMENTS == loss.CHUNK_ELEMENTS

@@ -5,17 +5,19 @@ import torch
 from hypothesis import given, settings
 
 from configs import ModelSection, model_section, preset_model
+from configs.components import make
 from configs.reading.shipped import shipped_presets
 from launcher.planning.costs import flops
 from launcher.planning.costs.flops import Shape
-from launcher.planning.costs.parameters import PARTS, Vocabularies, by_part, parameters
 from model import Objective, SpecialIds, Transformer, build_transformer
 from model.kernels import use_kernels
+from model.parameters import PARTS, Vocabularies, by_part, parameters
 from tests.flops import flop_counter
 from tests.launcher.planning.options import models
 
 SPECIAL = SpecialIds(pad=0, bos=1, eos=2)
 SHAPE = Shape(rows=3, source=5, target=7)
+LOSS = make("loss", "cross_entropy")
 
 
 def build(section: ModelSection, vocabularies: Vocabularies, device: str) -> Transformer:
@@ -57,7 +59,7 @@ def ids(rows: int, length: int) -> torch.Tensor:
 
 
 def count(section: ModelSection, vocabularies: Vocabularies, *, backward: bool) -> int:
-    objective = Objective(build(section, vocabularies, "cpu"), label_smoothing=0.1).train()
+    objective = Objective(build(section, vocabularies, "cpu"), LOSS.build()).train()
     inputs = ids(SHAPE.rows, SHAPE.source), ids(SHAPE.rows, SHAPE.target), ids(SHAPE.rows, SHAPE.target)
     with flop_counter() as counter, torch.set_grad_enabled(backward):
         loss = objective(*inputs).loss_sum
@@ -69,8 +71,8 @@ def count(section: ModelSection, vocabularies: Vocabularies, *, backward: bool) 
 @settings(max_examples=15, deadline=None)
 @given(models())
 def test_flops_are_those_that_torch_counts(drawn: tuple[ModelSection, Vocabularies]) -> None:
-    assert count(*drawn, backward=False) == sum(flops.forward(*drawn, SHAPE).values())
-    assert count(*drawn, backward=True) == sum(flops.training(*drawn, SHAPE).values())
+    assert count(*drawn, backward=False) == sum(flops.forward(drawn[0], LOSS, drawn[1], SHAPE).values())
+    assert count(*drawn, backward=True) == sum(flops.training(drawn[0], LOSS, drawn[1], SHAPE).values())
 
 
 def test_flops_by_part() -> None:
@@ -84,7 +86,7 @@ def test_flops_by_part() -> None:
         model.output(model(ids(SHAPE.rows, SHAPE.source), ids(SHAPE.rows, SHAPE.target)))
     measured = {name: sum(ops.values()) for name, ops in counter.get_flop_counts().items()}
     in_layers = measured["Transformer.encoder"] + measured["Transformer.decoder"]
-    expected = flops.forward(section, vocabularies, SHAPE)
+    expected = flops.forward(section, LOSS, vocabularies, SHAPE)
     for part, stack, name in (
         ("encoder attention", "encoder", "self_attention"),
         ("encoder feed-forward", "encoder", "feed_forward"),
@@ -111,4 +113,6 @@ def test_flops_of_recomputation(norm_position: str, dropout: float, activation: 
         activation_checkpointing=True,
     )
     vocabularies = Vocabularies(source=9, target=9)
-    assert count(section, vocabularies, backward=True) == sum(flops.training(section, vocabularies, SHAPE).values())
+    assert count(section, vocabularies, backward=True) == sum(
+        flops.training(section, LOSS, vocabularies, SHAPE).values()
+    )

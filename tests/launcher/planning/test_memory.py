@@ -10,7 +10,7 @@ from benchmarks.device.memory import peak
 from configs import EngineSection, load_run
 from launcher.planning.costs import model_states
 from launcher.planning.costs.memory import MemoryModel, Setting, settings
-from launcher.planning.costs.parameters import Vocabularies
+from model.parameters import Vocabularies
 from trainer.engines.deepspeed import config as zero_config
 from trainer.ranks.precision import Precision
 

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from configs import SearchSection
-from model import Hypothesis, Transformer
+from model import Transformer
+from model.search import Hypothesis
 from tests.model.reference import BOS, EOS, logits_of, pad, tiny_model, tiny_section
 
 SCORE = 1e-5

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model import Ensemble, search
 from model.attention import ROOM
+from model.search import Ensemble, search
 from model.search.ensemble import EnsembleState
 from model.search.greedy import DROPPED_SHARE
 from tests.model.reference import EOS, pad

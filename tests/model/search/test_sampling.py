@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from configs import SearchSection
-from model import search
+from model.search import search
 from model.search.sampling import candidates, choose_best
 from tests.model.reference import BOS, EOS, PAD, pad
 from tests.model.search.plain import SOURCES, next_log_probs, peaked_model, section_of

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from model import Ensemble, search
-from model.search import length_penalty, max_length
+from model.search import Ensemble, length_penalty, max_length, search
 from tests.model.reference import BOS, EOS, logits_of, pad
 from tests.model.search.plain import (
     SCORE,

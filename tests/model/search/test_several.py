@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model import Ensemble, score, search
+from model.search import Ensemble, score, search
 from model.search.constraints import NEVER, block_repeats
 from tests.model.reference import EOS, pad
 from tests.model.search.plain import (

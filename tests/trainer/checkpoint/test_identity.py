@@ -52,8 +52,8 @@ def test_another_architecture_is_refused_field_by_field(resumed: Resumed) -> Non
         said = resumed.check("model.d_ff=256", "model.activation=gelu", reset=reset)
         assert said is not None
         assert "\n" not in said
-        assert "model.d_ff: 256, the checkpoint has 128" in said
-        assert "model.activation: 'gelu'" in said
+        assert "model.feed_forward.d_ff: 256, the checkpoint has 128" in said
+        assert "model.feed_forward.kind: 'gelu'" in said
         assert "--reset" not in said
 
 

@@ -15,6 +15,7 @@ import torch
 from configs import EngineSection, RunConfig, StreamSection, UserError, model_section
 from configs.components import make
 from model import Objective, SpecialIds, Transformer, build_transformer
+from model.loss import CrossEntropy
 from trainer.engines import replicas, trial
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import DeviceBatch
@@ -44,7 +45,7 @@ def small_model() -> Transformer:
 
 def make_engine(stage: int, precision: Precision, world: World, *, offload: bool = False) -> DeepSpeedEngine:
     return DeepSpeedEngine(
-        Objective(small_model(), label_smoothing=0.1).train(),
+        Objective(small_model(), CrossEntropy(0.1)).train(),
         section=EngineSection(zero_stage=stage, offload_optimizer=offload),  # type: ignore[arg-type]
         optimizer=make("optimizer", "adamw", weight_decay=0.1),
         precision=precision,

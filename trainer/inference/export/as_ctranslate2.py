@@ -19,7 +19,7 @@ from model import Transformer
 from trainer.inference.export.as_huggingface import refuse
 from trainer.inference.export.check import Sample, Text, accept, logits_of, pad
 from trainer.inference.export.packages import optional
-from trainer.inference.export.plain import is_post_norm, norm_eps, plain_weights
+from trainer.inference.export.plain import part_problems, parts, plain_weights
 from trainer.inference.export.search_file import ctranslate2_options, write_search
 from trainer.inference.export.tags import tag_notes
 from trainer.inference.loading import TrainedModel
@@ -27,7 +27,8 @@ from trainer.inference.translation.languages import LanguageTags, encode_source,
 from trainer.metrics.scoring import Scorer
 
 OPTION = "--format ctranslate2"
-_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swiglu": "SWISH"}
+_PROGRAM = "ctranslate2"
+"""What parts of a model call it."""
 _BATCH = 32
 _THREADS = 1
 
@@ -70,29 +71,16 @@ def export(
 
 def problems(section: ModelSection) -> Iterator[str]:
     """The options that CTranslate2 does not have, one line each."""
-    if section.norm not in ("layer", "sample", "rms"):
-        yield f"model.norm: {section.norm!r}; allowed is layer, rms or sample"
-    if section.has_final_norm and is_post_norm(section):
-        yield f"model.final_norm: true with {section.norm_position}; allowed is false"
-    if section.activation not in _ACTIVATIONS:
-        yield f"model.activation: {section.activation!r}; allowed is {', '.join(_ACTIVATIONS)}"
+    yield from part_problems(section, _PROGRAM)
+    if section.has_final_norm and section.residual.is_post_norm:
+        yield f"model.final_norm: true with {section.residual.kind}; allowed is false"
 
 
 def build_spec(ctranslate2: Any, config: RunConfig, tokenizer: Tokenizer, weights: Weights) -> Any:
     """The specification of the model: ctranslate2.specs.TransformerSpec."""
     specs, section = ctranslate2.specs, config.model
-    options = {
-        "num_heads": section.num_heads,
-        "pre_norm": not is_post_norm(section),
-        "no_final_norm": not section.has_final_norm,
-        "activation": getattr(specs.common_spec.Activation, _ACTIVATIONS[section.activation]),
-        "ffn_glu": section.activation == "swiglu",
-        "rms_norm": section.norm == "rms",
-    }
-    if section.actual_head_width * section.num_heads != section.d_model:
-        options["head_dim"] = section.actual_head_width
-    if section.positions == "rotary":
-        options |= {"rotary_dim": 0, "rotary_interleave": True, "rotary_base": section.position_base}
+    options = _options(section)
+    options["activation"] = getattr(specs.common_spec.Activation, options["activation"])
     spec = specs.TransformerSpec(
         specs.TransformerEncoderSpec(section.encoder_layers, **options),
         specs.TransformerDecoderSpec(section.decoder_layers, **options),
@@ -107,8 +95,16 @@ def build_spec(ctranslate2: Any, config: RunConfig, tokenizer: Tokenizer, weight
     spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = "<s>", "</s>", "<unk>"
     spec.config.decoder_start_token = "<s>"
     spec.config.add_source_bos, spec.config.add_source_eos = False, True
-    spec.config.layer_norm_epsilon = norm_eps(section)
+    spec.config.layer_norm_epsilon = section.norm.plain_eps(section.d_model)
     return spec
+
+
+def _options(section: ModelSection) -> dict[str, Any]:
+    """What CTranslate2's specifications call the parts of the model."""
+    options: dict[str, Any] = {"no_final_norm": not section.has_final_norm}
+    for part in parts(section):
+        options |= part.exported(_PROGRAM, section)
+    return options
 
 
 def check_log_probabilities(model: Transformer, tokenizer: Tokenizer, sample: Sample, translator: Any) -> float:
@@ -210,19 +206,20 @@ def _fill_stack(
     """Encoder or decoder."""
     spec.scale_embeddings = section.scale_embeddings
     embeddings.weight = weights[f"{embedding}.tokens.weight"].contiguous()
-    if section.positions != "rotary":
-        spec.position_encodings.encodings = weights[f"{embedding}.positions"].contiguous()
+    if (table := weights.get(f"{embedding}.positions")) is not None:
+        spec.position_encodings.encodings = table.contiguous()
     if section.has_final_norm:
         _norm(spec.layer_norm, f"{stack}.norm", weights)
+    is_gated = _options(section)["ffn_glu"]
     for number, layer in enumerate(spec.layer):
         prefix = f"{stack}.layers.{number}"
         _attention(ctranslate2, layer.self_attention, f"{prefix}.self_attention", weights, is_self=True)
         if stack == "decoder":
             _attention(ctranslate2, layer.attention, f"{prefix}.cross_attention", weights, is_self=False)
         _norm(layer.ffn.layer_norm, f"{prefix}.feed_forward_residual.norm", weights)
-        first = "gate" if section.activation == "swiglu" else "inner"
+        first = "gate" if is_gated else "inner"
         _linear(layer.ffn.linear_0, weights, f"{prefix}.feed_forward.{first}")
-        if section.activation == "swiglu":
+        if is_gated:
             _linear(layer.ffn.linear_0_noact, weights, f"{prefix}.feed_forward.inner")
         _linear(layer.ffn.linear_1, weights, f"{prefix}.feed_forward.outer")
 

@@ -21,16 +21,15 @@ from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from trainer.inference.export.check import Sample, Text, check_logits
 from trainer.inference.export.marian_tokenizer import check_tokenizer, save_tokenizer
 from trainer.inference.export.packages import optional
-from trainer.inference.export.plain import is_post_norm, norm_eps, plain_weights
+from trainer.inference.export.plain import part_problems, parts, plain_weights
 from trainer.inference.export.search_file import longest_of_all, mean_penalty, write_search
 from trainer.inference.export.tags import tag_notes
 from trainer.inference.loading import TrainedModel
 from trainer.inference.translation.languages import own_language_tags
 
 OPTION = "--format huggingface"
-_NORM_EPS = 1e-5
-_EPS_TOLERANCE = 1e-6
-_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "none": "linear"}
+_PROGRAM = "huggingface"
+"""What parts of a model call it."""
 _PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
 _ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
 
@@ -71,26 +70,12 @@ def export(trained: TrainedModel, folder: Path, sample: Sample, text: Text | Non
 
 def problems(section: ModelSection) -> Iterator[str]:
     """The options that no architecture of Transformers has, one line each."""
-    if section.norm not in ("layer", "sample"):
-        yield f"model.norm: {section.norm!r}; allowed is layer or sample"
-    elif abs(norm_eps(section) - _NORM_EPS) > _EPS_TOLERANCE:
-        yield f"model.norm_eps: {section.norm_eps}; allowed is {_NORM_EPS}"
-    if section.has_final_norm is is_post_norm(section):
+    yield from part_problems(section, _PROGRAM)
+    is_post_norm = section.residual.is_post_norm
+    if section.has_final_norm is is_post_norm:
         found, wanted = ("true", "false") if section.has_final_norm else ("false", "true")
-        yield f"model.final_norm: {found} with {section.norm_position}; allowed is {wanted}"
-    if section.actual_head_width * section.num_heads != section.d_model:
-        yield f"model.head_width: {section.head_width}; allowed is d_model / num_heads"
-    if section.activation not in _ACTIVATIONS:
-        yield f"model.activation: {section.activation!r}; allowed is {', '.join(_ACTIVATIONS)}"
-    if section.positions == "rotary":
-        yield "model.positions: 'rotary'; allowed is sinusoidal, and with pre-norm learned or none"
-    elif is_post_norm(section) and not _has_own_sinusoids(section):
-        yield (
-            f"model.positions: {section.positions!r} (layout {section.position_layout}, base "
-            f"{section.position_base:g}, offset {section.position_offset}) with post-norm; allowed is sinusoidal in "
-            "the layout interleaved or halves, base 10000, offset 0"
-        )
-    if not is_post_norm(section) and section.tied_embeddings != "three-way":
+        yield f"model.final_norm: {found} with {section.residual.kind}; allowed is {wanted}"
+    if not is_post_norm and section.tied_embeddings != "three-way":
         yield f"model.tied_embeddings: {section.tied_embeddings!r} with pre-norm; allowed is three-way"
 
 
@@ -106,28 +91,21 @@ def refuse(found: Iterator[str], program: str) -> None:
 
 def architecture(section: ModelSection) -> str:
     """The name that Transformers' classes begin with."""
-    if is_post_norm(section):
+    if section.residual.is_post_norm:
         return "Marian"
-    return "Pegasus" if _has_own_sinusoids(section) else "Blenderbot"
+    return "Pegasus" if section.positions.has_own_table(_PROGRAM) else "Blenderbot"
 
 
 def configuration(section: ModelSection, tokenizer: Tokenizer) -> dict[str, Any]:
     """The fields of Transformers' configuration."""
-    config = {
+    config: dict[str, Any] = {
         "vocab_size": tokenizer.source_vocab_size,
         "d_model": section.d_model,
         "encoder_layers": section.encoder_layers,
         "decoder_layers": section.decoder_layers,
-        "encoder_attention_heads": section.num_heads,
-        "decoder_attention_heads": section.num_heads,
-        "encoder_ffn_dim": section.d_ff,
-        "decoder_ffn_dim": section.d_ff,
-        "activation_function": _ACTIVATIONS[section.activation],
         "max_position_embeddings": section.max_positions,
         "scale_embedding": section.scale_embeddings,
         "dropout": section.dropout,
-        "attention_dropout": section.attention_dropout,
-        "activation_dropout": section.activation_dropout,
         "tie_word_embeddings": section.tied_embeddings != "none",
         "pad_token_id": PAD_ID,
         "bos_token_id": BOS_ID,
@@ -135,7 +113,9 @@ def configuration(section: ModelSection, tokenizer: Tokenizer) -> dict[str, Any]
         "decoder_start_token_id": BOS_ID,
         "forced_eos_token_id": EOS_ID,
     }
-    if is_post_norm(section):
+    for part in parts(section):
+        config |= part.exported(_PROGRAM, section)
+    if section.residual.is_post_norm:
         config["decoder_vocab_size"] = tokenizer.target_vocab_size
         config["share_encoder_decoder_embeddings"] = section.tied_embeddings == "three-way"
     return config
@@ -170,8 +150,9 @@ def state_dict(trained: TrainedModel) -> dict[str, Tensor]:
     """Weights by Transformers' names."""
     section = trained.config.model
     weights = plain_weights(trained.model)
-    if architecture(section) != "Blenderbot" and section.position_layout == "interleaved":
-        weights = reordered(weights, sines_first(section.d_model))
+    order = section.positions.sines_first(section.d_model)
+    if architecture(section) != "Blenderbot" and order is not None:
+        weights = reordered(weights, torch.tensor(order))
     found = {
         "lm_head.weight": weights["output.weight"],
         "final_logits_bias": weights["output.bias"][None],
@@ -184,11 +165,6 @@ def state_dict(trained: TrainedModel) -> dict[str, Tensor]:
         if (theirs := their_name(name)) is not None:
             found[theirs] = tensor
     return found
-
-
-def sines_first(width: int) -> Tensor:
-    """The order (D) in which interleaved sines and cosines are sines, then cosines."""
-    return torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
 
 
 def reordered(weights: Mapping[str, Tensor], order: Tensor) -> dict[str, Tensor]:
@@ -223,16 +199,6 @@ def their_name(name: str) -> str | None:
     if block.endswith("_residual"):
         return f"{layer}.{attention}_layer_norm.{end}"
     return f"{layer}.{attention}.{_PROJECTIONS[part]}.{end}"
-
-
-def _has_own_sinusoids(section: ModelSection) -> bool:
-    """Whether the positions are those that Marian and Pegasus compute by themselves, but for the order."""
-    return (
-        section.positions == "sinusoidal"
-        and section.position_layout in ("interleaved", "halves")
-        and section.position_base == 10000.0
-        and section.position_offset == 0
-    )
 
 
 def _quiet(transformers: Any) -> None:

@@ -1,22 +1,23 @@
 """A model's weights in the plain form that other programs have.
 
-What is only another way to write the same function is written out: grouped heads as whole ones, biases that are not
-there as zeros, the scale of the scores in the queries, the norm of a sample's variance as a layer norm, the table of
-positions, three embeddings where they are tied. What is left are LayerNorm or RMSNorm, full multi-head attention
-that scales by 1 / sqrt(head width), and biases everywhere.
+What is only another way to write the same function is written out, by the parts of the model themselves
+(`ModelPart.plain_weights`): grouped heads as whole ones, the scale of the scores in the queries, the norm of a sample's
+variance as a layer norm; and here biases that are not there as zeros, the table of positions, three embeddings where
+they are tied. What is left are LayerNorm or RMSNorm, full multi-head attention that scales by 1 / sqrt(head width), and
+biases everywhere.
 """
 
-import math
-from typing import cast
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from configs import ModelSection
+from configs.components.model import ModelPart
 from model import Transformer
-from model.attention import MultiHeadAttention
-from model.positions import LearnedPositions, SinusoidalPositions
 from model.transformer import TokenEmbedding
+
+_LAST_NORMS = ("encoder.norm", "decoder.norm")
 
 
 def plain_weights(model: Transformer) -> dict[str, Tensor]:
@@ -26,63 +27,41 @@ def plain_weights(model: Transformer) -> dict[str, Tensor]:
     (max_positions, D) that are added to the embeddings; with rotary positions there are none. `output.bias` and the
     biases of all projections are always there.
     """
-    found = {name: p.detach() for name, p in model.named_parameters(remove_duplicate=False)}
-    found.pop("source_embedding.positions.weight", None)
-    found.pop("target_embedding.positions.weight", None)
+    section = model.section
+    weights = {name: p.detach() for name, p in model.named_parameters(remove_duplicate=False)}
+    found = {name: tensor for name, tensor in weights.items() if "_embedding.positions." not in name}
+    for name, part in _parts(model):
+        inside = {n.removeprefix(f"{name}."): t for n, t in weights.items() if n.startswith(f"{name}.")}
+        found |= {f"{name}.{n}": tensor for n, tensor in part.plain_weights(inside, section).items()}
     for name, module in model.named_modules():
-        if isinstance(module, MultiHeadAttention):
-            found |= _attention(name, module)
-        elif isinstance(module, nn.Linear) and module.bias is None and f"{name}.bias" not in found:
+        if isinstance(module, nn.Linear) and module.bias is None and f"{name}.bias" not in found:
             found[f"{name}.bias"] = torch.zeros(module.out_features)
-        elif name.endswith("norm") and model.section.norm == "sample" and f"{name}.weight" in found:
-            found[f"{name}.weight"] = found[f"{name}.weight"] * _sample_ratio(model.section) ** 0.5
-        elif isinstance(module, TokenEmbedding) and model.section.positions != "rotary":
-            found[f"{name}.positions"] = _positions(module, model.section)
+        elif isinstance(module, TokenEmbedding):
+            table = section.positions.table(module.positions, section.max_positions, section.d_model)
+            if table is not None:
+                found[f"{name}.positions"] = table
     found.setdefault("output.bias", torch.zeros(model.output.weight.shape[0]))
     return found
 
 
-def norm_eps(section: ModelSection) -> float:
-    """What the plain norm adds to the variance."""
-    return section.norm_eps * (_sample_ratio(section) if section.norm == "sample" else 1.0)
+def parts(section: ModelSection) -> Iterator[ModelPart]:
+    """The parts of a model that an export must know how to write."""
+    yield from (section.attention, section.feed_forward, section.positions, section.norm, section.residual)
 
 
-def is_post_norm(section: ModelSection) -> bool:
-    """Whether norms stand behind the residual sum; where dropout stands makes no difference to a trained model."""
-    return section.norm_position != "pre"
+def part_problems(section: ModelSection, program: str) -> Iterator[str]:
+    """Why a program has no such parts, one line each."""
+    for part in parts(section):
+        yield from (f"model.{line}" for line in part.export_problems(program, section))
 
 
-def _sample_ratio(section: ModelSection) -> float:
-    """Variance of a population by that of a sample."""
-    return (section.d_model - 1) / section.d_model
-
-
-def _attention(name: str, module: MultiHeadAttention) -> dict[str, Tensor]:
-    """The projections of one attention, with a head of keys and values for each head of queries."""
-    found = {}
-    scale = module.scale * math.sqrt(module.head_width)
-    for part, copies, factor in (
-        ("query", 1, scale),
-        ("key", module.queries_per_key, 1.0),
-        ("value", module.queries_per_key, 1.0),
-    ):
-        linear = cast(nn.Linear, getattr(module, part))
-        bias = torch.zeros(linear.out_features) if linear.bias is None else linear.bias.detach()
-        weight = _heads(linear.weight, module.head_width).repeat_interleave(copies, 0).flatten(0, 1)
-        found[f"{name}.{part}.weight"] = weight * factor
-        found[f"{name}.{part}.bias"] = _heads(bias, module.head_width).repeat_interleave(copies, 0).flatten() * factor
-    return found
-
-
-def _heads(tensor: Tensor, width: int) -> Tensor:
-    """(H K, ...) to (H, K, ...)."""
-    return tensor.detach().reshape(-1, width, *tensor.shape[1:])
-
-
-def _positions(embedding: TokenEmbedding, section: ModelSection) -> Tensor:
-    positions = embedding.positions
-    if isinstance(positions, SinusoidalPositions):
-        return positions.table.float()
-    if isinstance(positions, LearnedPositions):
-        return positions.weight.detach()[positions.offset :]
-    return torch.zeros(section.max_positions, section.d_model)
+def _parts(model: Transformer) -> Iterator[tuple[str, ModelPart]]:
+    """Those with weights, by the names of their modules; residuals are written by their norms."""
+    section = model.section
+    for name, _ in model.named_modules():
+        if name.endswith("_attention"):
+            yield name, section.attention
+        elif name.endswith(".feed_forward"):
+            yield name, section.feed_forward
+        elif name.endswith("_residual.norm") or (name in _LAST_NORMS and section.has_final_norm):
+            yield name, section.norm

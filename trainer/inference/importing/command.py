@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from configs import UNDETERMINED, EvaluationSection, PrepareSection, RunConfig, SearchSection, UserError, preset_model
+from configs import UNDETERMINED, EvaluationSection, PrepareSection, RunConfig, SearchSection, UserError
 from data_pipeline.tokenizer import JOINT_FILE, Tokenizer
 from model import Transformer, reference
 from trainer.checkpoint.state import TrainerState
@@ -79,7 +79,7 @@ def _import_huggingface(folder: str, source_language: str | None, target_languag
 def _import_reference(weights: Path, preset: str, tokenizer: Path, num_heads: int | None, output: Path) -> int:
     state = read_state(weights)
     pieces = read_tokenizer(tokenizer)
-    heads = num_heads or preset_model(preset, {}).num_heads
+    heads = num_heads or reference.usual_heads(preset)
     model = reference.load(preset, state, num_heads=heads)
     for side, given, wanted in (
         ("source", pieces.source_vocab_size, model.source_embedding.tokens.num_embeddings),

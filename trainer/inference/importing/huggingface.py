@@ -12,15 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from configs import ModelSection, UserError
+from configs import ModelSection, UserError, model_section
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from model import SpecialIds, Transformer, build_transformer
+from model.components.positions import Sinusoidal
 from model.positions import SinusoidalPositions
 from trainer.checkpoint.format import StoredTensors
 from trainer.inference.export.as_huggingface import their_name
 from trainer.inference.importing.embeddings import check_rows, embedding_names, read_embeddings, ties
 from trainer.inference.importing.pieces import Side, Vocabularies, read_vocabularies
-from trainer.inference.importing.settings import ACTIVATIONS, KINDS, read_config
+from trainer.inference.importing.settings import KINDS, activations, read_config
 from trainer.inference.importing.weights import listed, read_weights
 
 NEVER = -100.0
@@ -103,24 +104,27 @@ def has_tags_on_both_sides(folder: Path) -> bool:
 def _section(config: Mapping[str, Any], vocabularies: Vocabularies, *, has_bias: bool) -> ModelSection:
     """The model's options."""
     kind = config["model_type"]
+    fixed = KINDS[kind].options
+    offset = config["pad_token_id"] + 1 if kind == "m2m_100" else 0
     options = {
-        **KINDS[kind].options,
+        **fixed,
         "tied_embeddings": ties(config, is_joint=vocabularies.tokenizer.is_joint),
-        "position_offset": config["pad_token_id"] + 1 if kind == "m2m_100" else 0,
+        "positions": {**fixed["positions"], "offset": offset},
+        "attention": {"num_heads": config["encoder_attention_heads"], "dropout": config["attention_dropout"]},
+        "feed_forward": {
+            "kind": activations()[config["activation_function"]],
+            "d_ff": config["encoder_ffn_dim"],
+            "dropout": config["activation_dropout"],
+        },
         "d_model": config["d_model"],
-        "num_heads": config["encoder_attention_heads"],
-        "d_ff": config["encoder_ffn_dim"],
         "encoder_layers": config["encoder_layers"],
         "decoder_layers": config["decoder_layers"],
         "max_positions": config["max_position_embeddings"],
-        "activation": ACTIVATIONS[config["activation_function"]],
         "scale_embeddings": config["scale_embedding"],
         "output_bias": has_bias,
         "dropout": config["dropout"],
-        "attention_dropout": config["attention_dropout"],
-        "activation_dropout": config["activation_dropout"],
     }
-    return ModelSection(**options)
+    return model_section(**options)
 
 
 def _output_bias(weights: StoredTensors, config: Mapping[str, Any], target: Side, size: int) -> Tensor:
@@ -170,7 +174,9 @@ def _check_positions(model: Transformer, weights: StoredTensors, config: Mapping
     Raises:
         UserError: they are others.
     """
-    first = model.section.position_offset
+    chosen = model.section.positions
+    assert isinstance(chosen, Sinusoidal), "as KINDS says"
+    first = chosen.offset
     for name, ours in _POSITIONS.items():
         if name not in weights:
             continue

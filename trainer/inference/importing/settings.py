@@ -11,10 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from configs import UserError
+from configs.components import kinds
 from configs.files import is_file
 from trainer.inference.importing.json_files import CONFIG, TOKENIZER_CONFIG, read_json
 
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu", "linear": "none"}
+
+def activations() -> dict[str, str]:
+    """Kinds of `model.feed_forward` by what Transformers calls their activations."""
+    parts = kinds("feed_forward").items()
+    found = {part.program_names["huggingface"]: kind for kind, part in parts if "huggingface" in part.programs}
+    return {"swish": found["silu"], **found}
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -22,7 +28,7 @@ class Kind:
     """A family of models of Transformers."""
 
     options: Mapping[str, Any]
-    """Of ModelSection, the same for all of them."""
+    """Of the section `model`, the same for all of them."""
     model: str
     """Its class in Transformers."""
     tokenizers: tuple[str, ...]
@@ -36,18 +42,18 @@ class Kind:
 
 KINDS = {
     "marian": Kind(
-        options={"norm_position": "post", "position_layout": "halves"},
+        options={"residual": "post", "positions": {"layout": "halves"}},
         model="MarianMTModel",
         tokenizers=("MarianTokenizer",),
         is_pre_norm=False,
     ),
     "pegasus": Kind(
-        options={"norm_position": "pre", "position_layout": "halves"},
+        options={"residual": "pre", "positions": {"layout": "halves"}},
         model="PegasusForConditionalGeneration",
         tokenizers=("MarianTokenizer",),
     ),
     "m2m_100": Kind(
-        options={"norm_position": "pre", "position_layout": "tensor2tensor"},
+        options={"residual": "pre", "positions": {"layout": "tensor2tensor"}},
         model="M2M100ForConditionalGeneration",
         tokenizers=("M2M100Tokenizer", "NllbTokenizer", "NllbTokenizerFast"),
         defaults={"scale_embedding": True, "attention_dropout": 0.1},
@@ -138,8 +144,8 @@ def _check_config(config: Mapping[str, Any]) -> None:
     for name, allowed in fixed.items():
         if config.get(name, allowed) != allowed:
             raise UserError(f"--huggingface: {name} {config[name]!r} of {name_of_kind}; allowed is {allowed!r}")
-    if config["activation_function"] not in ACTIVATIONS:
-        found, names = config["activation_function"], ", ".join(ACTIVATIONS)
+    if config["activation_function"] not in activations():
+        found, names = config["activation_function"], ", ".join(activations())
         raise UserError(f"--huggingface: activation_function {found!r}; allowed is {names}")
     if kind.model not in (config.get("architectures") or [kind.model]):
         raise UserError(f"--huggingface: architectures {config['architectures']!r}; allowed is [{kind.model!r}]")

@@ -7,8 +7,9 @@ import torch
 
 from configs import SearchSection, UserError
 from data_pipeline.tokenizer import EOS_ID, PAD_ID, Tokenizer
-from model import Ensemble, Hypothesis, Transformer, score, search
+from model import Transformer
 from model.kernels import laid_out
+from model.search import Ensemble, Hypothesis, score, search
 from model.search.alignment import cross_attention
 from trainer.inference.translation.languages import LanguageTags, encode_source, encode_target
 from trainer.inference.translation.sources import SourceCounts

@@ -3,9 +3,10 @@
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from model.feed_forward import FeedForward
+from model.feed_forward import Activation, FeedForward, unchanged
 from model.kernels.cpu import linear as linear_module
 from model.kernels.cpu import use
 from model.kernels.cpu.linear import has_onednn
@@ -13,7 +14,7 @@ from model.kernels.cpu.linear import has_onednn
 HUGE = 1 << 60
 
 
-def feed_forward(p: float, *, activation: str = "relu", bias: bool = True) -> FeedForward:
+def feed_forward(p: float, *, activation: Activation = F.relu, bias: bool = True) -> FeedForward:
     """A small one, with kernels."""
     layer = FeedForward(6, 24, activation, p, bias=bias)
     use(layer)
@@ -65,8 +66,8 @@ def test_bf16_is_close(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(got.float(), one, rtol=2e-2, atol=6e-2)
 
 
-@pytest.mark.parametrize("activation", ["gelu", "silu", "none"])
-def test_other_activations_stay_as_they_are(activation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("activation", [F.gelu, F.silu, unchanged])
+def test_other_activations_stay_as_they_are(activation: Activation, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     layer = feed_forward(0.3, activation=activation)
     x, grad = torch.randn(33, 6), torch.randn(33, 6)

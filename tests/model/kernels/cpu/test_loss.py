@@ -7,6 +7,7 @@ from model.kernels.cpu import linear as linear_module
 from model.kernels.cpu import loss as loss_module
 from model.kernels.cpu import use
 from model.kernels.cpu.linear import has_onednn
+from model.loss import CrossEntropy
 from tests.flops import flop_counter
 from tests.model.reference import PAD, smoothed_losses
 from tests.model.test_loss import VOCAB, WIDTH, make_inputs
@@ -28,14 +29,14 @@ def test_chunks_of_one_size_by_onednn(rows_a_chunk: int, monkeypatch: pytest.Mon
     wanted = smoothed_losses(logits.flatten(0, 1), targets.flatten(), 0.1)
     hidden[0, 0] = float("nan")
     hidden.requires_grad_()
-    found = layer(hidden, targets, 0.1)
+    found = layer(hidden, targets, CrossEntropy(0.1))
     torch.testing.assert_close([x.double() for x in found], list(wanted), rtol=2e-6, atol=2e-6)
     found[0].backward()
     assert hidden.grad is not None
     assert not hidden.grad[0, 0].any()
     assert hidden.grad.flatten(0, 1)[1:].any(1).all()
     with flop_counter() as counter:
-        layer(hidden, targets, 0.1)
+        layer(hidden, targets, CrossEntropy(0.1))
     products = 3 * 2 * WIDTH * VOCAB
     rows = counter.get_total_flops() / products
     assert 104 <= rows <= 104 * 17 / 16

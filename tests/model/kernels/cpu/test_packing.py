@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from model import search
 from model.kernels.cpu import linear, use
 from model.kernels.cpu.packing import packed
+from model.search import search
 from tests.flops import flop_counter
 from tests.model.reference import pad
 from tests.model.search.plain import SOURCES, assert_same, peaked_model, section_of

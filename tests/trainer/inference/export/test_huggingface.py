@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from configs import UserError, model_section
+from configs.components import make
 from data_pipeline.tokenizer import Tokenizer
 from tests.trainer.inference.export.made import ENGLISH, FRENCH, SMALL, TAG, greedy, make_run
 from trainer.inference.export import as_huggingface, command
-from trainer.inference.export.as_huggingface import architecture, problems, reordered, sines_first
+from trainer.inference.export.as_huggingface import architecture, problems, reordered
 from trainer.inference.export.check import ExportError
 
 transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
@@ -101,13 +102,16 @@ def test_half_precision_is_checked_before(joint: Tokenizer, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"norm": "rms"}, ["model.norm: 'rms'; allowed is layer or sample"]),
-        ({"norm_eps": 1e-6}, ["model.norm_eps: 1e-06; allowed is 1e-05"]),
+        ({"norm": "rms"}, ["model.norm.kind: 'rms'; allowed is layer, sample"]),
+        ({"norm_eps": 1e-6}, ["model.norm.eps: 1e-06; allowed is 1e-05"]),
         ({"final_norm": False}, ["model.final_norm: false with pre; allowed is true"]),
         ({"norm_position": "post", "final_norm": True}, ["model.final_norm: true with post; allowed is false"]),
-        ({"head_width": 4}, ["model.head_width: 4; allowed is d_model / num_heads"]),
-        ({"positions": "rotary", "activation": "swiglu"}, ["model.positions: 'rotary'", "model.activation: 'swiglu'"]),
-        ({"norm_position": "post", "positions": "learned"}, ["model.positions: 'learned'", "with post-norm"]),
+        ({"head_width": 4}, ["model.attention.head_width: 4; allowed is d_model / num_heads"]),
+        (
+            {"positions": "rotary", "activation": "swiglu"},
+            ["model.positions.kind: 'rotary'", "model.feed_forward.kind: 'swiglu'"],
+        ),
+        ({"norm_position": "post", "positions": "learned"}, ["model.positions.kind: 'learned'", "with post-norm"]),
         ({"tied_embeddings": "decoder"}, ["model.tied_embeddings: 'decoder' with pre-norm; allowed is three-way"]),
     ],
 )
@@ -140,4 +144,5 @@ def test_a_weight_in_the_wrong_order_writes_nothing(
 
 
 def test_sines_first() -> None:
-    assert sines_first(6).tolist() == [0, 2, 4, 1, 3, 5]
+    assert make("positions", "sinusoidal").sines_first(6) == [0, 2, 4, 1, 3, 5]
+    assert make("positions", "sinusoidal", layout="halves").sines_first(6) is None

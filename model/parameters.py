@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from configs import ModelSection
+from configs.components.model import NamedShape
 
 PARTS = (
     "embedding",
@@ -42,13 +43,17 @@ class Vocabularies:
 
 
 def parameters(section: ModelSection, vocabularies: Vocabularies) -> list[Parameter]:
-    """All parameters in the order of `Transformer.named_parameters`; a shared matrix stands at its first use."""
+    """All parameters in the order of `Transformer.named_parameters`; a shared matrix stands at its first use.
+
+    Raises:
+        UserError: a part does not say which it has.
+    """
     found = [*_embeddings(section, vocabularies)]
     for stack, num_layers in (("encoder", section.encoder_layers), ("decoder", section.decoder_layers)):
         for layer in range(num_layers):
             found += _layer(section, stack, f"{stack}.layers.{layer}")
         if section.has_final_norm:
-            found += _norm(section, f"{stack}.norm")
+            found += _named(f"{stack}.norm", section.norm.parameters(section.d_model), "norms")
     return [*found, *_output(section, vocabularies)]
 
 
@@ -65,9 +70,8 @@ def _embeddings(section: ModelSection, vocabularies: Vocabularies) -> Iterator[P
         prefix, shape = f"{side}_embedding", (pieces, section.d_model)
         if side == "source" or section.tied_embeddings != "three-way":
             yield Parameter(name=f"{prefix}.tokens.weight", shape=shape, part="embedding")
-        if section.positions == "learned":
-            rows = section.max_positions + section.position_offset
-            yield Parameter(name=f"{prefix}.positions.weight", shape=(rows, section.d_model), part="embedding")
+        positions = section.positions.parameters(section.max_positions, section.d_model)
+        yield from _named(f"{prefix}.positions", positions, "embedding")
 
 
 def _output(section: ModelSection, vocabularies: Vocabularies) -> Iterator[Parameter]:
@@ -81,34 +85,20 @@ def _layer(section: ModelSection, stack: str, prefix: str) -> Iterator[Parameter
     attentions = {"self_attention": "encoder attention"}
     if stack == "decoder":
         attentions = {"self_attention": "decoder self-attention", "cross_attention": "decoder cross-attention"}
+    width = section.d_model
     for name, part in attentions.items():
-        yield from _attention(section, f"{prefix}.{name}", part)
-        yield from _norm(section, f"{prefix}.{name}_residual.norm")
-    yield from _feed_forward(section, f"{prefix}.feed_forward", f"{stack} feed-forward")
-    yield from _norm(section, f"{prefix}.feed_forward_residual.norm")
+        yield from _named(f"{prefix}.{name}", section.attention.parameters(width), part)
+        if name == "self_attention" and (head_width := section.attention.rotated_width(width)) is not None:
+            rotation = section.positions.rotation_parameters(section.max_positions, head_width)
+            yield from _named(f"{prefix}.{name}.rotation", rotation, part)
+        yield from _residual(section, f"{prefix}.{name}_residual", is_last=False)
+    yield from _named(f"{prefix}.feed_forward", section.feed_forward.parameters(width), f"{stack} feed-forward")
+    yield from _residual(section, f"{prefix}.feed_forward_residual", is_last=True)
 
 
-def _attention(section: ModelSection, prefix: str, part: str) -> Iterator[Parameter]:
-    queries = section.num_heads * section.actual_head_width
-    memory = section.actual_num_kv_heads * section.actual_head_width
-    for name, width in (("query", queries), ("key", memory), ("value", memory)):
-        yield from _linear(f"{prefix}.{name}", section.d_model, width, part, bias=section.attention_bias)
-    yield from _linear(f"{prefix}.output", queries, section.d_model, part, bias=section.attention_output_bias)
+def _residual(section: ModelSection, prefix: str, *, is_last: bool) -> Iterator[Parameter]:
+    yield from _named(prefix, section.residual.parameters(section.d_model, section.norm, is_last=is_last), "norms")
 
 
-def _feed_forward(section: ModelSection, prefix: str, part: str) -> Iterator[Parameter]:
-    for name in ("inner", "gate") if section.activation == "swiglu" else ("inner",):
-        yield from _linear(f"{prefix}.{name}", section.d_model, section.d_ff, part, bias=section.feed_forward_bias)
-    yield from _linear(f"{prefix}.outer", section.d_ff, section.d_model, part, bias=section.feed_forward_bias)
-
-
-def _linear(prefix: str, inputs: int, outputs: int, part: str, *, bias: bool) -> Iterator[Parameter]:
-    yield Parameter(name=f"{prefix}.weight", shape=(outputs, inputs), part=part)
-    if bias:
-        yield Parameter(name=f"{prefix}.bias", shape=(outputs,), part=part)
-
-
-def _norm(section: ModelSection, prefix: str) -> Iterator[Parameter]:
-    width = 1 if section.norm.startswith("scalar") else section.d_model
-    for name in ("weight",) if section.norm == "rms" else ("weight", "bias"):
-        yield Parameter(name=f"{prefix}.{name}", shape=(width,), part="norms")
+def _named(prefix: str, shapes: Iterable[NamedShape], part: str) -> Iterator[Parameter]:
+    return (Parameter(name=f"{prefix}.{name}", shape=shape, part=part) for name, shape in shapes)

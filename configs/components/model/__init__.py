@@ -1,0 +1,27 @@
+"""What the parts of a model are: each says what it costs and what it cannot do, and builds itself. Without torch."""
+
+from configs.components.model.attention import Attention
+from configs.components.model.costs import FLOAT, LossBytes, NamedShape, Storage, linear
+from configs.components.model.feed_forward import FeedForward
+from configs.components.model.initialisation import Initialisation
+from configs.components.model.loss import Loss
+from configs.components.model.norm import Norm
+from configs.components.model.part import ModelPart
+from configs.components.model.positions import Positions
+from configs.components.model.residual import Residual
+
+__all__ = [
+    "FLOAT",
+    "Attention",
+    "FeedForward",
+    "Initialisation",
+    "Loss",
+    "LossBytes",
+    "ModelPart",
+    "NamedShape",
+    "Norm",
+    "Positions",
+    "Residual",
+    "Storage",
+    "linear",
+]

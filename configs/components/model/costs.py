@@ -1,0 +1,47 @@
+"""What parts of a model say their costs in."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+FLOAT = 4
+"""Bytes of an fp32 number."""
+NamedShape = tuple[str, tuple[int, ...]]
+"""A parameter: its name within the part, and its shape."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Storage:
+    """How a device keeps what the backward pass needs."""
+
+    element: int
+    """Bytes of a number in the training's precision."""
+    mask: int
+    """Bytes for each element of a dropout mask."""
+    is_fused: bool
+    """Whether attention keeps the logarithms of its sums in place of its weights, and RMS norm only a deviation."""
+
+    def masks(self, elements: int, probability: float) -> int:
+        """Bytes of a dropout mask."""
+        return elements * self.mask if probability else 0
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class LossBytes:
+    """What the output layer and the loss hold."""
+
+    kept: int
+    """From the forward pass to the backward pass."""
+    working: int
+    """At most, beside that: logits going forward, or gradients going backward."""
+
+    @property
+    def total(self) -> int:
+        """At most."""
+        return self.kept + self.working
+
+
+def linear(name: str, inputs: int, outputs: int, *, bias: bool) -> Iterator[NamedShape]:
+    """The parameters of a linear layer."""
+    yield f"{name}.weight", (outputs, inputs)
+    if bias:
+        yield f"{name}.bias", (outputs,)

@@ -1,0 +1,142 @@
+"""Position-wise feed-forward layers: fields, costs and limits. The equations: `model.feed_forward`."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from configs.components import component
+from configs.components.model import FeedForward, NamedShape, Storage, linear
+from configs.fields import Probability, Size
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from configs.model import ModelSection
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True)
+class TwoLayers(FeedForward):
+    """What all kinds here have in common: an inner layer, which is wider, and an outer one."""
+
+    num_inner_tensors: ClassVar[int] = 2
+    """As wide as the inner layer, that are kept: inputs of the activation and of the outer layer, and of the gate."""
+    inner_layers: ClassVar[tuple[str, ...]] = ("inner",)
+
+    d_ff: Size = 2048
+    """Width of the inner layer."""
+    bias: bool = True
+    dropout: Probability = 0.0
+    """On what the activation gives."""
+
+    def parameters(self, width: int) -> Iterator[NamedShape]:
+        """See FeedForward."""
+        for name in self.inner_layers:
+            yield from linear(name, width, self.d_ff, bias=self.bias)
+        yield from linear("outer", self.d_ff, width, bias=self.bias)
+
+    def flops(self, width: int, tokens: int) -> int:
+        """See FeedForward."""
+        return 2 * (len(self.inner_layers) + 1) * width * self.d_ff * tokens
+
+    def last_flops(self, width: int, tokens: int) -> int:
+        """See FeedForward."""
+        return 2 * width * self.d_ff * tokens
+
+    def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
+        """See FeedForward."""
+        inner = tokens * self.d_ff
+        return self.num_inner_tensors * inner * storage.element + storage.masks(inner, self.dropout)
+
+    def widest(self, width: int) -> int:
+        """See FeedForward."""
+        return self.d_ff
+
+    def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
+        """See ModelPart."""
+        name = self.program_names[program]
+        if program == "huggingface":
+            sizes = dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), self.d_ff)
+            return {**sizes, "activation_function": name, "activation_dropout": self.dropout}
+        return {"activation": name, "ffn_glu": "gate" in self.inner_layers}
+
+
+@component("feed_forward", "relu")
+class Relu(TwoLayers):
+    """linear, ReLU, dropout, linear (Vaswani et al., 2017, equation 2)."""
+
+    programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
+    program_names: ClassVar[Mapping[str, str]] = {"huggingface": "relu", "ctranslate2": "RELU"}
+    num_inner_tensors: ClassVar[int] = 1
+
+    def build(self, width: int) -> "nn.Module":
+        """See FeedForward."""
+        from torch.nn import functional as F
+
+        from model.feed_forward import FeedForward
+
+        return FeedForward(width, self.d_ff, F.relu, self.dropout, bias=self.bias)
+
+
+@component("feed_forward", "gelu")
+class Gelu(TwoLayers):
+    """As relu, with GELU (Hendrycks and Gimpel, 2016)."""
+
+    programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
+    program_names: ClassVar[Mapping[str, str]] = {"huggingface": "gelu", "ctranslate2": "GELU"}
+
+    def build(self, width: int) -> "nn.Module":
+        """See FeedForward."""
+        from torch.nn import functional as F
+
+        from model.feed_forward import FeedForward
+
+        return FeedForward(width, self.d_ff, F.gelu, self.dropout, bias=self.bias)
+
+
+@component("feed_forward", "silu")
+class Silu(TwoLayers):
+    """As relu, with SiLU (Elfwing et al., 2018)."""
+
+    programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
+    program_names: ClassVar[Mapping[str, str]] = {"huggingface": "silu", "ctranslate2": "SWISH"}
+
+    def build(self, width: int) -> "nn.Module":
+        """See FeedForward."""
+        from torch.nn import functional as F
+
+        from model.feed_forward import FeedForward
+
+        return FeedForward(width, self.d_ff, F.silu, self.dropout, bias=self.bias)
+
+
+@component("feed_forward", "none")
+class NoActivation(TwoLayers):
+    """Two linear layers with dropout between them, as one of the reference systems has."""
+
+    programs: ClassVar[frozenset[str]] = frozenset({"huggingface"})
+    program_names: ClassVar[Mapping[str, str]] = {"huggingface": "linear"}
+    num_inner_tensors: ClassVar[int] = 1
+
+    def build(self, width: int) -> "nn.Module":
+        """See FeedForward."""
+        from model.feed_forward import FeedForward, unchanged
+
+        return FeedForward(width, self.d_ff, unchanged, self.dropout, bias=self.bias)
+
+
+@component("feed_forward", "swiglu")
+class SwiGlu(TwoLayers):
+    """The inner layer is gated by a second one through SiLU (Shazeer, 2020)."""
+
+    programs: ClassVar[frozenset[str]] = frozenset({"ctranslate2"})
+    program_names: ClassVar[Mapping[str, str]] = {"ctranslate2": "SWISH"}
+    inner_layers: ClassVar[tuple[str, ...]] = ("inner", "gate")
+    num_inner_tensors: ClassVar[int] = 4
+
+    def build(self, width: int) -> "nn.Module":
+        """See FeedForward."""
+        from torch.nn import functional as F
+
+        from model.feed_forward import GatedFeedForward
+
+        return GatedFeedForward(width, self.d_ff, F.silu, self.dropout, bias=self.bias)

@@ -1,0 +1,20 @@
+"""The initialisation of the original Transformer's weights."""
+
+from typing import TYPE_CHECKING
+
+from configs.components import component
+from configs.components.model import Initialisation
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@component("initialisation", "xavier")
+class Xavier(Initialisation):
+    """Xavier-uniform matrices (Glorot and Bengio, 2010), zero biases, embeddings of unit length in expectation."""
+
+    def fill(self, model: "nn.Module", width: int) -> None:
+        """See Initialisation."""
+        from model.initialisation import xavier
+
+        xavier(model, width)

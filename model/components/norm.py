@@ -1,0 +1,90 @@
+"""Norms, which torch has: fields, costs and limits."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from configs.components import component
+from configs.components.model import FLOAT, NamedShape, Norm, Storage
+from configs.fields import PositiveFloat
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from configs.model import ModelSection
+
+HUGGINGFACE_EPS = 1e-5
+"""Of the layer norms in the architectures of Transformers that an export is written for."""
+_EPS_TOLERANCE = 1e-6
+
+
+def huggingface_eps_problems(norm: Norm, eps: float, model: "ModelSection") -> Iterator[str]:
+    """What is wrong with a norm's eps for Transformers."""
+    if abs(norm.plain_eps(model.d_model) - HUGGINGFACE_EPS) > _EPS_TOLERANCE:
+        yield f"norm.eps: {eps}; allowed is {HUGGINGFACE_EPS}"
+
+
+@component("norm", "layer")
+class LayerNorm(Norm):
+    """Layer normalisation (Ba et al., 2016)."""
+
+    programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
+
+    eps: PositiveFloat = 1e-5
+
+    def build(self, width: int) -> "nn.Module":
+        """See Norm."""
+        from torch import nn
+
+        return nn.LayerNorm(width, eps=self.eps)
+
+    def parameters(self, width: int) -> Iterator[NamedShape]:
+        """See Norm."""
+        yield from (("weight", (width,)), ("bias", (width,)))
+
+    def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
+        """Its input, a mean and a deviation."""
+        return tokens * width * storage.element + 2 * tokens * FLOAT
+
+    def plain_eps(self, width: int) -> float:
+        """See Norm."""
+        return self.eps
+
+    def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
+        """See ModelPart."""
+        if program == "huggingface":
+            yield from huggingface_eps_problems(self, self.eps, model)
+
+    def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
+        """See ModelPart."""
+        return {} if program == "huggingface" else {"rms_norm": False}
+
+
+@component("norm", "rms")
+class RmsNorm(Norm):
+    """Division by the root of the mean square (Zhang and Sennrich, 2019)."""
+
+    programs: ClassVar[frozenset[str]] = frozenset({"ctranslate2"})
+
+    eps: PositiveFloat = 1e-5
+
+    def build(self, width: int) -> "nn.Module":
+        """See Norm."""
+        from torch import nn
+
+        return nn.RMSNorm(width, eps=self.eps)
+
+    def parameters(self, width: int) -> Iterator[NamedShape]:
+        """See Norm."""
+        yield "weight", (width,)
+
+    def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
+        """Its input and a deviation; where it is not fused, what is divided too."""
+        return tokens * width * storage.element * (1 if storage.is_fused else 2) + tokens * FLOAT
+
+    def plain_eps(self, width: int) -> float:
+        """See Norm."""
+        return self.eps
+
+    def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
+        """See ModelPart."""
+        return {"rms_norm": True}

@@ -1,0 +1,157 @@
+"""Norms, residual orders and initialisations of the reference systems. The equations: `model.reference`."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from configs.components import component
+from configs.components.model import Initialisation, NamedShape, Norm, Residual, Storage
+from configs.fields import PositiveFloat
+from model.components.norm import huggingface_eps_problems
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from configs.model import ModelSection
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True)
+class _Scalars(Norm):
+    """weight * (x - mean) / (deviation + eps) + bias, with two scalars and the sample's deviation (of n - 1)."""
+
+    initial_bias: ClassVar[float] = 0.0
+
+    eps: PositiveFloat = 1e-5
+
+    def build(self, width: int) -> "nn.Module":
+        """See Norm."""
+        from model.reference.norms import ScalarNorm
+
+        return ScalarNorm(width, self.eps, initial_bias=self.initial_bias)
+
+    def parameters(self, width: int) -> Iterator[NamedShape]:
+        """See Norm."""
+        yield from (("weight", (1,)), ("bias", (1,)))
+
+    def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
+        """Its steps: three tensors as wide as the model, a deviation, and that with eps."""
+        return 3 * tokens * width * storage.element + 2 * tokens * storage.element
+
+
+@component("norm", "scalar")
+class Scalar(_Scalars):
+    """weight * (x - mean) / (deviation + eps) + bias, with two scalars and the sample's deviation (of n - 1)."""
+
+
+@component("norm", "scalar_from_ones")
+class ScalarFromOnes(_Scalars):
+    """As scalar, whose bias begins with 1."""
+
+    initial_bias: ClassVar[float] = 1.0
+
+
+@component("norm", "sample")
+class Sample(Norm):
+    """A layer norm with the sample's variance (of n - 1)."""
+
+    programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
+
+    eps: PositiveFloat = 1e-5
+
+    def build(self, width: int) -> "nn.Module":
+        """See Norm."""
+        from model.reference.norms import SampleNorm
+
+        return SampleNorm(width, self.eps)
+
+    def parameters(self, width: int) -> Iterator[NamedShape]:
+        """See Norm."""
+        yield from (("weight", (width,)), ("bias", (width,)))
+
+    def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
+        """Its steps: three tensors as wide as the model, and a deviation."""
+        return 3 * tokens * width * storage.element + tokens * storage.element
+
+    def plain_eps(self, width: int) -> float:
+        """See Norm."""
+        return self.eps * _sample_ratio(width)
+
+    def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
+        """See ModelPart."""
+        if program == "huggingface":
+            yield from huggingface_eps_problems(self, self.eps, model)
+
+    def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
+        """See ModelPart."""
+        return {} if program == "huggingface" else {"rms_norm": False}
+
+    def plain_weights(self, weights: Mapping[str, "Tensor"], model: "ModelSection") -> dict[str, "Tensor"]:
+        """With the variance of the population."""
+        return {**weights, "weight": weights["weight"] * _sample_ratio(model.d_model) ** 0.5}
+
+
+def _sample_ratio(width: int) -> float:
+    """Variance of a population by that of a sample."""
+    return (width - 1) / width
+
+
+@component("residual", "post_dropout_last")
+class PostDropoutLast(Residual):
+    """dropout(norm(x + sublayer(x)))."""
+
+    programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
+    is_post_norm: ClassVar[bool] = True
+
+    def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> "nn.Module":
+        """See Residual."""
+        from model.reference.residuals import PostNormDropoutLast
+
+        return PostNormDropoutLast(norm.build(width), dropout, is_last=is_last)
+
+    def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
+        """See ModelPart."""
+        return {} if program == "huggingface" else {"pre_norm": False}
+
+
+@component("residual", "post_block_dropout")
+class PostBlockDropout(Residual):
+    """norm(x + sublayer(x)); at the end of a layer dropout(norm(x + dropout(sublayer(x))))."""
+
+    programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
+    is_post_norm: ClassVar[bool] = True
+
+    def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> "nn.Module":
+        """See Residual."""
+        from model.reference.residuals import PostNormBlockDropout
+
+        return PostNormBlockDropout(norm.build(width), dropout, is_last=is_last)
+
+    def num_masks(self, *, is_last: bool) -> int:
+        """See Residual."""
+        return 2 if is_last else 0
+
+    def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
+        """See ModelPart."""
+        return {} if program == "huggingface" else {"pre_norm": False}
+
+
+@component("initialisation", "torch")
+class AsTorch(Initialisation):
+    """What torch's own linear layers and embeddings begin with: uniform within 1 / sqrt(inputs), and normal."""
+
+    def fill(self, model: "nn.Module", width: int) -> None:
+        """See Initialisation."""
+        from model.reference.initialisation import as_torch
+
+        as_torch(model, width)
+
+
+@component("initialisation", "xavier_matrices")
+class XavierMatrices(Initialisation):
+    """Every matrix Xavier-uniform (Glorot and Bengio, 2010), embeddings and output too; biases as torch has them."""
+
+    def fill(self, model: "nn.Module", width: int) -> None:
+        """See Initialisation."""
+        from model.reference.initialisation import xavier_matrices
+
+        xavier_matrices(model, width)

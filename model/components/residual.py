@@ -1,0 +1,50 @@
+"""Orders of norm, dropout and residual stream: costs and limits. The equations: `model.residuals`."""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from configs.components import component
+from configs.components.model import Norm, Residual
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from configs.model import ModelSection
+
+
+@component("residual", "pre")
+class Pre(Residual):
+    """x + dropout(sublayer(norm(x))) (Xiong et al., 2020): trains without a delicate warm-up."""
+
+    programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
+
+    def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> "nn.Module":
+        """See Residual."""
+        from model.residuals import PreNorm
+
+        return PreNorm(norm.build(width), dropout, is_last=is_last)
+
+    def needs_result(self, dropout: float) -> bool:
+        """Dropout alone needs what it is given; a sum does not."""
+        return dropout > 0
+
+    def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
+        """See ModelPart."""
+        return {} if program == "huggingface" else {"pre_norm": True}
+
+
+@component("residual", "post")
+class Post(Residual):
+    """norm(x + dropout(sublayer(x))): the order of the original paper."""
+
+    programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
+    is_post_norm: ClassVar[bool] = True
+
+    def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> "nn.Module":
+        """See Residual."""
+        from model.residuals import PostNorm
+
+        return PostNorm(norm.build(width), dropout, is_last=is_last)
+
+    def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
+        """See ModelPart."""
+        return {} if program == "huggingface" else {"pre_norm": False}
