@@ -39,12 +39,14 @@ def self_attention(section: ModelSection) -> nn.Module:
     """Attention of positions to their own sequence, turned by their positions where these are told so."""
     head_width = section.attention.rotated_width(section.d_model)
     rotation = None if head_width is None else section.positions.build_rotation(section.max_positions, head_width)
-    return section.attention.build(section.d_model, rotation)
+    module: nn.Module = section.attention.build(section.d_model, rotation)
+    return module
 
 
 def residual(section: ModelSection, *, is_last: bool) -> nn.Module:
     """What joins a sub-layer with the residual stream; `is_last`: of its layer."""
-    return section.residual.build(section.d_model, section.norm, section.dropout, is_last=is_last)
+    module: nn.Module = section.residual.build(section.d_model, section.norm, section.dropout, is_last=is_last)
+    return module
 
 
 class EncoderLayer(nn.Module):

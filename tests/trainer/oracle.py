@@ -41,11 +41,9 @@ def plain_run(config: RunConfig) -> PlainRun:
         special=SpecialIds(pad=0, bos=1, eos=2),
         seed=config.seed,
     ).train()
-    model_fields = flat(config.model)
-    if (
-        model_fields.dropout or model_fields.attention_dropout or model_fields.activation_dropout
-    ):  # the masks that are drawn belong to the kernels; without, the equations stand alone
-        use_kernels(model, torch.device("cpu"))
+    fields = flat(config.model)
+    if fields.dropout or fields.attention_dropout or fields.activation_dropout:
+        use_kernels(model, torch.device("cpu"))  # theirs are the masks that are drawn; else the equations stand alone
     parameters = list(model.parameters())
     o, smoothing = config.optimizer, config.loss
     assert isinstance(o, AdamW)

@@ -2,13 +2,10 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 from configs.components.model.costs import NamedShape, Storage
 from configs.components.model.part import ModelPart
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
@@ -26,7 +23,7 @@ class Attention(ModelPart):
         """Width of the heads whose queries and keys positions may turn; None: it takes no rotation."""
         return None
 
-    def build(self, width: int, rotation: "nn.Module | None") -> "nn.Module":
+    def build(self, width: int, rotation: Any) -> Any:
         """The module, called as `model.attention.MultiHeadAttention` is.
 
         `forward(queries_BLD, memory_BSD, bias=None, *, is_causal=False, cache=None, memory_is_fixed=False)` gives

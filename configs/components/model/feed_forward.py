@@ -2,13 +2,10 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 from configs.components.model.costs import NamedShape, Storage
 from configs.components.model.part import ModelPart
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
@@ -18,7 +15,7 @@ class FeedForward(ModelPart):
     program_names: ClassVar[Mapping[str, str]] = {}
     """What each of `programs` calls the activation."""
 
-    def build(self, width: int) -> "nn.Module":
+    def build(self, width: int) -> Any:
         """The module: (..., width) to the same."""
         raise NotImplementedError
 

@@ -1,19 +1,16 @@
 """What the weights of a new model are drawn from."""
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import Any
 
 from configs.components.registry import Component
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Initialisation(Component):
     """How a new model's weights begin. Norms and positions begin as their own modules say."""
 
-    def fill(self, model: "nn.Module", width: int) -> None:
+    def fill(self, model: Any, width: int) -> None:
         """Draw the weights of a model whose linear layers and embeddings are torch's own as yet.
 
         Args:

@@ -2,20 +2,17 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 from configs.components.model.costs import NamedShape, Storage
 from configs.components.model.part import ModelPart
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Norm(ModelPart):
     """Normalisation of each position over the model's width."""
 
-    def build(self, width: int) -> "nn.Module":
+    def build(self, width: int) -> Any:
         """The module: (..., width) to the same."""
         raise NotImplementedError
 

@@ -8,8 +8,6 @@ from configs.components.registry import Component, kinds
 from configs.errors import UserError
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from configs.model import ModelSection
 
 
@@ -38,7 +36,7 @@ class ModelPart(Component):
         """
         raise NotImplementedError
 
-    def plain_weights(self, weights: Mapping[str, "Tensor"], model: "ModelSection") -> dict[str, "Tensor"]:
+    def plain_weights(self, weights: Mapping[str, Any], model: "ModelSection") -> dict[str, Any]:
         """The same function in the weights that other programs have (see `trainer.inference.export.plain`).
 
         Args:

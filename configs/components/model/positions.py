@@ -2,13 +2,10 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from configs.components.model.costs import NamedShape, Storage
 from configs.components.model.part import ModelPart
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
@@ -24,7 +21,7 @@ class Positions(ModelPart):
         """
         return iter(())
 
-    def build(self, num_positions: int, width: int) -> "nn.Module":
+    def build(self, num_positions: int, width: int) -> Any:
         """What is done to embeddings: `forward(x_BLD, start=0)`, where `start` is the first one's position.
 
         It raises ValueError beyond the last position (`model.positions.check_length`).
@@ -35,7 +32,7 @@ class Positions(ModelPart):
         """
         raise NotImplementedError
 
-    def build_rotation(self, num_positions: int, head_width: int) -> "nn.Module | None":
+    def build_rotation(self, num_positions: int, head_width: int) -> Any:
         """What is done to queries and keys of self-attention: `forward(x_BHLK, start=0)`; None: nothing."""
         return None
 
@@ -60,7 +57,7 @@ class Positions(ModelPart):
         """
         return 0
 
-    def table(self, module: "nn.Module", num_positions: int, width: int) -> "Tensor | None":
+    def table(self, module: Any, num_positions: int, width: int) -> Any:
         """What is added to embeddings, (num_positions, width) in fp32; None: exports have no table.
 
         Args:

@@ -2,14 +2,11 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 from configs.components.model.costs import NamedShape, Storage
 from configs.components.model.norm import Norm
 from configs.components.model.part import ModelPart
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
@@ -19,7 +16,7 @@ class Residual(ModelPart):
     is_post_norm: ClassVar[bool] = False
     """Whether norms stand behind the sum. Where they do not, the stream itself is not normed: a last norm is wanted."""
 
-    def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> "nn.Module":
+    def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> Any:
         """The module: `forward(x, sublayer)`, (..., width) to the same.
 
         Args:
