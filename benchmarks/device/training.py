@@ -3,7 +3,8 @@
     python -m benchmarks.device.training --json gpu.json --profile gpu-profile.txt
     python -m benchmarks.device.training --gpus 8 --tokens 32768 --set engine.compile=true
     python -m benchmarks.device.training --device cpu --tokens 256 --vocab 200 --pairs 2000 --updates 6 --warm-up 2 \\
-        --set model.d_model=32 model.num_heads=2 model.d_ff=64 model.encoder_layers=1 model.decoder_layers=1
+        --set model.d_model=32 model.attention.num_heads=2 model.feed_forward.d_ff=64 \\
+        model.encoder_layers=1 model.decoder_layers=1
 
 Needs one or more GPUs that multiply in bf16, with 12 GiB for zeromt and an estimated 40 for the others at the default
 budgets (less with --tokens 4096); 5 GB of disk in --work, for the checkpoint that a run ends with; and for Transformers

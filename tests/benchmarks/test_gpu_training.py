@@ -23,7 +23,13 @@ from model.kernels import use_kernels
 from model.loss import CrossEntropy
 from tests.flops import flop_counter
 
-TINY = ["model.d_model=32", "model.num_heads=2", "model.d_ff=64", "model.encoder_layers=1", "model.decoder_layers=1"]
+TINY = [
+    "model.d_model=32",
+    "model.attention.num_heads=2",
+    "model.feed_forward.d_ff=64",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+]
 RATES = {"tokens_per_second", "seconds_per_update", "padding", "mfu", "peak_allocated", "peak_reserved"}
 
 

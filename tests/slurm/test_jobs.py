@@ -108,7 +108,12 @@ def test_second_job_on_a_run_is_refused(make_job: MakeJob, undisturbed: Job) -> 
 @pytest.mark.slow
 def test_time_limit_in_the_middle(make_job: MakeJob) -> None:
     # The warning comes 60 to 120 s before the limit. Larger batches and a model of some width make few updates of that.
-    heavy = ("stream.source_tokens=4096", "stream.target_tokens=4096", "model.d_model=128", "model.d_ff=1024")
+    heavy = (
+        "stream.source_tokens=4096",
+        "stream.target_tokens=4096",
+        "model.d_model=128",
+        "model.feed_forward.d_ff=1024",
+    )
     job = make_job(*heavy, "training.max_updates=100000")
     job.submit("--time", "4")
     wait_until(lambda: bool(job.resumes()), seconds=1200)

@@ -51,7 +51,9 @@ prepare:
   max_pieces: 128
   pairs_per_block: 16
 stream: {{micro_batches: 2, source_tokens: 512, target_tokens: 512}}
-model: {{d_model: 64, num_heads: 2, d_ff: 128, encoder_layers: 1, decoder_layers: 1, max_positions: 256, dropout: 0.0}}
+model:
+  {{d_model: 64, encoder_layers: 1, decoder_layers: 1, attention: {{num_heads: 2}}, feed_forward: {{d_ff: 128}},
+   max_positions: 256, dropout: 0.0}}
 loss: {{label_smoothing: 0.0}}
 optimizer: {{lr: 5.0e-3}}
 schedule: {{warmup_updates: 20, kind: linear}}

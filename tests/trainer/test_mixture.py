@@ -22,7 +22,9 @@ stream:
   micro_batches: 3
   source_tokens: 256
   target_tokens: 256
-model: {{d_model: 32, num_heads: 2, d_ff: 64, encoder_layers: 1, decoder_layers: 1, max_positions: 256}}
+model:
+  {{d_model: 32, encoder_layers: 1, decoder_layers: 1, attention: {{num_heads: 2}}, feed_forward: {{d_ff: 64}},
+   max_positions: 256}}
 optimizer: {{lr: 3.0e-3}}
 schedule: {{warmup_updates: 5}}
 engine: {{zero_stage: 2, precision: fp32}}

@@ -103,7 +103,7 @@ def test_falls_back_to_the_one_before_and_says_so(copied_run: tuple[Path, Path],
 
 MISFITS = (
     (
-        ["model.d_ff=256", "model.activation=gelu"],
+        ["model.feed_forward.d_ff=256", "model.feed_forward=gelu"],
         ["model.feed_forward.d_ff: 256, the checkpoint has 128", "feed_forward.kind"],
     ),
     (["seed=9"], ["seed: 9"]),

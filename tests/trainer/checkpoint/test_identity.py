@@ -49,7 +49,7 @@ def test_the_same_run_is_resumed(resumed: Resumed) -> None:
 
 def test_another_architecture_is_refused_field_by_field(resumed: Resumed) -> None:
     for reset in ((), ("data", "optimizer")):
-        said = resumed.check("model.d_ff=256", "model.activation=gelu", reset=reset)
+        said = resumed.check("model.feed_forward.d_ff=256", "model.feed_forward=gelu", reset=reset)
         assert said is not None
         assert "\n" not in said
         assert "model.feed_forward.d_ff: 256, the checkpoint has 128" in said

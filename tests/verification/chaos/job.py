@@ -31,8 +31,8 @@ prepare:
   tokenizer: {{vocab_size: 1000}}
   max_pieces: 128
 stream: {{micro_batches: 3, source_tokens: 384, target_tokens: 384}}
-model: {{d_model: 64, num_heads: 2, d_ff: 128, encoder_layers: 1, decoder_layers: 1, positions: learned,
-  max_positions: 4096}}
+model: {{d_model: 64, encoder_layers: 1, decoder_layers: 1, max_positions: 4096, attention: {{num_heads: 2}},
+  feed_forward: {{d_ff: 128}}, positions: learned}}
 optimizer: {{lr: 2.0e-3}}
 schedule: {{warmup_updates: 50}}
 engine: {{precision: fp32}}
