@@ -25,6 +25,10 @@ class CrossEntropyLoss(Loss):
 
         return CrossEntropy(self.label_smoothing)
 
+    def signature(self) -> str:
+        """See Loss."""
+        return f"label smoothing {self.label_smoothing:g}"
+
     def activation_bytes(
         self, width: int, tokens: int, vocabulary: int, *, has_bias: bool, storage: Storage
     ) -> LossBytes:

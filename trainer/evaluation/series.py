@@ -168,8 +168,8 @@ def _measure(config: RunConfig, figure: str, held_out: Sequence[HeldOutSet]) -> 
     direction = {} if config.evaluation.directions[figure] else {"better": "lower"}
     metric = next((one for one in config.evaluation.metrics if one.key() == figure), None)
     if metric is None:  # of the references, for which nothing is searched
-        smoothing = f"label smoothing {config.loss.label_smoothing:g}" if figure == "loss" else "no smoothing"
-        return {"signature": smoothing, "metric": figure, **direction}
+        signature = config.loss.signature() if figure == "loss" else "no smoothing"
+        return {"signature": signature, "metric": figure, **direction}
     signatures = {held_out_set.scorer.signatures[figure] for held_out_set in held_out}
     kind = {} if metric.kind == "bleu" else {"metric": metric.kind}
     return {"signature": "; ".join(sorted(signatures)), **kind, **direction, **_search(config.evaluation.search)}

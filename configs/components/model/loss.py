@@ -15,6 +15,11 @@ class Loss(Component):
         """A function `(hidden_ND, weight_VD, bias_V, targets_N, *, padding_id)` of tensors; see `model.loss.Loss`."""
         raise NotImplementedError
 
+    def signature(self) -> str:
+        """What a figure of it depends on: figures of another one are not compared with it."""
+        fields = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))
+        return " ".join(f"{name}={value}" for name, value in fields)
+
     def flops(self, width: int, tokens: int, vocabulary: int) -> int:
         """Of the matrix products of a forward pass, a multiplication and an addition being two."""
         return 2 * tokens * width * vocabulary
