@@ -104,7 +104,8 @@ def run(section: PrepareSection, *, share: Share | None = None, merge: bool = Fa
         keep_hashes(inputs, work.hashes)
         if share is None:
             remove_partial(folder)
-            work.remove_others(folder)
+            if not merge:  # by other settings or plugins, it would take the shares that it does not find
+                work.remove_others(folder)
         try:
             index = _make(preparation, folder, work, output, share=share, merge=merge)
         except UnknownPiecesError:  # goes on from here where more of them are allowed

@@ -113,6 +113,34 @@ def test_lines_by_host_and_nothing_in_a_shell(cluster: Cluster, workplace: Path)
     wait_until(lambda: cluster.left() == [], seconds=20)
 
 
+PLUGIN = """
+import os
+
+from configs.components import Schedule, component
+
+with open("loaded", "a") as file:
+    print(os.environ.get("RANK"), __file__, "ZEROMT_PLUGINS" in os.environ, file=file)
+
+
+@component("schedule", "halves")
+class Halves(Schedule):
+    def factor(self, update, last):
+        return 0.5**update
+"""
+
+
+def test_plugins_are_those_that_the_launcher_has_read(cluster: Cluster, workplace: Path) -> None:
+    (workplace / "halves.py").write_text(PLUGIN)
+    code, _, err = finish(cluster.launch("finish,finish", "schedule=halves", "--plugins", "halves.py"))
+    assert code == 0, err
+    loaded = [line.split() for line in (workplace / "loaded").read_text().splitlines()]
+    assert {file for _, file, _ in loaded} == {str(workplace / "halves.py")}
+    assert sorted((rank, told) for rank, _, told in loaded) == [
+        ("0", "True"), ("1", "True"), ("None", "False"), ("None", "True"), ("None", "True"),
+    ]  # fmt: skip
+    assert len(list((workplace / "runs" / "debug" / "plugins").iterdir())) == 1
+
+
 @pytest.mark.parametrize(
     ("sent", "received"), [("SIGUSR1", "SIGUSR1"), pytest.param("SIGINT", "SIGTERM", marks=pytest.mark.slow)]
 )

@@ -1,0 +1,339 @@
+"""Plugin files through every command: prepared, trained, restarted, resumed, used; and what is refused on the way."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import Command, Corpus, Finished, environment, read_metrics, zeromt
+from tests.forked_commands import Commands
+
+FILTERS = '''
+from configs.components import DroppingFilter, component
+
+
+@component("filter", "odd_ends")
+class OddEnds(DroppingFilter):
+    """Drops pairs whose source ends with one of some digits."""
+
+    digits: str = "7"
+
+    def find(self, sources, targets):
+        return [row for row, source in enumerate(sources) if source[-1:] in self.digits]
+'''
+HALVES = '''
+from configs.components import Schedule, component
+
+
+@component("schedule", "halves")
+class Halves(Schedule):
+    """Half the rate after each update."""
+
+    def factor(self, update, last):
+        return 0.5**update
+'''
+MEDDLES = '''
+import json
+import os
+import signal
+from pathlib import Path
+
+from configs.components import Tracker, component
+
+
+class Writer:
+    def __init__(self, folder):
+        self.folder = folder
+
+    def train(self, step, figures):
+        with (self.folder / "tracked").open("a") as file:
+            file.write(f"{step}\\n")
+        if step == 4 and not (self.folder / "killed").exists():  # in the first start: the file is edited, a rank dies
+            (self.folder / "killed").touch()
+            for name in ("meddles.py", "halves.py"):
+                (self.folder.parents[1] / name).write_text("raise ValueError('edited')\\n")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def evaluation(self, *_):
+        pass
+
+    def event(self, *_):
+        pass
+
+    def close(self):
+        pass
+
+
+@component("tracker", "meddles")
+class Meddles(Tracker):
+    """Notes the steps."""
+
+    def open(self, folder, *, config, resume_step):
+        return Writer(folder)
+'''
+RUN = """
+name: run
+plugins: [halves.py]
+schedule: {kind: halves, warmup_updates: 2}
+training: {max_updates: 6, log_every: 1, tensorboard: false}
+evaluation: {every_updates: 0, max_pairs: 4}
+checkpoint: {every_updates: 2}
+"""
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def commands() -> Iterator[Commands]:
+    server = Commands()
+    yield server
+    server.close()
+
+
+def _configured(folder: Path, corpus: Corpus) -> Path:
+    """A folder with the configuration of a small run and its plugins."""
+    tree = yaml.safe_load((Path(__file__).parents[2] / "configs" / "runs" / "debug.yaml").read_text())
+    tree |= yaml.safe_load(RUN)
+    for setting in corpus.overrides:
+        key, _, value = setting.partition("=")
+        tree["prepare"][key.removeprefix("prepare.")] = value
+    (folder / "my.yaml").write_text(yaml.safe_dump(tree))
+    (folder / "halves.py").write_text(HALVES)
+    (folder / "meddles.py").write_text(MEDDLES)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, corpus_en_fr: Corpus) -> Path:
+    return _configured(tmp_path, corpus_en_fr)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, corpus_en_fr: Corpus) -> Path:
+    """A folder with a finished run of two ranks; not to be written to."""
+    folder = _configured(tmp_path_factory.mktemp("plugins"), corpus_en_fr)
+    done = Command(zeromt("launch", "local", "my.yaml", "--nproc", "2"), cwd=folder).finish(120)
+    assert done.code == 0, done.err
+    return folder
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of that folder, at another place."""
+    return Path(shutil.copytree(trained, tmp_path / "copy"))
+
+
+def python(code: str, folder: Path, **variables: str) -> str:
+    """What a Python process of its own prints."""
+    given = {**environment(), **variables}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=folder, env=given, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+def _refused(done: Finished) -> str:
+    """What is said of bad input."""
+    assert done.code == 2, done
+    [line] = [line for line in done.err.splitlines() if line.startswith("zeromt: error: ")]
+    assert "Traceback" not in done.err
+    return line
+
+
+class TestPreparing:
+    @pytest.fixture
+    def text(self, tmp_path: Path) -> Path:
+        for name in "ab":
+            for side in ("en", "fr"):
+                (tmp_path / f"{name}.{side}").write_text("".join(f"{name} word of {side} {n}\n" for n in range(300)))
+        (tmp_path / "my.yaml").write_text(
+            "plugins: [theirs/odd.py]\n"
+            "prepare: {output: out, target_language: fr, train: {source: [a.en, b.en], target: [a.fr, b.fr]}, "
+            "valid: {source: [a.en], target: [a.fr]}, tokenizer: {vocab_size: 60}, max_pieces: 100, workers: 2, "
+            "filters: [{kind: odd_ends, digits: '79'}]}\n"
+        )
+        (tmp_path / "theirs").mkdir()
+        (tmp_path / "theirs" / "odd.py").write_text(FILTERS)
+        return tmp_path
+
+    def test_the_dataset_knows_its_filters_file(self, text: Path, commands: Commands) -> None:
+        plugin = text / "theirs" / "odd.py"
+        then = sha256(plugin)
+        assert commands("prepare", "my.yaml", cwd=text).code == 0
+        index = json.loads((text / "out" / "index.json").read_text())
+        assert index["dropped"]["odd_ends"] == 120
+        assert index["recipe"]["settings"]["plugins"] == {"filter odd_ends": then}
+        assert "already prepared" in commands("prepare", "my.yaml", cwd=text).out
+        plugin.write_text(FILTERS + "\n")
+        line = _refused(commands("prepare", "my.yaml", cwd=text))
+        assert f"holds another dataset (plugins.filter odd_ends was '{then}' and is '{sha256(plugin)}')" in line
+        line = _refused(commands("launch", "local", "my.yaml", cwd=text))
+        assert f"prepare.plugins.filter odd_ends: {sha256(plugin)}, the dataset has {then}; out was prepared" in line
+        assert commands("inspect", "out", cwd=text).code == 0
+
+    def test_shares_of_one_version_make_a_dataset(self, text: Path, commands: Commands) -> None:
+        for share in ("1/2", "2/2"):
+            done = commands("prepare", "my.yaml", "--part", share, cwd=text)
+            assert done.code == 0, done.err
+        plugin = text / "theirs" / "odd.py"
+        plugin.write_text(FILTERS + "\n")
+        assert "of the corpus are not encoded yet" in _refused(commands("prepare", "my.yaml", "--merge", cwd=text))
+        plugin.write_text(FILTERS)
+        done = commands("prepare", "my.yaml", "--merge", cwd=text)
+        assert done.code == 0, done.err
+        assert json.loads((text / "out" / "index.json").read_text())["dropped"]["odd_ends"] == 120
+
+    def test_by_the_switch(self, text: Path, commands: Commands) -> None:
+        arguments = ("prepare", "my.yaml", "plugins=[]")
+        assert "prepare.filters.0.kind: there is no kind 'odd_ends'" in _refused(commands(*arguments, cwd=text))
+        done = commands(*arguments, "--plugins", "theirs/odd.py", cwd=text)
+        assert done.code == 0, done.err
+
+
+class TestTraining:
+    def test_run_and_checkpoint_know_it(self, trained: Path) -> None:
+        run, known = trained / "runs" / "run", sha256(trained / "halves.py")
+        copies = list((run / "plugins").iterdir())
+        assert [path.read_text() for path in copies] == [HALVES]
+        assert known[:16] in copies[0].name
+        for path in (run, run / "checkpoints" / "step-00000006"):
+            [record] = yaml.safe_load((path / "config.yaml").read_text())["plugins"]
+            assert (record["sha256"], record["components"]) == (known, ["schedule halves"])
+        manifest = json.loads((run / "checkpoints" / "step-00000006" / "manifest.json").read_text())
+        assert manifest["fingerprints"]["plugins"] == {"halves.py (schedule halves)": known}
+        rates = [line["lr"] for line in read_metrics(run)]
+        assert rates[2:] == pytest.approx([3e-3 * 0.5**n for n in range(3, 7)])
+
+    def test_a_resume_holds_the_file_against_the_checkpoint(self, run: Path, commands: Commands) -> None:
+        path, then = run / "halves.py", sha256(run / "halves.py")
+        more = ("training.max_updates=7", "name=run")
+        path.write_text(HALVES.replace("0.5", "0.25"))
+        for command in (("train",), ("launch", "local", "--nproc", "2")):
+            line = _refused(commands(*command, "my.yaml", *more, cwd=run))
+            assert f"halves.py': its SHA-256 is {sha256(path)}, and " in line
+            assert f"was made with {then}; allowed is the file that it was made with, such as " in line
+            assert ", another name for a new run, or --reset data,optimizer to go on from the weights alone" in line
+        other = ("train", "my.yaml", "training.max_updates=7", "--reset", "data,optimizer")
+        path.rename(run / "renamed.py")
+        line = _refused(commands("train", "my.yaml", *more, "plugins=[renamed.py]", cwd=run))
+        assert "renamed.py': its SHA-256 is" in line
+        [copy] = [p for p in (run / "runs" / "run" / "plugins").iterdir() if then[:16] in p.name]
+        done = commands("train", "my.yaml", *more, "plugins=[]", "--plugins", str(copy), cwd=run)
+        assert done.code == 0, done.err
+        assert [line["step"] for line in read_metrics(run / "runs" / "run")] == list(range(1, 8))
+        (run / "renamed.py").rename(path)
+        done = commands(*other, cwd=run)
+        assert done.code == 0, done.err
+        assert "weights alone go on" in done.out + done.err
+
+    def test_a_file_that_has_nothing_to_do_with_the_checkpoint_may_come(self, run: Path, commands: Commands) -> None:
+        (run / "meddles.py").write_text(MEDDLES.replace("step == 4", "False"))
+        more = ("training.max_updates=7", "trackers=[meddles]", "--plugins", "meddles.py")
+        done = commands("train", "my.yaml", *more, cwd=run)
+        assert done.code == 0, done.err
+        assert (run / "runs" / "run" / "tracked").read_text() == "7\n"
+
+    @pytest.mark.parametrize("starter", ["launch", "torchrun"])
+    def test_an_edit_while_it_runs_reaches_no_rank_that_is_started_again(self, starter: str, folder: Path) -> None:
+        more = ("trackers=[meddles]", "plugins=[halves.py, meddles.py]")
+        if starter == "launch":
+            command = zeromt("launch", "local", "my.yaml", "--nproc", "2", *more)
+        else:
+            options = ("--nproc-per-node=1", "--max-restarts=1", "--standalone")
+            command = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "trainer", "my.yaml", *more]
+        done = Command(command, cwd=folder).finish(180)
+        assert done.code == 0, done.err
+        run = folder / "runs" / "run"
+        for name in ("halves.py", "meddles.py"):
+            assert (folder / name).read_text() == "raise ValueError('edited')\n"
+        steps = [line["step"] for line in read_metrics(run)]
+        assert steps == list(range(1, 7))
+        assert (run / "tracked").read_text().split()[-2:] == ["5", "6"]
+        line = _refused(Command(zeromt("train", "my.yaml", *more), cwd=folder).finish())
+        assert "halves.py': cannot be run: line 1: ValueError: edited" in line
+
+
+class TestUsing:
+    """Commands that take a run: none of them runs what its configuration names."""
+
+    @pytest.mark.parametrize(
+        ("command", "output"),
+        [
+            (("translate", "runs/run", "-i", "text"), None),
+            (("translate", "runs/run", "-i", "text", "--processes", "2"), None),
+            (("evaluate", "runs/run", "--source", "text", "--reference", "text"), None),
+            (("average", "runs/run", "--last", "2", "-o", "made"), "made/plugins"),
+            (("export", "runs/run", "--format", "safetensors", "-o", "made"), "made/config.yaml"),
+            (("train", "runs/run/config.yaml", "training.max_updates=7"), None),
+            (
+                ("plan", "runs/run/config.yaml", "--nodes", "1", "--gpus-per-node", "1", "--gpu-memory", "8GB"),
+                None,
+            ),
+        ],
+        ids=["translate", "in processes", "evaluate", "average", "export", "train", "plan"],
+    )
+    def test_needs_the_switch(self, command: Sequence[str], output: str | None, run: Path, commands: Commands) -> None:
+        (run / "text").write_text("a b c\nd e\n")
+        line = _refused(commands(*command, cwd=run))
+        assert "needs schedule halves of the plugin halves.py (SHA-256 " in line
+        assert "plugins are run only where you name them: give it by --plugins " in line
+        assert not (run / "made").exists()
+        done = commands(*command, "--plugins", line.rpartition(" ")[2], cwd=run)
+        assert done.code == 0, done.err
+        assert output is None or (run / output).exists()
+        if command[0] == "average":
+            assert commands("translate", "made", "-i", "text", "--plugins", "halves.py", cwd=run).code == 0
+        (run / "halves.py").write_text(HALVES + "\n")
+        if command[0] in ("translate", "evaluate"):
+            line = _refused(commands(*command, "--plugins", "halves.py", cwd=run))
+            assert sha256(run / "halves.py") in line
+
+    @pytest.mark.parametrize("command", ["inspect", "status"])
+    def test_needs_none(self, command: str, run: Path, commands: Commands) -> None:
+        done = commands(command, "runs/run", cwd=run)
+        assert done.code == 0, done.err
+        done = commands("inspect", "runs/run/checkpoints/step-00000006", cwd=run)
+        assert f"plugin          halves.py (schedule halves) {sha256(run / 'halves.py')[:12]}" in done.out
+
+    def test_from_python(self, run: Path) -> None:
+        code = """
+import zeromt
+try:
+    zeromt.load("runs/run")
+except zeromt.UserError as error:
+    print("--plugins" in str(error))
+print(zeromt.load("runs/run", plugins=["halves.py"]).config.schedule)
+"""
+        assert python(code, run) == "True\nHalves(kind='halves', warmup_updates=2)\n"
+
+    def test_a_plan_is_written_for_the_user(self, run: Path, commands: Commands) -> None:
+        cluster = ("--nodes", "1", "--gpus-per-node", "1", "--gpu-memory", "8GB")
+        done = commands("plan", "my.yaml", *cluster, "--write", "planned.yaml", cwd=run)
+        assert done.code == 0, done.err
+        assert yaml.safe_load((run / "planned.yaml").read_text())["plugins"] == [str(run / "halves.py")]
+        assert commands("plan", "planned.yaml", *cluster, cwd=run).code == 0
+
+
+def test_a_batch_job_reads_what_was_read_when_it_was_submitted(run: Path, commands: Commands) -> None:
+    """And not what the file holds when it begins, or goes back to the queue."""
+    site = ("--site", "cpu", "--nodes", "1", "--nproc", "1", "--dry-run")
+    script = commands("launch", "slurm", "my.yaml", "--plugins", "meddles.py", *site, cwd=run).out
+    [line] = [line for line in script.splitlines() if line.startswith("environment=(")]
+    shell = f'{line}\nfor pair in "${{environment[@]}}"; do declare -x "$pair"; done\nexec env -0'
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True)
+    variables = dict(pair.split("=", 1) for pair in done.stdout.split("\0") if "=" in pair)
+    pins = json.loads(variables["ZEROMT_PLUGINS"])
+    assert pins["config"] == "my.yaml"
+    names = ("halves.py", "meddles.py")
+    assert [pin["sha256"] for pin in pins["plugins"]] == [sha256(run / name) for name in names]
+    assert all(pin["copy"].startswith("runs/run/plugins/") for pin in pins["plugins"])
+    (run / "halves.py").write_text("raise ValueError\n")
+    code = "from configs import load_run; print([p.sha256 for p in load_run('my.yaml').plugins])"
+    hashes = [pin["sha256"] for pin in pins["plugins"]]
+    assert python(code, run, ZEROMT_PLUGINS=variables["ZEROMT_PLUGINS"]) == f"{hashes}\n"
