@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from configs import files
-from configs.errors import ConfigError
+from configs.errors import ConfigError, UserError
 from configs.model import ModelSection
 from configs.plugins import OtherPluginError, Pin, PluginError, another_file, installed, loaded, missing, pinned
 from configs.plugins.of_run import plugins_of_run
@@ -68,6 +68,25 @@ def load_run(
     plain = _meant(tree, RunConfig, what=what)
     config = parse_run({**plain, "plugins": list(map(dataclasses.asdict, found))}, tree.texts)
     return dataclasses.replace(config, plugins=[*found, *installed(config)])
+
+
+def load_plugins(name: str) -> None:
+    """Load the plugins that a configuration of the user's names, before anything else is read of it.
+
+    Args:
+        name: a YAML file, or the name of a shipped run; what is neither has none.
+
+    Raises:
+        UserError: the file, or a plugin, cannot be read.
+    """
+    try:
+        path = find_config(name)
+    except UserError:  # said by whoever reads the rest
+        return
+    if not is_resolved_one(path):
+        what = f"CONFIG: {name}"
+        named = Tree.read(path, what=what, old_keys=OLD_KEYS).take_plain("plugins", [], what=what)
+        plugins_of_run(named, (), base=path.parent, saved=None, pins=None)
 
 
 def load_saved(path: Path, *, any_version: bool = False) -> RunConfig:

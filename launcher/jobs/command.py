@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from configs.components import kinds
+from configs.load import load_plugins
+from configs.plugins import load_named
 from configs.site import load_site
 from launcher.machine.supervise import Supervisor
 from launcher.options.command import Command
+from launcher.options.parser import Parser, add_plugins
 from trainer.runs.process.streams import note
 
 
@@ -42,12 +45,22 @@ def launch(
     return int(cluster.launch(supervisor, **others))
 
 
-def commands() -> dict[str, Command]:
+def commands(words: Sequence[str] = ()) -> dict[str, Command]:
     """`launch KIND` for every kind of cluster, those of plugins too.
 
+    Args:
+        words: behind the command's name. A file that `--plugins` names there, or CONFIG where it comes first, may
+            have the kind.
+
     Raises:
-        UserError: an installed package's components cannot be imported.
+        UserError: a plugin cannot be run, or an installed package's components cannot be imported.
     """
+    parser = Parser(add_help=False, allow_abbrev=False)
+    add_plugins(parser)
+    given, rest = parser.parse_known_args(words)
+    if rest and not rest[0].startswith("-"):
+        load_plugins(rest[0])
+    load_named(given.plugins)
     return {
         f"launch {kind}": Command(
             summary=(cluster.__doc__ or kind).partition("\n")[0],

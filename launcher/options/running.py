@@ -87,6 +87,7 @@ def add_inspect(parser: Parser) -> None:
 def add_stop(parser: Parser) -> None:
     """Arguments of `zeromt stop`."""
     add_run_folder(parser)
+    add_plugins(parser)
     parser.add_argument(
         "--no-wait", dest="wait", action="store_false", help="only ask; do not wait until the run has stopped"
     )
@@ -95,10 +96,12 @@ def add_stop(parser: Parser) -> None:
 def add_log(parser: Parser) -> None:
     """Arguments of `zeromt log`."""
     add_run_folder(parser)
+    add_plugins(parser)
     parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
 
 
 def add_status(parser: Parser) -> None:
     """Arguments of `zeromt status`."""
     add_run_folder(parser)
+    add_plugins(parser)
     parser.add_argument("--json", dest="as_json", action="store_true", help="one JSON object in place of lines")
