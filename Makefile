@@ -106,19 +106,19 @@ bench: $(STAMP)
 	test -z "$$missed" || { echo "bench: failed, or a target was missed:$$missed" >&2; exit 1; }
 
 bench-training: $(STAMP)
-	$(call benchmark,training.train,$(small) --updates 6 --warm-up 2 --only "zeromt fp32" "plain loop",$(others)) $(corpus)
+	$(call benchmark,training.train,$(small) --threads 1 --updates 6 --warm-up 2 --only "zeromt fp32" "plain loop",$(others)) $(corpus)
 
 bench-ranks: $(STAMP)
 	$(call benchmark,training.ranks,$(small) --updates 4 --turns 1 --warm-up 1 --stages 0 2) $(corpus)
 
 bench-growth: $(STAMP)
-	$(call benchmark,training.growth,--parts width corpus --pairs 500 --updates 3 --warm-up 1 --rounds 1)
+	$(call benchmark,training.growth,--threads 1 --parts width --pairs 500 --updates 3 --warm-up 1 --rounds 1)
 
 bench-startup: $(STAMP)
-	$(call benchmark,startup.first_update,$(small),$(eole)) $(corpus)
+	$(call benchmark,startup.first_update,$(small) --threads 1,$(eole)) $(corpus)
 
 bench-loss_memory: $(STAMP)
-	$(call benchmark,training.loss_memory,--vocab 16000 --tokens 4096 --width 64)
+	$(call benchmark,training.loss_memory,--threads 1 --vocab 16000 --tokens 4096 --width 64)
 
 bench-data: $(STAMP)
 	$(call benchmark,data.pipeline,--pairs 5000 --rounds 1 --parts preparation disk padding memory --memory-pairs 1000 --webdataset-pairs 200)
@@ -128,12 +128,12 @@ bench-checkpoints: $(STAMP)
 
 bench-decoding: $(STAMP)
 	@if test -d $(RUN)/checkpoints; then set -x; \
-		$(call benchmark,decoding.decode,--sentences 20 --rounds 1 --warm-up 5,--sentences 1000 $(others)) \
+		$(call benchmark,decoding.decode,--sentences 20 --rounds 1 --warm-up 5 --threads 1,--sentences 1000 $(others)) \
 			$(RUN) --source $(test_source) --reference $(test_target); \
 	else echo "bench: no run in $(RUN) (make demo trains one; RUN=FOLDER names another): decoding is left out"; fi
 
 bench-time_to_bleu: $(STAMP)
-	$(call benchmark,training.time_to_bleu,$(small) --updates 4 --every 2 --sentences 20 --goal 0.001,--at-once --rounds 3) $(corpus) \
+	$(call benchmark,training.time_to_bleu,$(small) --threads 1 --updates 4 --every 2 --sentences 20 --goal 0.001,--at-once --rounds 3) $(corpus) \
 		--test-source $(test_source) --test-target $(test_target)
 
 test: $(STAMP)

@@ -51,15 +51,8 @@ def train(
     """
     import transformers
 
-    if threads is not None:
-        torch.set_num_threads(threads)
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    transformers.utils.logging.set_verbosity_error()
-    pairs = read_pairs(Path(pieces))
-    dataset: list[Any] = [_row(pair) for pair in pairs]
-    per_batch = round(budget / (sum(len(s) + len(t) + 2 for s, t in pairs) / len(pairs)))
-    if is_exact:
-        dataset, per_batch = [[_row(pair) for pair in b] for b in batches(pairs, budget, random.Random(1))], 1
+    _set_up(threads)
+    dataset, per_batch = _rows(read_pairs(Path(pieces)), budget, is_exact)
     clock = _Clock(device=device, warm_up=warm_up, updates=updates)
     with tempfile.TemporaryDirectory() as folder:
         trainer = transformers.Seq2SeqTrainer(
@@ -68,20 +61,12 @@ def train(
                 output_dir=folder,
                 use_cpu=device == "cpu",
                 bf16=dtype == "bfloat16",
-                logging_nan_inf_filter=False,  # looking would make the host wait for a GPU at every step
                 per_device_train_batch_size=per_batch,
                 train_sampling_strategy="random" if is_exact else "group_by_length",
                 max_steps=updates,
                 learning_rate=peak,
                 warmup_steps=warmup_updates,
-                label_smoothing_factor=0.1,
-                adam_beta2=0.98,
-                max_grad_norm=1.0,
-                save_strategy="no",
-                logging_strategy="no",
-                report_to=[],
-                disable_tqdm=True,
-                dataloader_num_workers=0,
+                **ARGUMENTS,
             ),
             train_dataset=dataset,
             data_collator=lambda items: clock.count(_collate(items[0] if is_exact else items)),
@@ -94,6 +79,20 @@ def train(
         "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "version": transformers.__version__,
     }
+
+
+ARGUMENTS: dict[str, Any] = {
+    "logging_nan_inf_filter": False,  # looking would make the host wait for a GPU at every step
+    "label_smoothing_factor": 0.1,
+    "adam_beta2": 0.98,
+    "max_grad_norm": 1.0,
+    "save_strategy": "no",
+    "logging_strategy": "no",
+    "report_to": [],
+    "disable_tqdm": True,
+    "dataloader_num_workers": 0,
+}
+"""Of every training."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -179,6 +178,23 @@ def _collate(rows: Sequence[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
         "decoder_input_ids": torch.cat([torch.full_like(labels[:, :1], BOS), labels[:, :-1]], 1),
         "labels": labels.masked_fill(labels == PAD, IGNORED),
     }
+
+
+def _set_up(threads: int | None) -> None:
+    """The process: threads, kernels, and what is told."""
+    import transformers
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    transformers.utils.logging.set_verbosity_error()
+
+
+def _rows(pairs: Sequence[Pair], budget: int, is_exact: bool) -> tuple[list[Any], int]:
+    """What the trainer draws from, and how many of it are a batch: pairs, or whole batches under the budget."""
+    if is_exact:
+        return [[_row(pair) for pair in b] for b in batches(pairs, budget, random.Random(1))], 1
+    return [_row(pair) for pair in pairs], round(budget / (sum(len(s) + len(t) + 2 for s, t in pairs) / len(pairs)))
 
 
 def _row(pair: Pair) -> dict[str, list[int]]:

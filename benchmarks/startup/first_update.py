@@ -159,7 +159,7 @@ def zeromt(work: "Work", command: Sequence[str], *, ranks: int = 1) -> dict[str,
     """A command of ours that trains; its log tells of every update."""
     began = time.time()
     name = f"started-{time.time_ns()}"
-    env = environment() | {"OMP_NUM_THREADS": str(work.threads // ranks)}
+    env = environment() | {"OMP_NUM_THREADS": str(max(1, work.threads // ranks))}
     lines = stamped([sys.executable, "-m", "launcher", *command, f"name={name}"], env, ROOT)
     return {"first_update_seconds": first_match(lines, r"^step 1 ") - began}
 

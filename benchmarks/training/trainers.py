@@ -177,7 +177,7 @@ def our_command(
     command = [sys.executable, "-m", "launcher", *start, str(work.folder / "run.yaml")]
     command += ["--nproc", str(ranks)] if ranks > 1 else []
     command += [f"{key}={value}" for key, value in overrides.items()]
-    return command, environment() | {"OMP_NUM_THREADS": str(work.threads // ranks)}
+    return command, environment() | {"OMP_NUM_THREADS": str(max(1, work.threads // ranks))}
 
 
 def updates_of(metrics: Path) -> list[str]:
