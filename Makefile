@@ -118,7 +118,7 @@ bench-startup: $(STAMP)
 	$(call benchmark,startup.first_update,$(small) --threads 1,$(eole)) $(corpus)
 
 bench-loss_memory: $(STAMP)
-	$(call benchmark,training.loss_memory,--threads 1 --vocab 16000 --tokens 4096 --width 64)
+	$(call benchmark,training.loss_memory,--threads 1 --vocab 32000 --tokens 8192 --width 64)
 
 bench-data: $(STAMP)
 	$(call benchmark,data.pipeline,--pairs 5000 --rounds 1 --parts preparation disk padding memory --memory-pairs 1000 --webdataset-pairs 200)
@@ -133,7 +133,7 @@ bench-decoding: $(STAMP)
 	else echo "bench: no run in $(RUN) (make demo trains one; RUN=FOLDER names another): decoding is left out"; fi
 
 bench-time_to_bleu: $(STAMP)
-	$(call benchmark,training.time_to_bleu,$(small) --threads 1 --updates 4 --every 2 --sentences 20 --goal 0.001,--at-once --rounds 3) $(corpus) \
+	$(call benchmark,training.time_to_bleu,$(small) --threads 1 --updates 4 --every 2 --warmup 1 --sentences 20 --goal 0.001,--at-once --rounds 3) $(corpus) \
 		--test-source $(test_source) --test-target $(test_target)
 
 test: $(STAMP)

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import datetime
-import json
 import os
 import platform
 import shlex
@@ -171,13 +170,6 @@ def print_machine(figures: Mapping[str, Any]) -> None:
     print(f"{figures['date']}, {figures['cores']} cores of {figures['processor']}, {memory}, {versions}")
     if figures["load"] > 0.3:
         print(f"other work is running: the machine's load is {figures['load']:.1f}")
-
-
-def write_json(path: Path | None, figures: Mapping[str, Any]) -> None:
-    """Write what was measured, where that is asked for."""
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(figures, indent=2, default=str) + "\n", encoding="utf-8")
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.common.measure import machine, parser, print_machine, print_table, write_json
+from benchmarks.common.measure import machine, parser, print_machine, print_table
+from benchmarks.common.results import Row, record
 from benchmarks.common.text import read_lines
 from benchmarks.decoding.decoders import CTranslate2, Decoded, Ours, Search, Transformers, export
 from configs import UserError
@@ -56,11 +57,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
             compare_beam(ours, theirs, lines, references, search(args, args.beam, penalty, longest))
             for penalty in args.length_penalties
         ]
-    write_json(args.json, figures)
+    settings = {"sentences": len(lines), "beam": args.beam}
+    record(args, "exports", rows_of(figures), figures, settings=settings)
     wrong = sum(g["differences_that_count"] for g in figures["greedy"].values())
     far = [b for b in figures["beam"] if max(abs(x - b["bleu"]["zeromt"]) for x in b["bleu"].values()) > BLEU_TOLERANCE]
     print(f"\n{wrong} greedy differences count; {len(far)} beam searches differ by more than {BLEU_TOLERANCE} BLEU")
     return 1 if wrong or far else 0
+
+
+def rows_of(figures: dict[str, Any]) -> list[Row]:
+    """The table of a result."""
+    rows: list[Row] = []
+    for name in ("zeromt", *EXPORTED):
+        row: Row = {"program": {"huggingface": "transformers"}.get(name, name)}
+        if name in figures["greedy"]:
+            row["greedy_differ"] = figures["greedy"][name]["sentences_that_differ"]
+        for found in figures["beam"]:
+            way = {0.0: "sums", 1.0: "means"}.get(found["length_penalty"], f"penalty {found['length_penalty']:g}")
+            row[f"bleu_{way}"] = found["bleu"][name]
+            row |= {f"same_{way}": found["same_pieces"][name]} if name != "zeromt" else {}
+        rows.append(row)
+    return rows
 
 
 def search(args: Any, beam: int, length_penalty: float, longest: int) -> Search:

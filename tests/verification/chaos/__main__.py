@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import measure
+from benchmarks.common.results import Row, record
 from tests.verification.chaos import damage, verdict
 from tests.verification.chaos.job import NUM_PAIRS, Job, prepare
 from tests.verification.chaos.storm import FAULTS, Event, Storm
@@ -45,8 +46,31 @@ def main() -> int:
     finally:
         if not arguments.keep:
             shutil.rmtree(work)
-    measure.write_json(arguments.json, figures)
+    record(arguments, "storms", [row_of(figures)], figures, settings={"minutes": arguments.minutes})
     return 0 if figures["verdict"] else 1
+
+
+def row_of(figures: dict[str, Any]) -> Row:
+    """The row of a result."""
+    faults = collections.Counter(figures["faults"])
+    changes = f"{figures['compared_elsewhere']}: {figures['largest_difference_elsewhere']:.1e}"
+    damage = sum(number for name, number in faults.items() if "damage" in name and "pointer" not in name)
+    compared = f"{figures['updates_compared']:,}, {figures['checkpoints_compared']}"
+    return {
+        "part": "storms",
+        "seed": figures["seed"],
+        "launches_and_starts": f"{figures['launches']}, {figures['starts']}",
+        "sigkill_rank_agent_launcher_all": ", ".join(
+            str(faults[f"kill {what}"]) for what in ("rank", "agent", "launcher", "all")
+        ),
+        "requests_to_stop": faults["SIGTERM"] + faults["SIGUSR1"] + faults["STOP"],
+        "full_disks": faults["disk full"],
+        "damage_to_checkpoints_and_pointer": f"{damage}, {faults['pointer damaged']}",
+        "updates_trained_redone": f"{figures['trained_updates']:,} ({figures['redone_updates']:,})",
+        "bit_equal_updates_and_checkpoints": compared,
+        "changes_of_layout_and_largest_difference": changes,
+        "verdict": "nothing was lost" if figures["verdict"] else f"{len(figures['violations'])} violations",
+    }
 
 
 def weather(job: Job, minutes: float, seed: int, faults: dict[str, int]) -> dict[str, Any]:
