@@ -27,6 +27,7 @@ RUN_CONFIG = "config.yaml"
 """The resolved configuration in a run's folder."""
 SIGNS_OF_A_RUN = ("checkpoints", "status.json", "metrics.jsonl")
 """What stands beside it there, and tells it from a configuration that a person wrote."""
+SIGN_OF_A_CHECKPOINT = "manifest.json"
 _SECTIONS = ("name", "output", "prepare", "stream", "model", "loss", "optimizer", "schedule", "engine", "training")
 
 
@@ -155,7 +156,7 @@ def is_resolved(tree: Mapping[Any, Any]) -> bool:
 
 def is_resolved_one(path: Path) -> bool:
     """Whether a file is the configuration of a run, a checkpoint or an export, by whatever links."""
-    beside = (*SIGNS_OF_A_RUN, "manifest.json", "model.safetensors")
+    beside = (*SIGNS_OF_A_RUN, SIGN_OF_A_CHECKPOINT, "model.safetensors")
     return any(
         one.name == RUN_CONFIG and any(files.exists(one.parent / name) for name in beside)
         for one in (path, path.resolve())

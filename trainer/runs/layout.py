@@ -23,7 +23,7 @@ What is in a checkpoint's files says `trainer.checkpoint.format`.
 import re
 from pathlib import Path
 
-from configs.load import RUN_CONFIG, SIGNS_OF_A_RUN
+from configs.load import RUN_CONFIG, SIGN_OF_A_CHECKPOINT, SIGNS_OF_A_RUN
 from configs.plugins.saved import COPIES
 
 CONFIG = RUN_CONFIG
@@ -48,7 +48,7 @@ EVALUATIONS, PAIRS, BOARD, LOGS = "eval", "pairs", "tensorboard", "logs"
 PLUGINS = COPIES
 
 LATEST = "latest"
-MANIFEST = "manifest.json"
+MANIFEST = SIGN_OF_A_CHECKPOINT
 MANIFEST_HASH = "manifest.sha256"
 STATE = "state.json"
 TEMPORARY = "tmp-"
