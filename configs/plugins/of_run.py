@@ -16,6 +16,8 @@ def plugins_of_run(
 ) -> list[Plugin]:
     """Load the plugins of a run, those of the configuration first.
 
+    Files with nothing but clusters are run and left out: where a run is launched is no part of it.
+
     Args:
         named: the user's own `plugins`: of a file that a person wrote, or of a setting on the command line.
         options: what `--plugins` names.
@@ -33,7 +35,8 @@ def plugins_of_run(
         found += load_named(options)
     if saved is not None and (problems := list(missing(saved[1], found, saved[0]))):
         raise PluginError("\n".join(problems))
-    return list({plugin.sha256: plugin for plugin in reversed(found)}.values())[::-1]
+    once = list({plugin.sha256: plugin for plugin in reversed(found)}.values())[::-1]
+    return [plugin for plugin in once if not all(label.startswith("cluster ") for label in plugin.components)]
 
 
 def _names(named: Any) -> list[str]:

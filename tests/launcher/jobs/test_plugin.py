@@ -3,17 +3,21 @@
 import json
 import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import install_plugin
-from tests.launcher.conftest import ROOT, Zeromt
+from tests.launcher.conftest import ROOT, Zeromt, environment
 
 PAPER = '''
 """A scheduler that prints the command: somebody carries it to a machine."""
 
 import shlex
+import subprocess
+import sys
 
 from configs import UserError
 from configs.components import component
@@ -146,3 +150,32 @@ def test_its_help_and_names_that_are_none(zeromt: Zeromt, paper: dict[str, str])
         done = zeromt("launch", name, "debug", **paper)
         said = f"COMMAND: 'launch {name}' is unknown; did you mean launch {near}?; see `zeromt --help`"
         assert (done.returncode, done.stderr) == (2, f"zeromt: error: {said}\n")
+
+
+@pytest.mark.parametrize("named", ["by an option", "by the configuration"])
+def test_a_file_that_the_user_names(zeromt: Zeromt, workplace: Path, named: str) -> None:
+    (workplace / "paper.py").write_text(PAPER)
+    text = (ROOT / "configs" / "runs" / "debug.yaml").read_text()
+    (workplace / "my.yaml").write_text(text + ("plugins: [paper.py]\n" if named == "by the configuration" else ""))
+    option = ["--plugins", "paper.py"] if named == "by an option" else []
+    arguments = ["launch", "paper", "my.yaml", *option, "--nproc", "1", "prepare.output=data/prepared/debug"]
+    done = zeromt(*arguments)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "page-1"), done.stderr
+    assert "--plugins" not in done.stdout, "the nodes need no scheduler"
+    assert not (workplace / "runs" / "my" / "plugins").exists()
+    without = zeromt("launch", "paper", "debug", "--nproc", "1")
+    assert without.returncode == 2
+    assert without.stderr.startswith("zeromt: error: COMMAND: 'launch paper' is unknown")
+    assert "page-1 GONE, lost node" in zeromt("status", "runs/my", "--plugins", "paper.py").stdout
+    refused = zeromt("launch", "paper", "my.yaml", *option, "--plugins", "none.py")
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+    assert "none.py" in refused.stderr
+
+
+def test_it_is_no_part_of_the_run(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else every later command on the run would ask for the file."""
+    monkeypatch.chdir(workplace)
+    (workplace / "paper.py").write_text(PAPER)
+    code = "from configs import load_run; print(load_run('debug', plugins=['paper.py']).plugins)"
+    done = subprocess.run([sys.executable, "-P", "-c", code], env=environment(), capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
