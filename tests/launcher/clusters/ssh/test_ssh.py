@@ -266,3 +266,35 @@ def test_without_ssh(tmp_path: Path) -> None:
         2,
         "zeromt: error: ssh: cannot be run: No such file or directory; install OpenSSH's client, or put it on PATH\n",
     )
+
+
+def test_hosts_by_a_profile(cluster: Cluster) -> None:
+    """All that the command line would say; what it says goes before."""
+    hosts = cluster.hosts(*(machine.port for machine in cluster.machines))
+    (cluster.workplace / "lab.yaml").write_text(
+        f"scheduler: ssh\nssh:\n  hosts: {hosts}\n  python: {cluster.python}\n  ssh_config: {cluster.ssh_config}\n"
+        "  environment: {FAKE: 'fail,fail'}\n  connect_timeout: 60\n"
+    )
+    done = subprocess.run(
+        command_line(["launch", "ssh", "debug", "--site", "lab.yaml", "--environment", "FAKE=finish,finish"]),
+        cwd=cluster.workplace,
+        env=environment(PYTHONPATH=str(ROOT)),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "2 hosts: " in done.stderr
+
+
+def test_no_hosts(cluster: Cluster) -> None:
+    for arguments in ([], ["--set", "connect_timeout=5"]):
+        done = subprocess.run(
+            command_line(["launch", "ssh", "debug", *arguments]),
+            cwd=cluster.workplace,
+            env=environment(PYTHONPATH=str(ROOT)),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+        assert (done.returncode, done.stderr.partition(";")[0]) == (2, "zeromt: error: --hosts: none given")

@@ -1,0 +1,87 @@
+"""Which job of a run is asked for, and by whom; records that anybody may have written."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.site import load_site
+from launcher.clusters.slurm.cluster import SlurmCluster
+from launcher.jobs.record import job_of_run, write_submitted
+from trainer.runs.status import Status
+
+
+def written(job: str | None, *, age: float) -> Status:
+    """The status that a job, or none, wrote so many seconds ago."""
+    return Status(state="stopped", error=None, updated=time.time() - age, job_id=job)
+
+
+def submitted(run: Path, *jobs: str) -> None:
+    (run / "logs").mkdir(exist_ok=True)
+    write_submitted(run, load_site("slurm", None, ["partition=gpu", "environment={A: b}"]), list(jobs))
+
+
+def test_the_newest_job_is_asked_for(tmp_path: Path) -> None:
+    assert job_of_run(tmp_path, None) is None
+    assert job_of_run(tmp_path, written(None, age=5)) is None
+    by_hand = job_of_run(tmp_path, written("7", age=5))
+    assert by_hand is not None
+    assert (by_hand.id, by_hand.together, type(by_hand.cluster)) == ("7", ["7"], SlurmCluster)
+    submitted(tmp_path, "8", "9")
+    for status, job, together in (
+        (None, "8", ["8", "9"]),
+        (written("7", age=5), "8", ["8", "9"]),  # what wrote it is older than what was submitted
+        (written("9", age=-5), "9", ["8", "9"]),
+        (written("10", age=-5), "10", ["10"]),
+    ):
+        found = job_of_run(tmp_path, status)
+        assert found is not None
+        assert (found.id, found.together) == (job, together)
+    assert job_of_run(tmp_path, written(None, age=-5)) is None  # started by hand since
+
+
+def test_the_cluster_comes_back_with_its_section(tmp_path: Path) -> None:
+    submitted(tmp_path, "8")
+    found = job_of_run(tmp_path, None)
+    assert found is not None
+    assert found.cluster == load_site("slurm", None, ["partition=gpu", "environment={A: b}"])
+
+
+@pytest.mark.parametrize(
+    ("record", "is_known"),
+    [
+        ({"section": {"kind": "slurm"}, "jobs": ["8"], "time": 1.0}, True),
+        ({"section": {"kind": "slurm", "partition": "a;b"}, "jobs": ["8"], "time": 1.0}, False),
+        ({"section": {"kind": "elsewhere"}, "jobs": ["8"], "time": 1.0}, False),
+        ({"section": {"kind": ["slurm"]}, "jobs": ["8"], "time": 1.0}, False),
+        ({"section": {}, "jobs": ["8"], "time": 1.0}, False),
+    ],
+)
+def test_a_section_that_is_none_of_today(record: dict[str, Any], is_known: bool, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "jobs.json").write_text(json.dumps(record))
+    found = job_of_run(tmp_path, None)
+    assert found is not None
+    assert (found.id, found.cluster is not None) == ("8", is_known)
+    if not is_known:
+        state = found.query()
+        assert state is not None
+        assert (state.state, found.waiting()) == ("UNKNOWN", [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "3", "\udcff", '{"jobs": ["8"]}'),
+        '{"section": 3, "jobs": ["8"], "time": 1}',
+        '{"section": {}, "jobs": [8], "time": 1}',
+        '{"section": {}, "jobs": ["8"], "time": "x"}',
+        '{"section": {}, "jobs": null, "time": 1}',
+    ],
+)
+def test_a_broken_record_is_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "jobs.json").write_bytes(text.encode(errors="surrogateescape"))
+    assert job_of_run(tmp_path, None) is None
