@@ -6,13 +6,17 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.forked import Forked
 
 REPO = Path(__file__).parents[1]
 BUNDLED = REPO / "data" / "tatoeba-en-fr"
@@ -47,13 +51,32 @@ def environment() -> dict[str, str]:
     return {**variables, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(REPO), "OMP_NUM_THREADS": "1"}
 
 
-def install_plugin(folder: Path, name: str, code: str) -> None:
-    """What pip leaves of a package of one module, `their_NAME`, for processes with the folder on PYTHONPATH."""
+def install_plugin(folder: Path, name: str, code: str) -> dict[str, str]:
+    """Leave in a folder what pip leaves of a package of one module, `their_NAME`; the environment that has it."""
     (folder / f"their_{name}.py").write_text(code)
     info = folder / "theirs-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[zeromt.plugins]\n{name} = their_{name}\n")
+    variables = environment()
+    return {**variables, "PYTHONPATH": f"{variables['PYTHONPATH']}{os.pathsep}{folder}"}
+
+
+def ask_python(code: str, *arguments: str, cwd: Path | None = None, variables: Mapping[str, str] | None = None) -> Any:
+    """What `answer` is when a new Python has run a script, which must not fail; None where it sets none."""
+    with tempfile.NamedTemporaryFile(mode="r") as file:
+        code = f"answer = None\n{code}\nimport json\nwith open({file.name!r}, 'w') as file: json.dump(answer, file)\n"
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            cwd=cwd,
+            env=environment() if variables is None else variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        return json.load(file)
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -68,12 +91,19 @@ class Finished:
 class Command:
     """A running command and all that it started."""
 
-    def __init__(self, arguments: Sequence[str], *, cwd: Path, stdin: str | None = None) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        cwd: Path,
+        stdin: str | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self._stdin = stdin
         self.process = subprocess.Popen(
             list(arguments),
             cwd=cwd,
-            env=environment(),
+            env=environment() if variables is None else variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -141,17 +171,9 @@ def zeromt(*arguments: str) -> list[str]:
 
 
 def torchrun(number: int, *arguments: str) -> list[str]:
-    """`arguments` as `number` ranks of torchrun, or as one plain process."""
-    if number == 1:
-        return [sys.executable, *arguments]
+    """`arguments` as `number` ranks of torchrun."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={number}"]
     return [*command, "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", *arguments]
-
-
-def ranks(number: int, module: str, *arguments: str) -> list[str]:
-    """A module as `number` ranks without torchrun, or as one plain process."""
-    start = [] if number == 1 else ["tests.start_ranks", str(number)]
-    return [sys.executable, "-m", *start, module, *arguments]
 
 
 def read_metrics(run: Path, kind: str = "train") -> list[dict[str, Any]]:
@@ -186,6 +208,16 @@ class Corpus:
 
     folder: Path
     overrides: tuple[str, ...]
+
+
+@pytest.fixture(scope="session")
+def forked() -> "Iterator[Forked]":
+    """For ranks, and for commands that are not to be tried as a process of their own: see tests/forked.py."""
+    from tests.forked import Forked
+
+    server = Forked()
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")

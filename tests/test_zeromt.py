@@ -1,22 +1,18 @@
 """`import zeromt`: quick, safe, and what it gives."""
 
-import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 import zeromt
-from tests.conftest import environment
+from tests.conftest import ask_python
 from tests.kept import BBB3253
 
 
 def test_importing_it_imports_nothing_else() -> None:
     names = {"configs", "model", "data_pipeline", "trainer", "launcher", "torch", "numpy"}
-    code = f"import sys, zeromt; print({names} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
+    assert ask_python(f"import sys, zeromt; answer = list({names} & set(sys.modules))") == []
 
 
 def test_a_trained_model() -> None:

@@ -1,8 +1,6 @@
 """Components: their fields are checked like ours, wherever they come from; unknown kinds; keys of earlier versions."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from configs.components import Schedule, component, kinds, make
 from configs.components.registry import FAMILIES
 from configs.load import parse_run
 from configs.reading.old_keys import OLD_KEYS, paths, renew
-from tests.conftest import environment, install_plugin
+from tests.conftest import Command, ask_python, install_plugin, zeromt
 from tests.kept import BBB3253
 
 WSD = '''
@@ -41,17 +39,7 @@ class WarmupStableDecay(Schedule):
 @pytest.fixture
 def plugin(tmp_path: Path) -> dict[str, str]:
     """The environment of a process that has a package installed with a schedule in it."""
-    install_plugin(tmp_path, "schedules", WSD)
-    variables = environment()
-    return {**variables, "PYTHONPATH": f"{variables['PYTHONPATH']}:{tmp_path}"}
-
-
-def run(code: str, variables: dict[str, str]) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return install_plugin(tmp_path, "schedules", WSD)
 
 
 def test_a_schedule_in_one_file_outside(plugin: dict[str, str]) -> None:
@@ -60,31 +48,32 @@ def test_a_schedule_in_one_file_outside(plugin: dict[str, str]) -> None:
 from configs import ConfigError, load_run
 from configs.load import dump_run
 run = load_run("debug", ["schedule={kind: wsd, decay_updates: 10}", "schedule.warmup_updates=2"])
-print([round(run.schedule.rate(n, peak=1.0, last=60), 3) for n in (1, 2, 30, 55, 60)], "kind: wsd" in dump_run(run))
+answer = [[round(run.schedule.rate(n, peak=1.0, last=60), 3) for n in (1, 2, 30, 55, 60)], "kind: wsd" in dump_run(run)]
 for wrong in ("schedule={kind: wsd}", "schedule={kind: wsd, decay_updates: 0}", "schedule={kind: wsd, decay: 1}"):
     try:
         load_run("debug", [wrong])
     except ConfigError as error:
-        print(error)
+        answer.append(str(error))
 """
-    assert run(code, plugin).splitlines() == [
-        "[0.5, 1.0, 1.0, 0.5, 0.0] True",
+    assert ask_python(code, variables=plugin) == [
+        [0.5, 1.0, 1.0, 0.5, 0.0],
+        True,
         "schedule.decay_updates: missing; allowed is a value",
         "schedule.decay_updates: 0; allowed is greater than 0",
-        "schedule.decay: unknown key; did you mean schedule.decay_updates?",
+        "schedule.decay: unknown key; did you mean schedule.decay_updates?\n"
         "schedule.decay_updates: missing; allowed is a value",
     ]
 
 
 def test_a_package_that_cannot_be_imported_is_named(plugin: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "their_schedules.py").write_text("import what_is_not_there\n")
-    arguments = ["plan", "debug", "--nodes", "1", "--gpus-per-node", "1", "--gpu-memory", "8GB"]
-    code = f"from launcher.cli import main; print(main({arguments}))"
-    assert run(f"import sys; sys.stderr = sys.stdout; {code}", plugin).splitlines() == [
+    plan = zeromt("plan", "debug", "--nodes", "1", "--gpus-per-node", "1", "--gpu-memory", "8GB")
+    done = Command(plan, cwd=tmp_path, variables=plugin).finish()
+    assert done.code == 2
+    assert done.err == (
         "zeromt: error: plugin schedules (their_schedules): cannot be imported: ModuleNotFoundError: "
-        "No module named 'what_is_not_there'",
-        "2",
-    ]
+        "No module named 'what_is_not_there'\n"
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -95,9 +84,9 @@ sys.modules["torch"] = None
 from configs.components import kinds
 for kind, cls in kinds({family!r}).items():
     assert cls.__doc__ and not cls.__doc__.startswith(cls.__name__ + "("), kind
-    print(kind)
+answer = list(kinds({family!r}))
 """
-    assert sorted(run(code, environment()).split()) == sorted(kinds(family))
+    assert sorted(ask_python(code)) == sorted(kinds(family))
 
 
 def test_a_plan_is_made_without_torch() -> None:
@@ -105,9 +94,9 @@ def test_a_plan_is_made_without_torch() -> None:
 import sys
 sys.modules["torch"] = None
 from launcher.cli import main
-print(main(["plan", "wmt_base", "--nodes", "1", "--gpus-per-node", "8", "--gpu-memory", "80GB"]))
+answer = main(["plan", "wmt_base", "--nodes", "1", "--gpus-per-node", "8", "--gpu-memory", "80GB"])
 """
-    assert run(code, environment()).splitlines()[-1] == "0"
+    assert ask_python(code) == 0
 
 
 def test_kinds_by_name_alone_or_unsaid() -> None:

@@ -1,47 +1,42 @@
-"""Several runs one after the other in the same ranks, each with its faults: `injected_runs.py FILE`.
+"""Several runs one after the other in the same ranks, each with its faults."""
 
-FILE is a JSON list of {"settings", "plan"}. What became of a run is written to PLAN.outcome-RANK, what it logged to
-PLAN.log-RANK.
-"""
-
-import json
+import io
 import logging
-import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from trainer.runs.process.imports import quick_imports
-
-with quick_imports():
-    from configs import RunConfig, load_run
-    from tests.faults.injected import current
-    from trainer.build import build
-    from trainer.ranks.distributed import World
-    from trainer.ranks.phases import Phases
-    from trainer.ranks.process import tune_process
-    from trainer.ranks.watchdog import Watchdog
-    from trainer.runs.layout import LEDGER_FILE
-    from trainer.runs.ledger import Ledger
+from configs import RunConfig, load_run
+from tests.faults.injected import current
+from trainer.build import build
+from trainer.ranks.distributed import World
+from trainer.ranks.phases import Phases
+from trainer.ranks.watchdog import Watchdog
+from trainer.runs.layout import LEDGER_FILE
+from trainer.runs.ledger import Ledger
 
 
-def main() -> None:
-    tune_process()
-    world = World(timeout_minutes=2)
+def run_all(world: World, runs: Sequence[tuple[Sequence[str], Path]]) -> list[tuple[str, str]]:
+    """As a rank: train with each of several lists of overrides and the plan beside it.
+
+    Returns:
+        What became of each run, and what it logged.
+    """
     logging.getLogger("trainer").setLevel(logging.INFO)
-    for entry in json.loads(Path(sys.argv[1]).read_text()):
-        plan = Path(entry["plan"])
+    ended = []
+    for settings, plan in runs:
         current().load(plan)
-        handler = logging.FileHandler(f"{plan}.log-{world.rank}")
+        logged = io.StringIO()
+        handler = logging.StreamHandler(logged)
         logging.getLogger().addHandler(handler)
         try:
-            outcome = fit(load_run("debug", entry["settings"]), world)
+            outcome = fit(load_run("debug", settings), world)
         except Exception as error:
             outcome = f"{type(error).__name__}: {error}"
         logging.getLogger().removeHandler(handler)
-        handler.close()
-        Path(f"{plan}.outcome-{world.rank}").write_text(outcome)
+        ended.append((outcome, logged.getvalue()))
         world.barrier()
-    world.close()
+    return ended
 
 
 def fit(config: RunConfig, world: World) -> str:
@@ -55,7 +50,3 @@ def fit(config: RunConfig, world: World) -> str:
         return built.trainer.fit()
     finally:
         built.close()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,16 +1,18 @@
 """Rows 14, 15, 16 and 22: checkpoints and shards that are not what was written."""
 
-import json
 import pickle
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import Command, Corpus, ranks, read_metrics, read_pairs
+from tests.conftest import Corpus, read_metrics, read_pairs
 from tests.faults.conftest import SETTINGS, Launch, MakeRun, Run, injected
 from tests.faults.injected import Fault, write_plan
+from tests.faults.injected_runs import run_all
+from tests.forked import Forked
 
 NUM_PAIRS = 1000
 
@@ -107,15 +109,10 @@ def broken_shards(
         runs[name] = Run(folder=folder / name, plan=folder / f"{name}.plan", settings=settings)
         damage = {"path": str(shard), "how": str(how)}
         write_plan(runs[name].plan, [Fault(point="accumulate", action="damage", step=5, value=damage)])
-    plan = folder / "runs.json"
-    plan.write_text(json.dumps([{"settings": r.settings, "plan": str(r.plan)} for r in runs.values()]))
-    command = ranks(1, "tests.faults.injected_runs", str(plan))
-    done = Command(injected(shim, runs["cut"], *command), cwd=folder).finish(120)
-    assert done.code == 0, done.err[-4000:]
-    return {
-        name: (run, Path(f"{run.plan}.outcome-0").read_text(), Path(f"{run.plan}.log-0").read_text())
-        for name, run in runs.items()
-    }
+    given = [(run.settings, run.plan) for run in runs.values()]
+    with closing(Forked(*injected(shim, runs["cut"]))) as forked:
+        [found] = forked.ranks(1, run_all, given, cwd=folder, seconds=120)
+    return {name: (run, *ended) for (name, run), ended in zip(runs.items(), found, strict=True)}
 
 
 @pytest.mark.parametrize("name", ["cut", "flipped", "replaced"])

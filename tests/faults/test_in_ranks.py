@@ -1,18 +1,20 @@
 """Rows 12, 13, 18, 20, 23, 25, 26 and 28: what two ranks live through, run after run in the same processes."""
 
-import json
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Command, Corpus, ranks, read_metrics, read_pairs
+from tests.conftest import Corpus, read_metrics, read_pairs
 from tests.faults.conftest import SETTINGS, Run, injected
 from tests.faults.injected import Fault, write_plan
+from tests.faults.injected_runs import run_all
+from tests.forked import Forked
 
 NUM_PAIRS = 1000
 FULL = 3000
@@ -56,24 +58,12 @@ class Runs:
         return run
 
     def start(self, shim: Path, num_ranks: int) -> dict[str, Ended]:
-        plan = self._folder / "runs.json"
-        plan.write_text(json.dumps([{"settings": r.settings, "plan": str(r.plan)} for r in self._runs.values()]))
-        command = ranks(num_ranks, "tests.faults.injected_runs", str(plan))
-        first = next(iter(self._runs.values()))
-        done = Command(injected(shim, first, *command), cwd=self._folder).finish(240)
-        assert done.code == 0, done.err[-4000:]
-        return {
-            key: Ended(
-                run,
-                (read(run, "outcome", 0), read(run, "outcome", num_ranks - 1)),
-                (read(run, "log", 0), read(run, "log", num_ranks - 1)),
-            )
-            for key, run in self._runs.items()
-        }
-
-
-def read(run: Run, kind: str, rank: int) -> str:
-    return Path(f"{run.plan}.{kind}-{rank}").read_text()
+        first, *_ = self._runs.values()
+        with closing(Forked(*injected(shim, first))) as forked:
+            given = [(run.settings, run.plan) for run in self._runs.values()]
+            found = forked.ranks(num_ranks, run_all, given, cwd=self._folder)
+        ended = zip(self._runs.items(), found[0], found[-1], strict=True)
+        return {key: Ended(run, *zip(one, other, strict=True)) for (key, run), one, other in ended}
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,13 @@
 """A run that has learnt something: 100 pairs by heart, so that its scores are far from 0."""
 
 import gzip
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import BUNDLED, Command, ranks, zeromt
-from tests.forked_commands import Commands
+from tests.conftest import BUNDLED
+from tests.forked import Forked
 
 NUM_PAIRS = 100
 
@@ -22,15 +21,7 @@ class TrainedRun:
 
 
 @pytest.fixture(scope="session")
-def commands() -> Iterator[Commands]:
-    """For many starts of small runs."""
-    server = Commands()
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+def trained(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
     """Trained on two ranks under ZeRO-2; not to be written to."""
     root = tmp_path_factory.mktemp("trained")
     for language in ("en", "fr"):
@@ -63,8 +54,7 @@ evaluation: {{every_updates: 150}}
 checkpoint: {{every_updates: 150}}
 """
     )
-    for command in (zeromt("prepare", str(config)), ranks(2, "trainer", str(config))):
-        done = Command(command, cwd=root).finish()
+    for done in (forked.zeromt("prepare", str(config), cwd=root), forked.trainer(2, str(config), cwd=root)):
         assert done.code == 0, done.err
     return TrainedRun(
         folder=root / "runs" / "heart", config=config, source=root / "text.en", reference=root / "text.fr"

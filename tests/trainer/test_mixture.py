@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import BUNDLED, Command, ranks, read_metrics, read_pairs, torchrun, zeromt
+from tests.conftest import BUNDLED, read_metrics, read_pairs
+from tests.forked import Forked
 from tests.trainer.evaluation.test_evaluation import sacrebleu
 
 PARTS = {"first": slice(0, 120), "second": slice(120, 320), "third": slice(320, 360)}
@@ -34,16 +35,16 @@ checkpoint: {{every_updates: 20}}
 """
 
 
-def _run(root: Path, num_ranks: int, name: str, *overrides: str) -> str:
+def _run(forked: Forked, root: Path, num_ranks: int, name: str, *overrides: str) -> str:
     config = root / f"{name}.yaml"
     config.write_text(TRAINING.format(name=name, root=root))
-    done = Command(torchrun(num_ranks, "-m", "trainer", str(config), *overrides), cwd=root).finish()
+    done = forked.trainer(num_ranks, str(config), *overrides, cwd=root)
     assert done.code == 0, done.err
     return done.out
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three datasets with the first one's tokenizer; the third has no validation set."""
     root = tmp_path_factory.mktemp("mixture")
     for language in ("en", "fr"):
@@ -65,13 +66,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if name == "third":
             del section["valid"]
         config.write_text(json.dumps({"prepare": section}))
-        done = Command(zeromt("prepare", str(config)), cwd=root).finish()
+        done = forked.zeromt("prepare", str(config), cwd=root)
         assert done.code == 0, done.err
     return root
 
 
-def test_mixture(root: Path) -> None:
-    out = _run(root, 1, "through")
+def test_mixture(root: Path, forked: Forked) -> None:
+    out = _run(forked, root, 1, "through")
     for name, part in PARTS.items():
         assert re.search(rf"dataset {name}: {part.stop - part.start} pairs, share \d\d\.\d\d%, \d\.\d\d passes", out), (
             out
@@ -97,9 +98,9 @@ def test_mixture(root: Path) -> None:
     assert {line["corrupt_blocks"] for line in read_metrics(run)} == {0}
     # Stopped within the second epoch and resumed on two ranks with a loader process each: the same updates.
     assert [line["epoch"] for line in read_metrics(run) if line["step"] in (20, 21)] == [1, 1]
-    _run(root, 2, "parts", "training.max_updates=20", "stream.workers=1")
+    _run(forked, root, 2, "parts", "training.max_updates=20", "stream.workers=1")
     assert read_metrics(root / "runs" / "parts")[-1]["step"] == 20
-    _run(root, 2, "parts", "stream.workers=2", "stream.prefetch_updates=1")
+    _run(forked, root, 2, "parts", "stream.workers=2", "stream.prefetch_updates=1")
     assert read_pairs(root / "runs" / "parts") == read_pairs(run)
     keys = [f"{figure}/{name}" for figure in ("micro_batches", "token_share") for name in PARTS]
     one, two = ([[line[key] for key in keys] for line in read_metrics(r)] for r in (run, root / "runs" / "parts"))
@@ -129,20 +130,20 @@ def _check_realised_shares(run: Path, out: str) -> None:
     assert {name: count / sum(tokens.values()) for name, count in tokens.items()} == pytest.approx(wanted, abs=0.1)
 
 
-def test_no_validation_set_at_all(root: Path) -> None:
+def test_no_validation_set_at_all(root: Path, forked: Forked) -> None:
     config = root / "none.yaml"
     config.write_text(TRAINING.format(name="none", root=root))
     only = f"stream.datasets=[{{path: {root}/third}}]"
     run = root / "runs" / "none"
     for number, limit in enumerate((3, 5)):  # its training loss alone; it is saved and resumed as every other
         settings = [only, f"training.max_updates={limit}", "evaluation.every_updates=2", "checkpoint.every_updates=2"]
-        done = Command(ranks(2, "trainer", str(config), *settings), cwd=root).finish()
+        done = forked.trainer(2, str(config), *settings, cwd=root)
         assert done.code == 0, done.err
         assert "no validation set (prepare.valid): this run reports its training loss alone" in done.out
         assert ("resumed from" in done.out) == (number == 1)
     assert [line["step"] for line in read_metrics(run)] == [1, 2, 3, 4, 5]
     assert read_metrics(run, "evaluation") == []
     assert [path.name for path in sorted((run / "checkpoints").glob("step-*"))][-1] == "step-00000005"
-    done = Command(zeromt("average", str(run), "--best", "1", "-o", str(root / "best")), cwd=root).finish()
+    done = forked.zeromt("average", str(run), "--best", "1", "-o", str(root / "best"), cwd=root)
     assert (done.code, "has a validation score; take --last 1" in done.err) == (2, True), done.err
-    assert Command(zeromt("status", str(run)), cwd=root).finish().code == 0
+    assert forked.zeromt("status", str(run), cwd=root).code == 0

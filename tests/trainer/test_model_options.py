@@ -1,12 +1,13 @@
 """Activation checkpointing and the parts that the default model lacks, under ZeRO, against plain PyTorch."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from configs import load_run
-from tests.conftest import Corpus, Start, ranks, read_metrics
+from tests.conftest import Corpus, read_metrics
+from tests.forked import Forked
+from tests.trainer.many_runs import train_all
 from tests.trainer.oracle import plain_run
 
 SETTINGS = (
@@ -42,7 +43,7 @@ SHARED_OUT = (
 
 @pytest.mark.parametrize("stage", [1, 3])
 def test_checkpointed_layers_agree_with_plain_pytorch(
-    stage: int, corpus_en_fr: Corpus, start: Start, tmp_path: Path
+    stage: int, corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
 ) -> None:
     common = [*corpus_en_fr.overrides, *SETTINGS, *([SHARED_OUT] if stage == 3 else [])]
     runs = [
@@ -56,8 +57,7 @@ def test_checkpointed_layers_agree_with_plain_pytorch(
         ]
         for number, preset in enumerate(PRESETS)
     ]
-    done = start(*ranks(2, "tests.trainer.inference.many_runs", json.dumps(runs))).finish(240)
-    assert done.code == 0, done.err[-3000:]
+    forked.ranks(2, train_all, runs, cwd=tmp_path)
     for number, preset in enumerate(PRESETS):
         expected = plain_run(load_run("debug", [*common, *preset]))
         lines = read_metrics(tmp_path / f"run{number}")

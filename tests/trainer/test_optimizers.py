@@ -1,13 +1,10 @@
 """An optimizer in a file outside the repository is trained with, saved, resumed and planned for."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import environment, install_plugin, read_metrics
+from tests.conftest import Command, Finished, ask_python, install_plugin, read_metrics, zeromt
 from tests.kept import BBB3253
 
 THEIRS = '''
@@ -31,16 +28,13 @@ class Momentum(Optimizer):
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> dict[str, str]:
-    install_plugin(tmp_path, "optimizers", THEIRS)
     (tmp_path / "corpus").symlink_to(BBB3253 / "corpus")
     (tmp_path / "dataset").symlink_to(BBB3253 / "dataset")
-    variables = environment()
-    return {**variables, "PYTHONPATH": f"{variables['PYTHONPATH']}{os.pathsep}{tmp_path}"}
+    return install_plugin(tmp_path, "optimizers", THEIRS)
 
 
-def zeromt(folder: Path, variables: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "launcher", *arguments]
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=200, check=False)
+def train(folder: Path, variables: dict[str, str], *arguments: str) -> Finished:
+    return Command(zeromt("train", *arguments), cwd=folder, variables=variables).finish()
 
 
 @pytest.mark.parametrize("stage", [0, 2])
@@ -52,23 +46,20 @@ def test_one_in_a_file_outside(stage: int, plugin: dict[str, str], tmp_path: Pat
     ]  # fmt: skip
     for name, most in (("whole", 8), ("parts", 4), ("parts", 8)):
         more = [f"name={name}", f"training.max_updates={most}"]
-        done = zeromt(tmp_path, plugin, "train", config, *settings, *more)
-        assert done.returncode == 0, done.stderr
+        done = train(tmp_path, plugin, config, *settings, *more)
+        assert done.code == 0, done.err
     whole, parts = (read_metrics(tmp_path / "runs" / name) for name in ("whole", "parts"))
     assert [line["loss"] for line in parts] == [line["loss"] for line in whole]
     assert whole[-1]["loss"] < whole[0]["loss"] - 0.05, "it learns"
-    other = zeromt(tmp_path, plugin, "train", config, "name=parts", "training.max_updates=9")
-    assert other.returncode == 2
-    assert "optimizer.kind: adamw, the checkpoint has momentum; allowed is that, or --reset optimizer" in other.stderr
+    other = train(tmp_path, plugin, config, "name=parts", "training.max_updates=9")
+    assert other.code == 2
+    assert "optimizer.kind: adamw, the checkpoint has momentum; allowed is that, or --reset optimizer" in other.err
 
 
 def test_a_plan_counts_its_states(plugin: dict[str, str], tmp_path: Path) -> None:
     code = """
 from configs import load_run
 from launcher.planning.costs.model_states import num_moments
-print(num_moments(load_run("debug", ["optimizer.kind=momentum"])), num_moments(load_run("debug")))
+answer = [num_moments(load_run("debug", settings)) for settings in (["optimizer.kind=momentum"], [])]
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=plugin, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["1", "2"]
+    assert ask_python(code, cwd=tmp_path, variables=plugin) == [1, 2]

@@ -12,7 +12,7 @@ from configs import UserError, load_run
 from launcher.monitoring.run_status import read_overview
 from launcher.monitoring.status_lines import to_lines
 from tests.conftest import Finished, read_metrics
-from tests.forked_commands import Commands
+from tests.forked import Forked
 from tests.kept import BBB3253
 from trainer.changes import changed_fields, describe, describe_jump
 from trainer.checkpoint.state import TrainerState
@@ -30,10 +30,10 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def train(place: Path, commands: Commands) -> Again:
+def train(place: Path, forked: Forked) -> Again:
     def run(*arguments: str, config: str = "small.yaml") -> Finished:
         more = ["training.tensorboard=false", "evaluation.max_pairs=2", "training.memory_probe=false"]
-        return commands("train", config, *arguments, *more, cwd=place)
+        return forked.zeromt("train", config, *arguments, *more, cwd=place)
 
     return run
 

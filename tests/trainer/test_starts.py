@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Finished
-from tests.forked_commands import Commands
+from tests.forked import Forked
 from tests.kept import BBB3253
 
 MORE = "training.max_updates=12"
@@ -18,13 +18,13 @@ MORE = "training.max_updates=12"
 class Place:
     """A small run that has finished at step 10, with the dataset and configuration that it was made of."""
 
-    def __init__(self, folder: Path, commands: Commands) -> None:
+    def __init__(self, folder: Path, forked: Forked) -> None:
         self.folder = Path(shutil.copytree(BBB3253, folder))
         self.run = self.folder / "runs" / "small"
-        self._commands = commands
+        self._forked = forked
 
     def __call__(self, *arguments: str) -> Finished:
-        done = self._commands(*arguments, cwd=self.folder)
+        done = self._forked.zeromt(*arguments, cwd=self.folder)
         return Finished(code=done.code, out=done.out + done.err, err=done.err)
 
     def train(self, *arguments: str, config: str = "small.yaml") -> Finished:
@@ -41,8 +41,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, commands: Commands) -> Place:
-    return Place(tmp_path / "kept", commands)
+def place(tmp_path: Path, forked: Forked) -> Place:
+    return Place(tmp_path / "kept", forked)
 
 
 @pytest.mark.parametrize("how", ["removed", "emptied", "link", "file", "pointer"])

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Command, Finished, Start, ranks, zeromt
+from tests.conftest import Command, Finished, Start, zeromt
+from tests.forked import Forked
 from tests.trainer.conftest import TrainedRun
 from trainer.checkpoint.format import CheckpointError, read_checkpoint, share_out, verify
 
@@ -87,12 +88,12 @@ def copied_run(trained: TrainedRun, tmp_path: Path) -> tuple[Path, Path]:
     return copy_of(trained, tmp_path)
 
 
-def test_falls_back_to_the_one_before_and_says_so(copied_run: tuple[Path, Path], start: Start) -> None:
+def test_falls_back_to_the_one_before_and_says_so(copied_run: tuple[Path, Path], forked: Forked) -> None:
     run, config = copied_run
     broken = run / "checkpoints" / "step-00000300" / "optimizer-00000-of-00002.safetensors"
     broken.write_bytes(broken.read_bytes()[:-10])
     (run / "checkpoints" / "latest").write_text("garbage")
-    done = start(*ranks(1, "trainer", str(config), "training.max_updates=151")).finish()
+    done = forked.trainer(1, str(config), "training.max_updates=151", cwd=run.parent)
     assert done.code == 0, done.err
     said = done.out + done.err
     assert "optimizer-00000-of-00002.safetensors" in said

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.checkpoint.forked import engine, fork_ranks, manager
+from tests.forking import fork_ranks
+from tests.trainer.checkpoint.small_engine import engine, manager
 from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
 from trainer.ranks.distributed import World
 
@@ -17,7 +18,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def task(world: World) -> None:
         manager(folder, world).save(1, engine(1), {"step": 1, "text": "état"}, scores={}, wait=True)
 
-    assert fork_ranks(2, task) == [0, 0]
+    fork_ranks(2, task)
     return folder / "step-00000001"
 
 

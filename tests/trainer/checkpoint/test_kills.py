@@ -1,6 +1,5 @@
 """SIGKILL before every operation on files that a save makes, all of them found by watching one that is left alone."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -8,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.checkpoint.forked import KILLED, SmallEngine, engine, fork_ranks, leftovers, manager
+from tests.forking import KILLED, exit_codes, fork_ranks
 from tests.trainer.checkpoint.operations import Operations
+from tests.trainer.checkpoint.small_engine import SmallEngine, engine, leftovers, manager
 from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
 from trainer.ranks.distributed import World
 from trainer.runs.layout import list_steps, step_folder
@@ -29,7 +29,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for step in SAVED:
             checkpoints.save(step, engine(step), {"step": step}, scores={}, wait=True)
 
-    assert fork_ranks(1, task) == [0]
+    fork_ranks(1, task)
     for step in (15, 40):
         broken = Path(shutil.copytree(folder / "step-00000010", folder / step_folder(step)))
         (broken / "manifest.json").unlink()
@@ -60,34 +60,32 @@ def resume_and_save(
     *,
     asynchronous: bool,
     keeps_ema: bool = False,
-    watch: Callable[[], Operations] | None = None,
+    watch: Callable[[World], Operations | None] = lambda _: None,
     then: int | None = None,
-) -> Callable[[World], bool]:
-    """What each run does: go on from the newest checkpoint to step 40, and to one more. True where all saves worked."""
+) -> Callable[[World], tuple[list[str], list[str]]]:
+    """What each run does: go on from the newest checkpoint to step 40, and to one more.
 
-    def task(world: World) -> bool:
+    Returns:
+        A rank's task, which gives the operations that were watched, and what they do not explain.
+    """
+
+    def task(world: World) -> tuple[list[str], list[str]]:
         checkpoints = manager(folder, world, asynchronous=asynchronous, keep_last=2)
         newest = checkpoints.newest()
         assert newest is not None
         assert newest.manifest["step"] in (30, 40)
-        watched = watch() if watch is not None and world.rank == WATCHED["rank"] else None
+        watched = watch(world)
         for step in (40, then):
             if step is not None and step > newest.manifest["step"]:
                 checkpoints.save(step, engine(step, keeps_ema=keeps_ema), {"step": step}, scores=SCORES, wait=False)
                 outcome = checkpoints.commit()
-                if outcome is None or not outcome.succeeded:
-                    return False
+                assert outcome is not None
+                assert outcome.succeeded
                 assert sorted(whole(folder))[-1] == step
         checkpoints.close()
-        if watched is not None:
-            record = {"operations": watched.names, "unseen": watched.unseen()}
-            (folder.parent / "operations.json").write_text(json.dumps(record))
-        return True
+        return (watched.names, watched.unseen()) if watched is not None else ([], [])
 
     return task
-
-
-WATCHED = {"rank": 0}
 
 
 @pytest.mark.parametrize(
@@ -113,39 +111,36 @@ def test_kill_before_every_operation_of_a_save(
 ) -> None:
     # The kernel outlives a SIGKILL: hundreds of saves need not wait for the disk.
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    WATCHED["rank"] = rank
 
-    def run(name: str, kill_before: int | None) -> tuple[Path, list[int]]:
+    def prepare(name: str, kill_before: int | None) -> tuple[Path, Callable[[World], tuple[list[str], list[str]]]]:
         folder = Path(shutil.copytree(template, tmp_path / name / "checkpoints"))
 
-        def watch() -> Operations:
+        def watch(world: World) -> Operations | None:
+            if world.rank != rank:
+                return None
             return Operations(folder, kill_before=kill_before, watch=kill_before is None)
 
-        task = resume_and_save(folder, asynchronous=asynchronous, keeps_ema=keeps_ema, watch=watch)
-        return folder, fork_ranks(size, task)
+        return folder, resume_and_save(folder, asynchronous=asynchronous, keeps_ema=keeps_ema, watch=watch)
 
-    folder, codes = run("undisturbed", None)
-    assert codes == [0] * size
-    record = json.loads((folder.parent / "operations.json").read_text())
-    operations = record["operations"]
+    folder, task = prepare("undisturbed", None)
+    operations, unseen = fork_ranks(size, task)[rank]
     print(*(f"{n:3} {name}" for n, name in enumerate(operations)), sep="\n")
     if size == 1:  # else the other rank changes the folder too
-        assert record["unseen"] == []
+        assert unseen == []
     assert whole(folder) == [30, 40]
     assert any("/ema-" in name for name in operations) == keeps_ema
 
     went_back = 0
     for number in range(0, len(operations), stride):
         before = f"killed before {number}: {operations[number]}"
-        folder, codes = run(f"killed-{number}", number)
-        assert codes[rank] == KILLED, before
+        folder, task = prepare(f"killed-{number}", number)
+        assert exit_codes(size, task)[rank] == KILLED, before
         complete = whole(folder)
         assert len(complete) >= 2, before
         assert 30 in complete, before
         went_back += 40 not in complete
         task = resume_and_save(folder, asynchronous=asynchronous, keeps_ema=keeps_ema, then=50)
-        codes = fork_ranks(size, task)
-        assert codes == [0] * size, before
+        assert exit_codes(size, task) == [0] * size, before
         assert whole(folder) == [40, 50], before
         assert leftovers(folder) == [], before
         assert (folder / "latest").read_text() == "step-00000050\n", before
@@ -156,11 +151,9 @@ def test_kill_before_every_operation_of_a_save(
 
 def test_every_file_is_on_the_disk_before_what_depends_on_it(template: Path, tmp_path: Path) -> None:
     """A machine that loses its power keeps what was synced: files before the rename, the rename before the pointer."""
-    WATCHED["rank"] = 0
     folder = Path(shutil.copytree(template, tmp_path / "checkpoints"))
-    task = resume_and_save(folder, asynchronous=True, watch=lambda: Operations(folder, watch=True))
-    assert fork_ranks(1, task) == [0]
-    done: list[str] = json.loads((tmp_path / "operations.json").read_text())["operations"]
+    task = resume_and_save(folder, asynchronous=True, watch=lambda _: Operations(folder, watch=True))
+    [(done, _)] = fork_ranks(1, task)
     rename = done.index("os.rename tmp-step-00000040")
     for name in (p.name for p in (folder / "step-00000040").iterdir()):
         path = f"tmp-step-00000040/{name}"

@@ -1,6 +1,6 @@
 """The newest whole checkpoint is found whatever has become of the others and of the pointer, and it is said aloud."""
 
-import json
+import io
 import logging
 import shutil
 from collections.abc import Callable
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.checkpoint.forked import engine, fork_ranks, leftovers, manager
+from tests.forking import fork_ranks
+from tests.trainer.checkpoint.small_engine import engine, leftovers, manager
 from trainer.checkpoint.format import CheckpointError
 from trainer.ranks.distributed import World
 from trainer.runs.layout import step_folder
@@ -26,7 +27,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for step in (1, 2, 3):
             checkpoints.save(step, engine(step), {}, scores={}, wait=True)
 
-    assert fork_ranks(2, task) == [0, 0]
+    fork_ranks(2, task)
     return folder
 
 
@@ -38,23 +39,20 @@ def folder(template: Path, tmp_path: Path) -> Path:
 
 def find(folder: Path, size: int = 2) -> tuple[int | str | None, str]:
     """The step that `newest` finds on every rank, or why it refuses; and what rank 0 says."""
-    said, answer = folder.parent / "said", folder.parent / "answer"
 
-    def task(world: World) -> None:
-        log = logging.getLogger("trainer")
-        log.addHandler(logging.FileHandler(said if world.is_main else "/dev/null", mode="w"))
+    def task(world: World) -> tuple[int | str | None, str]:
+        said, log = io.StringIO(), logging.getLogger("trainer")
+        log.addHandler(logging.StreamHandler(said))
         log.setLevel(logging.INFO)
         try:
             newest = manager(folder, world).newest()
-            found = None if newest is None else newest.manifest["step"]
+            return None if newest is None else newest.manifest["step"], said.getvalue()
         except CheckpointError as error:
-            found = str(error)
-        assert world.gather(found) == [found] * world.size
-        if world.is_main:
-            answer.write_text(json.dumps(found))
+            return str(error), said.getvalue()
 
-    assert fork_ranks(size, task) == [0] * size
-    return json.loads(answer.read_text()), said.read_text()
+    (found, said), *others = fork_ranks(size, task)
+    assert [other for other, _ in others] == [found] * (size - 1)
+    return found, said
 
 
 def test_a_whole_one_is_taken_without_a_word(folder: Path) -> None:

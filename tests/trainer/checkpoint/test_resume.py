@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Corpus, Start, ranks, read_metrics, read_pairs, wait_until, zeromt
+from tests.conftest import Corpus, Start, read_metrics, read_pairs, wait_until, zeromt
+from tests.forked import Forked
 from trainer.runs.layout import checkpoint_folder
 
 pytestmark = pytest.mark.slow
@@ -81,7 +82,7 @@ def test_killed_half_way_is_bit_for_bit_the_same(
     [(1, 3), (1, 0), (3, 1), (3, 3)],
 )
 def test_resumed_at_another_world_size_and_stage(
-    num_ranks: int, stage: int, undisturbed: Path, overrides: tuple[Path, list[str]], start: Start
+    num_ranks: int, stage: int, undisturbed: Path, overrides: tuple[Path, list[str]], forked: Forked
 ) -> None:
     folder, settings = overrides
     run = folder / f"elastic-{num_ranks}-{stage}"
@@ -90,8 +91,8 @@ def test_resumed_at_another_world_size_and_stage(
         shutil.rmtree(checkpoint_folder(run, step))  # `latest` names one of them: it is repaired
     for path in (run / "pairs").iterdir():
         path.unlink()
-    arguments = ["trainer", "debug", *settings, f"name={run.name}", f"engine.zero_stage={stage}"]
-    done = start(*ranks(num_ranks, *arguments, "training.max_updates=40")).finish()
+    arguments = ["debug", *settings, f"name={run.name}", f"engine.zero_stage={stage}"]
+    done = forked.trainer(num_ranks, *arguments, "training.max_updates=40", cwd=folder)
     assert done.code == 0, done.err
     expected, found = losses(undisturbed), losses(run)
     assert {s: found[s] for s in range(1, 21)} == {s: expected[s] for s in range(1, 21)}

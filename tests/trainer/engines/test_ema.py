@@ -1,7 +1,6 @@
 """The moving average of the weights: that of plain PyTorch, through interruptions, and what is judged and shipped."""
 
 import functools
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,9 @@ from torch.nn import functional as F
 from configs import load_run
 from data_pipeline.prepared.dataset import Dataset
 from launcher.cli import main
-from tests.conftest import Command, Corpus, ranks, read_metrics
+from tests.conftest import Corpus, read_metrics
+from tests.forked import Forked
+from tests.trainer.many_runs import train_all
 from tests.trainer.oracle import PlainRun, plain_run
 from trainer.checkpoint.format import read_checkpoint
 from trainer.inference.loading import load_trained
@@ -52,14 +53,14 @@ def settings(corpus_en_fr: Corpus, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def runs(settings: tuple[Path, list[str]]) -> Runs:
+def runs(settings: tuple[Path, list[str]], forked: Forked) -> Runs:
     """Those of a stage and a number of ranks, each with checkpoints of steps 5 and 10."""
     folder, common = settings
 
     @functools.cache
     def train_all(num_ranks: int) -> None:
         cases = [[*common, f"name={s}-{n}", f"engine.zero_stage={s}"] for s, n in LAYOUTS if n == num_ranks]
-        train(folder, num_ranks, *cases)
+        train(forked, folder, num_ranks, *cases)
 
     def find(stage: int, num_ranks: int) -> Path:
         train_all(num_ranks)
@@ -73,9 +74,8 @@ def expected(settings: tuple[Path, list[str]]) -> PlainRun:
     return plain_run(load_run("debug", settings[1]))
 
 
-def train(folder: Path, num_ranks: int, *overrides: list[str]) -> None:
-    done = Command(ranks(num_ranks, "tests.trainer.inference.many_runs", json.dumps(overrides)), cwd=folder).finish(280)
-    assert done.code == 0, done.err[-3000:]
+def train(forked: Forked, folder: Path, num_ranks: int, *overrides: list[str]) -> None:
+    forked.ranks(num_ranks, train_all, overrides, cwd=folder, seconds=280)
 
 
 def stored(run: Path, kind: str, *, step: int = 10) -> dict[str, torch.Tensor]:
@@ -97,13 +97,15 @@ def test_it_is_that_of_plain_pytorch(stage: int, num_ranks: int, runs: Runs, exp
 
 @pytest.mark.parametrize(("stage", "num_ranks"), RESUMED)
 def test_resumed_it_goes_on(
-    stage: int, num_ranks: int, runs: Runs, settings: tuple[Path, list[str]], tmp_path: Path
+    stage: int, num_ranks: int, runs: Runs, settings: tuple[Path, list[str]], forked: Forked, tmp_path: Path
 ) -> None:
     """To the last bit where it was; to rounding at another stage on another number of ranks."""
     for kind, now, number, most in (("same", stage, num_ranks, 0.0), ("other", 3 - stage, 3 - num_ranks, 1e-5)):
         run = Path(shutil.copytree(runs(stage, num_ranks), tmp_path / kind))
         shutil.rmtree(run / "checkpoints" / "step-00000010")
-        train(tmp_path, number, [*settings[1], f"output={tmp_path}", f"name={kind}", f"engine.zero_stage={now}"])
+        train(
+            forked, tmp_path, number, [*settings[1], f"output={tmp_path}", f"name={kind}", f"engine.zero_stage={now}"]
+        )
         for tensors in ("ema", "model"):
             assert distance(stored(run, tensors), stored(runs(stage, num_ranks), tensors)) <= most, kind
 
@@ -139,15 +141,16 @@ def test_evaluation_while_training_judges_it(runs: Runs, settings: tuple[Path, l
     assert abs(line["loss"] - losses[True]) > 1e-3
 
 
-def test_turned_on_and_off_it_says_so(runs: Runs, settings: tuple[Path, list[str]], tmp_path: Path) -> None:
+def test_turned_on_and_off_it_says_so(
+    runs: Runs, settings: tuple[Path, list[str]], forked: Forked, tmp_path: Path
+) -> None:
     run = Path(shutil.copytree(runs(1, 1), tmp_path / "turned"))
     command = ["debug", *settings[1], f"output={tmp_path}", "name=turned"]
-    off = ranks(1, "trainer", *command, "training.max_updates=11", "training.ema_decay=0")
-    done = Command(off, cwd=tmp_path).finish()
+    done = forked.trainer(1, *command, "training.max_updates=11", "training.ema_decay=0", cwd=tmp_path)
     assert done.code == 0, done.err
     assert "training.ema_decay is 0: the moving average in" in done.out
     assert stored(run, "ema", step=11) == {}
-    on = Command(ranks(1, "trainer", *command, "training.max_updates=12"), cwd=tmp_path).finish()
+    on = forked.trainer(1, *command, "training.max_updates=12", cwd=tmp_path)
     assert on.code == 0, on.err
     assert "training.ema_decay: the moving average begins from the weights: " in on.out
     before, after, average = (stored(run, k, step=s) for k, s in (("model", 11), ("model", 12), ("ema", 12)))

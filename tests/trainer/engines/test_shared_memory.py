@@ -1,14 +1,86 @@
-"""Collectives through memory that the ranks of one machine share."""
+"""Collectives through memory that the ranks of one machine share, against gloo's own."""
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
+import torch
+from torch import Tensor, distributed
 
-from tests.conftest import Command, ranks
+from tests.forked import Forked
+from trainer.engines import shared_memory
+from trainer.engines.shared_memory import SharedMemory
+from trainer.ranks.distributed import World
+
+SLOT_ELEMENTS = 24
+"""Of fp32; small, so that a few hundred numbers take many parts."""
+
+
+def compare_with_gloo(world: World) -> int:
+    """As one of any number of ranks; how many sizes of how many types were compared."""
+    shared_memory.SLOT_BYTES = 4 * SLOT_ELEMENTS
+    memory = SharedMemory.of_all_ranks()
+    assert memory is not None
+    dice = torch.Generator().manual_seed(world.rank)
+    num_compared = 0
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        for size in (1, 7, SLOT_ELEMENTS, 5 * SLOT_ELEMENTS + 1, 300):
+            own, whole = (torch.randint(-99, 99, (n,), generator=dice).to(dtype) for n in (size, size * world.size))
+            check_all_reduce(memory, own)
+            for is_in_place in (False, True):
+                check_reduce_scatter(memory, whole, size, in_place=is_in_place)
+                check_all_gather(memory, own, in_place=is_in_place)
+            num_compared += 1
+    sums = 0.1 * torch.randn(1000, generator=dice)
+    memory.all_reduce(sums)
+    everybodys = world.gather(sums)
+    assert all(torch.equal(sums, others) for others in everybodys), "not the same to the bit"
+    check_refusals(world)
+    return num_compared
+
+
+def check_refusals(world: World) -> None:
+    """Where one rank cannot share, none does."""
+    is_last, open_ = world.rank == world.size - 1, shared_memory._open
+    for name, refusal in {
+        "_place": lambda: "another machine" if is_last else "this one",
+        "_new_memory": lambda _: None,
+        "_open": lambda path: None if is_last else open_(path),
+    }.items():
+        with mock.patch.object(shared_memory, name, refusal):
+            assert SharedMemory.of_all_ranks() is None, name
+    assert SharedMemory.of_all_ranks() is not None
+
+
+def check_all_reduce(memory: SharedMemory, own: Tensor) -> None:
+    expected, found = own.clone(), own.clone().view(1, -1)
+    distributed.all_reduce(expected)
+    memory.all_reduce(found)
+    assert torch.equal(found, expected.view(1, -1)), (own.dtype, own.shape)
+
+
+def check_reduce_scatter(memory: SharedMemory, whole: Tensor, size: int, *, in_place: bool) -> None:
+    rank, total = distributed.get_rank(), whole.clone()
+    distributed.all_reduce(total)
+    given = whole.clone()
+    own = slice(rank * size, (rank + 1) * size)
+    found = given[own] if in_place else torch.full((size,), -1, dtype=whole.dtype)
+    memory.reduce_scatter(found, given)
+    assert torch.equal(found, total[own]), (whole.dtype, size, in_place)
+
+
+def check_all_gather(memory: SharedMemory, own: Tensor, *, in_place: bool) -> None:
+    parts = [torch.empty_like(own) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(parts, own)
+    found = torch.full((len(parts), own.numel()), -1, dtype=own.dtype)
+    given = own
+    if in_place:
+        given = found[distributed.get_rank()]
+        given.copy_(own)
+    memory.all_gather(found, given)
+    assert torch.equal(found, torch.stack(parts)), (own.dtype, own.shape, in_place)
 
 
 @pytest.mark.parametrize("number", [2, 3])
-def test_it_does_what_gloo_does(tmp_path: Path, number: int) -> None:
-    done = Command(ranks(number, "tests.trainer.engines.shared_memory_ranks"), cwd=tmp_path).finish(120)
-    assert done.code == 0, done.err[-3000:]
-    assert {f"{rank} 15" for rank in range(number)} <= set(done.out.splitlines()), "compared by each rank"
+def test_it_does_what_gloo_does(tmp_path: Path, number: int, forked: Forked) -> None:
+    assert forked.ranks(number, compare_with_gloo, cwd=tmp_path, seconds=120) == [15] * number, "compared by each rank"

@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Start, ranks, read_metrics, zeromt
+from configs import load_run
+from tests.conftest import Start, read_metrics, zeromt
+from tests.forked import Forked
 from tests.trainer.conftest import TrainedRun
+from trainer.build import build
+from trainer.ranks.distributed import World
 
 
 def sacrebleu(reference: Path, hypotheses: Path) -> dict[str, Any]:
@@ -20,31 +24,56 @@ def sacrebleu(reference: Path, hypotheses: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(scope="module")
-def everywhere(trained: TrainedRun, tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
-    """Scores by ranks and stage."""
-    from tests.conftest import Command
+def score_everywhere(world: World, config: str) -> list[dict[str, Any]]:
+    """As one of any number of ranks: the scores of one checkpoint at every stage."""
+    scores = []
+    for stage in range(4):
+        # parameters are released at once, as those of a large model are
+        zero = "{stage3_max_live_parameters: 0, stage3_max_reuse_distance: 0, stage3_param_persistence_threshold: 0}"
+        extra = [f"engine.zero_optimization={zero}"] if stage == 3 else []
+        # a run that has reached its limit has nothing to do, and is not built
+        run = load_run(
+            config, [f"engine.zero_stage={stage}", "training.tensorboard=false", "training.max_updates=301", *extra]
+        )
+        built = build(run, world, stop_requested=lambda: False)
+        assert built.resumed_step == 300
+        evaluation = built.evaluator.evaluate(built.engine, step=300)
+        assert evaluation is not None
+        scores.append(
+            {
+                "bleu": evaluation.scores["bleu"].value,
+                "chrf": evaluation.scores["chrf"].value,
+                "signature": evaluation.scores["bleu"].signature,
+                "loss": evaluation.loss,
+                "hypotheses": list(evaluation.hypotheses),
+            }
+        )
+        built.close()
+    return scores
 
+
+Everywhere = dict[int, list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def everywhere(trained: TrainedRun, forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Everywhere:
+    """Scores by ranks and stage."""
     root = tmp_path_factory.mktemp("everywhere")
     scores = {}
     for num_ranks in (1, 2):
         shutil.copytree(trained.folder, root / f"{num_ranks}" / "heart")
         config = root / f"{num_ranks}.yaml"
         config.write_text(trained.config.read_text().replace(f"{trained.folder.parent}", f"{root}/{num_ranks}"))
-        output = root / f"{num_ranks}.json"
-        arguments = ["tests.trainer.evaluation.score_everywhere", str(config), str(output)]
-        done = Command(ranks(num_ranks, *arguments), cwd=root).finish()
-        assert done.code == 0, done.err[-3000:]
-        scores[num_ranks] = json.loads(output.read_text())
+        scores[num_ranks] = forked.ranks(num_ranks, score_everywhere, str(config), cwd=root)[0]
     return scores
 
 
-def test_same_score_at_any_world_size_and_stage(everywhere: dict[int, dict[str, Any]]) -> None:
-    first = everywhere[1]["0"]
+def test_same_score_at_any_world_size_and_stage(everywhere: Everywhere) -> None:
+    first = everywhere[1][0]
     assert first["bleu"] > 20, "a model that knows nothing would agree with itself about nothing"
     for num_ranks in (1, 2):
         for stage in range(4):
-            score = everywhere[num_ranks][str(stage)]
+            score = everywhere[num_ranks][stage]
             assert score["hypotheses"] == first["hypotheses"], (num_ranks, stage)
             assert score["bleu"] == first["bleu"]
             assert score["chrf"] == first["chrf"]
@@ -61,17 +90,17 @@ def test_equals_sacrebleu_on_the_written_hypotheses(trained: TrainedRun) -> None
 
 
 def test_evaluate_command_gives_the_score_of_training(
-    trained: TrainedRun, everywhere: dict[int, dict[str, Any]], start: Start, tmp_path: Path
+    trained: TrainedRun, everywhere: Everywhere, start: Start, tmp_path: Path
 ) -> None:
     output = tmp_path / "hypotheses"
     files = ["--source", str(trained.source), "--reference", str(trained.reference), "--output", str(output)]
     done = start(*zeromt("evaluate", str(trained.folder), *files)).finish()
     assert done.code == 0, done.err
     report = json.loads(done.out)
-    assert report["bleu"] == round(everywhere[1]["0"]["bleu"], 2)
-    assert report["bleu_signature"] == everywhere[1]["0"]["signature"]
+    assert report["bleu"] == round(everywhere[1][0]["bleu"], 2)
+    assert report["bleu_signature"] == everywhere[1][0]["signature"]
     assert report["step"] == 300
-    assert output.read_text().splitlines() == everywhere[1]["0"]["hypotheses"]
+    assert output.read_text().splitlines() == everywhere[1][0]["hypotheses"]
     assert report["bleu"] == round(sacrebleu(trained.reference, output)["score"], 2)
 
 

@@ -14,7 +14,7 @@ import pytest
 from configs import RunConfig, load_run
 from configs.components import ScoredText, make
 from launcher.monitoring.progress import read_progress
-from tests.conftest import Command, ranks
+from tests.forked import Forked
 from tests.kept import BBB3253
 from trainer.checkpoint.format import read_checkpoint, write_manifest
 from trainer.checkpoint.state import ScoreSeries, TrainerState
@@ -133,13 +133,15 @@ def with_scores(folder: Path, scores: dict[int, float]) -> None:
     [(1, "evaluation.search.beam=2", True), (2, "evaluation.search.batch_tokens=512", False)],
     ids=["another-beam", "nothing-of-it-on-two-ranks"],
 )
-def test_what_is_best_of_a_run_from_before_series(tmp_path: Path, num_ranks: int, change: str, is_new: bool) -> None:
+def test_what_is_best_of_a_run_from_before_series(
+    forked: Forked, tmp_path: Path, num_ranks: int, change: str, is_new: bool
+) -> None:
     """Its scores are the current series' if nothing has changed, and else nobody's; so is what is kept as the best."""
     kept = Path(shutil.copytree(BBB3253, tmp_path / "kept"))
     run = kept / "runs" / "small"
     with_scores(run, {5: 90.0, 10: 80.0})
     settings = [change, "training.max_updates=20", "checkpoint.keep_last=2", "evaluation.every_updates=5"]
-    done = Command(ranks(num_ranks, "trainer", "small.yaml", *settings), cwd=kept).finish(120)
+    done = forked.trainer(num_ranks, "small.yaml", *settings, cwd=kept)
     assert done.code == 0, done.err
     steps = [int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*")]
     found = read_progress(run, sorted(steps))

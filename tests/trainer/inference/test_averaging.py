@@ -11,7 +11,8 @@ from safetensors.torch import save_file
 from configs import UserError
 from data_pipeline.tokenizer import Tokenizer
 from launcher.cli import main
-from tests.conftest import Start, ranks, read_metrics, zeromt
+from tests.conftest import read_metrics
+from tests.forked import Forked
 from tests.trainer.conftest import TrainedRun
 from tests.trainer.inference.export.made import make_run, make_tokenizer
 from trainer.checkpoint.format import StoredTensors, read_checkpoint
@@ -118,7 +119,7 @@ def test_training_goes_on_from_weights_where_all_else_begins_anew(reset: set[str
 
 
 def test_an_average_is_inspected_translated_with_and_trained_on(
-    trained: TrainedRun, start: Start, tmp_path: Path
+    trained: TrainedRun, forked: Forked, tmp_path: Path
 ) -> None:
     """At bf16, where the fp32 masters must be those of the average all the same."""
     out = tmp_path / "mean"
@@ -133,12 +134,12 @@ def test_an_average_is_inspected_translated_with_and_trained_on(
         "engine.precision=bf16",
         "optimizer.weight_decay=0",
     ]
-    refused = start(*zeromt("train", config, *settings)).finish()
+    refused = forked.zeromt("train", config, *settings, cwd=tmp_path)
     assert refused.code == 2
     assert "--reset: nothing, and" in refused.err
     assert len(refused.err.splitlines()) == 1
     before = weights_of(out / "checkpoints" / "step-00000300")
-    done = start(*ranks(1, "trainer", config, "--reset", "data,optimizer", *settings)).finish()
+    done = forked.trainer(1, config, "--reset", "data,optimizer", *settings, cwd=tmp_path)
     assert done.code == 0, done.err
     after = weights_of(out / "checkpoints" / "step-00000301")
     assert all(after[name].equal(tensor) for name, tensor in before.items()), "to the last bit"

@@ -12,7 +12,8 @@ from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader
 from data_pipeline.tokenizer import JOINT_FILE
 from launcher.cli import main
-from tests.conftest import Start, ranks, read_metrics
+from tests.conftest import read_metrics
+from tests.forked import Forked
 from tests.trainer.inference.export.made import ENGLISH, FRENCH, make_tokenizer
 from tests.trainer.inference.export.test_snippets import ctranslate2_snippet
 from tests.trainer.inference.test_importing import SIZES, shaken
@@ -169,7 +170,7 @@ def test_exported_it_is_forced_too(m2m100: Path, tmp_path: Path, capsys: pytest.
 
 @pytest.mark.slow
 def test_fine_tuned_with_its_tags(
-    m2m100: Path, start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    m2m100: Path, forked: Forked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Import, prepare with its tokenizer, train on a few sentences: the loss falls, and the language stays forced."""
     pytest.importorskip("transformers")
@@ -202,11 +203,11 @@ def test_fine_tuned_with_its_tags(
     assert main(["prepare", *settings, f"prepare.output={tmp_path / 'other'}", "prepare.target_language=xx"]) == 2
     assert "prepare.target_language: >>xx<<: the tokenizer's tags are >>af<<, " in capsys.readouterr().err
     reset = ["--reset", "data,optimizer", "training.tensorboard=false"]
-    refused = start(*ranks(1, "trainer", *settings, *reset, "prepare.tag_both_sides=false")).finish()
+    refused = forked.trainer(1, *settings, *reset, "prepare.tag_both_sides=false", cwd=tmp_path)
     assert refused.code == 2
     assert "prepare.tag_both_sides: false, and " in refused.err
     more = ["optimizer.lr=1e-2", "schedule.warmup_updates=2", "training.max_updates=40", "evaluation.every_updates=20"]
-    done = start(*ranks(1, "trainer", *settings, *reset, *more)).finish()
+    done = forked.trainer(1, *settings, *reset, *more, cwd=tmp_path)
     assert done.code == 0, done.err
     first, last = read_metrics(run, "evaluation")
     assert last["loss"] < first["loss"]

@@ -1,14 +1,41 @@
 """What a device is, is asked in few places; ranks on devices that cannot work together say so before they meet."""
 
+import io
+import logging
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Command, ranks
+from configs import UserError
+from tests.forked import Forked
+from trainer.ranks import device, distributed
 from trainer.ranks.device import Found, describe_uneven, difference
+from trainer.runs.process.environment import read_environment
 
 REPO = Path(__file__).parents[3]
 MAY_ASK = ("model/kernels/", "trainer/engines/", "trainer/ranks/device.py")
+
+
+def meet_on(which: str) -> tuple[str | None, str]:
+    """As a rank, where rank 1 says that it computes on something else: what is refused, and what is logged."""
+    rank, _, _ = read_environment(os.environ)
+    gpu = Found(host=f"host{rank}", kind="cuda", cuda="13.0", card="H100", gigabytes=80)
+    other = {
+        "cpu": Found(host="host1", kind="cpu"),
+        "version": replace(gpu, cuda="12.6"),
+        "card": replace(gpu, card="A100"),
+        "same": gpu,
+    }[which]
+    vars(distributed)["describe"] = lambda _: other if rank == 1 else gpu
+    logged = io.StringIO()
+    device.log.addHandler(logging.StreamHandler(logged))
+    try:
+        distributed.World(timeout_minutes=1).close()
+    except UserError as error:
+        return str(error), logged.getvalue()
+    return None, logged.getvalue()
 
 
 def test_no_other_place_asks_what_a_device_is() -> None:
@@ -26,21 +53,19 @@ def test_no_other_place_asks_what_a_device_is() -> None:
         ("version", "engine.device: ranks compute on different devices: CUDA 12.6 on host1; CUDA 13.0 on host0; see"),
     ],
 )
-def test_ranks_that_cannot_work_together(which: str, told: str, tmp_path: Path) -> None:
+def test_ranks_that_cannot_work_together(which: str, told: str, forked: Forked, tmp_path: Path) -> None:
     """One node has lost its GPUs: without a word the others would wait for it in the first collective."""
-    done = Command(ranks(2, "tests.trainer.ranks.devices", which), cwd=tmp_path).finish(60)
-    assert done.code == 1
-    lines = sorted(line for line in done.out.splitlines() if ": engine" in line)
-    assert [line[: len(told) + 3] for line in lines] == [f"0: {told}", f"1: {told}"]
+    for refusal, _ in forked.ranks(2, meet_on, which, meet=False, cwd=tmp_path, seconds=60):
+        assert refusal is not None
+        assert refusal.startswith(told)
 
 
 @pytest.mark.parametrize("which", ["card", "same"])
-def test_ranks_that_can(which: str, tmp_path: Path) -> None:
-    done = Command(ranks(2, "tests.trainer.ranks.devices", which), cwd=tmp_path).finish(60)
-    assert done.code == 0, done.err
-    assert ("different cards, and the slowest sets the pace: A100 with 80 GiB on host1; H100" in done.out) == (
-        which == "card"
-    )
+def test_ranks_that_can(which: str, forked: Forked, tmp_path: Path) -> None:
+    (refusal, logged), (other, _) = forked.ranks(2, meet_on, which, meet=False, cwd=tmp_path, seconds=60)
+    assert refusal is other is None
+    told = "different cards, and the slowest sets the pace: A100 with 80 GiB on host1; H100"
+    assert (told in logged) == (which == "card")
 
 
 def test_many_hosts_are_counted() -> None:

@@ -1,12 +1,13 @@
 """Every ZeRO stage on one and two ranks computes the update that plain PyTorch computes."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from configs import load_run
-from tests.conftest import Corpus, Start, ranks, read_metrics
+from tests.conftest import Corpus, read_metrics
+from tests.forked import Forked
+from tests.trainer.many_runs import train_all
 from tests.trainer.oracle import PlainRun, plain_run
 
 # K = 5 micro-batches, three-way tying, clipping and weight decay active, the peak rate from the first update.
@@ -45,7 +46,7 @@ def test_agrees_with_plain_pytorch_at_every_stage(
     num_ranks: int,
     corpus_en_fr: Corpus,
     expected: dict[float, PlainRun],
-    start: Start,
+    forked: Forked,
     tmp_path: Path,
 ) -> None:
     cases = [(stage, dropout) for stage in range(4) for dropout in DROPOUTS]
@@ -60,8 +61,7 @@ def test_agrees_with_plain_pytorch_at_every_stage(
         ]
         for stage, dropout in cases
     ]
-    done = start(*ranks(num_ranks, "tests.trainer.inference.many_runs", json.dumps(runs))).finish(240)
-    assert done.code == 0, done.err[-3000:]
+    forked.ranks(num_ranks, train_all, runs, cwd=tmp_path)
     for stage, dropout in cases:
         losses, norms = expected[dropout].losses, expected[dropout].norms
         assert losses[-1] < 0.9 * losses[0]

@@ -3,8 +3,6 @@
 import json
 import logging
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import pytest
 
 from configs import ConfigError, load_run
 from configs.components import Tracker
-from tests.conftest import environment, install_plugin, read_metrics
+from tests.conftest import Command, install_plugin, read_metrics, zeromt
 from tests.kept import BBB3253
 from trainer.records.metrics import RunMetrics
 
@@ -67,17 +65,12 @@ class Broken(Tracker):
 
 def test_one_in_a_file_outside_gets_every_figure(tmp_path: Path) -> None:
     place = Path(shutil.copytree(BBB3253, tmp_path / "place"))
-    install_plugin(tmp_path, "trackers", THEIRS)
-    variables = environment()
-    variables["PYTHONPATH"] += f":{tmp_path}"
+    variables = install_plugin(tmp_path, "trackers", THEIRS)
     settings = ["training.max_updates=12", "evaluation.every_updates=2", "training.memory_probe=false"]
     trackers = "trackers=[{kind: lines, file: figures.txt}, broken]"
-    done = subprocess.run(
-        [sys.executable, "-m", "launcher", "train", "small.yaml", trackers, *settings],
-        cwd=place, env=variables, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "Broken is left out, training goes on: RuntimeError: no network" in done.stdout
+    done = Command(zeromt("train", "small.yaml", trackers, *settings), cwd=place, variables=variables).finish()
+    assert done.code == 0, done.err
+    assert "Broken is left out, training goes on: RuntimeError: no network" in done.out
     run = place / "runs" / "small"
     found = [json.loads(line) for line in (run / "figures.txt").read_text().splitlines()]
     assert found[0] == ["open", 10, "small"]

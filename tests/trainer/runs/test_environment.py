@@ -3,14 +3,12 @@
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from configs import UserError
-from tests.conftest import Command, environment, zeromt
+from tests.conftest import Command, ask_python, zeromt
 from tests.kept import BBB3253
 from trainer.runs.process.environment import check_process, check_rank
 
@@ -43,21 +41,14 @@ ENGINE = """if True:
 """
 
 
-def _run(code: str, folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=environment(), capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-
-
 def test_commands_leave_it_alone(tmp_path: Path) -> None:
-    _run(CODE, Path(shutil.copytree(BBB3253, tmp_path / "kept")))
+    ask_python(CODE, cwd=Path(shutil.copytree(BBB3253, tmp_path / "kept")))
 
 
 def test_engine_leaves_it_alone(tmp_path: Path) -> None:
     """DeepSpeed reads LOCAL_RANK whether or not anybody launched."""
     assert "LOCAL_RANK" not in os.environ
-    _run(ENGINE, tmp_path)
+    ask_python(ENGINE, cwd=tmp_path)
 
 
 TWO = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}

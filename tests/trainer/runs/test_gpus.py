@@ -1,13 +1,14 @@
 """GPUs of a machine that has none: what nvidia-smi says is a script's, and torch is the build for CPUs."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from configs import UserError
 from launcher.agents.job import describe_idle
-from tests.conftest import Command, Corpus, ranks, zeromt
+from tests.conftest import Command, Corpus, zeromt
 from trainer.runs.process import gpus
 from trainer.runs.process.gpus import TorchBuild, gpus_to_use, num_gpus, torch_build
 
@@ -122,7 +123,7 @@ class TestUnusable:
             "train": zeromt("train", *settings),
             "local": zeromt("launch", "local", *settings),
             "node": zeromt("launch", "node", *node, *settings),
-            "rank": ranks(1, "trainer", *settings),
+            "rank": [sys.executable, "-m", "trainer", *settings],
         }[start]
         done = Command(command, cwd=tmp_path).finish(120)
         assert done.code == 2, done.err

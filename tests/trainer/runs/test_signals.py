@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import environment, wait_until
+from tests.conftest import ask_python, environment, wait_until
 from trainer.runs.signals import STOP_SIGNALS, StopRequest
 from trainer.runs.status import read_status, write_status
 
@@ -89,7 +89,7 @@ def test_hangup_stays_ignored_under_nohup() -> None:
         assert stop()
         stop.settle()
     """
-    subprocess.run([sys.executable, "-c", code], env=environment(), check=True, timeout=60)
+    ask_python(code)
 
 
 def test_rank_is_asked_to_save_when_its_agent_dies(tmp_path: Path) -> None:

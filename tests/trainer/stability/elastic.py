@@ -19,11 +19,14 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import BUNDLED, Command, ranks, read_metrics, zeromt
+from tests.conftest import BUNDLED, Command, read_metrics, zeromt
+from tests.forked import Forked
+from tests.trainer.many_runs import train_all
 
 SIZES, STAGES = (1, 2, 3, 4), (0, 1, 2, 3)
 UPDATES = 20
@@ -138,10 +141,8 @@ def run_jobs(jobs: Mapping[int, list[list[str]]], folder: Path, *, at_once: int,
 
     def run(size: int) -> None:
         begin = time.monotonic()
-        command = ranks(size, "tests.trainer.inference.many_runs", json.dumps(jobs[size]))
-        done = Command(command, cwd=folder).finish(timeout)
-        if done.code != 0:
-            raise RuntimeError(f"{size} ranks: exit code {done.code}\n{done.err[-3000:]}")
+        with closing(Forked()) as forked:  # of its own: one makes its calls one after the other
+            forked.ranks(size, train_all, jobs[size], cwd=folder, seconds=timeout)
         print(f"  {len(jobs[size])} runs on {size} ranks: {time.monotonic() - begin:.0f} s", flush=True)
 
     with ThreadPoolExecutor(at_once) as pool:

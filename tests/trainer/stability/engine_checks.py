@@ -1,12 +1,7 @@
-"""What the engine does at every stage and precision, in real ranks: `engine_checks.py OUT cases|alone`.
-
-One JSON file a rank. `alone` is for one rank.
-"""
+"""What the engine does at every stage and precision, as seen by a rank: `cases` of any number, `alone` of one."""
 
 import gc
-import json
 import sys
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -21,7 +16,6 @@ from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import DeviceBatch
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision
-from trainer.ranks.process import tune_process
 from trainer.stability import memory
 
 CASES: list[tuple[int, Precision]] = [(stage, precision) for stage in range(4) for precision in ("fp32", "bf16")]
@@ -272,14 +266,6 @@ def fp16_losses(world: World) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
-    tune_process()
-    world = World(timeout_minutes=1)
-    found = cases(world) if sys.argv[2] == "cases" else alone(world)
-    Path(f"{sys.argv[1]}.{world.rank}").write_text(json.dumps(found))
-    world.close()
-
-
 def cases(world: World) -> dict[str, Any]:
     """What is looked at on any number of ranks."""
     found: dict[str, Any] = {"skips": {}, "tries": {}, "digests": {}, "averages": {}, "has_compiler": {}}
@@ -306,7 +292,3 @@ def alone(world: World) -> dict[str, Any]:
         "fp32_sums": {str(stage): bf16_accumulates_in_fp32(stage, world) for stage in (0, 2)},
         "fp16": fp16_losses(world),
     }
-
-
-if __name__ == "__main__":
-    main()

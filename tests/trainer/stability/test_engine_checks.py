@@ -1,44 +1,41 @@
 """The engine at every stage, in fp32 and bf16, on one and two ranks: skips, trials, digests, memory."""
 
 import functools
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.conftest import Command, ranks
-from tests.trainer.stability.engine_checks import CASES
+from tests.forked import Forked
+from tests.trainer.stability.engine_checks import CASES, alone, cases
+from trainer.ranks.distributed import World
 
 NAMES = [f"{stage} {precision}" for stage, precision in CASES]
 
 
-Check = Callable[[int, str], list[dict[str, Any]]]
+Part = Callable[[World], dict[str, Any]]
+Check = Callable[[int, Part], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def check(tmp_path_factory: pytest.TempPathFactory) -> Check:
+def check(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Check:
     """What every rank of so many found of the cases, or alone."""
 
     @functools.cache
-    def run(number: int, part: str) -> list[dict[str, Any]]:
-        folder = tmp_path_factory.mktemp("engine")
-        module = "tests.trainer.stability.engine_checks"
-        done = Command(ranks(number, module, str(folder / "of"), part), cwd=folder).finish(200)
-        assert done.code == 0, done.err[-3000:]
-        return [json.loads((folder / f"of.{rank}").read_text()) for rank in range(number)]
+    def run(number: int, part: Part) -> list[dict[str, Any]]:
+        return forked.ranks(number, part, cwd=tmp_path_factory.mktemp("engine"))
 
     return run
 
 
 @pytest.fixture(params=[pytest.param(1, marks=pytest.mark.slow), 2])
 def found(request: pytest.FixtureRequest, check: Check) -> list[dict[str, Any]]:
-    return check(request.param, "cases")
+    return check(request.param, cases)
 
 
 @pytest.fixture
 def found_alone(check: Check) -> dict[str, Any]:
-    return check(1, "alone")[0]
+    return check(1, alone)[0]
 
 
 @pytest.mark.parametrize("case", [*NAMES, "2 fp32 offload"])

@@ -1,10 +1,8 @@
 """Filters that a configuration names: one file, here or outside of the repository."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from data_pipeline.preparation.filters.held_out import HeldOutOverlap
 from data_pipeline.preparation.filters.languages import Scripts
 from data_pipeline.preparation.filters.sides import Empty
 from data_pipeline.preparation.recipe import make_recipe
-from tests.conftest import environment, install_plugin, zeromt
+from tests.conftest import Command, Finished, ask_python, environment, install_plugin, zeromt
 
 THEIRS = '''
 """Filters of somebody else's, in one file outside of the repository."""
@@ -67,8 +65,18 @@ prepare:
 FILTERS = "prepare.filters=[quotes, {kind: few_words, at_least: 3}]"
 
 
+@dataclass(frozen=True)
+class Theirs:
+    folder: Path
+    installed: dict[str, str]
+    """The environment of a process that has the package."""
+
+    def __call__(self, *arguments: str, variables: dict[str, str] | None = None) -> Finished:
+        return Command(zeromt(*arguments), cwd=self.folder, variables=variables or self.installed).finish()
+
+
 @pytest.fixture
-def theirs(tmp_path: Path) -> Path:
+def theirs(tmp_path: Path) -> Theirs:
     """A folder with a corpus and a configuration, and an installed package with filters."""
     for name in "ab":
         sources = [f"{name} cat of number {n}" for n in range(150)]
@@ -81,24 +89,15 @@ def theirs(tmp_path: Path) -> Path:
     (tmp_path / "opened").mkdir()
     package = tmp_path / "site"
     package.mkdir()
-    install_plugin(package, "filters", THEIRS)
-    return tmp_path
+    return Theirs(tmp_path, {**install_plugin(package, "filters", THEIRS), "OPENED": str(tmp_path / "opened")})
 
 
-def _run(folder: Path, *arguments: str, installed: bool = True) -> subprocess.CompletedProcess[str]:
-    variables = {**environment(), "OPENED": str(folder / "opened")}
-    if installed:
-        variables["PYTHONPATH"] += f"{os.pathsep}{folder / 'site'}"
-    command = zeromt(*arguments)
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=120, check=False)
-
-
-def test_a_filter_in_one_file_outside(theirs: Path) -> None:
+def test_a_filter_in_one_file_outside(theirs: Theirs) -> None:
     """By an entry point, in two processes: counted, with examples; later it is what the dataset was made with."""
-    done = _run(theirs, "prepare", "run.yaml", FILTERS)
-    assert done.returncode == 0, done.stderr
-    assert len(list((theirs / "opened").iterdir())) == 3, "the command's process and two that encode"
-    report = json.loads((theirs / "out" / "report.json").read_text())
+    done = theirs("prepare", "run.yaml", FILTERS)
+    assert done.code == 0, done.err
+    assert len(list((theirs.folder / "opened").iterdir())) == 3, "the command's process and two that encode"
+    report = json.loads((theirs.folder / "out" / "report.json").read_text())
     assert list(report["filters"]) == ["empty", "quotes", "few_words", "too long"]
     assert (report["read"], report["kept"]) == (300, 298)
     assert report["filters"]["quotes"] == {"dropped": 0, "changed": 4, "examples": []}
@@ -106,20 +105,20 @@ def test_a_filter_in_one_file_outside(theirs: Path) -> None:
     assert report["filters"]["few_words"]["examples"] == [
         {"where": f"{name}.en: line 10", "source": "“Short one”", "target": "un chat de numero 9"} for name in "ab"
     ]
-    index = json.loads((theirs / "out" / "index.json").read_text())
+    index = json.loads((theirs.folder / "out" / "index.json").read_text())
     assert index["recipe"]["settings"]["filters"] == [{"kind": "quotes"}, {"kind": "few_words", "at_least": 3}]
     assert index["dropped"]["few_words"] == 2
 
-    again = _run(theirs, "prepare", "run.yaml", FILTERS)
-    assert (again.returncode, "already prepared" in again.stdout) == (0, True), again.stderr
-    other = _run(theirs, "prepare", "run.yaml", "prepare.filters=[quotes, few_words]")
-    assert other.returncode == 2
+    again = theirs("prepare", "run.yaml", FILTERS)
+    assert (again.code, "already prepared" in again.out) == (0, True), again.err
+    other = theirs("prepare", "run.yaml", "prepare.filters=[quotes, few_words]")
+    assert other.code == 2
     quotes, words = "{'kind': 'quotes'}", "{'kind': 'few_words', 'at_least': 3}"
     was = f"[{quotes}, {words}] and is [{quotes}, {{'kind': 'few_words'}}]"
-    assert f"holds another dataset (filters was {was})" in other.stderr
-    elsewhere = _run(theirs, "inspect", "out", installed=False)  # where the package is not
-    assert elsewhere.returncode == 0, elsewhere.stderr
-    assert ["few_words", "2", "0.67%", "0"] in [line.split() for line in elsewhere.stdout.splitlines()]
+    assert f"holds another dataset (filters was {was})" in other.err
+    elsewhere = theirs("inspect", "out", variables=environment())  # where the package is not
+    assert elsewhere.code == 0, elsewhere.err
+    assert ["few_words", "2", "0.67%", "0"] in [line.split() for line in elsewhere.out.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -207,8 +206,5 @@ def test_messages_name_the_place() -> None:
 
 def test_configurations_are_read_without_what_filters_compute_with() -> None:
     """They are read wherever a command starts."""
-    code = "import sys; from configs import load_run; load_run('debug'); print({'numpy', 'regex'} & {*sys.modules})"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.stdout == "set()\n", done.stderr
+    code = "import sys, configs; configs.load_run('debug'); answer = list({'numpy', 'regex'} & {*sys.modules})"
+    assert ask_python(code) == []

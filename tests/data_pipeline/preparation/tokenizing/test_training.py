@@ -1,8 +1,6 @@
 import json
 import random
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +20,7 @@ from data_pipeline.preparation.tokenizing.training import (
 )
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
-from tests.conftest import environment
+from tests.conftest import ask_python
 
 WORDS = ["the cat sat on a mat", "le chat est sur un tapis", "dogs do not", "quick brown foxes jump"]
 SOURCES = [f"{WORDS[n % 4]} {n}" for n in range(300)]
@@ -200,7 +198,7 @@ def peak():  # not ru_maxrss, which a child has from its parent
 sources, targets, kind = json.load(open(sys.argv[1]))
 before = peak()
 train_tokenizer(TokenizerSection(kind=kind, vocab_size=2000, threads=1), sources, targets)
-print(peak() - before)
+answer = peak() - before
 """
 
 
@@ -214,9 +212,6 @@ def test_the_forecast_is_above_what_training_takes(
     joiner = " " if has_spaces else ""
     sources = [joiner.join(choose.choices(words, k=12)) for _ in range(12_000 if has_spaces else 4_000)]
     (tmp_path / "text").write_text(json.dumps([sources, sources[::-1], kind]))
-    done = subprocess.run(
-        [sys.executable, "-c", TRAIN, str(tmp_path / "text")], env=environment(), capture_output=True, check=True
-    )
-    taken = int(done.stdout)
+    taken = ask_python(TRAIN, str(tmp_path / "text"))
     forecast = forecast_memory(TokenizerSection(kind=kind), sources, sources) - 30_000_000
     assert taken < forecast < 4 * taken

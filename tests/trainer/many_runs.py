@@ -1,0 +1,30 @@
+"""Several runs one after the other in the same ranks."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from configs import load_run
+from trainer.build import BuiltRun, build
+from trainer.ranks.distributed import World
+
+
+def train_all(
+    world: World, runs: Sequence[Sequence[str]], disturb: Callable[[BuiltRun, World], None] | None = None
+) -> None:
+    """As a rank: train `debug` with each of several lists of overrides.
+
+    Args:
+        world: of the rank.
+        runs: the overrides of each.
+        disturb: gets each run before its first update.
+    """
+    for overrides in runs:
+        config = load_run("debug", overrides)
+        if world.is_main:
+            Path(config.folder).mkdir(parents=True, exist_ok=True)
+        world.barrier()
+        built = build(config, world, stop_requested=lambda: False)
+        if disturb is not None:
+            disturb(built, world)
+        built.trainer.fit()
+        built.close()
