@@ -5,14 +5,14 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.conftest import Command, Corpus, Finished, environment, read_metrics, zeromt
-from tests.forked_commands import Commands
+from tests.forked import Forked
 
 FILTERS = '''
 from configs.components import DroppingFilter, component
@@ -91,13 +91,6 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@pytest.fixture(scope="module")
-def commands() -> Iterator[Commands]:
-    server = Commands()
-    yield server
-    server.close()
-
-
 def _configured(folder: Path, corpus: Corpus) -> Path:
     """A folder with the configuration of a small run and its plugins."""
     tree = yaml.safe_load((Path(__file__).parents[2] / "configs" / "runs" / "debug.yaml").read_text())
@@ -162,37 +155,37 @@ class TestPreparing:
         (tmp_path / "theirs" / "odd.py").write_text(FILTERS)
         return tmp_path
 
-    def test_the_dataset_knows_its_filters_file(self, text: Path, commands: Commands) -> None:
+    def test_the_dataset_knows_its_filters_file(self, text: Path, forked: Forked) -> None:
         plugin = text / "theirs" / "odd.py"
         then = sha256(plugin)
-        assert commands("prepare", "my.yaml", cwd=text).code == 0
+        assert forked.zeromt("prepare", "my.yaml", cwd=text).code == 0
         index = json.loads((text / "out" / "index.json").read_text())
         assert index["dropped"]["odd_ends"] == 120
         assert index["recipe"]["settings"]["plugins"] == {"filter odd_ends": then}
-        assert "already prepared" in commands("prepare", "my.yaml", cwd=text).out
+        assert "already prepared" in forked.zeromt("prepare", "my.yaml", cwd=text).out
         plugin.write_text(FILTERS + "\n")
-        line = _refused(commands("prepare", "my.yaml", cwd=text))
+        line = _refused(forked.zeromt("prepare", "my.yaml", cwd=text))
         assert f"holds another dataset (plugins.filter odd_ends was '{then}' and is '{sha256(plugin)}')" in line
-        line = _refused(commands("launch", "local", "my.yaml", cwd=text))
+        line = _refused(forked.zeromt("launch", "local", "my.yaml", cwd=text))
         assert f"prepare.plugins.filter odd_ends: {sha256(plugin)}, the dataset has {then}; out was prepared" in line
-        assert commands("inspect", "out", cwd=text).code == 0
+        assert forked.zeromt("inspect", "out", cwd=text).code == 0
 
-    def test_shares_of_one_version_make_a_dataset(self, text: Path, commands: Commands) -> None:
+    def test_shares_of_one_version_make_a_dataset(self, text: Path, forked: Forked) -> None:
         for share in ("1/2", "2/2"):
-            done = commands("prepare", "my.yaml", "--part", share, cwd=text)
+            done = forked.zeromt("prepare", "my.yaml", "--part", share, cwd=text)
             assert done.code == 0, done.err
         plugin = text / "theirs" / "odd.py"
         plugin.write_text(FILTERS + "\n")
-        assert "of the corpus are not encoded yet" in _refused(commands("prepare", "my.yaml", "--merge", cwd=text))
+        assert "of the corpus are not encoded yet" in _refused(forked.zeromt("prepare", "my.yaml", "--merge", cwd=text))
         plugin.write_text(FILTERS)
-        done = commands("prepare", "my.yaml", "--merge", cwd=text)
+        done = forked.zeromt("prepare", "my.yaml", "--merge", cwd=text)
         assert done.code == 0, done.err
         assert json.loads((text / "out" / "index.json").read_text())["dropped"]["odd_ends"] == 120
 
-    def test_by_the_switch(self, text: Path, commands: Commands) -> None:
+    def test_by_the_switch(self, text: Path, forked: Forked) -> None:
         arguments = ("prepare", "my.yaml", "plugins=[]")
-        assert "prepare.filters.0.kind: there is no kind 'odd_ends'" in _refused(commands(*arguments, cwd=text))
-        done = commands(*arguments, "--plugins", "theirs/odd.py", cwd=text)
+        assert "prepare.filters.0.kind: there is no kind 'odd_ends'" in _refused(forked.zeromt(*arguments, cwd=text))
+        done = forked.zeromt(*arguments, "--plugins", "theirs/odd.py", cwd=text)
         assert done.code == 0, done.err
 
 
@@ -210,32 +203,32 @@ class TestTraining:
         rates = [line["lr"] for line in read_metrics(run)]
         assert rates[2:] == pytest.approx([3e-3 * 0.5**n for n in range(3, 7)])
 
-    def test_a_resume_holds_the_file_against_the_checkpoint(self, run: Path, commands: Commands) -> None:
+    def test_a_resume_holds_the_file_against_the_checkpoint(self, run: Path, forked: Forked) -> None:
         path, then = run / "halves.py", sha256(run / "halves.py")
         more = ("training.max_updates=7", "name=run")
         path.write_text(HALVES.replace("0.5", "0.25"))
         for command in (("train",), ("launch", "local", "--nproc", "2")):
-            line = _refused(commands(*command, "my.yaml", *more, cwd=run))
+            line = _refused(forked.zeromt(*command, "my.yaml", *more, cwd=run))
             assert f"halves.py': its SHA-256 is {sha256(path)}, and " in line
             assert f"was made with {then}; allowed is the file that it was made with, such as " in line
             assert ", another name for a new run, or --reset data,optimizer to go on from the weights alone" in line
         other = ("train", "my.yaml", "training.max_updates=7", "--reset", "data,optimizer")
         path.rename(run / "renamed.py")
-        line = _refused(commands("train", "my.yaml", *more, "plugins=[renamed.py]", cwd=run))
+        line = _refused(forked.zeromt("train", "my.yaml", *more, "plugins=[renamed.py]", cwd=run))
         assert "renamed.py': its SHA-256 is" in line
         [copy] = [p for p in (run / "runs" / "run" / "plugins").iterdir() if then[:16] in p.name]
-        done = commands("train", "my.yaml", *more, "plugins=[]", "--plugins", str(copy), cwd=run)
+        done = forked.zeromt("train", "my.yaml", *more, "plugins=[]", "--plugins", str(copy), cwd=run)
         assert done.code == 0, done.err
         assert [line["step"] for line in read_metrics(run / "runs" / "run")] == list(range(1, 8))
         (run / "renamed.py").rename(path)
-        done = commands(*other, cwd=run)
+        done = forked.zeromt(*other, cwd=run)
         assert done.code == 0, done.err
         assert "weights alone go on" in done.out + done.err
 
-    def test_a_file_that_has_nothing_to_do_with_the_checkpoint_may_come(self, run: Path, commands: Commands) -> None:
+    def test_a_file_that_has_nothing_to_do_with_the_checkpoint_may_come(self, run: Path, forked: Forked) -> None:
         (run / "meddles.py").write_text(MEDDLES.replace("step == 4", "False"))
         more = ("training.max_updates=7", "trackers=[meddles]", "--plugins", "meddles.py")
-        done = commands("train", "my.yaml", *more, cwd=run)
+        done = forked.zeromt("train", "my.yaml", *more, cwd=run)
         assert done.code == 0, done.err
         assert (run / "runs" / "run" / "tracked").read_text() == "7\n"
 
@@ -278,27 +271,27 @@ class TestUsing:
         ],
         ids=["translate", "in processes", "evaluate", "average", "export", "train", "plan"],
     )
-    def test_needs_the_switch(self, command: Sequence[str], output: str | None, run: Path, commands: Commands) -> None:
+    def test_needs_the_switch(self, command: Sequence[str], output: str | None, run: Path, forked: Forked) -> None:
         (run / "text").write_text("a b c\nd e\n")
-        line = _refused(commands(*command, cwd=run))
+        line = _refused(forked.zeromt(*command, cwd=run))
         assert "needs schedule halves of the plugin halves.py (SHA-256 " in line
         assert "plugins are run only where you name them: give it by --plugins " in line
         assert not (run / "made").exists()
-        done = commands(*command, "--plugins", line.rpartition(" ")[2], cwd=run)
+        done = forked.zeromt(*command, "--plugins", line.rpartition(" ")[2], cwd=run)
         assert done.code == 0, done.err
         assert output is None or (run / output).exists()
         if command[0] == "average":
-            assert commands("translate", "made", "-i", "text", "--plugins", "halves.py", cwd=run).code == 0
+            assert forked.zeromt("translate", "made", "-i", "text", "--plugins", "halves.py", cwd=run).code == 0
         (run / "halves.py").write_text(HALVES + "\n")
         if command[0] in ("translate", "evaluate"):
-            line = _refused(commands(*command, "--plugins", "halves.py", cwd=run))
+            line = _refused(forked.zeromt(*command, "--plugins", "halves.py", cwd=run))
             assert sha256(run / "halves.py") in line
 
     @pytest.mark.parametrize("command", ["inspect", "status"])
-    def test_needs_none(self, command: str, run: Path, commands: Commands) -> None:
-        done = commands(command, "runs/run", cwd=run)
+    def test_needs_none(self, command: str, run: Path, forked: Forked) -> None:
+        done = forked.zeromt(command, "runs/run", cwd=run)
         assert done.code == 0, done.err
-        done = commands("inspect", "runs/run/checkpoints/step-00000006", cwd=run)
+        done = forked.zeromt("inspect", "runs/run/checkpoints/step-00000006", cwd=run)
         assert f"plugin          halves.py (schedule halves) {sha256(run / 'halves.py')[:12]}" in done.out
 
     def test_from_python(self, run: Path) -> None:
@@ -312,18 +305,18 @@ print(zeromt.load("runs/run", plugins=["halves.py"]).config.schedule)
 """
         assert python(code, run) == "True\nHalves(kind='halves', warmup_updates=2)\n"
 
-    def test_a_plan_is_written_for_the_user(self, run: Path, commands: Commands) -> None:
+    def test_a_plan_is_written_for_the_user(self, run: Path, forked: Forked) -> None:
         cluster = ("--nodes", "1", "--gpus-per-node", "1", "--gpu-memory", "8GB")
-        done = commands("plan", "my.yaml", *cluster, "--write", "planned.yaml", cwd=run)
+        done = forked.zeromt("plan", "my.yaml", *cluster, "--write", "planned.yaml", cwd=run)
         assert done.code == 0, done.err
         assert yaml.safe_load((run / "planned.yaml").read_text())["plugins"] == [str(run / "halves.py")]
-        assert commands("plan", "planned.yaml", *cluster, cwd=run).code == 0
+        assert forked.zeromt("plan", "planned.yaml", *cluster, cwd=run).code == 0
 
 
-def test_a_batch_job_reads_what_was_read_when_it_was_submitted(run: Path, commands: Commands) -> None:
+def test_a_batch_job_reads_what_was_read_when_it_was_submitted(run: Path, forked: Forked) -> None:
     """And not what the file holds when it begins, or goes back to the queue."""
     site = ("--site", "cpu", "--nodes", "1", "--nproc", "1", "--dry-run")
-    script = commands("launch", "slurm", "my.yaml", "--plugins", "meddles.py", *site, cwd=run).out
+    script = forked.zeromt("launch", "slurm", "my.yaml", "--plugins", "meddles.py", *site, cwd=run).out
     [line] = [line for line in script.splitlines() if line.startswith("environment=(")]
     shell = f'{line}\nfor pair in "${{environment[@]}}"; do declare -x "$pair"; done\nexec env -0'
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True)

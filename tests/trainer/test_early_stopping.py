@@ -13,8 +13,8 @@ import pytest
 
 from configs import load_run
 from configs.components import make
-from tests.conftest import Command, environment, install_plugin, ranks, read_metrics
-from tests.forked_commands import Commands
+from tests.conftest import environment, install_plugin, read_metrics
+from tests.forked import Forked
 from tests.kept import BBB3253
 from trainer.checkpoint.state import ScoreSeries, TrainerState
 from trainer.limits import Limits, standstill
@@ -108,10 +108,10 @@ def test_only_scores_since_a_reset_count() -> None:
 
 
 @pytest.fixture(scope="module")
-def curve(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+def curve(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
     """The nll of a run that nothing ends."""
     place = Path(shutil.copytree(BBB3253, tmp_path_factory.mktemp("whole") / "place"))
-    done = Command(ranks(1, "trainer", "small.yaml", *SETTINGS), cwd=place).finish(180)
+    done = forked.trainer(1, "small.yaml", *SETTINGS, cwd=place)
     assert done.code == 0, done.err
     return {line["step"]: line["nll"] for line in read_metrics(place / "runs" / "small", "evaluation") if "nll" in line}
 
@@ -144,7 +144,7 @@ def expected_stop(curve: dict[int, float]) -> tuple[float, int]:
 
 @pytest.mark.parametrize("how", ["one-rank", "two-ranks", "killed-between-evaluations"])
 def test_the_same_decision_on_any_number_of_ranks_and_after_a_kill(
-    how: str, curve: dict[int, float], tmp_path: Path, commands: Commands
+    how: str, curve: dict[int, float], tmp_path: Path, forked: Forked
 ) -> None:
     place = Path(shutil.copytree(BBB3253, tmp_path / "place"))
     delta, stop = expected_stop(curve)
@@ -153,7 +153,7 @@ def test_the_same_decision_on_any_number_of_ranks_and_after_a_kill(
     if how == "killed-between-evaluations":
         kill_and_go_on(place, arguments, tmp_path)
     else:
-        done = Command(ranks(2 if how == "two-ranks" else 1, "trainer", *arguments), cwd=place).finish(180)
+        done = forked.trainer(2 if how == "two-ranks" else 1, *arguments, cwd=place)
         assert done.code == 0, done.err
     run = place / "runs" / "small"
     assert read_metrics(run)[-1]["step"] == stop
@@ -163,10 +163,10 @@ def test_the_same_decision_on_any_number_of_ranks_and_after_a_kill(
     assert (run / "checkpoints" / f"step-{stop:08d}").is_dir()
     if how != "one-rank":
         return
-    again = commands("train", *arguments, cwd=place)
+    again = forked.zeromt("train", *arguments, cwd=place)
     assert (again.code, read_metrics(run)[-1]["step"]) == (0, stop)
     assert "nothing to do: training.early_stopping: no nll better" in again.out
-    more = commands("train", *arguments, f"training.early_stopping.patience={PATIENCE + 1}", cwd=place)
+    more = forked.zeromt("train", *arguments, f"training.early_stopping.patience={PATIENCE + 1}", cwd=place)
     assert more.code == 0, more.err
     assert read_metrics(run)[-1]["step"] > stop
 
@@ -220,12 +220,12 @@ class TestSchedulesAndClocks:
         assert self.limits(TrainerState(step=900, seconds=580.0)).clock_warning() is None
 
     @pytest.mark.parametrize("ends_with", ["minutes", "updates"])
-    def test_in_a_run(self, ends_with: str, tmp_path: Path, commands: Commands) -> None:
+    def test_in_a_run(self, ends_with: str, tmp_path: Path, forked: Forked) -> None:
         """Its rate comes down with the clock; where it does not, that is said while there is time to stop it."""
         place = Path(shutil.copytree(BBB3253, tmp_path / "place"))
         schedule = f"schedule={{kind: linear, warmup_updates: 2, ends_with: {ends_with}}}"
         limits = ["training.max_updates=1000000", "training.max_minutes=0.1", "evaluation.every_updates=0"]
-        done = commands("train", "small.yaml", *SETTINGS, schedule, *limits, "name=clock", cwd=place)
+        done = forked.zeromt("train", "small.yaml", *SETTINGS, schedule, *limits, "name=clock", cwd=place)
         assert done.code == 0, done.err
         lines = read_metrics(place / "runs" / "clock")
         rates = [line["lr"] for line in lines]

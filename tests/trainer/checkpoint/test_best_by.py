@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import read_metrics
-from tests.forked_commands import Commands
+from tests.forked import Forked
 from tests.kept import BBB3253
 from trainer.checkpoint.format import write_manifest
 from trainer.runs.layout import MANIFEST, STATE
@@ -25,11 +25,11 @@ PLANTED = {
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory, commands: Commands) -> Path:
+def planted(tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> Path:
     """A run at step 15 whose checkpoints have scores by which BLEU, chrF and nll have another best each."""
     place = Path(shutil.copytree(BBB3253, tmp_path_factory.mktemp("planted") / "place"))
     keep = ("training.max_updates=15", "checkpoint.keep_last=3")
-    done = commands("train", "small.yaml", *SETTINGS, *keep, cwd=place)
+    done = forked.zeromt("train", "small.yaml", *SETTINGS, *keep, cwd=place)
     assert done.code == 0, done.err
     run = place / "runs" / "small"
 
@@ -56,30 +56,30 @@ def change_state(checkpoint: Path, change: Callable[[dict[str, Any]], None]) -> 
 
 @pytest.mark.parametrize(("best_by", "kept"), [(None, 5), ("bleu", 5), ("chrf", 10), ("nll", 15)])
 def test_another_metric_keeps_another_checkpoint(
-    best_by: str | None, kept: int, planted: Path, tmp_path: Path, commands: Commands
+    best_by: str | None, kept: int, planted: Path, tmp_path: Path, forked: Forked
 ) -> None:
     place = Path(shutil.copytree(planted, tmp_path / "place"))
     chosen = () if best_by is None else (f"checkpoint.best_by={best_by}",)
     more = ("training.max_updates=25", "checkpoint.keep_last=2", "evaluation.every_updates=0")
-    done = commands("train", "small.yaml", *SETTINGS, *more, *chosen, cwd=place)
+    done = forked.zeromt("train", "small.yaml", *SETTINGS, *more, *chosen, cwd=place)
     assert done.code == 0, done.err
     run = place / "runs" / "small"
     assert {int(path.name[5:]) for path in (run / "checkpoints").glob("step-*")} == {kept, 20, 25}
     assert ("3 scores are known from before" in done.out) == (best_by in ("chrf", "nll"))
-    status = json.loads(commands("status", "runs/small", "--json", cwd=place).out)
+    status = json.loads(forked.zeromt("status", "runs/small", "--json", cwd=place).out)
     assert status["best_score"]["step"] == kept
     assert status["best_score"][best_by or "bleu"] == PLANTED[best_by or "bleu"][kept]
-    done = commands("average", "runs/small", "--best", "1", "-o", "mean", cwd=place)
+    done = forked.zeromt("average", "runs/small", "--best", "1", "-o", "mean", cwd=place)
     assert f"(steps {kept})" in done.out, done.err
 
 
-def test_scores_that_were_left_come_back(planted: Path, tmp_path: Path, commands: Commands) -> None:
+def test_scores_that_were_left_come_back(planted: Path, tmp_path: Path, forked: Forked) -> None:
     """By chrF for a while, then by BLEU again: what either knew is there, and what the others gave meanwhile."""
     place = Path(shutil.copytree(planted, tmp_path / "place"))
     run = place / "runs" / "small"
     for updates, best_by in ((20, "chrf"), (25, "bleu")):
         settings = (f"training.max_updates={updates}", f"checkpoint.best_by={best_by}")
-        assert commands("train", "small.yaml", *SETTINGS, *settings, cwd=place).code == 0
+        assert forked.zeromt("train", "small.yaml", *SETTINGS, *settings, cwd=place).code == 0
     trainer = json.loads((run / "checkpoints" / "step-00000025" / STATE).read_text())["trainer"]
     lines = {line["step"]: line for line in read_metrics(run, "evaluation") if line["step"] > 15}
     expected = {
