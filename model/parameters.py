@@ -1,11 +1,12 @@
 """The parameters of a model, one by one, without building it: names, shapes and order of `model.Transformer`."""
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from configs import ModelSection
-from configs.components.model import NamedShape
+from configs import ModelSection, UserError
+from configs.components.model import NamedShape, UnsaidError
 
 PARTS = (
     "embedding",
@@ -55,6 +56,48 @@ def parameters(section: ModelSection, vocabularies: Vocabularies) -> list[Parame
         if section.has_final_norm:
             found += _named(f"{stack}.norm", section.norm.parameters(section.d_model), "norms")
     return [*found, *_output(section, vocabularies)]
+
+
+def check_said(section: ModelSection, vocabularies: Vocabularies, built: Sequence[tuple[str, tuple[int, ...]]]) -> None:
+    """See that the parts of a model have the parameters that they say: else what is planned is another model.
+
+    Args:
+        section: the model's.
+        vocabularies: its.
+        built: name and shape of every parameter, in their order.
+
+    Raises:
+        UserError: a part says others.
+    """
+    try:
+        said = [(p.name, p.shape) for p in parameters(section, vocabularies)]
+    except UnsaidError:
+        return
+    for one, other in itertools.zip_longest(said, built):
+        if one != other:
+            name = (other or one)[0]
+            raise UserError(
+                f"{_chosen(section, name)}: its `parameters` say {_shown(one)}, and its module has {_shown(other)} in "
+                "that place; allowed is the same"
+            )
+
+
+def _chosen(section: ModelSection, name: str) -> str:
+    """The part that a parameter belongs to, as a configuration chooses it."""
+    places = {
+        "_embedding.positions.": section.positions,
+        "_attention.rotation.": section.positions,
+        "_attention.": section.attention,
+        "feed_forward.": section.feed_forward,
+        "norm.": section.norm,
+        "_residual.": section.residual,
+    }
+    part = next((part for place, part in places.items() if place in name), None)
+    return "model" if part is None else f"model.{part.family}.kind {part.kind!r}"
+
+
+def _shown(parameter: tuple[str, tuple[int, ...]] | None) -> str:
+    return "nothing" if parameter is None else f"{parameter[0]} {parameter[1]}"
 
 
 def by_part(found: Iterable[Parameter]) -> dict[str, int]:

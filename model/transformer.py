@@ -13,6 +13,7 @@ from configs import ModelSection
 from model.attention import AttentionCache, padding_bias
 from model.dropout import Dropout
 from model.loss import OutputLayer
+from model.parameters import Vocabularies, check_said
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -284,9 +285,16 @@ class Transformer(nn.Module):
 def build_transformer(
     section: ModelSection, *, source_vocab_size: int, target_vocab_size: int, special: SpecialIds, seed: int
 ) -> Transformer:
-    """A model on the CPU whose initial weights depend on the seed alone. Global generators are left as they were."""
+    """A model on the CPU whose initial weights depend on the seed alone. Global generators are left as they were.
+
+    Raises:
+        UserError: a part of it has other parameters than it says.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the devices' generators too
-        return Transformer(
+        model = Transformer(
             section, source_vocab_size=source_vocab_size, target_vocab_size=target_vocab_size, special=special
         )
+    built = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
+    check_said(section, Vocabularies(source=source_vocab_size, target=target_vocab_size), built)
+    return model

@@ -166,6 +166,10 @@ def _check_settings(settings: Settings, config: RunConfig) -> None:
         raise UserError(f"--n-best: {settings.n_best} with --beam {section.beam}; allowed is at most the beam")
     if layer is not None and layer > config.model.decoder_layers:
         raise UserError(f"--alignment-layer: {layer}; allowed is 1 to {config.model.decoder_layers}")
+    attention = config.model.attention
+    if (settings.with_alignment or settings.num_pictures) and not attention.has_weights:
+        option = "--alignment" if settings.with_alignment else "--attention"
+        raise UserError(f"{option}: model.attention.kind {attention.kind!r} has no weights to show; allowed is without")
 
 
 def warn(counts: SourceCounts, tokenizer: Tokenizer, config: RunConfig) -> None:

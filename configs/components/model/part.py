@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from configs.model import ModelSection
 
 
+class UnsaidError(UserError):
+    """A part does not say one of its costs; it can be trained all the same."""
+
+
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class ModelPart(Component):
     """A part of a model, chosen in the section `model` under the name of its family."""
@@ -45,9 +49,9 @@ class ModelPart(Component):
         """
         return dict(weights)
 
-    def unsaid(self, cost: str) -> UserError:
+    def unsaid(self, cost: str) -> "UnsaidError":
         """What to raise where a part does not say what a plan asks for."""
-        return UserError(
+        return UnsaidError(
             f"model.{self.family}.kind: {self.kind!r} does not say its {cost}, which a plan adds up; allowed is a "
             f"component with a method `{cost}`"
         )

@@ -1,6 +1,7 @@
 """`zeromt export`: a trained model as another program loads it, checked, or nothing at all."""
 
 from pathlib import Path
+from typing import Literal, assert_never
 
 import torch
 
@@ -13,12 +14,15 @@ from trainer.ranks.process import tune_process
 from trainer.runs.new_folder import check_new, new_folder
 from trainer.runs.process.caller import restored_environment
 
+Format = Literal["safetensors", "huggingface", "ctranslate2"]
+"""What `launcher.options` takes."""
+
 
 @restored_environment()
 def run(
     *,
     run: str,
-    format: str,
+    format: Format,
     output: str,
     dtype: str | None,
     quantization: str | None,
@@ -54,12 +58,15 @@ def run(
     sample = make_sample(trained.model, trained.tokenizer, text)
     stored = getattr(torch, dtype or "float32")
     with new_folder(Path(output)) as folder:
-        if format == "safetensors":
-            notes = as_safetensors.export(trained, folder, sample, dtype=stored)
-        elif format == "huggingface":
-            notes = as_huggingface.export(trained, folder, sample, text, dtype=stored)
-        else:
-            notes = as_ctranslate2.export(trained, folder, sample, text, quantization=quantization)
+        match format:
+            case "safetensors":
+                notes = as_safetensors.export(trained, folder, sample, dtype=stored)
+            case "huggingface":
+                notes = as_huggingface.export(trained, folder, sample, text, dtype=stored)
+            case "ctranslate2":
+                notes = as_ctranslate2.export(trained, folder, sample, text, quantization=quantization)
+            case _:
+                assert_never(format)
     if trained.config.prepare.tag_both_sides:
         notes.append("a source is to begin with its language's tag, a translation to be forced to begin with its own")
     for note in notes:
