@@ -1,18 +1,13 @@
 """Components: their fields are checked like ours, wherever they come from; unknown kinds; keys of earlier versions."""
 
-import json
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
 from configs import ConfigError, UserError, load_run
 from configs.components import Schedule, component, kinds, make
 from configs.components.registry import FAMILIES
-from configs.load import parse_run
-from configs.reading.old_keys import OLD_KEYS, paths, renew
 from tests.conftest import Command, ask_python, install_plugin, zeromt
-from tests.kept import BBB3253
 
 WSD = '''
 """A schedule of somebody else's, in one file outside of the repository."""
@@ -122,36 +117,3 @@ def test_two_of_one_name() -> None:
 
     with pytest.raises(UserError, match="there is no family 'shedule'; did you mean schedule"):
         component("shedule", "x")
-
-
-class TestOldKeys:
-    @pytest.mark.parametrize("key", OLD_KEYS, ids=lambda key: key.old)
-    def test_are_read(self, key: object) -> None:
-        assert key in OLD_KEYS
-        tree = renew({"schedule": {"kind": "constant", "min_lr_ratio": 0.0}, "seed": 3})
-        assert tree == {"schedule": {"kind": "constant"}, "seed": 3}
-
-    def test_another_kind_leaves_what_was_meant_for_the_one_below(self, tmp_path: Path) -> None:
-        """Not an error, as nobody wrote it for this kind; what is written beside the kind is."""
-        file = tmp_path / "run.yaml"
-        file.write_text("schedule: {kind: cosine, min_lr_ratio: 0.1, warmup_updates: 7}\n")
-        constant, linear = (load_run(str(file), [f"schedule.kind={kind}"]).schedule for kind in ("constant", "linear"))
-        assert constant == make("schedule", "constant", warmup_updates=7)
-        assert linear == make("schedule", "linear", warmup_updates=7, min_lr_ratio=0.1)
-        with pytest.raises(ConfigError, match=r"^schedule\.ratio: unknown key"):
-            load_run(str(file), ["schedule={kind: constant, ratio: 1}"])
-
-    def test_where_they_still_mean_something_they_stay(self) -> None:
-        tree = {"schedule": {"kind": "cosine", "min_lr_ratio": 0.1}}
-        assert renew(tree) == tree
-
-    def test_every_key_of_bbb3253_is_read(self) -> None:
-        """The resolved configuration of a run names them all."""
-        kept = BBB3253 / "runs" / "small" / "config.yaml"
-        tree = OmegaConf.to_container(OmegaConf.load(kept))
-        assert isinstance(tree, dict)
-        for kind in ("inverse_sqrt", "cosine", "linear", "constant"):
-            now = renew({**tree, "schedule": {**tree["schedule"], "kind": kind}})  # type: ignore[dict-item]
-            run = parse_run(json.loads(json.dumps(now)))
-            assert run.schedule.kind == kind
-            assert set(paths(now)) >= {"seed", "schedule.warmup_updates", "prepare.cleaning.duplicates"}
