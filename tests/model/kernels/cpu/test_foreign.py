@@ -1,0 +1,90 @@
+"""Kernels over a model with parts of somebody else's: those are left as they are, correct and slower."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from model.attention import MultiHeadAttention
+from model.components.attention import MultiHead
+from model.feed_forward import FeedForward
+from model.kernels.cpu import linear, use
+from model.kernels.cpu.packing import packed
+from model.loss import OutputLayer
+from tests.model.test_loss import TARGETS, make_inputs
+
+
+class NormedQueries(MultiHeadAttention):
+    """Queries and keys of length 1 (Henry et al., 2020)."""
+
+    def project(self, queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
+        query, key, value = super().project(queries_BLD, memory_BSD)
+        return F.normalize(query, dim=-1), F.normalize(key, dim=-1), value
+
+
+class Doubled(nn.Linear):
+    """Twice what a linear layer gives."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+class LeakyFeedForward(FeedForward):
+    """With a leaky ReLU, whatever the activation."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.outer(F.leaky_relu(self.inner(x)))
+        return out
+
+
+def attention() -> nn.Module:
+    return NormedQueries(12, MultiHead(num_heads=3))
+
+
+def feed_forward() -> nn.Module:
+    return LeakyFeedForward(12, 20, F.relu, 0.0)
+
+
+def doubled() -> nn.Module:
+    layer = FeedForward(12, 20, F.gelu, 0.0)
+    layer.outer = Doubled(20, 12)
+    return layer
+
+
+@pytest.mark.parametrize("make", [attention, feed_forward, doubled])
+@pytest.mark.parametrize("by_onednn", [True, False])
+def test_computes_the_same(make: Any, by_onednn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "_onednn_is_wanted", by_onednn and linear.has_onednn())
+    monkeypatch.setattr(linear, "LEAST_MULTIPLICATIONS", 1)
+    module, x = make().eval(), torch.randn(2, 5, 12)
+    inputs = (x, x) if isinstance(module, MultiHeadAttention) else (x,)
+    kinds = {name: type(part) for name, part in module.named_modules() if type(part).__module__ == __name__}
+    with torch.inference_mode():
+        plain = module(*inputs)
+        use(module)
+        torch.testing.assert_close(module(*inputs), plain, rtol=2e-6, atol=2e-6)
+        with packed([module]):
+            torch.testing.assert_close(module(*inputs), plain, rtol=2e-6, atol=2e-6)
+    assert kinds
+    assert all(type(module.get_submodule(name)) is kind for name, kind in kinds.items())
+
+
+def test_another_loss_sees_every_row() -> None:
+    hidden, layer = make_inputs()
+    seen = []
+
+    def squares(
+        hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, targets_N: Tensor, *, padding_id: int
+    ) -> tuple[Tensor, Tensor]:
+        seen.append(len(targets_N))
+        logits = F.linear(hidden_ND, weight_VD, bias_V)
+        return logits[targets_N != padding_id].square().sum(), logits.sum()
+
+    assert type(layer) is OutputLayer
+    plain = layer(hidden, TARGETS, squares)
+    use(layer)
+    assert type(layer) is not OutputLayer
+    torch.testing.assert_close(layer(hidden, TARGETS, squares), plain)
+    assert seen == [TARGETS.numel()] * 2
