@@ -56,7 +56,7 @@ def load_site(
     section = plain.get(kind, {})
     if not isinstance(section, dict):
         raise ConfigError([*problems, f"{kind}: {json.dumps(section)}; allowed is a section with keys"])
-    texts = {place[1:]: text for place, text in tree.texts.items() if place[0] == kind}
+    texts = {place[1:]: text for place, text in tree.texts.items() if place[:1] == (kind,)}
     try:
         cluster = parse_tree(_changed(section, changes or {}), kinds("cluster")[kind], texts)
     except ConfigError as error:

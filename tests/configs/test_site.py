@@ -90,6 +90,11 @@ def test_references_are_followed_where_keys_have_moved(tmp_path: Path) -> None:
     assert (site.partition, site.environment) == ("mt", {"A": "mt"})
 
 
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "null\n", "{}\n", "slurm: {}\n", "scheduler: slurm\n"])
+def test_a_profile_that_says_nothing_is_the_defaults(text: str, tmp_path: Path) -> None:
+    assert load_site("slurm", profile(tmp_path, text)) == load_site("slurm")
+
+
 def test_sections_of_several_clusters(tmp_path: Path) -> None:
     file = profile(tmp_path, "ssh: {hosts: /hosts, environment: {A: '1', B: '2'}}\nslurm: {partition: gpu}\n")
     assert load_site("slurm", file).partition == "gpu"

@@ -76,6 +76,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "launch ssh": ("small.yaml", "--hosts=file", "--connect-timeout=1"),
     "status": (places.RUN,),
     "stop": (places.RUN, "--no-wait"),
+    "log": (places.RUN,),
     "translate": (places.RUN, "-i", places.TEXTS[0]),
     "evaluate": (places.RUN, "--source", places.TEXTS[1], "--reference", places.TEXTS[2]),
     "export": (places.RUN, "--format=safetensors", "-o", "out/new"),

@@ -11,6 +11,7 @@ SLOTS: tuple[tuple[str, ...], ...] = (
     ("inspect", "{}"),
     ("status", "{}"),
     ("stop", "{}", "--no-wait"),
+    ("log", "{}"),
     ("translate", "{}", "-i", places.TEXTS[0]),
     ("translate", places.RUN, "-i", "{}"),
     ("translate", places.RUN, "-i", places.TEXTS[0], "--prefix", "{}"),
@@ -29,6 +30,7 @@ SLOTS: tuple[tuple[str, ...], ...] = (
     ("plan", "{}", "--nodes=1", "--gpus-per-node=2", "--gpu-memory=80GB"),
     ("plan", "small.yaml", "--nodes=1", "--gpus-per-node=2", "--gpu-memory=80GB", "--write", "{}"),
     ("launch", "slurm", "small.yaml", "--dry-run", "--site", "{}"),
+    ("launch", "ssh", "small.yaml", "--site", "{}", "--hosts=file", "--connect-timeout=1"),
     ("launch", "ssh", "small.yaml", "--hosts", "{}", "--connect-timeout=1"),
 )
 PREPARE = ("prepare", "small.yaml", "prepare.output=made", "prepare.workers=1")
