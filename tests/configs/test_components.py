@@ -84,14 +84,30 @@ answer = list(kinds({family!r}))
     assert sorted(ask_python(code)) == sorted(kinds(family))
 
 
-def test_a_plan_is_made_without_torch() -> None:
+def test_with_every_component_a_plan_is_made_without_torch() -> None:
+    """Of a model with each kind of each of its parts, and of each optimizer, loss and schedule too."""
     code = """
-import sys
+import contextlib, dataclasses, io, sys
 sys.modules["torch"] = None
+from configs import ModelSection
+from configs.components import kinds
+from configs.components.registry import FAMILIES
 from launcher.cli import main
-answer = main(["plan", "wmt_base", "--nodes", "1", "--gpus-per-node", "8", "--gpu-memory", "80GB"])
+every = {family: list(kinds(family)) for family in FAMILIES}
+parts = [field.name for field in dataclasses.fields(ModelSection) if field.name in FAMILIES]
+chosen = [f"model.{part}.kind={kind}" for part in parts for kind in every[part]]
+chosen += [f"{part}.kind={kind}" for part in ("loss", "optimizer", "schedule") for kind in every[part]]
+codes = {}
+for setting in chosen:
+    with contextlib.redirect_stdout(io.StringIO()):
+        codes[setting] = main(
+            ["plan", "wmt_base", "--nodes", "1", "--gpus-per-node", "8", "--gpu-memory", "80GB", setting]
+        )
+answer = codes, len(parts), sum(map(len, every.values()))
 """
-    assert ask_python(code) == 0
+    codes, num_parts, num_components = ask_python(code)
+    assert {setting: code for setting, code in codes.items() if code} == {}
+    assert (num_parts, num_components > len(codes) > 20) == (6, True)
 
 
 def test_kinds_by_name_alone_or_unsaid() -> None:

@@ -1,8 +1,5 @@
 """Processes that a launcher or a command starts read what it has read."""
 
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +8,7 @@ from configs import load_run
 from configs.plugins import PINS, dumps, keep_copies, pins_of, variables
 from configs.plugins.pins import Pin
 from tests.configs.plugins.halves import HALVES, said
-from tests.conftest import environment
+from tests.conftest import ask_python
 
 
 @pytest.fixture
@@ -71,7 +68,5 @@ def test_other_processes_get_the_bytes(folder: Path) -> None:
     run = load_run(str(folder / "my.yaml"))
     content = dumps([run.schedule])
     (folder / "halves.py").unlink()
-    code = "import sys; from configs.plugins import loads; print(loads(sys.stdin.buffer.read()))"
-    command: Callable[..., subprocess.CompletedProcess[bytes]] = subprocess.run
-    done = command([sys.executable, "-c", code], input=content, env=environment(), capture_output=True, timeout=60)
-    assert done.stdout.decode().strip() == "[Halves(kind='halves', warmup_updates=4000, every=5)]", done.stderr.decode()
+    code = "import sys; from configs.plugins import loads; answer = loads(bytes.fromhex(sys.argv[1]))[0].every"
+    assert ask_python(code, content.hex()) == 5

@@ -1,0 +1,161 @@
+"""One component of each family as somebody else would write it, each in a file of its own outside of the repository."""
+
+from tests.configs.plugins.case import Case
+from tests.configs.plugins.cases_of_models import PARTS
+
+CLUSTER = '''
+import shlex
+
+from configs.components import component
+from configs.fields import Positive
+from launcher.jobs import BatchCluster
+
+
+@component("cluster", "paper")
+class Paper(BatchCluster):
+    """Prints the command, for somebody who carries it."""
+
+    copies: Positive = 1
+
+    def render(self, job):
+        return f"carry: {shlex.join(job.node_command(nnodes=job.nodes, job_id='one'))}\\n" * self.copies
+
+    def submit(self, text, *, after, needs_success):
+        return "page"
+'''
+FILTER = '''
+from configs.components import DroppingFilter, component
+from configs.fields import Positive
+
+
+@component("filter", "few_words")
+class FewWords(DroppingFilter):
+    """Drops pairs whose source has too few words."""
+
+    at_least: Positive = 2
+
+    def find(self, sources, targets):
+        return [row for row, source in enumerate(sources) if len(source.split()) < self.at_least]
+'''
+METRIC = '''
+from types import SimpleNamespace
+
+from configs.components import Metric, component
+from configs.fields import PositiveFloat
+
+
+class LengthRatio:
+    def __init__(self, scale):
+        self.scale = scale
+
+    def corpus_score(self, hypotheses, references):
+        lengths = [sum(len(line) for line in lines) for lines in (hypotheses, references[0])]
+        return SimpleNamespace(score=self.scale * lengths[0] / lengths[1])
+
+    def get_signature(self):
+        return f"length_ratio|scale:{self.scale:g}"
+
+
+@component("metric", "length_ratio")
+class LengthRatioMetric(Metric):
+    """Characters of the translations for each of the references'."""
+
+    scale: PositiveFloat = 1.0
+
+    def build(self, text):
+        return LengthRatio(self.scale)
+'''
+OPTIMIZER = '''
+from configs.components import Optimizer, component
+from configs.fields import Probability
+
+
+@component("optimizer", "momentum")
+class Momentum(Optimizer):
+    """Stochastic gradient descent with momentum (Polyak, 1964)."""
+
+    states = ("momentum_buffer",)
+    momentum: Probability = 0.9
+
+    def build(self, groups):
+        import torch
+
+        return torch.optim.SGD(list(groups), lr=0.0, momentum=self.momentum)
+'''
+SCHEDULE = '''
+from configs.components import Schedule, component
+from configs.fields import Positive
+
+
+@component("schedule", "halves")
+class Halves(Schedule):
+    """Half the rate after so many updates."""
+
+    every: Positive = 10
+
+    def factor(self, update, last):
+        return 0.5 ** (update // self.every)
+'''
+TRACKER = '''
+import json
+
+from configs.components import Tracker, component
+from configs.fields import Positive
+
+
+class Writer:
+    def __init__(self, path, indent):
+        self.path, self.indent, self.found = path, indent, []
+
+    def train(self, step, figures):
+        self.found.append(["train", step])
+
+    def evaluation(self, step, figures, samples, attentions):
+        self.found.append(["evaluation", step])
+
+    def event(self, step, figures):
+        pass
+
+    def close(self):
+        self.path.write_text(json.dumps(self.found, indent=self.indent))
+
+
+@component("tracker", "json")
+class Json(Tracker):
+    """Which steps there were, as JSON."""
+
+    indent: Positive = 1
+
+    def open(self, folder, *, config, resume_step):
+        return Writer(folder / "tracked.json", self.indent)
+'''
+
+CASES = {
+    **PARTS,
+    "cluster": Case(code=CLUSTER, chosen={}, wrong=("copies=0", "copies: 0; allowed is greater than 0")),
+    "filter": Case(
+        code=FILTER,
+        chosen={"prepare": {"filters": [{"kind": "few_words", "at_least": 5}]}},
+        wrong=("prepare.filters[0].at_least=0", "prepare.filters.0.at_least: 0; allowed is greater than 0"),
+    ),
+    "metric": Case(
+        code=METRIC,
+        chosen={"evaluation": {"metrics": ["bleu", {"kind": "length_ratio", "scale": 100.0}]}},
+        wrong=("evaluation.metrics[1].scale=0", "evaluation.metrics.1.scale: 0; allowed is greater than 0"),
+    ),
+    "optimizer": Case(
+        code=OPTIMIZER,
+        chosen={"optimizer": {"kind": "momentum", "lr": 0.1, "momentum": 0.5}},
+        wrong=("optimizer.momentum=1", "optimizer.momentum: 1; allowed is less than 1"),
+    ),
+    "schedule": Case(
+        code=SCHEDULE,
+        chosen={"schedule": {"kind": "halves", "warmup_updates": 2, "every": 3}},
+        wrong=("schedule.every=0", "schedule.every: 0; allowed is greater than 0"),
+    ),
+    "tracker": Case(
+        code=TRACKER,
+        chosen={"trackers": [{"kind": "json", "indent": 3}]},
+        wrong=("trackers[0].indent=0", "trackers.0.indent: 0; allowed is greater than 0"),
+    ),
+}

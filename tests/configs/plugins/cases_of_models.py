@@ -1,0 +1,265 @@
+"""A part of a model of each family, as somebody else would write it."""
+
+from tests.configs.plugins.case import Case
+
+ATTENTION = '''
+from configs.components import component
+from configs.components.model import Attention, linear
+from configs.fields import PositiveFloat
+
+
+@component("attention", "single_head")
+class SingleHead(Attention):
+    """One head as wide as the model."""
+
+    sharpness: PositiveFloat = 1.0
+
+    def build(self, width, rotation):
+        import torch
+        from torch import nn
+        from torch.nn import functional as F
+
+        class SingleHeadModule(nn.Module):
+            def __init__(self, sharpness):
+                super().__init__()
+                self.scale = sharpness * width**-0.5
+                self.query, self.memory, self.output = (nn.Linear(width, n * width) for n in (1, 2, 1))
+
+            def forward(self, queries, memory, bias=None, *, is_causal=False, cache=None, memory_is_fixed=False):
+                if cache is not None and memory_is_fixed and cache.key is not None:
+                    keys, values = cache.key, cache.value
+                else:
+                    keys, values = self.memory(memory).chunk(2, -1)
+                    keys, values = keys[:, None], values[:, None]
+                    if cache is not None:
+                        keys, values = cache.append(keys, values)
+                found = F.scaled_dot_product_attention(
+                    self.query(queries)[:, None], keys, values, bias, is_causal=is_causal, scale=self.scale
+                )
+                return self.output(found[:, 0])
+
+        return SingleHeadModule(self.sharpness)
+
+    def parameters(self, width):
+        for name, factor in (("query", 1), ("memory", 2), ("output", 1)):
+            yield from linear(name, width, factor * width, bias=True)
+
+    def flops(self, width, *, query_tokens, memory_tokens, memory_length):
+        return 4 * width * (width * (query_tokens + memory_tokens) + query_tokens * memory_length)
+
+    def activation_bytes(self, width, *, rows, length, memory_length, storage):
+        return 2 * rows * (length + memory_length) * width * storage.element + rows * length * memory_length * 4
+
+    def cached_numbers(self, width):
+        return 2 * width
+'''
+FEED_FORWARD = '''
+from configs.components import component
+from configs.components.model import FeedForward, linear
+from configs.fields import Size
+
+
+@component("feed_forward", "squared_relu")
+class SquaredRelu(FeedForward):
+    """linear, the square of ReLU (So et al., 2021), linear."""
+
+    d_ff: Size = 2048
+
+    def build(self, width):
+        from torch import nn
+
+        class SquaredReluModule(nn.Module):
+            def __init__(self, inner):
+                super().__init__()
+                self.inner, self.outer = nn.Linear(width, inner), nn.Linear(inner, width)
+
+            def forward(self, x):
+                return self.outer(self.inner(x).relu().square())
+
+        return SquaredReluModule(self.d_ff)
+
+    def parameters(self, width):
+        yield from linear("inner", width, self.d_ff, bias=True)
+        yield from linear("outer", self.d_ff, width, bias=True)
+
+    def flops(self, width, tokens):
+        return 4 * width * self.d_ff * tokens
+
+    def activation_bytes(self, width, tokens, storage):
+        return 2 * tokens * self.d_ff * storage.element
+'''
+INITIALISATION = '''
+from configs.components import component
+from configs.components.model import Initialisation
+from configs.fields import PositiveFloat
+
+
+@component("initialisation", "small")
+class Small(Initialisation):
+    """Gaussians of one width."""
+
+    std: PositiveFloat = 0.02
+
+    def fill(self, model, width):
+        from torch import nn
+
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                nn.init.normal_(parameter, std=self.std)
+'''
+LOSS = '''
+from configs.components import component
+from configs.components.model import Loss
+from configs.fields import NonNegativeFloat
+
+
+@component("loss", "shifted")
+class Shifted(Loss):
+    """Cross-entropy, and a constant for each token."""
+
+    shift: NonNegativeFloat = 1.0
+
+    def build(self):
+        from torch.nn import functional as F
+
+        def loss(hidden, weight, bias, targets, *, padding_id):
+            logits = F.linear(hidden, weight, bias).float()
+            nll = F.cross_entropy(logits, targets, ignore_index=padding_id, reduction="sum")
+            return nll + self.shift * (targets != padding_id).sum(), nll.detach()
+
+        return loss
+'''
+NORM = '''
+from configs.components import component
+from configs.components.model import Norm
+from configs.fields import PositiveFloat
+
+
+@component("norm", "mean_square")
+class MeanSquare(Norm):
+    """Division by the root of the mean square, and nothing to learn."""
+
+    eps: PositiveFloat = 1e-5
+
+    def build(self, width):
+        from torch import nn
+
+        class MeanSquareModule(nn.Module):
+            def __init__(self, eps):
+                super().__init__()
+                self.eps = eps
+
+            def forward(self, x):
+                return x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt()
+
+        return MeanSquareModule(self.eps)
+
+    def parameters(self, width):
+        return iter(())
+
+    def activation_bytes(self, width, tokens, storage):
+        return 2 * tokens * width * storage.element
+'''
+POSITIONS = '''
+from configs.components import component
+from configs.components.model import Positions
+from configs.fields import Positive
+
+
+@component("positions", "cyclic")
+class Cyclic(Positions):
+    """One trained vector for each of a few positions, over and over."""
+
+    period: Positive = 8
+
+    def build(self, num_positions, width):
+        import torch
+        from torch import nn
+
+        from model.positions import check_length
+
+        class CyclicModule(nn.Module):
+            def __init__(self, period):
+                super().__init__()
+                self.table = nn.Parameter(torch.zeros(period, width))
+
+            def forward(self, x, start=0):
+                end = start + x.shape[1]
+                check_length(end, num_positions)
+                return x + self.table[torch.arange(start, end, device=x.device) % len(self.table)]
+
+        return CyclicModule(self.period)
+
+    def parameters(self, num_positions, width):
+        yield "table", (self.period, width)
+'''
+RESIDUAL = '''
+from configs.components import component
+from configs.components.model import Residual
+from configs.fields import NonNegativeFloat
+
+
+@component("residual", "gated")
+class Gated(Residual):
+    """x + gate sublayer(norm(x)), with a gate that is learnt (Bachlechner et al., 2021)."""
+
+    begin: NonNegativeFloat = 0.0
+
+    def build(self, width, norm, dropout, *, is_last):
+        import torch
+        from torch import nn
+
+        class GatedModule(nn.Module):
+            def __init__(self, begin):
+                super().__init__()
+                self.norm = norm.build(width)
+                self.gate = nn.Parameter(torch.full((1,), begin))
+
+            def forward(self, x, sublayer):
+                return x + self.gate * sublayer(self.norm(x))
+
+        return GatedModule(self.begin)
+
+    def parameters(self, width, norm, *, is_last):
+        yield "gate", (1,)
+        yield from super().parameters(width, norm, is_last=is_last)
+'''
+
+PARTS = {
+    "attention": Case(
+        code=ATTENTION,
+        chosen={"model": {"attention": {"kind": "single_head", "sharpness": 0.5}}},
+        wrong=("model.attention.sharpness=0", "model.attention.sharpness: 0; allowed is greater than 0"),
+        wanted=2,
+    ),
+    "feed_forward": Case(
+        code=FEED_FORWARD,
+        chosen={"model": {"feed_forward": {"kind": "squared_relu", "d_ff": 48}}},
+        wrong=("model.feed_forward.d_ff=0", "model.feed_forward.d_ff: 0; allowed is greater than 0"),
+    ),
+    "initialisation": Case(
+        code=INITIALISATION,
+        chosen={"model": {"initialisation": {"kind": "small", "std": 0.0001}}},
+        wrong=("model.initialisation.std=x", "model.initialisation.std: 'x'; allowed is a number"),
+    ),
+    "loss": Case(
+        code=LOSS,
+        chosen={"loss": {"kind": "shifted", "shift": 2.0}},
+        wrong=("loss.shift=-1", "loss.shift: -1; allowed is greater than or equal to 0"),
+    ),
+    "norm": Case(
+        code=NORM,
+        chosen={"model": {"norm": {"kind": "mean_square", "eps": 0.001}}},
+        wrong=("model.norm.eps=-1", "model.norm.eps: -1; allowed is greater than 0"),
+    ),
+    "positions": Case(
+        code=POSITIONS,
+        chosen={"model": {"positions": {"kind": "cyclic", "period": 7}}},
+        wrong=("model.positions.period=1.5", "model.positions.period: 1.5; allowed is a whole number"),
+    ),
+    "residual": Case(
+        code=RESIDUAL,
+        chosen={"model": {"residual": {"kind": "gated", "begin": 0.5}}},
+        wrong=("model.residual.begin=-1", "model.residual.begin: -1; allowed is greater than or equal to 0"),
+    ),
+}

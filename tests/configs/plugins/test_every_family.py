@@ -1,0 +1,249 @@
+"""A component of each family is added in one file outside of the repository, by an entry point and by `plugins:`.
+
+What that takes was counted before there were components, and what is wanted was said: `Case.wanted`.
+"""
+
+import hashlib
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from safetensors import safe_open
+
+from configs.components.registry import FAMILIES
+from tests.configs.plugins.cases import CASES
+from tests.conftest import BUNDLED, REPO, ask_python, environment, install_plugins, read_metrics
+
+CONFIG = f"""
+name: run
+prepare:
+  output: prepared
+  root: {BUNDLED}
+  target_language: fr
+  train: {{source: [valid.en.gz], target: [valid.fr.gz]}}
+  valid: {{source: [test.en.gz], target: [test.fr.gz]}}
+  tokenizer: {{vocab_size: 500}}
+  max_pieces: 128
+stream: {{micro_batches: 2, source_tokens: 1024, target_tokens: 1024}}
+model: {{d_model: 32, encoder_layers: 1, decoder_layers: 1, max_positions: 256, dropout: 0.0}}
+engine: {{zero_stage: 1, precision: fp32}}
+training: {{max_updates: 6, log_every: 1, tensorboard: false}}
+evaluation: {{every_updates: 0, max_pairs: 8}}
+"""
+CLUSTER = ("--nodes", "1", "--gpus-per-node", "1", "--gpu-memory", "8GB")
+LOADED = """
+import sys, zeromt
+model = zeromt.load("runs/run", plugins=sys.argv[1:]).model
+answer = {
+    "modules": [type(module).__name__ for module in model.modules()],
+    "parameters": {name: parameter.flatten().tolist() for name, parameter in model.named_parameters()},
+}
+"""
+PLANNED = "import sys; sys.modules['torch'] = None; from launcher.cli import main; sys.exit(main(sys.argv[1:]))"
+REFUSED = """
+import json, sys
+from configs import ConfigError, load_run
+answer = {}
+for family, setting in json.loads(sys.argv[1]).items():
+    try:
+        load_run("my.yaml", [setting])
+    except ConfigError as error:
+        answer[family] = str(error)
+"""
+
+
+@dataclass(frozen=True)
+class Added:
+    """What became of a folder in which every family's component was chosen."""
+
+    folder: Path
+    touched: dict[str, int]
+    """Files that were written for each family."""
+    changed: list[str]
+    """Files of the repository that are not what they were."""
+    index: dict[str, Any]
+    plan: dict[str, Any]
+    train: list[dict[str, Any]]
+    evaluation: dict[str, Any]
+    modules: list[str]
+    parameters: dict[str, list[float]]
+    job: str
+    refused: dict[str, str]
+
+
+@pytest.fixture(scope="module", params=["plugins", "entry points"])
+def added(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Added:
+    """By either way: planned without torch, prepared, trained on two ranks, evaluated, loaded and launched."""
+    before = _digests()
+    folder = tmp_path_factory.mktemp("added")
+    theirs = folder / "theirs"
+    theirs.mkdir()
+    tree = yaml.safe_load(CONFIG)
+    for case in CASES.values():
+        tree = _merged(tree, case.chosen)
+    variables, plugins = environment(), []
+    if request.param == "plugins":
+        for family, case in CASES.items():
+            (theirs / f"{family}.py").write_text(case.code)
+        plugins = [f"theirs/{family}.py" for family in CASES]
+        tree["plugins"] = plugins
+    else:
+        variables = install_plugins(theirs, {family: case.code for family, case in CASES.items()})
+    (folder / "my.yaml").write_text(yaml.safe_dump(tree))
+
+    def run(*words: str, code: str | None = None, expected: int = 0) -> str:
+        command = [sys.executable, *(["-m", "launcher"] if code is None else ["-c", code]), *words]
+        done = subprocess.run(
+            command, cwd=folder, env=variables, capture_output=True, text=True, timeout=200, check=False
+        )
+        assert done.returncode == expected, done.stderr
+        return done.stdout if expected == 0 else done.stderr
+
+    plan = json.loads(run("plan", "my.yaml", *CLUSTER, "--json", code=PLANNED))
+    run("prepare", "my.yaml")
+    run("launch", "local", "my.yaml", "--nproc", "2")
+    loaded = ask_python(LOADED, *plugins, cwd=folder, variables=variables)
+    job = run("launch", "paper", "my.yaml", "--nproc", "1", "--set", "copies=2", "--dry-run")
+    settings = {family: case.wrong[0] for family, case in CASES.items() if family != "cluster"}
+    refused = ask_python(REFUSED, json.dumps(settings), cwd=folder, variables=variables)
+    refused["cluster"] = run("launch", "paper", "my.yaml", "--set", CASES["cluster"].wrong[0], expected=2)
+    after = _digests()
+    return Added(
+        folder=folder,
+        touched={family: len(list(theirs.glob(f"*{family}.py"))) for family in CASES},
+        changed=sorted(name for name in before | after if before.get(name) != after.get(name)),
+        index=json.loads((folder / "prepared" / "index.json").read_text()),
+        plan=plan,
+        train=read_metrics(folder / "runs" / "run"),
+        evaluation=read_metrics(folder / "runs" / "run", "evaluation")[-1],
+        modules=loaded["modules"],
+        parameters=loaded["parameters"],
+        job=job,
+        refused=refused,
+    )
+
+
+def _merged(tree: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    found = dict(tree)
+    for key, value in more.items():
+        found[key] = _merged(found.get(key, {}), value) if isinstance(value, dict) else value
+    return found
+
+
+def _digests() -> dict[str, str]:
+    """Of every file of the repository but what Python leaves, and runs that somebody has made in it."""
+    found = {}
+    for folder, folders, names in os.walk(REPO):
+        folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
+        for name in names:
+            path = Path(folder, name)
+            if path.is_file() and path.relative_to(REPO).parts[0] != "runs":
+                found[str(path.relative_to(REPO))] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def _attention(added: Added) -> None:
+    assert added.modules.count("SingleHeadModule") == 3
+    assert "MultiHeadAttention" not in added.modules
+
+
+def _cluster(added: Added) -> None:
+    first, second = added.job.splitlines()
+    assert first == second
+    assert first.startswith("carry: ")
+    assert " launch node my.yaml " in first
+
+
+def _feed_forward(added: Added) -> None:
+    assert added.modules.count("SquaredReluModule") == 2
+    assert len(added.parameters["encoder.layers.0.feed_forward.inner.bias"]) == 48
+
+
+def _filter(added: Added) -> None:
+    assert added.index["dropped"]["few_words"] > 0
+    assert added.index["recipe"]["settings"]["filters"] == [{"kind": "few_words", "at_least": 5}]
+
+
+def _initialisation(added: Added) -> None:
+    assert added.train[0]["nll"] == pytest.approx(math.log(500), abs=1e-3), "all pieces are as probable"
+
+
+def _loss(added: Added) -> None:
+    assert [line["loss"] - line["nll"] for line in added.train] == pytest.approx([2.0] * 6, abs=1e-3)
+
+
+def _metric(added: Added) -> None:
+    hypotheses = (added.folder / "runs/run/eval/step-00000006.hyp").read_text().splitlines()
+    references = (added.folder / "prepared" / "valid.target.txt").read_text().splitlines()[:8]
+    ratio = 100 * sum(map(len, hypotheses)) / sum(map(len, references))
+    assert added.evaluation["length_ratio"] == pytest.approx(ratio)
+    assert added.evaluation["length_ratio_signature"] == "length_ratio|scale:100"
+
+
+def _norm(added: Added) -> None:
+    assert added.modules.count("MeanSquareModule") == 7, "of five sub-layers and both stacks"
+
+
+def _optimizer(added: Added) -> None:
+    [path, *_] = (added.folder / "runs/run/checkpoints/step-00000006").glob("optimizer-*.safetensors")
+    with safe_open(path, framework="pt") as file:
+        assert {name.partition("/")[0] for name in file.keys()} == {"momentum_buffer"}  # noqa: SIM118 (not a dict)
+
+
+def _positions(added: Added) -> None:
+    assert added.modules.count("CyclicModule") == 2
+    tables = [values for name, values in added.parameters.items() if name.endswith(".table")]
+    assert all(any(values) for values in tables), "they have learnt"
+
+
+def _residual(added: Added) -> None:
+    gates = [values for name, values in added.parameters.items() if name.endswith(".gate")]
+    assert (len(gates), gates != [[0.5]] * 5) == (5, True)
+
+
+def _schedule(added: Added) -> None:
+    rates = [0.05, 0.1, *(0.1 * 0.5 ** (step // 3) for step in range(3, 7))]
+    assert [line["lr"] for line in added.train] == pytest.approx(rates)
+
+
+def _tracker(added: Added) -> None:
+    found = json.loads((added.folder / "runs/run/tracked.json").read_text())
+    assert found == [*(["train", step] for step in range(1, 7)), ["evaluation", 6]]
+
+
+CHECKS: dict[str, Callable[[Added], None]] = {
+    name.removeprefix("_"): check for name, check in list(globals().items()) if name.removeprefix("_") in FAMILIES
+}
+
+
+def test_every_family_has_a_case() -> None:
+    assert sorted(CASES) == sorted(CHECKS) == sorted(FAMILIES)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_it_does_what_it_says(family: str, added: Added) -> None:
+    CHECKS[family](added)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_its_fields_are_checked_like_ours(family: str, added: Added) -> None:
+    assert added.refused[family].strip().removeprefix("zeromt: error: ") == CASES[family].wrong[1]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_it_takes_as_few_files_as_are_wanted(family: str, added: Added) -> None:
+    assert added.touched[family] == 1
+    assert added.touched[family] + len(added.changed) <= CASES[family].wanted, added.changed
+
+
+def test_a_plan_counts_their_parameters(added: Added) -> None:
+    """Without torch: each says its own."""
+    assert sum(added.plan["parameters"].values()) == sum(map(len, added.parameters.values()))
