@@ -42,7 +42,7 @@ IMPORTS = (
     "trainer.build",
 )
 PARTS = {
-    "configuration and checks": ("configs:load_run", "trainer.main:load_run", "launcher.agents.run_folder:make_ready"),
+    "configuration and checks": ("configs:load_run", "trainer.main:load_for_rank", "launcher.agents.run_folder:make_ready"),
     "process group": ("trainer.main:World",),
     "run folder and lock": ("trainer.main:make_shared", "trainer.main:RunLock.acquire"),
     "dataset": ("trainer.build:Dataset.load",),
@@ -51,7 +51,7 @@ PARTS = {
     "engine (deepspeed.initialize)": ("trainer.build:DeepSpeedEngine",),
     "trial step": ("trainer.build:memory.probe",),
     "stream": ("trainer.build:StreamReader",),
-    "evaluator": ("trainer.build:_evaluator",),
+    "evaluator": ("trainer.build:make_evaluator",),
     "metrics and TensorBoard": ("trainer.build:RunMetrics",),
     "first data": ("trainer.loop:Trainer._next_update",),
     "first update": ("trainer.loop:Trainer._train_on",),
