@@ -97,7 +97,7 @@ def record(
         "memory_gib": round(machine["memory"] / 2**30),
         "versions": {"python": machine["python"], **machine["versions"], **(versions or {})},
         "command": args.command,
-        "settings": dict(settings or {}),
+        "settings": _rounded(dict(settings or {})),
         "notes": [f"other work was running: load {machine['load']:.1f}"] if machine["load"] > 0.3 else [],
         "rows": [_rounded(row) for row in rows],
         "details": {name: value for name, value in figures.items() if name != "machine"},
