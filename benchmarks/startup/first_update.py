@@ -42,7 +42,11 @@ IMPORTS = (
     "trainer.build",
 )
 PARTS = {
-    "configuration and checks": ("configs:load_run", "trainer.main:load_for_rank", "launcher.agents.run_folder:make_ready"),
+    "configuration and checks": (
+        "configs:load_run",
+        "trainer.main:load_for_rank",
+        "launcher.agents.run_folder:make_ready",
+    ),
     "process group": ("trainer.main:World",),
     "run folder and lock": ("trainer.main:make_shared", "trainer.main:RunLock.acquire"),
     "dataset": ("trainer.build:Dataset.load",),
