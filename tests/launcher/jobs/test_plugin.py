@@ -54,6 +54,16 @@ class Paper(BatchCluster):
 
     def log(self, job, logs, *, follow):
         return ["echo", f"{job} says {self.carrier}", *(["for ever"] if follow else [])]
+
+
+@component("cluster", "post")
+class Post(Paper):
+    """Sends the command to a machine that shares no files with this one."""
+
+    shares_files = False
+
+    def reach(self, job, words):
+        return ["sh", "-c", 'echo "$@"; exit 75', "sh", f"at the desk of {job}:", *words]
 '''
 
 
@@ -136,6 +146,19 @@ def test_a_preparation_is_shares_and_their_merge(zeromt: Zeromt, paper: dict[str
         "-m launcher prepare debug --merge --",
     ]
     assert done.stdout.split("\n")[1::2] == ["page-1", "page-2"]
+
+
+def test_a_cluster_with_files_of_its_own(zeromt: Zeromt, paper: dict[str, str], workplace: Path) -> None:
+    """Nothing is looked for here; what is asked of the run is asked there, and the answer's exit code is that."""
+    arguments = ("launch", "post", "debug", "--nproc", "1", "--fresh", "prepare.output=/only/there")
+    done = zeromt(*arguments, **paper)
+    assert done.returncode == 0, done.stderr
+    assert "--fresh" in shlex.split(done.stdout)
+    assert sorted(path.name for path in (workplace / "runs" / "debug").iterdir()) == ["logs"]
+    assert zeromt("launch", "paper", *arguments[2:], **paper).returncode == 2
+    for words in (["status", "runs/debug", "--json"], ["stop", "runs/debug", "--no-wait"]):
+        asked = zeromt(*words, **paper)
+        assert (asked.returncode, asked.stdout) == (75, f"at the desk of page-1: {' '.join(words)}\n")
 
 
 def test_its_help_and_names_that_are_none(zeromt: Zeromt, paper: dict[str, str]) -> None:
