@@ -146,9 +146,10 @@ def submit_order(cluster: BatchCluster, order: Order) -> int:
     for text in texts:
         after = names[-1] if names else None
         names.append(cluster.submit(text, after=after, needs_success=order.prepare is not None))
-        (logs / f"{cluster.kind}-{names[-1]}{cluster.suffix}").write_text(text, encoding="utf-8")
+        name = names[-1].replace("/", "-")
+        (logs / f"{cluster.kind}-{name}{cluster.suffix}").write_text(text, encoding="utf-8")
         print(names[-1], flush=True)
-    write_submitted(Path(run.folder), cluster, names)
+        write_submitted(Path(run.folder), cluster, names)
     for line in cluster.how_to_follow(names, run.folder, logs, is_preparation=order.prepare is not None):
         note(line)
     return 0

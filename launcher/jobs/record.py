@@ -42,12 +42,12 @@ class RunsJob:
 
 
 def write_submitted(run: Path, cluster: Cluster, jobs: list[str]) -> None:
-    """Write down what was submitted.
+    """Write down what was submitted, and for which folder: a copy of it has no jobs.
 
     Raises:
         OSError: it cannot be written.
     """
-    tree = {"section": dataclasses.asdict(cluster), "jobs": jobs, "time": time.time()}
+    tree = {"run": str(run.resolve()), "section": dataclasses.asdict(cluster), "jobs": jobs, "time": time.time()}
     (run / LOGS / JOBS_FILE).write_text(json.dumps(tree) + "\n", encoding="utf-8")
 
 
@@ -58,7 +58,7 @@ def job_of_run(run: Path, written: Status | None) -> RunsJob | None:
         run: its folder.
         written: its status.
     """
-    submitted = _read(run / LOGS / JOBS_FILE)
+    submitted = _read(run)
     job = written.job_id if written is not None else None
     if submitted and (written is None or (written.updated or 0.0) < submitted["time"]):
         job = submitted["jobs"][0]
@@ -69,15 +69,15 @@ def job_of_run(run: Path, written: Status | None) -> RunsJob | None:
     return RunsJob(id=job, cluster=_cluster({"kind": _OTHERS}), together=[job])
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """What was written; None where nothing was, or something else stands there."""
+def _read(run: Path) -> dict[str, Any] | None:
+    """What was written for a folder; None where nothing was, or something else stands there."""
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        tree = json.loads((run / LOGS / JOBS_FILE).read_text(encoding="utf-8"))
         jobs = [job for job in tree["jobs"] if isinstance(job, str)]
         found = {"section": dict(tree["section"]), "jobs": jobs, "time": float(tree["time"])}
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    return found if jobs else None
+    return found if jobs and tree.get("run") == str(run.resolve()) else None
 
 
 def _cluster(section: dict[str, Any]) -> Cluster | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from configs import UserError
 from configs.components import component
-from launcher.clusters.slurm.queue import find_job
+from launcher.clusters.slurm.queue import JOB_ID, find_job
 from launcher.clusters.slurm.script import render_preparation, render_training
 from launcher.clusters.slurm.section import SlurmSection
 from launcher.clusters.slurm.submit import choose_lead, sbatch
@@ -76,5 +76,7 @@ class SlurmCluster(SlurmSection):
 
     def log(self, job: str, logs: Path, *, follow: bool) -> list[str]:
         """What the job wrote, or the tasks of a preparation's array."""
+        if not JOB_ID.fullmatch(job):
+            return super().log(job, logs, follow=follow)
         files = [*logs.glob(f"slurm-{job}.out"), *sorted(logs.glob(f"prepare-{job}*.out"))]
         return show_files(files, follow=follow)

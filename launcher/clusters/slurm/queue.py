@@ -5,7 +5,7 @@ import subprocess
 
 from launcher.jobs.job import GONE, UNKNOWN, JobState
 
-_JOB_ID = re.compile(r"\d+(_\d+)?")
+JOB_ID = re.compile(r"\d+(_\d+)?")
 _PATIENCE_SECONDS = 10
 
 
@@ -16,7 +16,7 @@ def find_job(job_id: str | None, command: str = "squeue") -> JobState | None:
         job_id: None, or what is no number of a job, gives None.
         command: squeue's path or name.
     """
-    if job_id is None or not _JOB_ID.fullmatch(job_id):
+    if job_id is None or not JOB_ID.fullmatch(job_id):
         return None
     try:
         asked = subprocess.run(

@@ -1,6 +1,7 @@
 """Which job of a run is asked for, and by whom; records that anybody may have written."""
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,17 @@ def test_the_cluster_comes_back_with_its_section(tmp_path: Path) -> None:
     assert found.cluster == load_site("slurm", None, ["partition=gpu", "environment={A: b}"])
 
 
+def test_a_copy_of_a_run_has_no_jobs(tmp_path: Path) -> None:
+    """Else `zeromt stop` on the copy would cancel those of the original."""
+    (tmp_path / "run").mkdir()
+    submitted(tmp_path / "run", "8")
+    assert job_of_run(tmp_path / "run", None) is not None
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    assert job_of_run(tmp_path / "link", None) is not None
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    assert job_of_run(tmp_path / "copy", None) is None
+
+
 @pytest.mark.parametrize(
     ("record", "is_known"),
     [
@@ -61,7 +73,7 @@ def test_the_cluster_comes_back_with_its_section(tmp_path: Path) -> None:
 )
 def test_a_section_that_is_none_of_today(record: dict[str, Any], is_known: bool, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "jobs.json").write_text(json.dumps(record))
+    (tmp_path / "logs" / "jobs.json").write_text(json.dumps({"run": str(tmp_path), **record}))
     found = job_of_run(tmp_path, None)
     assert found is not None
     assert (found.id, found.cluster is not None) == ("8", is_known)
@@ -75,13 +87,13 @@ def test_a_section_that_is_none_of_today(record: dict[str, Any], is_known: bool,
     "text",
     [
         *("", "{", "[]", "3", "\udcff", '{"jobs": ["8"]}'),
-        '{"section": 3, "jobs": ["8"], "time": 1}',
-        '{"section": {}, "jobs": [8], "time": 1}',
-        '{"section": {}, "jobs": ["8"], "time": "x"}',
-        '{"section": {}, "jobs": null, "time": 1}',
+        '{"run": "HERE", "section": 3, "jobs": ["8"], "time": 1}',
+        '{"run": "HERE", "section": {}, "jobs": [8], "time": 1}',
+        '{"run": "HERE", "section": {}, "jobs": ["8"], "time": "x"}',
+        '{"run": "HERE", "section": {}, "jobs": null, "time": 1}',
     ],
 )
 def test_a_broken_record_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "jobs.json").write_bytes(text.encode(errors="surrogateescape"))
+    (tmp_path / "logs" / "jobs.json").write_bytes(text.replace("HERE", str(tmp_path)).encode(errors="surrogateescape"))
     assert job_of_run(tmp_path, None) is None
