@@ -15,8 +15,9 @@ from trainer.runs.layout import CONFIG
 
 log = logging.getLogger(__name__)
 
-NOT_LISTED = ("name", "output", "prepare")
-"""What says where the run is, and what the data are made of, which has a check of its own."""
+NOT_LISTED = ("name", "output", "prepare", "plugins")
+"""What says where the run and its plugins are, and what the data are made of; bytes of either have checks of their
+own."""
 JUMP = 1.2
 """A rate that becomes so many times as large, or as small, from one update to the next, jumps."""
 

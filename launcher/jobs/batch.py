@@ -157,6 +157,7 @@ def submit_order(cluster: BatchCluster, order: Order) -> int:
 
 def jobs_of(cluster: BatchCluster, order: Order, run: RunConfig) -> Iterator[Job]:
     """The jobs that an order takes, the first first."""
+    pins = pins_of(run.plugins, Path(run.folder), travels=not cluster.shares_files)
     common: dict[str, Any] = {
         "config": order.config,
         "overrides": tuple(order.overrides),
@@ -165,7 +166,7 @@ def jobs_of(cluster: BatchCluster, order: Order, run: RunConfig) -> Iterator[Job
         "logs": str(Path(run.folder).absolute() / LOGS),
         "name": order.job_name or run.name,
         "after": None if order.after is None else str(order.after),
-        "variables": variables(order.config, pins_of(run.plugins, Path(run.folder))),
+        "variables": variables(order.config, pins),
     }
     if order.prepare is not None:
         for is_merge in (False, True):

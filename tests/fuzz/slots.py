@@ -29,6 +29,8 @@ SLOTS: tuple[tuple[str, ...], ...] = (
     ("import", MODEL, "--preset=marian_base", "--tokenizer={}", "-o", "out/new"),
     ("plan", "{}", "--nodes=1", "--gpus-per-node=2", "--gpu-memory=80GB"),
     ("plan", "small.yaml", "--nodes=1", "--gpus-per-node=2", "--gpu-memory=80GB", "--write", "{}"),
+    ("plan", "small.yaml", "--nodes=1", "--gpus-per-node=2", "--gpu-memory=80GB", "--plugins", "{}"),
+    ("translate", places.RUN, "-i", places.TEXTS[0], "--plugins", "{}"),
     ("launch", "slurm", "small.yaml", "--dry-run", "--site", "{}"),
     ("launch", "ssh", "small.yaml", "--site", "{}", "--hosts=file", "--connect-timeout=1"),
     ("launch", "ssh", "small.yaml", "--hosts", "{}", "--connect-timeout=1"),
@@ -50,6 +52,7 @@ SETTINGS: tuple[tuple[str, ...], ...] = (
     (*PREPARE, "prepare.root={}"),
     (*TRAIN, "stream.datasets=[{{path: {}}}]"),
     (*TRAIN, "output={}"),
+    ("plan", "small.yaml", "--nodes=1", "--gpus-per-node=2", "--gpu-memory=80GB", "plugins=[{}]"),
     (*TRAIN, "stream.datasets=[{{path: 'http://127.0.0.1:9/x'}}]", "stream.cache={}"),
 )
 """Slots of the configuration: names stand in quotes there."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from configs import Plugin, RunConfig, load_run
 from configs.load import folder_of
-from configs.plugins import PINS, Pin, pins_of, write_copy
+from configs.plugins import PINS, Pin, pins_of, read_pins, write_copy
 from trainer.runs.layout import PLUGINS
 
 _RUN, _RESTARTS = "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"
@@ -59,7 +59,7 @@ def _pins_of_start(folder: Path) -> list[Pin] | None:
         started = json.loads(_started(folder).read_bytes())
         if started["start"] != os.environ.get(_RUN) or started["agent"] != os.getppid():
             return None
-        return [Pin(str(pin["file"]), str(pin["sha256"]), str(pin["copy"])) for pin in started["plugins"]]
+        return read_pins(started["plugins"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
