@@ -1,5 +1,6 @@
 """The programs that `training` measures: zeromt, a plain loop by hand and Transformers, on the same pairs."""
 
+import dataclasses
 import json
 import math
 import os
@@ -85,12 +86,15 @@ def read_metrics(path: Path, warm_up: int) -> Figures:
 
 def theirs(function: Callable[..., Figures], job: Job, run: str, config: RunConfig, **more: Any) -> Figures:
     """Another program on one GPU, with the model's sizes and an update's budget."""
-    model = config.model
-    names = ("d_model", "num_heads", "d_ff", "encoder_layers", "decoder_layers", "dropout", "activation_dropout")
+    model = dataclasses.asdict(config.model)
+    attention, feed_forward = model["attention"], model["feed_forward"]
+    sizes = {name: model[name] for name in ("d_model", "encoder_layers", "decoder_layers", "dropout")}
+    sizes |= {"num_heads": attention["num_heads"], "d_ff": feed_forward["d_ff"]}
+    sizes |= {"activation_dropout": feed_forward["dropout"], "vocab": job.vocab}
     found: Figures = call(
         function,
         pieces=str(job.pieces),
-        sizes={"vocab": job.vocab, **{name: getattr(model, name) for name in names}},
+        sizes=sizes,
         device=job.device,
         dtype="bfloat16",
         updates=job.updates,

@@ -47,7 +47,7 @@ def run(folder: Path, *arguments: str, timeout: float) -> dict[str, Any]:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    figures = json.loads(file.read_text())
+    figures = json.loads(file.read_text())["details"]
     assert figures["card"]["best"] == max(figures["card"]["rates"].values()) > 0
     assert figures["pairs"]["mean_lengths"] == pytest.approx([28, 28], rel=0.1)
     found: dict[str, Any] = figures["runs"]["wmt_base"] | {"card": figures["card"]}
