@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from configs.components import Choice, Metric, make
+from configs.components import Choice, Metric, Sampler, make
 from configs.components.metric import OF_REFERENCES, SIGNATURE
 from configs.fields import STRICT, Count, NonNegativeFloat, Positive, PositiveFloat
 
@@ -43,14 +43,8 @@ class SearchSection:
     max_length_extra: Count = 20
     no_repeat_ngram: Count = 0
     """No translation holds so many pieces in the same order twice; 0 allows everything."""
-    sample: bool = False
-    """Draw each piece at random in place of searching for the best."""
-    temperature: PositiveFloat = 1.0
-    """Of sampling: logits are divided by it."""
-    top_k: Count = 0
-    """Draw from the k most probable pieces only (Fan et al., 2018); 0 takes all."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Draw from the fewest pieces that together have this probability (Holtzman et al., 2020)."""
+    sampler: Annotated[Sampler | None, Choice("sampler", is_optional=True)] = None
+    """Draw each piece at random in place of searching for the best: a component of model/components, or a plugin."""
     seed: Count = 1
     """Of sampling; each line has random numbers of its own, whatever its batch."""
     batch_tokens: Positive = 4096
@@ -60,11 +54,8 @@ class SearchSection:
         """What is wrong between the fields, one line each."""
         if self.beam > self.batch_tokens:
             yield f"beam: {self.beam} is more than batch_tokens={self.batch_tokens}; allowed is at most that"
-        if self.sample and self.beam > 1:
-            yield f"beam: {self.beam} with sample=true; allowed is 1"
-        for name, off in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
-            if not self.sample and (value := getattr(self, name)) != off:
-                yield f"{name}: {value} without sample=true; allowed is {off}"
+        if self.sampler is not None and self.beam > 1:
+            yield f"beam: {self.beam} with a sampler; allowed is 1"
         for name in ("length_ratio", "length_extra"):
             shortest, longest = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
             if shortest > longest:

@@ -4,6 +4,7 @@ from configs.components.filter import Change, ChangingFilter, Corpus, DroppingFi
 from configs.components.metric import Metric, ScoredText, Scoring
 from configs.components.optimizer import Optimizer
 from configs.components.registry import Choice, Component, choice_of, component, item_of, kinds, make, unknown
+from configs.components.sampler import Sampler
 from configs.components.schedule import Schedule
 from configs.components.tracker import Tracker, Writer
 
@@ -18,6 +19,7 @@ __all__ = [
     "Find",
     "Metric",
     "Optimizer",
+    "Sampler",
     "Schedule",
     "ScoredText",
     "Scoring",

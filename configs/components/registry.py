@@ -47,6 +47,7 @@ FAMILIES: dict[str, str] = {
     "optimizer": "trainer.optimizers",
     "positions": "model.components",
     "residual": "model.components",
+    "sampler": "model.components",
     "schedule": "trainer.schedules",
     "tracker": "trainer.trackers",
 }
@@ -176,12 +177,15 @@ class Choice:
     family: str
     default: str | None = None
     """The kind of a mapping that names none; None: a kind must be named."""
+    is_optional: bool = False
+    """Whether there may be none."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Every component, told apart by its kind."""
         # `function-` is what `configs.reading.scalars.place_of` takes for no part of a place
         found = {f"function-{kind}": handler.generate_schema(cls) for kind, cls in kinds(self.family).items()}
-        return core_schema.tagged_union_schema(found, discriminator=_tag)
+        union = core_schema.tagged_union_schema(found, discriminator=_tag)
+        return core_schema.nullable_schema(union) if self.is_optional else union
 
     def expanded(self, value: Any) -> Any:
         """A value as a mapping that names its kind."""

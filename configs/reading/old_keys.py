@@ -26,6 +26,8 @@ class OldKey:
     """Where its value stands now; None: nowhere, since it means nothing there."""
     applies: Callable[[Tree], bool] = lambda _: True
     """Whether it is old in this tree, where that depends on the rest."""
+    value: Callable[[Any], Any] = lambda value: value
+    """What its value is now."""
     is_said: bool = True
     """Whether the user is told. Not where every resolved configuration of earlier versions has the key, nor where what
     was written then may be written now."""
@@ -78,6 +80,35 @@ def _is_constant(tree: Tree) -> bool:
     return isinstance(schedule, dict) and schedule.get("kind") == "constant"
 
 
+_DRAWN = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+"""Fields of sampling, with what meant nothing."""
+
+
+def _of_search(tree: Tree) -> Mapping[str, Any]:
+    search: Any = tree
+    for part in ("evaluation", "search"):
+        search = search.get(part) if isinstance(search, dict) else None
+    return search if isinstance(search, dict) else {}
+
+
+def _samples(value: bool) -> Callable[[Tree], bool]:
+    return lambda tree: _of_search(tree).get("sample") is value
+
+
+def _is_not_off(tree: Tree) -> bool:
+    return not _samples(False)(tree)
+
+
+def _is_idle(name: str) -> Callable[[Tree], bool]:
+    return lambda tree: bool(_of_search(tree)[name] == _DRAWN[name])
+
+
+def _draws_nothing(tree: Tree) -> bool:
+    """Whether what sampling is to be like is said, as it would be without, and not that there is to be any."""
+    sampler = _of_search(tree).get("sampler")
+    return isinstance(sampler, dict) and bool(sampler) and sampler.items() <= _DRAWN.items()
+
+
 _PARTS = ("attention", "feed_forward", "initialisation", "norm", "positions", "residual")
 """Of a model; what earlier versions called by the name of a kind alone, which now has fields."""
 _MODEL = {
@@ -110,6 +141,26 @@ OLD_KEYS: tuple[OldKey, ...] = (
         OldKey(old=f"model.positions.{name}", new=None, applies=_means_nothing("positions", name, value), is_said=False)
         for name, value in (("base", 10000.0), ("layout", "interleaved"), ("offset", 0))
     ),
+    # in a layer that says that nothing is sampled they stay, and are meaningless
+    *(
+        OldKey(old=f"evaluation.search.{name}", new=f"evaluation.search.sampler.{name}", applies=_is_not_off)
+        for name in _DRAWN
+    ),
+    OldKey(
+        old="evaluation.search.sample",
+        new="evaluation.search.sampler.kind",
+        applies=_samples(True),
+        value=lambda _: "truncated",
+    ),
+    OldKey(
+        old="evaluation.search.sample",
+        new="evaluation.search.sampler",
+        applies=_samples(False),
+        value=lambda _: None,
+        is_said=False,
+    ),
+    *(OldKey(old=f"evaluation.search.{name}", new=None, applies=_is_idle(name), is_said=False) for name in _DRAWN),
+    OldKey(old="evaluation.search.sampler", new=None, applies=_draws_nothing, is_said=False),
     # every run of earlier versions names it, also where it meant nothing
     OldKey(old="schedule.min_lr_ratio", new=None, applies=_is_constant, is_said=False),
 )
@@ -145,7 +196,7 @@ def moved(tree: Tree, keys: tuple[OldKey, ...] = OLD_KEYS) -> Renewed:
         if key.new is not None and _has(tree, path) and key.applies(tree):
             new = tuple(key.new.split("."))
             tree, value = _without(tree, path)
-            tree = _with(tree, new, value)
+            tree = _with(tree, new, key.value(value))
             moves[path] = new
             said += [f"{key.old} is now {key.new}"] if key.is_said else []
     return Renewed(tree=_with_references(tree, moves) if moves else tree, moves=moves, said=said)

@@ -127,8 +127,9 @@ def _add_search(parser: Parser) -> None:
         action=_Setting,
         nargs=0,
         default=argparse.SUPPRESS,
-        help="draw each piece at random",
+        help="draw each piece at random: by the run's sampler, or as --sampler truncated",
     )
+    _add_setting(parser, "--sampler", "SAMPLER", str, "draw by this one: a kind, or '{kind: KIND, field: value}'")
     _add_setting(parser, "--temperature", "T", number(0, is_open=True), "of sampling: below 1 is safer, above bolder")
     _add_setting(parser, "--top-k", "K", whole(0, 2**31), "sample from the K most probable pieces; 0 takes all")
     _add_setting(parser, "--top-p", "P", number(0, 1, is_open=True), "sample from the fewest that have P together")

@@ -44,7 +44,7 @@ def search(
         ValueError: n_best is more than the beam, a source is longer than the model's positions, or a prefix is wrong.
     """
     ensemble = model if isinstance(model, Ensemble) else Ensemble([model])
-    if n_best < 1 or (n_best > section.beam and not section.sample):
+    if n_best < 1 or (n_best > section.beam and section.sampler is None):
         raise ValueError(f"n_best: {n_best} is not allowed with beam={section.beam}; allowed is 1 to the beam")
     if source_BS.shape[1] > ensemble.max_positions:
         raise ValueError(
@@ -52,7 +52,7 @@ def search(
         )
     lengths = (source_BS != ensemble.special.pad).sum(1).tolist()
     constraints = Constraints(lengths, section, ensemble, prefixes)
-    if section.sample:
+    if section.sampler is not None:
         keys = range(len(lengths)) if keys is None else keys
         return sample(ensemble, source_BS, constraints, section, keys, n_best)
     if section.beam == 1:

@@ -9,7 +9,7 @@ from configs import SearchSection
 from model.search.constraints import Constraints
 from model.search.ensemble import Ensemble
 from model.search.hypothesis import Hypothesis, length_penalty
-from model.search.sampling import Choice, Sampler, choose_best
+from model.search.sampling import Choice, Draws, choose_best
 
 DROPPED_SHARE = 1 / 8
 """Finished rows leave the batch when they are this share of it, since the caches of all others move then."""
@@ -30,14 +30,16 @@ def sample(
 ) -> list[list[Hypothesis]]:
     """Independent samples of each sentence, the best first; `keys` tell the sentences' random numbers apart."""
     owners = [s for s in range(len(keys)) for _ in range(num_samples)]
-    sampler = Sampler(
-        section,
+    assert section.sampler is not None
+    draws = Draws(
+        section.sampler,
+        section.seed,
         [(key, i) for key in keys for i in range(num_samples)],
         max(constraints.limits, default=0),
         eos=model.special.eos,
         device=source_BS.device,
     )
-    found = _decode(model, source_BS, constraints, section, owners, sampler)
+    found = _decode(model, source_BS, constraints, section, owners, draws)
     return [sorted(found[i : i + num_samples], key=lambda h: -h.score) for i in range(0, len(found), num_samples)]
 
 

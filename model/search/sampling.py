@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from configs import SearchSection
+from configs.components import Sampler
 from model.kernels import argmax
 
 Choice = Callable[[Tensor, Sequence[int], int], Tensor]
@@ -18,32 +18,38 @@ def choose_best(log_p_NV: Tensor, _rows: Sequence[int], _step: int) -> Tensor:
     return argmax(log_p_NV)
 
 
-class Sampler:
+class Draws:
     """Draws tokens. A row's draws depend on the seed, its key and its own probabilities, not on the rest of the batch.
 
     Args:
-        section: temperature, top-k, top-p and seed.
+        sampler: what they are drawn from.
+        seed: of the draws.
         keys: what tells the rows apart, such as (line, number of the sample).
         num_steps: tokens that a row may have.
         eos: drawn where the model gives NaN.
     """
 
     def __init__(
-        self, section: SearchSection, keys: Sequence[tuple[int, int]], num_steps: int, *, eos: int, device: torch.device
+        self,
+        sampler: Sampler,
+        seed: int,
+        keys: Sequence[tuple[int, int]],
+        num_steps: int,
+        *,
+        eos: int,
+        device: torch.device,
     ) -> None:
-        self._section = section
+        self._candidates: Callable[[Tensor], tuple[Tensor, Tensor]] = sampler.candidates
         self._eos = eos
         draws = [
-            torch.rand(
-                num_steps, dtype=torch.float64, generator=torch.Generator().manual_seed(_seed(section.seed, key))
-            )
+            torch.rand(num_steps, dtype=torch.float64, generator=torch.Generator().manual_seed(_seed(seed, key)))
             for key in keys
         ]
         self._uniform_NT = torch.stack(draws).to(device) if draws else torch.empty(0, num_steps, device=device)
 
     def __call__(self, log_p_NV: Tensor, rows: Sequence[int], step: int) -> Tensor:
         """See `Choice`."""
-        p_NV, token_NV = candidates(log_p_NV, self._section)
+        p_NV, token_NV = self._candidates(log_p_NV)
         below_NV = p_NV.double().cumsum(-1)  # fp64: in fp32 a long tail would be rounded away
         uniform_N1 = self._uniform_NT[torch.tensor(rows, device=log_p_NV.device), step - 1][:, None]
         place_N1 = (below_NV <= uniform_N1 * below_NV[:, -1:]).sum(-1, keepdim=True)
@@ -51,21 +57,6 @@ class Sampler:
         place_N1 = torch.minimum(place_N1, (p_NV > 0).sum(-1, keepdim=True) - 1).clamp_(min=0)
         token_N = token_NV.gather(1, place_N1)[:, 0]
         return token_N.masked_fill(below_NV[:, -1].isnan(), self._eos)
-
-
-def candidates(log_p_NV: Tensor, section: SearchSection) -> tuple[Tensor, Tensor]:
-    """What may be drawn: probabilities, which need not sum to 1, and tokens, the most probable first.
-
-    The temperature comes first, then top-k (Fan et al., 2018), then top-p: of what is left and normalised, the fewest
-    tokens that together have at least that probability (Holtzman et al., 2020).
-    """
-    count = min(section.top_k, log_p_NV.shape[-1]) if section.top_k else log_p_NV.shape[-1]
-    best_Nc, token_Nc = (log_p_NV / section.temperature).topk(count, dim=-1)
-    p_Nc = best_Nc.softmax(-1)
-    if section.top_p < 1:
-        before_Nc = p_Nc.cumsum(-1) - p_Nc
-        p_Nc = p_Nc.masked_fill(before_Nc >= section.top_p, 0.0)
-    return p_Nc, token_Nc
 
 
 def _seed(seed: int, key: tuple[int, int]) -> int:

@@ -90,8 +90,8 @@ WRONG = [
         "prepare.max_pieces=2000",
         "model.max_positions: 1024 is less than prepare.max_pieces + 1 = 2001; allowed is",
     ),
-    ("evaluation.search.top_k=4", "evaluation.search.top_k: 4 without sample=true; allowed is 0"),
-    ("evaluation.search.sample=true evaluation.search.beam=2", "evaluation.search.beam: 2 with sample=true"),
+    ("evaluation.search.top_k=4", "evaluation.search.sampler.kind: missing; allowed is the name of a kind"),
+    ("evaluation.search.sample=true evaluation.search.beam=2", "evaluation.search.beam: 2 with a sampler"),
     ("evaluation.search.min_length_ratio=3", "evaluation.search.min_length_ratio: 3.0 is more than max_length_ratio"),
     (
         "evaluation.search.beam=256 evaluation.search.batch_tokens=8",

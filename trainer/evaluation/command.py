@@ -7,16 +7,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from configs import ConfigError, CorpusFiles, EvaluationSection, RunConfig, SearchSection, UserError
+from configs import CorpusFiles, EvaluationSection, RunConfig, SearchSection, UserError
 from configs.components import Metric, ScoredText, make
 from configs.components.metric import SIGNATURE
 from configs.files import check_apart, written
-from configs.load import parse_tree
-from configs.reading.tree import Tree
 from data_pipeline.preparation.raw.corpus import read_chunks
 from model.search import Ensemble
 from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import TrainedModel, check_same_tokenizer, load_ensemble, places_of, with_checkpoints
+from trainer.inference.options import parse_option
 from trainer.inference.translate import search_section, warn
 from trainer.inference.translation.languages import language_tags
 from trainer.inference.translation.lines import CHUNK_LINES
@@ -128,13 +127,8 @@ def parse_metrics(texts: Sequence[str]) -> list[Metric]:
     Raises:
         UserError: there is no such metric, or a field is wrong.
     """
-    tree = Tree.empty()
-    for number, text in enumerate(texts):
-        tree.put(f"metrics[{number}]={text}", what="--metrics")
-    try:
-        section: EvaluationSection = parse_tree(tree.plain(what="--metrics"), EvaluationSection, tree.texts)
-    except ConfigError as error:
-        raise ConfigError([f"--{problem}" for problem in error.problems]) from error
+    items = [f"metrics[{number}]={text}" for number, text in enumerate(texts)]
+    section: EvaluationSection = parse_option("--metrics", items, EvaluationSection)
     return list(section.metrics)
 
 

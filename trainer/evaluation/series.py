@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from configs import EvaluationSection, RunConfig, SearchSection, load_saved
+from configs.components import Sampler
 from configs.languages import language
 from data_pipeline.prepared.dataset import Dataset
 from trainer.checkpoint.format import Checkpoint
@@ -25,10 +26,11 @@ from trainer.runs.versions import versions
 
 log = logging.getLogger(__name__)
 
-_WITHOUT_EFFECT = frozenset({"batch_tokens"})
+_ELSEWHERE = frozenset({"batch_tokens", "sampler"})
+"""Fields without effect on a translation, and what `_sampling` says."""
 _OF_BEAMS = frozenset({"patience", "length_penalty", "length_penalty_kind"})
 """Fields that choose among the hypotheses of a beam."""
-_OF_SAMPLING = frozenset({"temperature", "top_k", "top_p", "seed"})
+_OF_SAMPLING = frozenset({"seed"})
 _UNSAID = {"metric": "bleu", "better": "higher"}
 """What is so where a series does not say it."""
 _FORMERLY_KNOWN = frozenset({"zh", "ja", "ko", "zho", "jpn", "kor"})
@@ -196,14 +198,26 @@ def _content(held_out: HeldOutSet, max_pairs: int | None) -> str:
 
 def _search(section: SearchSection) -> Mapping[str, str]:
     """What a translation depends on of a search, where it is not the default: so a new field changes no series."""
-    idle = set(_WITHOUT_EFFECT)
-    if section.sample or section.beam == 1:
+    idle = set(_ELSEWHERE)
+    if section.sampler is not None or section.beam == 1:
         idle |= _OF_BEAMS
-    if not section.sample:
+    if section.sampler is None:
         idle |= _OF_SAMPLING
-    fields, defaults = dataclasses.asdict(section), dataclasses.asdict(SearchSection())
-    return {
-        f"evaluation.search.{name}": str(value)
-        for name, value in fields.items()
-        if name not in idle and value != defaults[name]
-    }
+    changed = {name: value for name, value in _not_default(section).items() if name not in idle}
+    return {f"evaluation.search.{name}": value for name, value in {**changed, **_sampling(section.sampler)}.items()}
+
+
+def _sampling(sampler: Sampler | None) -> dict[str, str]:
+    """What a sampler's draws depend on; of ours as series know it that were begun when it was no component."""
+    if sampler is None:
+        return {}
+    changed = {name: value for name, value in _not_default(sampler).items() if name != "kind"}
+    if sampler.kind == "truncated":
+        return {"sample": "True", **changed}
+    return {"sampler": sampler.kind, **{f"sampler.{name}": value for name, value in changed.items()}}
+
+
+def _not_default(section: Any) -> dict[str, str]:
+    """The fields of a section that have another value than the default."""
+    fields = {f.name: (getattr(section, f.name), f.default) for f in dataclasses.fields(section)}
+    return {name: str(value) for name, (value, default) in fields.items() if value != default}

@@ -10,11 +10,13 @@ from typing import IO, Any
 import torch
 
 from configs import RunConfig, SearchSection, UserError, load_saved
+from configs.components import Sampler, make
 from configs.files import check_apart, written
 from data_pipeline.preparation.progress import Progress
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import check_same_tokenizer, places_of, with_checkpoints
+from trainer.inference.options import parse_option
 from trainer.inference.translation.heat_map import draw
 from trainer.inference.translation.languages import language_tags
 from trainer.inference.translation.lines import read_chunks
@@ -142,13 +144,37 @@ def search_section(section: SearchSection, given: Mapping[str, Any]) -> SearchSe
     Raises:
         UserError: they contradict each other.
     """
-    if given.get("sample") and "beam" not in given:
-        given = {**given, "beam": 1}
-    changed = dataclasses.replace(section, **given)
+    given = dict(given)
+    sampler = _sampler(section.sampler, given)
+    if sampler is not None and section.sampler is None and "beam" not in given:
+        given["beam"] = 1
+    changed = dataclasses.replace(section, **given, sampler=sampler)
     for problem in changed.problems():
         name, _, rest = problem.partition(":")
         raise UserError(f"--{name.replace('_', '-')}:{rest}")
     return changed
+
+
+def _sampler(sampler: Sampler | None, given: dict[str, Any]) -> Sampler | None:
+    """The run's own sampler with what the command line says of it, which is taken out of what is given.
+
+    Raises:
+        UserError: there is none to be changed, or it has no such field.
+    """
+    named, is_wanted = given.pop("sampler", None), given.pop("sample", False)
+    if named is not None:
+        section: SearchSection = parse_option("--sampler", [f"sampler={named}"], SearchSection)
+        sampler = section.sampler
+    elif is_wanted and sampler is None:
+        sampler = make("sampler", "truncated")
+    fields = {name: given.pop(name) for name in ("temperature", "top_k", "top_p") if name in given}
+    for name, value in fields.items():
+        option = f"--{name.replace('_', '-')}: {value}"
+        if sampler is None:
+            raise UserError(f"{option} without --sample; allowed is both")
+        if name not in {field.name for field in dataclasses.fields(sampler)}:
+            raise UserError(f"{option} with the sampler {sampler.kind}, which has no such field; leave it out")
+    return sampler if sampler is None else dataclasses.replace(sampler, **fields)
 
 
 def _check_options(*, n_best: int, score: bool, target: str | None, prefix: str | None) -> None:
@@ -162,7 +188,7 @@ def _check_options(*, n_best: int, score: bool, target: str | None, prefix: str 
 
 def _check_settings(settings: Settings, config: RunConfig) -> None:
     section, layer = settings.section, settings.alignment_layer
-    if settings.n_best > section.beam and not section.sample:
+    if settings.n_best > section.beam and section.sampler is None:
         raise UserError(f"--n-best: {settings.n_best} with --beam {section.beam}; allowed is at most the beam")
     if layer is not None and layer > config.model.decoder_layers:
         raise UserError(f"--alignment-layer: {layer}; allowed is 1 to {config.model.decoder_layers}")

@@ -42,7 +42,9 @@ VALUES: dict[str, tuple[dict[str, Any], Any]] = {
     "model.norm_position": ({}, "post_block_dropout"),
 }
 """Of every key that stands elsewhere now: what else the model must have, by the names of then, and a value."""
-MOVED = [key for key in OLD_KEYS if key.new is not None]
+SAMPLING = ("temperature", "top_k", "top_p", "sample", "sample")
+"""Of the search: see `TestSampling`."""
+MOVED = [key for key in OLD_KEYS if key.new is not None and key.old.startswith("model.")]
 each_moved = pytest.mark.parametrize("key", MOVED, ids=[key.old for key in MOVED])
 
 
@@ -72,7 +74,8 @@ def write(folder: Path, tree: dict[str, Any]) -> str:
 
 
 def test_the_table_is_walked() -> None:
-    assert [key.old for key in MOVED] == list(VALUES)
+    sampling = [f"evaluation.search.{name}" for name in SAMPLING]
+    assert [key.old for key in OLD_KEYS if key.new is not None] == [*VALUES, *sampling]
 
 
 @each_moved
@@ -202,3 +205,56 @@ class TestLayers:
     def test_what_is_written_names_none(self) -> None:
         tree = dataclasses.asdict(RunConfig())
         assert renew(tree) == tree
+
+
+class TestSampling:
+    """What was three fields and a switch is a component, in whichever layer each of them stands."""
+
+    @pytest.mark.parametrize(
+        ("given", "fields"),
+        [
+            (["sample=true"], {}),
+            (["sample=true", "top_k=5"], {"top_k": 5}),
+            (["top_k=5", "temperature=0.5", "sample=true"], {"top_k": 5, "temperature": 0.5}),
+            (["sample=false", "top_p=0.5", "sampler.kind=truncated"], {"top_p": 0.5}),
+            (["sample=true", "sampler.top_p=0.5"], {"top_p": 0.5}),
+            (["sample=true", "sample=false"], None),
+            (["temperature=1.0"], None),
+        ],
+    )
+    def test_in_overrides(self, given: list[str], fields: dict[str, float] | None) -> None:
+        search = load_run("debug", [f"evaluation.search.{item}" for item in given]).evaluation.search
+        assert search.sampler == (None if fields is None else make("sampler", "truncated", **fields))
+
+    @pytest.mark.parametrize("sample", [True, False])
+    def test_of_a_run_of_an_earlier_version(self, sample: bool, tmp_path: Path) -> None:
+        tree: dict[str, Any] = OmegaConf.to_container(OmegaConf.load(RESOLVED))  # type: ignore[assignment]
+        search = tree["evaluation"]["search"]
+        assert set(SAMPLING) <= set(search)
+        search |= {"sample": sample, "top_k": 3 if sample else 0}
+        said: list[str] = []
+        path = write(tmp_path, tree)
+        found = load_run(path, say=said.append).evaluation.search.sampler
+        assert found == (make("sampler", "truncated", top_k=3) if sample else None)
+        assert said == []
+        again = load_run(path, ["evaluation.search.sample=true", "evaluation.search.top_k=7"], say=said.append)
+        assert again.evaluation.search.sampler == make("sampler", "truncated", top_k=7)
+        assert said == [
+            "evaluation.search.sample is now evaluation.search.sampler.kind",
+            "evaluation.search.top_k is now evaluation.search.sampler.top_k",
+        ]
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            (["top_k=4"], "evaluation.search.sampler.kind: missing"),
+            (["sample=false", "top_k=4"], "evaluation.search.sampler.kind: missing"),
+            (["sampler=trunc"], "evaluation.search.sampler.kind: there is no kind 'trunc'; did you mean truncated?"),
+            (["sampler={kind: truncated, topk: 3}"], "evaluation.search.sampler.topk: unknown key; did you mean"),
+            (["sampler=truncated", "beam=2"], "evaluation.search.beam: 2 with a sampler; allowed is 1"),
+        ],
+    )
+    def test_what_is_refused(self, given: list[str], said: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            load_run("debug", [f"evaluation.search.{item}" for item in given])
+        assert str(caught.value).startswith(said)

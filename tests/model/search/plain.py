@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from configs import SearchSection
+from configs.components import make
 from model import Transformer
 from model.search import Hypothesis
 from tests.model.reference import BOS, EOS, logits_of, pad, tiny_model, tiny_section
@@ -44,8 +45,11 @@ def wants_to_end(model: Transformer, strength: float) -> Transformer:
 
 
 def section_of(**changes: Any) -> SearchSection:
-    """Goes on until no open hypothesis can win, unless told otherwise."""
-    return SearchSection(**{"beam": 4, "patience": 0.0, "max_length_ratio": 1.0, "max_length_extra": 3, **changes})
+    """Goes on until no open hypothesis can win, unless told otherwise; with `sample`, draws from all pieces."""
+    if changes.pop("sample", False):
+        changes["sampler"] = make("sampler", "truncated")
+    beam = 4 if changes.get("sampler") is None else 1
+    return SearchSection(**{"beam": beam, "patience": 0.0, "max_length_ratio": 1.0, "max_length_extra": 3, **changes})
 
 
 def next_log_probs(models: Transformer | Sequence[Transformer], source: list[int], prefixes: list[list[int]]) -> Tensor:

@@ -89,7 +89,7 @@ class TestProperties:
     ) -> None:
         for seed in range(5):
             model, section = peaked_model(seed, vocab=9), section_of(no_repeat_ngram=2, min_length_extra=2, **fields)
-            n_best = 2 if section.sample else section.beam
+            n_best = section.beam if section.sampler is None else 2
             cached = search(model, pad(SOURCES), section, n_best=n_best)
             without_cache(model, monkeypatch)
             for one, other in zip(cached, search(model, pad(SOURCES), section, n_best=n_best), strict=True):

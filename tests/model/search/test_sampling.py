@@ -10,8 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from configs import SearchSection
+from configs.components import Sampler, make
 from model.search import search
-from model.search.sampling import candidates, choose_best
+from model.search.sampling import choose_best
 from tests.model.reference import BOS, EOS, PAD, pad
 from tests.model.search.plain import SOURCES, next_log_probs, peaked_model, section_of
 
@@ -33,14 +34,21 @@ def test_the_best_of_what_is_no_number() -> None:
     assert ((chosen >= 0) & (chosen < 300)).all()
 
 
-def expected_distribution(log_p: list[float], section: SearchSection) -> dict[int, float]:
+def truncated(**fields: Any) -> Sampler:
+    found: Sampler = make("sampler", "truncated", **fields)
+    return found
+
+
+def expected_distribution(
+    log_p: list[float], *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
+) -> dict[int, float]:
     """Temperature, then top-k, then top-p, in words."""
-    weights = {t: math.exp(x / section.temperature) for t, x in enumerate(log_p) if t not in (PAD, BOS)}
-    order = sorted(weights, key=lambda t: -weights[t])[: section.top_k or None]
+    weights = {t: math.exp(x / temperature) for t, x in enumerate(log_p) if t not in (PAD, BOS)}
+    order = sorted(weights, key=lambda t: -weights[t])[: top_k or None]
     total = sum(weights[t] for t in order)
     kept, mass = [], 0.0
     for t in order:
-        if mass >= section.top_p:
+        if mass >= top_p:
             break
         kept.append(t)
         mass += weights[t] / total
@@ -61,10 +69,10 @@ def expected_distribution(log_p: list[float], section: SearchSection) -> dict[in
     ids=str,
 )
 def test_first_tokens_are_drawn_by_their_probability(fields: dict[str, Any]) -> None:
-    section = section_of(beam=1, sample=True, length_penalty=0.0, max_length_extra=1, max_length_ratio=0.3, **fields)
+    section = section_of(sampler=truncated(**fields), length_penalty=0.0, max_length_extra=1, max_length_ratio=0.3)
     model, source = peaked_model(7, vocab=9), SOURCES[0]  # a limit of two tokens
     (found,) = search(model, pad([source]), section, n_best=NUM_SAMPLES)
-    expected = expected_distribution(next_log_probs(model, source, [[]])[0].tolist(), section)
+    expected = expected_distribution(next_log_probs(model, source, [[]])[0].tolist(), **fields)
     counts = Counter(h.ids[0] if h.ids else EOS for h in found)
     assert set(counts) <= set(expected)
     statistic = sum((counts[t] - NUM_SAMPLES * p) ** 2 / (NUM_SAMPLES * p) for t, p in expected.items())
@@ -73,7 +81,7 @@ def test_first_tokens_are_drawn_by_their_probability(fields: dict[str, Any]) -> 
 
 
 def test_samples_have_the_log_probability_of_the_model() -> None:
-    section = section_of(beam=1, sample=True, temperature=3.0, top_k=4)
+    section = section_of(sampler=truncated(temperature=3.0, top_k=4))
     model = peaked_model(3, vocab=9)
     for source, (hypothesis, *_) in zip(SOURCES, search(model, pad(SOURCES), section, n_best=3), strict=True):
         total = 0.0
@@ -83,7 +91,7 @@ def test_samples_have_the_log_probability_of_the_model() -> None:
 
 
 def test_seeds_lines_and_samples_differ() -> None:
-    section = section_of(beam=1, sample=True, temperature=5.0, max_length_extra=10)
+    section = section_of(sampler=truncated(temperature=5.0), max_length_extra=10)
     model = peaked_model(1, vocab=40)
     source = [SOURCES[0]] * 8
 
@@ -108,9 +116,8 @@ def test_seeds_lines_and_samples_differ() -> None:
 )
 @example(logits=[0.0, 1e-45], temperature=2.0, top_k=1, top_p=1.0)
 def test_support(logits: list[float], temperature: float, top_k: int, top_p: float) -> None:
-    section = section_of(beam=1, sample=True, temperature=temperature, top_k=top_k, top_p=top_p)
     scaled = torch.tensor([logits])
-    p_1c, token_1c = candidates(scaled, section)
+    p_1c, token_1c = truncated(temperature=temperature, top_k=top_k, top_p=top_p).candidates(scaled)
     kept = token_1c[p_1c > 0].tolist()
     full = (scaled.double() / temperature).softmax(-1)[0]
     if top_k:
@@ -129,6 +136,6 @@ def test_a_model_of_nan_ends_too() -> None:
     model = peaked_model(1)
     with torch.no_grad():
         model.output.weight.fill_(math.nan)
-    for (only,) in search(model, pad(SOURCES), section_of(beam=1, sample=True)):
+    for (only,) in search(model, pad(SOURCES), section_of(sampler=truncated())):
         assert only.ids == []
         assert math.isnan(only.score)

@@ -1,4 +1,5 @@
-"""A metric of somebody else's, in one file, is wherever ours are: figures, the log, what is best, the commands."""
+"""A metric and a sampler of somebody else's, in one file, are wherever ours are: figures, the log, what is best, the
+commands."""
 
 import json
 import math
@@ -22,11 +23,12 @@ from trainer.checkpoint.state import TrainerState
 from trainer.metrics.scoring import Scorer
 
 THEIRS = '''
-"""A metric of somebody else's, in one file outside of the repository."""
+"""A metric and a sampler of somebody else's, in one file outside of the repository."""
 
 import types
 
-from configs.components import Metric, component
+from configs.components import Metric, Sampler, component
+from configs.fields import Positive
 
 
 class Counted:
@@ -52,10 +54,22 @@ class Misses(Metric):
 
     def build(self, text):
         return Counted(self.letters)
+
+
+@component("sampler", "podium")
+class Podium(Sampler):
+    """One of the first few, each as likely."""
+
+    places: Positive
+
+    def candidates(self, log_p_NV):
+        _, tokens = log_p_NV.topk(self.places, dim=-1)
+        return log_p_NV.new_ones(tokens.shape), tokens
 '''
 MAX_PAIRS = 10
 """That the kept run evaluates on."""
 METRICS = "evaluation.metrics=[{kind: misses, letters: 3}, bleu, ter, {kind: chrf, word_order: 2}]"
+SAMPLER = "evaluation.search.sampler={kind: podium, places: 3}"
 
 
 def start(*arguments: str, cwd: Path, plugins: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -73,7 +87,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     install_plugin(root, "metrics", THEIRS)
     settings = ["training.max_updates=25", "evaluation.every_updates=5", "checkpoint.every_updates=5"]
     more = ["training.memory_probe=false", "checkpoint.keep_last=2", "optimizer.lr=0.01"]
-    done = start("train", "small.yaml", METRICS, *settings, *more, cwd=place, plugins=root)
+    done = start("train", "small.yaml", METRICS, SAMPLER, *settings, *more, cwd=place, plugins=root)
     assert done.returncode == 0, done.stderr
     (place / "out").write_text(done.stdout)
     return place
@@ -203,3 +217,44 @@ def test_metrics_of_a_broken_configuration_are_shown_by_their_names() -> None:
         "": ("", True),
     }
     assert list(describe_metrics(None)) == ["bleu", "chrf"]
+
+
+class TestSampler:
+    def test_evaluate_draws_as_training_did(self, place: Path) -> None:
+        """The run's sampler and seed: the translations of its last evaluation, and other ones by another seed."""
+        files = ["--source", "corpus/v.en", "--reference", "corpus/v.fr", "-o", "drawn"]
+        then = (place / "runs" / "small" / "eval" / "step-00000025.hyp").read_text().splitlines()
+        for options, is_same in (([], True), (["--seed", "7"], False), (["--sampler", "truncated"], False)):
+            done = start("evaluate", "runs/small", *files, *options, cwd=place, plugins=place.parent)
+            assert done.returncode == 0, done.stderr
+            assert ((place / "drawn").read_text().splitlines()[:MAX_PAIRS] == then) == is_same, options
+
+    def test_translate_takes_it(self, place: Path) -> None:
+        def lines(*options: str) -> list[str]:
+            command = ["translate", "runs/small", "-i", "corpus/v.en", *options]
+            done = start(*command, cwd=place, plugins=place.parent)
+            assert done.returncode == 0, done.stderr
+            return done.stdout.splitlines()
+
+        greedy = start("translate", str(BBB3253 / "runs" / "small"), "-i", "corpus/v.en", cwd=place).stdout.splitlines()
+        assert len(set(greedy)) > 1
+        only_the_first = ["--sampler", "{kind: podium, places: 1}"]
+        kept = [str(BBB3253 / "runs" / "small"), "-i", "corpus/v.en", *only_the_first]
+        assert start("translate", *kept, cwd=place, plugins=place.parent).stdout.splitlines() == greedy
+        assert lines() == lines() != lines("--seed", "2")
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            (["--sampler", "podium"], "--sampler.places: missing; allowed is a value"),
+            (["--sampler", "{kind: podium, places: 0}"], "--sampler.places: 0; allowed is greater than 0"),
+            (["--sampler", "podum"], "--sampler.kind: there is no kind 'podum'; did you mean podium?"),
+            (["--top-k", "3"], "--top-k: 3 with the sampler podium, which has no such field; leave it out"),
+            (["--beam", "2"], "--beam: 2 with a sampler; allowed is 1"),
+        ],
+    )
+    def test_what_is_refused(self, place: Path, options: list[str], said: str) -> None:
+        command = ["translate", "runs/small", "-i", "corpus/v.en", *options]
+        done = start(*command, cwd=place, plugins=place.parent)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"zeromt: error: {said}\n"

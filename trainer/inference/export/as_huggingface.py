@@ -131,8 +131,8 @@ def generation(section: ModelSection, search: SearchSection) -> dict[str, Any]:
         options["no_repeat_ngram_size"] = search.no_repeat_ngram
     if search.min_length_extra:
         options["min_length"] = search.min_length_extra
-    if search.sample:
-        options |= {"do_sample": True, "temperature": search.temperature, "top_k": search.top_k, "top_p": search.top_p}
+    if search.sampler is not None:
+        options |= search.sampler.exported("huggingface") or {}
     return {
         "num_beams": search.beam,
         **options,

@@ -53,7 +53,7 @@ def write_search(
     if options is not None:
         tree["translate_batch"] = options
     (folder / SEARCH).write_text(json.dumps(tree, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    shown = "sampling" if search.sample else f"beam {search.beam}" if search.beam > 1 else "greedy"
+    shown = "sampling" if search.sampler else f"beam {search.beam}" if search.beam > 1 else "greedy"
     limit = f"min({most}, int({search.max_length_ratio:g} n) + {search.max_length_extra})"
     notes = [f"search as the run's in {SEARCH}: {shown}; of a source of n pieces, at most {limit}, end marks counted"]
     left_out = list(_left_out(search))
@@ -71,12 +71,8 @@ def ctranslate2_options(search: SearchSection, max_positions: int) -> dict[str, 
     }
     if search.beam > 1:
         options |= {"length_penalty": mean_penalty(search), "patience": search.patience or 1.0}
-    if search.sample:
-        options |= {
-            "sampling_topk": search.top_k,
-            "sampling_topp": search.top_p,
-            "sampling_temperature": search.temperature,
-        }
+    if search.sampler is not None:
+        options |= search.sampler.exported("ctranslate2") or {}
     return options
 
 
@@ -93,6 +89,10 @@ def _left_out(search: SearchSection) -> list[str]:
         found.append(f"patience {search.patience:g} is known to CTranslate2 alone")
     if search.beam > 1 and not search.patience:
         found.append("patience 0 is known to Transformers alone ('never'); CTranslate2 gets 1")
+    if search.sampler is not None:
+        for program, name in (("huggingface", "Transformers"), ("ctranslate2", "CTranslate2")):
+            if search.sampler.exported(program) is None:
+                found.append(f"sampler {search.sampler.kind} is unknown to {name}, which searches for the best")
     if search.min_length_ratio:
         found.append(f"min_length_ratio {search.min_length_ratio:g}")
     return found

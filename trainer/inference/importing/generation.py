@@ -169,7 +169,7 @@ def _search(reader: _Reader) -> tuple[SearchSection, dict[str, Any]]:
     else:
         options["min_length_extra"] = shortest
     if reader.get("do_sample") and beam == 1:
-        options |= _sampling(reader)
+        options["sampler"] = _sampling(reader)
     elif reader.get("do_sample"):
         left_out["do_sample"] = True
     try:
@@ -196,7 +196,7 @@ def _lengths(reader: _Reader) -> tuple[int, int | None]:
 def _sampling(reader: _Reader) -> dict[str, Any]:
     top_k = reader.whole("top_k")
     return {
-        "sample": True,
+        "kind": "truncated",
         "temperature": reader.number("temperature") or 1.0,
         "top_k": _SAMPLING_TOP_K if top_k is None else top_k,
         "top_p": reader.number("top_p") or 1.0,

@@ -87,7 +87,7 @@ class Translator:
                     results[i] = [Translation(text="", log_prob=0.0, score=0.0, ids=[])]
         has_prefixes = prefixes is not None or self._tags is not None
         forced = self._encode_prefixes(prefixes or [""] * len(lines), first) if has_prefixes else None
-        rows_each = n_best if self._section.sample else self._section.beam
+        rows_each = self._section.beam if self._section.sampler is None else n_best
         filled = [i for i, source in enumerate(sources) if len(source) > 1]
         batches = cut_batches([len(sources[i]) for i in filled], self._section.batch_tokens // rows_each)
         with laid_out(self._model.models, self._device):

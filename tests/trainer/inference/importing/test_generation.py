@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from configs import RunConfig, SearchSection, load_run
+from configs.components import make
 from data_pipeline.tokenizer import Tokenizer
 from launcher.cli import main
 from tests.trainer.inference.export.made import make_run
@@ -57,7 +58,7 @@ def test_sampling_comes_along(marian: Path, tmp_path: Path, capsys: pytest.Captu
     edit(marian / "generation_config.json", do_sample=True, temperature=0.7, top_p=0.9, max_new_tokens=12)
     imported(marian, tmp_path / "run", capsys)
     found = search_of(tmp_path / "run")
-    assert (found.sample, found.temperature, found.top_k, found.top_p) == (True, 0.7, 50, 0.9)
+    assert found.sampler == make("sampler", "truncated", temperature=0.7, top_k=50, top_p=0.9)
     assert found.max_length_extra == 12
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from configs import SearchSection, UserError
+from configs.components import make
 from tests.conftest import wait_until
 from tests.trainer.conftest import TrainedRun
 from trainer.inference.loading import check_same_tokenizer
@@ -91,7 +92,7 @@ def test_takes_no_more_chunks_than_it_needs(trained: TrainedRun, pool: Pool) -> 
 
 
 def test_sampling_draws_by_line(trained: TrainedRun) -> None:
-    section = SearchSection(sample=True, temperature=3.0, seed=5)
+    section = SearchSection(sampler=make("sampler", "truncated", temperature=3.0), seed=5)
     lines = [line.sources[1] for line in chunks_of(trained, 4)]
     settings = settings_of(trained, section=section, n_best=3, with_alignment=False)
     job = Worker(settings)

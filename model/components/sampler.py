@@ -1,0 +1,44 @@
+"""Sampling from the most probable pieces."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from configs.components import Sampler, component
+from configs.fields import Count, PositiveFloat
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@component("sampler", "truncated")
+class Truncated(Sampler):
+    """From the k most probable pieces, and of those from the fewest that together have the probability p."""
+
+    temperature: PositiveFloat = 1.0
+    """Logits are divided by it, before anything else: below 1 is safer, above bolder."""
+    top_k: Count = 0
+    """Draw from the k most probable pieces only (Fan et al., 2018); 0 takes all."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Of what is left and normalised, draw from the fewest that together have at least this probability (Holtzman et
+    al., 2020)."""
+
+    def candidates(self, log_p_NV: "Tensor") -> tuple["Tensor", "Tensor"]:
+        """See Sampler."""
+        count = min(self.top_k, log_p_NV.shape[-1]) if self.top_k else log_p_NV.shape[-1]
+        best_Nc, token_Nc = (log_p_NV / self.temperature).topk(count, dim=-1)
+        p_Nc = best_Nc.softmax(-1)
+        if self.top_p < 1:
+            before_Nc = p_Nc.cumsum(-1) - p_Nc
+            p_Nc = p_Nc.masked_fill(before_Nc >= self.top_p, 0.0)
+        return p_Nc, token_Nc
+
+    def exported(self, program: str) -> dict[str, Any] | None:
+        """See Sampler."""
+        if program == "huggingface":
+            return {"do_sample": True, "temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
+        return {
+            "sampling_topk": self.top_k,
+            "sampling_topp": self.top_p,
+            "sampling_temperature": self.temperature,
+        }

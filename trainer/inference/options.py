@@ -1,0 +1,29 @@
+"""Options of the command line that set fields of a section in YAML, as a configuration does."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from configs import ConfigError
+from configs.load import parse_tree
+from configs.reading.tree import Tree
+
+
+def parse_option(option: str, items: Sequence[str], type_: Any) -> Any:
+    """A section of which an option of the command line sets fields, in YAML.
+
+    Args:
+        option: such as `--metrics`, for messages.
+        items: `field=value` settings.
+        type_: of the section.
+
+    Raises:
+        ConfigError: with every error that was found.
+        UserError: a value is no YAML.
+    """
+    tree = Tree.empty()
+    for item in items:
+        tree.put(item, what=option)
+    try:
+        return parse_tree(tree.plain(what=option), type_, tree.texts)
+    except ConfigError as error:
+        raise ConfigError([f"--{problem}" for problem in error.problems]) from error
