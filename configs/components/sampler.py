@@ -14,7 +14,8 @@ class Sampler(Component):
         """What may be drawn for each row.
 
         Args:
-            log_p_NV: log-probabilities of the vocabulary, a tensor in fp32; not to be changed.
+            log_p_NV: log-probabilities of the vocabulary, a tensor in fp32; not to be changed. What may not come next,
+                as all but EOS at the greatest length, has -1e30: it is to have no probability.
 
         Returns:
             Tensors: probabilities (N, C), which need not sum to 1, and their tokens (N, C), the most probable first.

@@ -224,8 +224,31 @@ class Gated(Residual):
         yield "gate", (1,)
         yield from super().parameters(width, norm, is_last=is_last)
 '''
+SAMPLER = '''
+from configs.components import Sampler, component
+from configs.fields import Count
+
+
+@component("sampler", "stubborn")
+class Stubborn(Sampler):
+    """Draws one piece wherever that is possible."""
+
+    piece: Count = 0
+
+    def candidates(self, log_p):
+        import torch
+
+        is_possible = log_p[:, self.piece].exp() > 0
+        tokens = log_p.argmax(1).masked_fill(is_possible, self.piece)[:, None]
+        return torch.ones_like(tokens, dtype=log_p.dtype), tokens
+'''
 
 PARTS = {
+    "sampler": Case(
+        code=SAMPLER,
+        chosen={"evaluation": {"search": {"sampler": {"kind": "stubborn", "piece": 9}}}},
+        wrong=("evaluation.search.sampler.piece=x", "evaluation.search.sampler.piece: 'x'; allowed is a whole number"),
+    ),
     "attention": Case(
         code=ATTENTION,
         chosen={"model": {"attention": {"kind": "single_head", "sharpness": 0.5}}},

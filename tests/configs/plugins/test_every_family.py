@@ -19,6 +19,7 @@ import yaml
 from safetensors import safe_open
 
 from configs.components.registry import FAMILIES
+from data_pipeline.tokenizer import Tokenizer
 from tests.configs.plugins.cases import CASES
 from tests.conftest import BUNDLED, REPO, ask_python, environment, install_plugins, read_metrics
 
@@ -207,6 +208,15 @@ def _positions(added: Added) -> None:
 def _residual(added: Added) -> None:
     gates = [values for name, values in added.parameters.items() if name.endswith(".gate")]
     assert (len(gates), gates != [[0.5]] * 5) == (5, True)
+
+
+def _sampler(added: Added) -> None:
+    lines = (added.folder / "runs/run/eval/step-00000006.hyp").read_text().splitlines()
+    [piece] = Tokenizer.load(added.folder / "prepared").target_pieces([9])
+    letters = piece.replace("▁", " ")
+    assert len(lines) == 8
+    assert all(line == (letters * (len(line) // len(letters) + 1)).strip()[: len(line)] for line in lines), lines
+    assert min(map(len, lines)) > 10 * len(letters)
 
 
 def _schedule(added: Added) -> None:
