@@ -1,7 +1,9 @@
 """Tools that several folders' tests share: a small prepared dataset, and ranks in real processes."""
 
+import gzip
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -9,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,6 +156,14 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, and it has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 Start = Callable[..., Command]
 
 
@@ -201,12 +212,56 @@ def read_pairs(run: Path) -> dict[tuple[int, int], list[int]]:
     return found
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def bundled(language: str, lines: slice) -> bytes:
+    """Lines of the bundled validation set."""
+    text = gzip.decompress((BUNDLED / f"valid.{language}.gz").read_bytes())
+    return b"".join(text.splitlines(keepends=True)[lines])
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path | None]:
+    """A file system of so many bytes (`16m`) in a new folder; None where none may be mounted."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    is_mounted = shutil.which("mount") is not None and subprocess.run(mount, capture_output=True).returncode == 0
+    try:
+        yield folder if is_mounted else None
+    finally:
+        if is_mounted:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
 def wait_until(condition: Callable[[], bool], *, seconds: float = 90) -> None:
     """Wait for something that another process does."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"not seen within {seconds} s"
         time.sleep(0.01)
+
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Makes a command in the test's folder that must be refused in one line, with exit code 2; what the line says."""
+    from launcher.cli import main
+
+    def run(*arguments: str) -> str:
+        monkeypatch.chdir(tmp_path)
+        assert main(list(arguments)) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        [line] = said.err.splitlines()
+        assert line.startswith("zeromt: error: ")
+        return line.removeprefix("zeromt: error: ")
+
+    return run
 
 
 @dataclass(kw_only=True, frozen=True)

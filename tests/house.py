@@ -16,9 +16,6 @@ MODULES = 12
 TEST_MODULES = 20
 """Modules in a folder, apart from `__init__.py`, which is where a folder says what it is."""
 
-KNOWN: frozenset[str] = frozenset()
-"""Offenders from before the check. None is added; one that offends no more is removed."""
-
 
 def sources(root: Path) -> list[Path]:
     """Every module below the packages that pyproject.toml names, the benchmarks and the tests, relative to `root`."""
@@ -46,14 +43,6 @@ def offences(root: Path) -> Iterator[tuple[str, str]]:
             yield folder.as_posix(), f"{number} modules; a folder has at most {most}, `__init__.py` apart"
 
 
-def problems(root: Path, known: frozenset[str] = KNOWN) -> list[str]:
-    """One line for each offender that is not known, and for each known one that offends no more."""
-    found = dict(offences(root))
-    return [f"{name}: {size}" for name, size in found.items() if name not in known] + [
-        f"{name}: no offender any more; remove it from KNOWN in tests/house.py" for name in sorted(known - found.keys())
-    ]
-
-
 def main() -> int:
     """Print the problems.
 
@@ -61,7 +50,7 @@ def main() -> int:
         1 where there are any.
     """
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1]
-    lines = problems(root)
+    lines = [f"{name}: {size}" for name, size in offences(root)]
     print(*lines, sep="\n", end="\n" if lines else "")
     return 1 if lines else 0
 

@@ -10,7 +10,7 @@ import pytest
 from configs import load_run
 from configs.files import FileError, check_apart, describe, exists, expand, is_dir, problem_of, written
 from configs.site import load_site
-from launcher.cli import main
+from tests.conftest import Refused
 
 LONG = "x" * 300
 
@@ -215,21 +215,14 @@ class TestWritten:
 )
 @pytest.mark.parametrize("place", ["loop/a", LONG])
 def test_the_field_or_option_is_named(
-    arguments: list[str],
-    named: str,
-    place: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], named: str, place: str, tmp_path: Path, refused: Refused
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "loop").symlink_to("loop")
     for name in ("a", "b"):
         (tmp_path / name).write_text("a\n")
     (tmp_path / "c.yaml").write_text("prepare: {output: out, train: {source: [a], target: [b]}}")
-    assert main([argument.replace("PLACE", place) for argument in arguments]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"zeromt: error: {named}: ")
+    line = refused(*(argument.replace("PLACE", place) for argument in arguments))
+    assert line.startswith(f"{named}: ")
     assert "circle" in line or "symbolic links" in line or "too long" in line
 
 

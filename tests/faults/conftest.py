@@ -185,13 +185,6 @@ def undisturbed(corpus_en_fr: Corpus, shim: Path, tmp_path_factory: pytest.TempP
     return run
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def send(pid: int, number: int) -> None:
     """A signal to a process that may be gone."""
     with contextlib.suppress(ProcessLookupError):

@@ -313,30 +313,26 @@ def _patch_engine(injector: Injector, module: Any) -> None:
     engine.accumulate, engine.step = accumulate_here, step_here
 
 
-def _patch_evaluation(injector: Injector, module: Any) -> None:
-    evaluate = module.Evaluator.evaluate
+def _meet_around(injector: Injector, owner: Any, name: str, *, after: str) -> None:
+    """Meet the point of a method's name before it, and another after it."""
+    method = getattr(owner, name)
 
-    @functools.wraps(evaluate)
+    @functools.wraps(method)
     def wrapped(*arguments: Any, **options: Any) -> Any:
-        injector.meet("evaluate", step=injector.step)
-        evaluation = evaluate(*arguments, **options)
-        injector.meet("evaluated", step=injector.step)
-        return evaluation
+        injector.meet(name, step=injector.step)
+        outcome = method(*arguments, **options)
+        injector.meet(after, step=injector.step)
+        return outcome
 
-    module.Evaluator.evaluate = wrapped
+    setattr(owner, name, wrapped)
+
+
+def _patch_evaluation(injector: Injector, module: Any) -> None:
+    _meet_around(injector, module.Evaluator, "evaluate", after="evaluated")
 
 
 def _patch_manager(injector: Injector, module: Any) -> None:
-    save = module.CheckpointManager.save
-
-    @functools.wraps(save)
-    def wrapped(*arguments: Any, **options: Any) -> Any:
-        injector.meet("save", step=injector.step)
-        outcome = save(*arguments, **options)
-        injector.meet("saved", step=injector.step)
-        return outcome
-
-    module.CheckpointManager.save = wrapped
+    _meet_around(injector, module.CheckpointManager, "save", after="saved")
     if hasattr(module.CheckpointManager, "commit"):
         _before(module.CheckpointManager, "commit", lambda *_: injector.meet("commit", step=injector.step))
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.conftest import HOST, read_pairs
+from tests.conftest import HOST, Finished, read_pairs
 from tests.faults.conftest import Launch, MakeRun, Run
 from tests.faults.injected import Fault, has_happened
 
@@ -22,12 +22,18 @@ def assert_same(run: Run, other: Run) -> None:
     assert run.processes() == []
 
 
+def go_through(run: Run, launch: Launch, *, rank: int) -> Finished:
+    """A run of which one rank is struck, and that is restarted once."""
+    done = launch(run, restarts=1).finish(120)
+    assert done.code == 0, done.err[-4000:]
+    assert has_happened(run.plan, 0, rank)
+    return done
+
+
 @pytest.mark.slow
 def test_stopped_rank(undisturbed: Run, make_run: MakeRun, launch: Launch) -> None:
     run = make_run(Fault(point="accumulate", action="stop", rank=1, step=14), overrides=LIMITS)
-    done = launch(run, restarts=1).finish(120)
-    assert done.code == 0, done.err[-4000:]
-    assert has_happened(run.plan, 0, 1)
+    done = go_through(run, launch, rank=1)
     assert re.search(r"rank 1 is stuck: phase 'step' of step 14 began [67] s ago", done.out + done.err)
     assert f"rank 1 on {HOST} failed first: killed by SIGKILL: stuck" in done.err
     assert_same(run, undisturbed)
@@ -37,9 +43,7 @@ def test_stopped_rank(undisturbed: Run, make_run: MakeRun, launch: Launch) -> No
 def test_held_gil(undisturbed: Run, make_run: MakeRun, launch: Launch) -> None:
     """tests/trainer/ranks/test_watchdog.py has short ones, of a process and its monitor alone."""
     run = make_run(Fault(point="save", action="hold_gil", rank=0, step=30), overrides=LIMITS)
-    done = launch(run, restarts=1).finish(120)
-    assert done.code == 0, done.err[-4000:]
-    assert has_happened(run.plan, 0, 0)
+    done = go_through(run, launch, rank=0)
     everything = done.out + done.err
     assert re.search(r"rank 0 is stuck: phase 'save' of step 30 began \d+ s ago", everything)
     assert f"rank 0 on {HOST} failed first: killed by SIGKILL: stuck" in done.err

@@ -1,8 +1,6 @@
 """Rows 12, 13, 18, 20, 23, 25, 26 and 28: what two ranks live through, run after run in the same processes."""
 
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Corpus, read_metrics, read_pairs
+from tests.conftest import small_disk as mounted
 from tests.faults.conftest import SETTINGS, Run, injected
 from tests.faults.injected import Fault, write_plan
 from tests.faults.injected_runs import run_all
@@ -69,12 +68,8 @@ class Runs:
 @pytest.fixture(scope="module")
 def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path | None]:
     """A disk of 16 MB, where one may be mounted."""
-    folder = tmp_path_factory.mktemp("disk")
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
-    is_mounted = shutil.which("mount") is not None and subprocess.run(mount, capture_output=True).returncode == 0
-    yield folder if is_mounted else None
-    if is_mounted:
-        subprocess.run(["umount", "--lazy", folder], check=True)
+    with mounted(tmp_path_factory.mktemp("disk") / "small", "16m") as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")

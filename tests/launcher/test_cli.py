@@ -10,6 +10,7 @@ import pytest
 
 from launcher import cli
 from launcher.cli import COMMANDS, main, parse
+from tests.conftest import Refused
 from tests.launcher.conftest import ROOT, Zeromt, environment
 
 HEAVY = {"torch", "numpy", "pydantic", "omegaconf", "deepspeed", "configs", "trainer", "data_pipeline"}
@@ -147,19 +148,11 @@ BAD = [
 
 @pytest.mark.parametrize(("arguments", "expected"), BAD, ids=[" ".join(a) or "nothing" for a, _ in BAD])
 def test_bad_input_is_one_line_and_exit_code_2(
-    arguments: list[str],
-    expected: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], expected: str, tmp_path: Path, refused: Refused
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.yaml").write_text("a: [")
-    assert main(arguments) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert len(said.err.splitlines()) == 1
-    assert said.err.startswith(f"zeromt: error: {expected}")
+    said = refused(*arguments)
+    assert said.startswith(expected)
     assert not (tmp_path / "runs").exists()
 
 

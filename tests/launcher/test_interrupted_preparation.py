@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import BUNDLED, Start, descendants, wait_until, zeromt
-from tests.launcher.clusters.local.test_launch import is_alive
+from tests.conftest import BUNDLED, Start, descendants, is_running, wait_until, zeromt
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
@@ -21,7 +20,7 @@ def test_signal_ends_it_and_the_same_command_goes_on(start: Start, tmp_path: Pat
     assert done.code == 75, done.err
     assert done.err.splitlines()[-1] == f"zeromt: {number.name}: ended; the same command goes on from here"
     assert "Traceback" not in done.err
-    wait_until(lambda: not any(map(is_alive, below)), seconds=20)
+    wait_until(lambda: not any(map(is_running, below)), seconds=20)
     assert not output.exists()
 
 

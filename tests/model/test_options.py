@@ -11,16 +11,7 @@ from model import Objective, build_transformer
 from model.dropout import Dropout
 from model.loss import CrossEntropy
 from tests.model.equations import SOURCES, TARGET_INPUTS, TARGETS, check_gradients, check_logits, check_longest
-from tests.model.reference import (
-    BOS,
-    PAD,
-    SPECIAL,
-    PlainTransformer,
-    logits_of,
-    pad,
-    tiny_model,
-    tiny_section,
-)
+from tests.model.reference import BOS, PAD, SPECIAL, PlainTransformer, logits_of, pad, tiny_model, tiny_section
 
 ROTARY = {"positions": "rotary", "head_width": 6}
 OPTIONS: dict[str, dict[str, Any]] = {

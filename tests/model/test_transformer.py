@@ -12,17 +12,7 @@ from model.loss import CrossEntropy
 from model.positions import sinusoidal_table
 from tests.model.equations import SOURCES, TARGET_INPUTS, check_gradients, check_logits, check_longest
 from tests.model.flat import flat
-from tests.model.reference import (
-    BOS,
-    EOS,
-    PAD,
-    SPECIAL,
-    PlainTransformer,
-    logits_of,
-    pad,
-    tiny_model,
-    tiny_section,
-)
+from tests.model.reference import BOS, EOS, PAD, SPECIAL, PlainTransformer, logits_of, pad, tiny_model, tiny_section
 
 VARIANTS = [
     {"norm_position": norm, "positions": positions, "activation": activation, "tied_embeddings": tying}

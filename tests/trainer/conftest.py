@@ -1,12 +1,11 @@
 """A run that has learnt something: 100 pairs by heart, so that its scores are far from 0."""
 
-import gzip
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import BUNDLED
+from tests.conftest import bundled
 from tests.forked import Forked
 
 NUM_PAIRS = 100
@@ -25,8 +24,7 @@ def trained(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Trained
     """Trained on two ranks under ZeRO-2; not to be written to."""
     root = tmp_path_factory.mktemp("trained")
     for language in ("en", "fr"):
-        lines = gzip.decompress((BUNDLED / f"valid.{language}.gz").read_bytes()).splitlines(keepends=True)
-        (root / f"text.{language}").write_bytes(b"".join(lines[:NUM_PAIRS]))
+        (root / f"text.{language}").write_bytes(bundled(language, slice(NUM_PAIRS)))
     config = root / "heart.yaml"
     config.write_text(
         f"""

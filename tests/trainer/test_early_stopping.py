@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from configs import load_run
 from configs.components import make
-from tests.conftest import environment, install_plugin, read_metrics
+from tests.conftest import Command, install_plugin, read_metrics
 from tests.forked import Forked
 from tests.kept import BBB3253
 from trainer.checkpoint.state import ScoreSeries, TrainerState
@@ -175,17 +174,13 @@ def kill_and_go_on(place: Path, arguments: list[str], root: Path) -> None:
     """Have the run killed between two evaluations, some updates and an evaluation behind its newest checkpoint."""
     assert KILLED % EVERY
     assert KILLED % SAVED > EVERY
-    install_plugin(root, "trackers", KILLER)
-    variables: dict[str, Any] = environment()
-    variables["PYTHONPATH"] += f":{root}"
+    variables = install_plugin(root, "trackers", KILLER)
     for code, step in ((-9, KILLED), (0, None)):
-        done = subprocess.run(
-            [sys.executable, "-m", "trainer", *arguments, f"trackers=[{{kind: killer, step: {KILLED}}}]"],
-            cwd=place, env=variables, capture_output=True, text=True, timeout=180, check=False,
-        )  # fmt: skip
-        assert done.returncode == code, done.stderr
+        command = [sys.executable, "-m", "trainer", *arguments, f"trackers=[{{kind: killer, step: {KILLED}}}]"]
+        done = Command(command, cwd=place, variables=variables).finish()
+        assert done.code == code, done.err
         assert step is None or read_metrics(place / "runs" / "small")[-1]["step"] == step
-    assert f"step {KILLED // SAVED * SAVED}, epoch" in done.stdout, "it went on from before what was lost"
+    assert f"step {KILLED // SAVED * SAVED}, epoch" in done.out, "it went on from before what was lost"
 
 
 class TestSchedulesAndClocks:

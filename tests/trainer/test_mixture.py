@@ -1,6 +1,5 @@
 """A run on a mixture: every dataset is evaluated, shares are said, and it resumes on other ranks with other workers."""
 
-import gzip
 import json
 import re
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import BUNDLED, read_metrics, read_pairs
+from tests.conftest import bundled, read_metrics, read_pairs
 from tests.forked import Forked
 from tests.trainer.evaluation.test_evaluation import sacrebleu
 
@@ -48,9 +47,8 @@ def root(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three datasets with the first one's tokenizer; the third has no validation set."""
     root = tmp_path_factory.mktemp("mixture")
     for language in ("en", "fr"):
-        lines = gzip.decompress((BUNDLED / f"valid.{language}.gz").read_bytes()).splitlines(keepends=True)
         for name, part in PARTS.items():
-            (root / f"{name}.{language}").write_bytes(b"".join(lines[part]))
+            (root / f"{name}.{language}").write_bytes(bundled(language, part))
     for name in PARTS:
         config = root / f"prepare-{name}.yaml"
         tokenizer = {"vocab_size": 400} if name == "first" else {"path": str(root / "first")}

@@ -1,13 +1,12 @@
 """Training whose streams are closed, or whose output cannot be written."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Corpus, environment
+from tests.conftest import Corpus, environment, small_disk
 
 
 def _shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -62,32 +61,24 @@ def test_a_file_in_the_way_of_checkpoints(corpus_en_fr: Corpus, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("command", ["train", "launch local --nproc 1 --max-restarts 0"])
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 def test_a_disk_that_fills(command: str, corpus_en_fr: Corpus, tmp_path: Path) -> None:
     """The cause is named in one line, and no traceback hides it."""
-    runs = tmp_path / "runs"
-    runs.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(runs)], check=False).returncode:
-        pytest.skip("no mounts here")
-    try:
+    with small_disk(tmp_path / "runs", "1m") as runs:
+        if runs is None:
+            pytest.skip("no mounts here")
         settings = " ".join([*corpus_en_fr.overrides, f"output={runs}", "training.max_updates=2"])
         more = "evaluation.max_pairs=2 training.tensorboard=false schedule.warmup_updates=1 checkpoint.max_failures=1"
         done = _shell(f"zeromt {command} debug {settings} {more}", tmp_path)
         assert done.returncode == 1, done.stderr
         assert "Traceback" not in done.stderr
         assert sum("bytes are free, a checkpoint needs" in line for line in done.stderr.splitlines()) == 1
-    finally:
-        subprocess.run(["umount", str(runs)], check=False)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 def test_a_full_disk_at_the_start(corpus_en_fr: Corpus, tmp_path: Path) -> None:
     """One line, no empty .shared-* file."""
-    runs = tmp_path / "runs"
-    runs.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(runs)], check=False).returncode:
-        pytest.skip("no mounts here")
-    try:
+    with small_disk(tmp_path / "runs", "8k") as runs:
+        if runs is None:
+            pytest.skip("no mounts here")
         (runs / "debug").mkdir()
         (runs / "filler").write_bytes(b"x" * 8192)
         settings = " ".join([*corpus_en_fr.overrides, f"output={runs}"])
@@ -96,5 +87,3 @@ def test_a_full_disk_at_the_start(corpus_en_fr: Corpus, tmp_path: Path) -> None:
         [line] = done.stderr.splitlines()
         assert line.startswith(f"zeromt: error: output: {str(runs / 'debug')!r} cannot be written: No space left")
         assert not list(runs.glob("*/.shared-*"))
-    finally:
-        subprocess.run(["umount", str(runs)], check=False)

@@ -1,17 +1,12 @@
 """Made-up pairs, and what a folder holds."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 from configs import PrepareSection
 
 Corpus = Callable[..., PrepareSection]
 
 PAIRS = [(f"the cat number {n} sat", f"le chat numéro {n} assis") for n in range(200)]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def many(count: int) -> list[tuple[str, str]]:

@@ -14,7 +14,8 @@ import pytest
 from configs import PrepareSection, UserError
 from data_pipeline.preparation import prepare, staging, survey
 from data_pipeline.preparation.writing.spill import SpillFolder
-from tests.data_pipeline.preparation.made import PAIRS, Corpus, contents
+from tests.conftest import contents
+from tests.data_pipeline.preparation.made import PAIRS, Corpus
 
 
 def test_a_full_disk_is_gone_on_from(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

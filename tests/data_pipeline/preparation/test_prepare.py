@@ -14,7 +14,8 @@ from configs import CorpusFiles, PrepareSection, TokenizerSection, UserError
 from data_pipeline.preparation import prepare
 from data_pipeline.preparation.prepare import Share
 from data_pipeline.prepared.dataset import Dataset
-from tests.data_pipeline.preparation.made import PAIRS, Corpus, contents, many
+from tests.conftest import contents
+from tests.data_pipeline.preparation.made import PAIRS, Corpus, many
 
 
 def _lines(path: Path) -> list[str]:

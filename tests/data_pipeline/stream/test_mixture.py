@@ -16,7 +16,7 @@ import pytest
 
 from configs import StreamSection, UserError
 from data_pipeline.order.mixture import Mixture
-from data_pipeline.order.state import LaneCursor
+from data_pipeline.order.state import LaneCursor, StreamState
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.lane_stream import make_plans
 from data_pipeline.stream.lane_windows import GroupWindows, Source
@@ -203,6 +203,17 @@ def test_the_order_does_not_depend_on_reading_ahead(two: list[Dataset], prefetch
     close(wanted, given)
 
 
+def states(two: list[Dataset]) -> tuple[StreamState, StreamState]:
+    """Between the first epoch and the second, and within the second."""
+    readers = open_readers(two, TWO)
+    read_epoch(readers)
+    between = merged(readers)
+    read_epoch(readers, 1)
+    within = merged(readers)
+    close(readers)
+    return between, within
+
+
 @pytest.mark.parametrize(
     ("change", "weights"), [({"micro_batches": 6}, None), ({"window_pairs": 50}, None), ({}, [1, 5.0])]
 )
@@ -210,12 +221,7 @@ def test_settings_change_between_epochs_only(
     two: list[Dataset], change: dict[str, Any], weights: list[float] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """New passes begin: each pair of a dataset is used once in those too."""
-    readers = open_readers(two, TWO)
-    read_epoch(readers)
-    between = merged(readers)
-    read_epoch(readers, 1)
-    within = merged(readers)
-    close(readers)
+    between, within = states(two)
     section = dataclasses.replace(TWO, **change, temperature=1.0 if weights else TWO.temperature)
     what = r"shares: 16.6667 %, 83.3333 %" if weights else f"stream.{next(iter(change), '')}"
     with pytest.raises(UserError, match=rf"{what}.* where the stream was begun with .*until the epoch ends"):
@@ -312,12 +318,7 @@ def test_next_window_is_begun_after_a_part_of_this_one(make_dataset: Make) -> No
 
 def test_a_mixture_of_an_earlier_version(two: list[Dataset], caplog: pytest.LogCaptureFixture) -> None:
     """Refused in the middle of an epoch; where one has ended, new passes begin."""
-    readers = open_readers(two, TWO)
-    read_epoch(readers)
-    between = merged(readers)
-    read_epoch(readers, 1)
-    within = merged(readers)
-    close(readers)
+    between, within = states(two)
     assert (between.version, open_readers(two[:1], TWO)[0].state().version) == (5, 4), (
         "what there was before is as it was"
     )

@@ -19,7 +19,7 @@ from configs import UserError
 from data_pipeline.errors import DataError
 from data_pipeline.stream import process_prefetch
 from data_pipeline.stream.process_prefetch import ProcessPrefetch
-from tests.conftest import Start, descendants, wait_until
+from tests.conftest import Start, descendants, is_running, wait_until
 from tests.data_pipeline.stream import loader_items
 
 Open = Callable[..., ProcessPrefetch[Any]]
@@ -51,13 +51,6 @@ def open_stream() -> Iterator[Open]:
     assert time.monotonic() - began < 5
     assert left() == before
     assert threading.active_count() == threads
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return "Z" in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return True
 
 
 def take_all(stream: ProcessPrefetch[Any], at_most: int) -> None:
@@ -148,7 +141,7 @@ def test_a_process_that_failed_ends_whatever_threads_it_has(open_stream: Open) -
     assert stream.next() == 0
     with pytest.raises(DataError):
         stream.next()
-    wait_until(lambda: is_gone(stream.pid), seconds=10)
+    wait_until(lambda: not is_running(stream.pid), seconds=10)
 
 
 def test_what_cannot_be_sent_is_an_error(open_stream: Open) -> None:
@@ -170,7 +163,7 @@ def test_a_killed_process_is_an_error(open_stream: Open, make: Callable[[], Iter
     assert stream.next() == 0
     wait_until(lambda: stream._inlet.poll(0))
     os.kill(stream.pid, signal.SIGKILL)
-    wait_until(lambda: is_gone(stream.pid))
+    wait_until(lambda: not is_running(stream.pid))
     assert stream.next() == 1  # it had been handed over
     for _ in range(2):
         with pytest.raises(RuntimeError, match=rf"loader process {stream.pid} was ended by SIGKILL.*memory"):
@@ -256,7 +249,7 @@ def test_a_stream_that_nobody_holds_ends(open_stream: Open) -> None:
     pid = stream.pid
     del stream
     gc.collect()
-    assert is_gone(pid)
+    assert not is_running(pid)
 
 
 @pytest.mark.parametrize("delay", [0, 0.03, 0.5])
@@ -293,7 +286,7 @@ def test_the_process_ends_when_its_parent_is_killed(start: Start, tmp_path: Path
     lines = [command.process.stdout.readline() for _ in range(2 + fork)]
     assert lines[0] == "main module\n"
     command.process.kill()
-    wait_until(lambda: is_gone(int(lines[-1])), seconds=5)
+    wait_until(lambda: not is_running(int(lines[-1])), seconds=5)
     if fork:
         os.kill(int(lines[1]), signal.SIGKILL)
 
@@ -308,9 +301,9 @@ def test_the_process_ends_when_its_parent_exits_without_close(
     finished = start(sys.executable, "-X", "dev", str(script)).finish(30)
     assert finished.code == code
     assert finished.out.splitlines()[:-1] == ["main module"]
-    assert is_gone(int(finished.out.splitlines()[-1])) or code == 4
+    assert not is_running(int(finished.out.splitlines()[-1])) or code == 4
     assert "ZeroDivisionError" in finished.err if code == 1 else finished.err == ""
-    wait_until(lambda: is_gone(int(finished.out.splitlines()[-1])), seconds=5)
+    wait_until(lambda: not is_running(int(finished.out.splitlines()[-1])), seconds=5)
 
 
 def test_a_loader_imports_no_torch(open_stream: Open) -> None:

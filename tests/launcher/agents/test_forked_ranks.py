@@ -15,7 +15,8 @@ import torch.version
 from launcher.agents import forked_ranks
 from launcher.agents.forked_ranks import SWITCH, can_fork
 from launcher.machine.process_title import ROOM, ROOM_LENGTH
-from tests.launcher.clusters.local.test_launch import is_alive, run_folder, wait_for
+from tests.conftest import is_running
+from tests.launcher.clusters.local.test_launch import run_folder, wait_for
 from tests.launcher.conftest import ROOT, environment
 from trainer.runs.signals import STOP_SIGNALS
 
@@ -108,7 +109,7 @@ def words(pid: int, file: str) -> list[str]:
 
 def wait_for_end(*pids: int) -> None:
     deadline = time.monotonic() + 20
-    while any(map(is_alive, pids)):
+    while any(map(is_running, pids)):
         assert time.monotonic() < deadline, "left behind"
         time.sleep(0.02)
 
@@ -129,7 +130,7 @@ def test_a_rank_is_what_a_new_process_would_be(tmp_path: Path) -> None:
     assert found["blocked"] == sorted(map(int, STOP_SIGNALS)), "until it can hear them"
     assert found["threads"] == 1
     assert [Path(log).read_text() for log in logs] == ["out 1\n", "err 1\n"]
-    assert is_alive(parent.pids[0]), "it waits on"
+    assert is_running(parent.pids[0]), "it waits on"
     parent.process.communicate("")
     assert parent.process.returncode == 0
     wait_for_end(*parent.pids)
@@ -151,7 +152,7 @@ def test_how_it_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_ranks_without_a_parent_end(tmp_path: Path, number: signal.Signals) -> None:
     parent = Parent(tmp_path, 3)
-    assert all(map(is_alive, parent.pids))
+    assert all(map(is_running, parent.pids))
     parent.process.send_signal(number)
     assert parent.process.wait(20) == -number
     wait_for_end(*parent.pids)

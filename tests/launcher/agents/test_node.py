@@ -13,8 +13,8 @@ import pytest
 from configs import UserError
 from launcher.agents.job import Job, Node, child_environment, torchrun_command
 from launcher.agents.node import choose_rank, own_address
-from tests.conftest import HOST, descendants
-from tests.launcher.clusters.local.test_launch import is_alive, run_folder, wait_for
+from tests.conftest import HOST, descendants, is_running
+from tests.launcher.clusters.local.test_launch import run_folder, wait_for
 from tests.launcher.conftest import Zeromt
 
 StartNode = Callable[..., "subprocess.Popen[str]"]
@@ -223,7 +223,7 @@ def test_lost_node_ends_the_others(start_node: StartNode, workplace: Path, lost:
     assert f"a node is lost: node {lost} ({socket.gethostname()}) {'is gone' if lost == 0 else 'gave no sign'}" in err
     assert ("node 0 did not answer" if lost == 0 else "node 1 did not come within 15 s") in err
     assert time.monotonic() - began < 150
-    assert not any(map(is_alive, left)), "a process is left"
+    assert not any(map(is_running, left)), "a process is left"
 
 
 def test_second_job_is_refused_by_its_first_node(start_node: StartNode, workplace: Path) -> None:

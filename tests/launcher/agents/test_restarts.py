@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import HOST, descendants
-from tests.launcher.clusters.local.test_launch import is_alive, run_folder, wait_for
+from tests.conftest import HOST, descendants, is_running
+from tests.launcher.clusters.local.test_launch import run_folder, wait_for
 
 Launch = Callable[..., "subprocess.Popen[str]"]
 
@@ -77,7 +77,7 @@ def test_agent_alone_is_killed(launch: Launch, workplace: Path) -> None:
     assert child.returncode == 1, err
     assert "torchrun was killed by SIGKILL" in (folder / "status.json").read_text()
     deadline = time.monotonic() + 60
-    while any(map(is_alive, below)):
+    while any(map(is_running, below)):
         assert time.monotonic() < deadline, "a process is left"
         time.sleep(0.05)
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 import torch
 
 from configs import CheckpointSection
+from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
 from trainer.checkpoint.manager import CheckpointManager, RunIdentity
 from trainer.engines.protocol import Engine, ParameterState
 from trainer.ranks.distributed import World
@@ -61,6 +62,9 @@ def leftovers(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.iterdir() if p.name.startswith("tmp"))
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a checkpoint."""
-    return {p.name: p.read_bytes() for p in sorted(folder.iterdir())}
+def problems(folder: Path) -> list[str]:
+    """What is wrong with a checkpoint."""
+    try:
+        return verify(read_checkpoint(folder))
+    except CheckpointError as error:
+        return [str(error)]

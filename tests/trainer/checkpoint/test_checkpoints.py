@@ -10,20 +10,14 @@ import pytest
 
 from tests.conftest import Command, Finished, Start, zeromt
 from tests.forked import Forked
+from tests.trainer.checkpoint.small_engine import problems
 from tests.trainer.conftest import TrainedRun
-from trainer.checkpoint.format import CheckpointError, read_checkpoint, share_out, verify
+from trainer.checkpoint.format import share_out
 
 
 @pytest.fixture
 def checkpoint(trained: TrainedRun, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained.folder / "checkpoints" / "step-00000300", tmp_path / "step-00000300"))
-
-
-def problems(folder: Path) -> list[str]:
-    try:
-        return verify(read_checkpoint(folder))
-    except CheckpointError as error:
-        return [str(error)]
 
 
 def test_a_whole_one_has_no_problems(checkpoint: Path) -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.forking import fork_ranks
-from tests.trainer.checkpoint.small_engine import engine, manager
-from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
+from tests.trainer.checkpoint.small_engine import engine, manager, problems
 from trainer.ranks.distributed import World
 
 
@@ -20,13 +19,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     fork_ranks(2, task)
     return folder / "step-00000001"
-
-
-def problems(folder: Path) -> list[str]:
-    try:
-        return verify(read_checkpoint(folder))
-    except CheckpointError as error:
-        return [str(error)]
 
 
 def test_a_thousand_random_bytes(checkpoint: Path) -> None:

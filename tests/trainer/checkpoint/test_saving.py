@@ -2,7 +2,6 @@
 
 import os
 import resource
-import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -12,8 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.conftest import contents
+from tests.conftest import small_disk as mounted
 from tests.forking import fork_ranks
-from tests.trainer.checkpoint.small_engine import SmallEngine, contents, engine, leftovers, manager
+from tests.trainer.checkpoint.small_engine import SmallEngine, engine, leftovers, manager
 from trainer.checkpoint import tensor_file
 from trainer.checkpoint.format import read_checkpoint, verify
 from trainer.checkpoint.manager import CheckpointManager, SaveOutcome
@@ -168,17 +169,10 @@ def test_disk_full_on_one_rank_fails_the_save_on_all(full: int, asynchronous: bo
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 6 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(folder)]
-    try:
-        done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    except OSError as error:
-        pytest.skip(f"mount: {error}")
-    if done.returncode:
-        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mounted(tmp_path / "disk", "6m") as folder:
+        if folder is None:
+            pytest.skip("no file system can be mounted here")
+        yield folder
 
 
 def test_a_real_disk_that_is_full(small_disk: Path) -> None:

@@ -5,8 +5,6 @@ import json
 import math
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from sacrebleu.metrics.ter import TER
 
 from configs.components import ScoredText, make
 from configs.components.metric import describe_metrics
-from tests.conftest import environment, install_plugin, read_metrics
+from tests.conftest import Command, Finished, environment, install_plugin, read_metrics, zeromt
 from tests.kept import BBB3253
 from trainer.checkpoint.state import TrainerState
 from trainer.metrics.scoring import Scorer
@@ -72,11 +70,10 @@ METRICS = "evaluation.metrics=[{kind: misses, letters: 3}, bleu, ter, {kind: chr
 SAMPLER = "evaluation.search.sampler={kind: podium, places: 3}"
 
 
-def start(*arguments: str, cwd: Path, plugins: Path | None = None) -> subprocess.CompletedProcess[str]:
+def start(*arguments: str, cwd: Path, plugins: Path | None = None) -> Finished:
     variables = environment()
     variables["PYTHONPATH"] += f":{plugins}" if plugins else ""
-    command = [sys.executable, "-m", "launcher", *arguments]
-    return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=180, check=False)
+    return Command(zeromt(*arguments), cwd=cwd, variables=variables).finish()
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +85,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = ["training.max_updates=25", "evaluation.every_updates=5", "checkpoint.every_updates=5"]
     more = ["training.memory_probe=false", "checkpoint.keep_last=2", "optimizer.lr=0.01"]
     done = start("train", "small.yaml", METRICS, SAMPLER, *settings, *more, cwd=place, plugins=root)
-    assert done.returncode == 0, done.stderr
-    (place / "out").write_text(done.stdout)
+    assert done.code == 0, done.err
+    (place / "out").write_text(done.out)
     return place
 
 
@@ -137,7 +134,7 @@ def test_the_best_is_where_it_is_lowest(place: Path) -> None:
     assert steps == {20, 25} | {best}
     assert "another series of scores" in place_out(place)
     done = start("average", "runs/small", "--best", "1", "-o", "mean", cwd=place, plugins=place.parent)
-    assert f"(steps {best})" in done.stdout, done.stderr
+    assert f"(steps {best})" in done.out, done.err
     shutil.rmtree(place / "mean")
 
 
@@ -146,10 +143,10 @@ def test_status_and_inspect_show_it_with_and_without_its_package(place: Path) ->
     for plugins, name, digits in ((place.parent, "Misses", 1), (None, "misses", 2)):
         figures = f"{name} {line['misses']:.{digits}f}, BLEU {line['bleu']:.2f}, TER {line['ter']:.2f}, chrF++"
         done = start("status", "runs/small", cwd=place, plugins=plugins)
-        assert f"{figures} {line['chrfpp']:.2f} at step 25" in done.stdout, (done.stdout, done.stderr)
+        assert f"{figures} {line['chrfpp']:.2f} at step 25" in done.out, (done.out, done.err)
         done = start("inspect", "runs/small", cwd=place, plugins=plugins)
-        assert f"step 25: {figures} {line['chrfpp']:.2f}" in done.stdout, (done.stdout, done.stderr)
-    tree = json.loads(start("status", "runs/small", "--json", cwd=place, plugins=place.parent).stdout)
+        assert f"step 25: {figures} {line['chrfpp']:.2f}" in done.out, (done.out, done.err)
+    tree = json.loads(start("status", "runs/small", "--json", cwd=place, plugins=place.parent).out)
     keys = ("misses", "bleu", "ter", "chrfpp")
     assert tree["last_score"] == {"step": 25, **{key: line[key] for key in keys}, "series": line["series"]}
     scores = {one["step"]: one["misses"] for one in read_metrics(place / "runs" / "small", "evaluation")[-3:]}
@@ -166,8 +163,8 @@ def test_status_and_inspect_show_it_with_and_without_its_package(place: Path) ->
 def test_evaluate_takes_it(place: Path, options: list[str], expected: list[str]) -> None:
     files = ["--source", "corpus/v.en", "--reference", "corpus/v.fr", "-o", "hyp"]
     done = start("evaluate", "runs/small", *files, *options, cwd=place, plugins=place.parent)
-    assert done.returncode == 0, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
+    assert done.code == 0, done.err
+    report: dict[str, Any] = json.loads(done.out)
     signed = [key.removesuffix("_signature") for key in report if key.endswith("_signature")]
     assert signed == expected
     pairs = zip(*((place / name).read_text().splitlines() for name in ("hyp", "corpus/v.fr")), strict=True)
@@ -188,9 +185,9 @@ def test_evaluate_takes_it(place: Path, options: list[str], expected: list[str])
 def test_what_evaluate_refuses(place: Path, options: list[str], said: str) -> None:
     files = ["--source", "corpus/v.en", "--reference", "corpus/v.fr"]
     done = start("evaluate", "runs/small", *files, *options, cwd=place, plugins=place.parent)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"zeromt: error: {said}"), done.stderr
-    assert done.stderr.count("\n") == 1
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"zeromt: error: {said}"), done.err
+    assert done.err.count("\n") == 1
 
 
 def test_a_metric_that_fails_has_no_score_and_ends_nothing(
@@ -226,15 +223,15 @@ class TestSampler:
         then = (place / "runs" / "small" / "eval" / "step-00000025.hyp").read_text().splitlines()
         for options, is_same in (([], True), (["--seed", "7"], False), (["--sampler", "truncated"], False)):
             done = start("evaluate", "runs/small", *files, *options, cwd=place, plugins=place.parent)
-            assert done.returncode == 0, done.stderr
+            assert done.code == 0, done.err
             assert ((place / "drawn").read_text().splitlines()[:MAX_PAIRS] == then) == is_same, options
 
     def test_translate_takes_it(self, place: Path) -> None:
         def lines(*options: str) -> list[str]:
             command = ["translate", "runs/small", "-i", "corpus/v.en", *options]
             done = start(*command, cwd=place, plugins=place.parent)
-            assert done.returncode == 0, done.stderr
-            return done.stdout.splitlines()
+            assert done.code == 0, done.err
+            return done.out.splitlines()
 
         greedy = start("translate", str(BBB3253 / "runs" / "small"), "-i", "corpus/v.en", cwd=place).stdout.splitlines()
         assert len(set(greedy)) > 1
@@ -256,5 +253,5 @@ class TestSampler:
     def test_what_is_refused(self, place: Path, options: list[str], said: str) -> None:
         command = ["translate", "runs/small", "-i", "corpus/v.en", *options]
         done = start(*command, cwd=place, plugins=place.parent)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == f"zeromt: error: {said}\n"
+        assert (done.code, done.out) == (2, "")
+        assert done.err == f"zeromt: error: {said}\n"

@@ -23,11 +23,6 @@ from trainer.inference.loading import load_trained
 from trainer.runs.layout import checkpoint_folder
 
 
-@pytest.fixture(scope="module")
-def joint() -> Tokenizer:
-    return make_tokenizer()
-
-
 @pytest.fixture
 def run(joint: Tokenizer, tmp_path: Path) -> Path:
     """With checkpoints of steps 1 to 4."""

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
 from launcher.cli import main
 from tests.model.notebooks import log_probabilities, tiny_notebook
-from tests.trainer.inference.export.made import ENGLISH, FRENCH, greedy, make_run, make_tokenizer
+from tests.trainer.inference.export.made import ENGLISH, FRENCH, greedy, make_run
 from trainer.inference.export.exact import load_exact
 from trainer.inference.importing.huggingface import load_huggingface
 from trainer.inference.importing.pieces import read_vocabularies
@@ -28,16 +28,6 @@ SIZES: dict[str, Any] = {
     "decoder_ffn_dim": 24,
     "max_position_embeddings": 40,
 }
-
-
-@pytest.fixture(scope="module")
-def joint() -> Tokenizer:
-    return make_tokenizer()
-
-
-@pytest.fixture(scope="module")
-def separate() -> Tokenizer:
-    return make_tokenizer(joint=False)
 
 
 def save_notebook(preset: str, tokenizer: Tokenizer, path: Path) -> Any:

@@ -13,6 +13,12 @@ from trainer.inference import inspect
 from trainer.inference.loading import find_checkpoint, with_checkpoints
 
 
+@pytest.fixture
+def run(trained: TrainedRun, tmp_path: Path) -> Path:
+    """A copy that may be written to."""
+    return Path(shutil.copytree(trained.folder, tmp_path / "run"))
+
+
 class TestWhichCheckpoint:
     def test_before_the_first(self, trained: TrainedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         shutil.copy(trained.folder / "config.yaml", tmp_path)
@@ -24,10 +30,7 @@ class TestWhichCheckpoint:
         assert main(["translate", str(tmp_path / "checkpoints")]) == 2
         assert "neither a run's folder nor a checkpoint" in capsys.readouterr().err
 
-    def test_one_that_is_deleted_while_it_is_looked_at(
-        self, trained: TrainedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
+    def test_one_that_is_deleted_while_it_is_looked_at(self, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         whole = read_whole
 
         def deleted_meanwhile(folder: Path) -> Checkpoint:
@@ -38,8 +41,7 @@ class TestWhichCheckpoint:
         monkeypatch.setattr("trainer.inference.loading.read_whole", deleted_meanwhile)
         assert find_checkpoint(run).folder.name == "step-00000150"
 
-    def test_one_that_is_deleted_before_it_is_loaded(self, trained: TrainedRun, tmp_path: Path) -> None:
-        run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
+    def test_one_that_is_deleted_before_it_is_loaded(self, run: Path) -> None:
         seen = []
 
         def load(found: list[Checkpoint]) -> str:
@@ -51,9 +53,8 @@ class TestWhichCheckpoint:
         assert with_checkpoints([str(run)], load)
         assert seen == ["step-00000300", "step-00000150"]
 
-    def test_errors_of_any_kind(self, trained: TrainedRun, tmp_path: Path) -> None:
+    def test_errors_of_any_kind(self, run: Path) -> None:
         """Of a process of the pool, or of a library that finds no file."""
-        run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
 
         def load(found: list[Checkpoint]) -> str:
             if found[0].folder.name == "step-00000300":
@@ -64,13 +65,8 @@ class TestWhichCheckpoint:
         assert with_checkpoints([str(run)], load) == "step-00000150"
 
     def test_of_an_average(
-        self,
-        trained: TrainedRun,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
+        self, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
         whole, last = read_whole, run / "checkpoints" / "step-00000300"
 
         def replaced_meanwhile(folder: Path) -> Checkpoint:
@@ -84,13 +80,8 @@ class TestWhichCheckpoint:
         assert capsys.readouterr().err == ""
 
     def test_of_a_look(
-        self,
-        trained: TrainedRun,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
+        self, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        run = Path(shutil.copytree(trained.folder, tmp_path / "run"))
         verify = format_.verify
 
         def deleted_meanwhile(checkpoint: Checkpoint) -> list[str]:

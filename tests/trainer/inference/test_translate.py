@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from launcher.cli import main
-from tests.conftest import Start, descendants, wait_until, zeromt
+from tests.conftest import Refused, Start, descendants, wait_until, zeromt
 from tests.trainer.conftest import TrainedRun
 from trainer.inference import translate
 
@@ -167,14 +166,9 @@ def test_refuses_options_that_do_not_fit(
     trained: TrainedRun,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    refused: Refused,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(translate, "tune_process", lambda: None)  # not for the process of the tests
-    Path("one").write_text("a\n")
-    Path("two").write_text("a\nb\n")
-    assert main(["translate", *(a.format(run=trained.folder) for a in arguments), "-o", "out"]) == 2
-    error = capsys.readouterr().err
-    assert len(error.splitlines()) == 1
-    assert error.startswith("zeromt: error: ")
-    assert said in error
+    (tmp_path / "one").write_text("a\n")
+    (tmp_path / "two").write_text("a\nb\n")
+    assert said in refused("translate", *(a.format(run=trained.folder) for a in arguments), "-o", "out")

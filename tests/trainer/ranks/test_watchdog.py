@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import environment, wait_until
+from tests.conftest import environment, is_running, wait_until
 from trainer.ranks.watchdog import Watchdog
 
 RANK = """
@@ -71,13 +71,6 @@ def monitor_of(process: "subprocess.Popen[str]") -> int:
     return int(process.stdout.readline())
 
 
-def is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 @pytest.mark.parametrize("hang", [GIL_HELD_IN_C, GIL_HELD_BY_RE, ASLEEP, COMPUTING])
 def test_stuck_rank_is_shown_named_and_ended(rank: Rank, tmp_path: Path, hang: str) -> None:
     started = time.monotonic()
@@ -93,7 +86,7 @@ def test_stuck_rank_is_shown_named_and_ended(rank: Rank, tmp_path: Path, hang: s
         r"the limit is supervision.save_minutes=0.01",
         line,
     )
-    wait_until(lambda: is_gone(monitor), seconds=5)
+    wait_until(lambda: not is_running(monitor), seconds=5)
     assert (tmp_path / "stuck.log").read_text().splitlines() == [line]
 
 
@@ -144,7 +137,7 @@ def phases_within_their_limits_are_left_alone(rank: Rank) -> None:
     monitor = monitor_of(process)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (0, "done\n", "")
-    assert is_gone(monitor)
+    assert not is_running(monitor)
 
 
 def test_time_spent_before_counts(rank: Rank) -> None:
@@ -209,7 +202,7 @@ def test_monitor_ends_with_its_rank(rank: Rank, ending: str) -> None:
     monitor = monitor_of(process)
     process.communicate(timeout=30)  # until the pipes are closed, which the monitor holds too
     assert process.returncode in (4, -9)
-    wait_until(lambda: is_gone(monitor), seconds=5)
+    wait_until(lambda: not is_running(monitor), seconds=5)
 
 
 def test_monitor_minds_no_signals(rank: Rank) -> None:
@@ -233,7 +226,7 @@ def orphaned(tmp_path: Path, code: str) -> list[int]:
     wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2, seconds=30)
     time.sleep(0.6)  # two looks: a rank with its agent is left alone
     found = [int(pid) for pid in pids.read_text().split()]
-    assert not any(map(is_gone, found))
+    assert all(map(is_running, found))
     process.kill()
     process.wait()
     return found
@@ -242,7 +235,7 @@ def orphaned(tmp_path: Path, code: str) -> list[int]:
 def test_rank_that_outlives_its_agent_ends(tmp_path: Path) -> None:
     """By the monitor alone: the rank has not asked the kernel for it. It is in its setup: there is nothing to save."""
     found = orphaned(tmp_path, "watchdog.limit_save(60.0)\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)")
-    wait_until(lambda: all(map(is_gone, found)), seconds=5)
+    wait_until(lambda: not any(map(is_running, found)), seconds=5)
 
 
 def test_orphan_has_the_time_of_a_save_and_no_more(tmp_path: Path) -> None:
@@ -254,9 +247,9 @@ def test_orphan_has_the_time_of_a_save_and_no_more(tmp_path: Path) -> None:
     killed = time.monotonic()
     wait_until(lambda: (tmp_path / "asked").exists(), seconds=5)
     while time.monotonic() < killed + 1.0:
-        assert not is_gone(found[0]), "ended although it may still be saving"
+        assert is_running(found[0]), "ended although it may still be saving"
         time.sleep(0.05)
-    wait_until(lambda: all(map(is_gone, found)), seconds=5)
+    wait_until(lambda: not any(map(is_running, found)), seconds=5)
     assert time.monotonic() > killed + 1.9
 
 

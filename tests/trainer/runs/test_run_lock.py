@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,28 +32,26 @@ time.sleep(100)
 """
 
 
-def hold(folder: Path, seconds: float = 100) -> "subprocess.Popen[str]":
+@contextmanager
+def held(folder: Path, seconds: float = 100) -> Iterator["subprocess.Popen[str]"]:
+    """By another process, which lives on when it has let go."""
     process = subprocess.Popen([sys.executable, "-c", HOLD, str(folder), str(seconds)], env=environment(), text=True)
-    wait_until(lambda: holder_since(folder) is not None)
-    return process
-
-
-def end(process: "subprocess.Popen[str]") -> None:
-    process.kill()
-    process.communicate()
+    try:
+        wait_until(lambda: holder_since(folder) is not None)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_second_job_is_refused_with_who_has_it(tmp_path: Path) -> None:
-    process = hold(tmp_path)
-    try:
+    with held(tmp_path) as process:
         begin = time.monotonic()
         with pytest.raises(RunLockedError) as caught:
             RunLock(tmp_path).acquire(patience_seconds=0.5)
         assert 0.5 <= time.monotonic() - begin < 3
         assert is_locked(tmp_path)
         assert abs((holder_since(tmp_path) or 0) - time.time()) < 60
-    finally:
-        end(process)
     assert re.fullmatch(
         rf"output: '{tmp_path}' is being written by process {process.pid} on {socket.gethostname()} "
         r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d; allowed is one job at a time: "
@@ -62,60 +62,48 @@ def test_second_job_is_refused_with_who_has_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_kernel_lets_go_when_the_holder_dies(tmp_path: Path, how: signal.Signals) -> None:
-    process = hold(tmp_path)
-    process.send_signal(how)
-    process.communicate()
-    assert not is_locked(tmp_path)
-    lock = RunLock(tmp_path)
-    lock.acquire(patience_seconds=0)
-    lock.release()
+    with held(tmp_path) as process:
+        process.send_signal(how)
+        process.communicate()
+        assert not is_locked(tmp_path)
+        lock = RunLock(tmp_path)
+        lock.acquire(patience_seconds=0)
+        lock.release()
 
 
 def test_stopped_holder_still_holds(tmp_path: Path) -> None:
-    process = hold(tmp_path)
-    process.send_signal(signal.SIGSTOP)
-    try:
+    with held(tmp_path) as process:
+        process.send_signal(signal.SIGSTOP)
         with pytest.raises(RunLockedError):
             RunLock(tmp_path).acquire(patience_seconds=0)
-    finally:
-        end(process)
 
 
 def test_patience_for_a_job_that_is_ending(tmp_path: Path) -> None:
-    process = hold(tmp_path, seconds=1)
-    begin = time.monotonic()
-    try:
+    with held(tmp_path, seconds=1) as process:
+        begin = time.monotonic()
         lock = RunLock(tmp_path)
         lock.acquire(patience_seconds=15)
         assert time.monotonic() - begin < 14, "it was not taken when it was free"
         assert process.poll() is None, "it let go while it lived"
         lock.release()
-    finally:
-        end(process)
 
 
 def test_two_names_are_two_locks(tmp_path: Path) -> None:
-    process = hold(tmp_path)
-    try:
+    with held(tmp_path):
         assert is_locked(tmp_path)
         assert not is_locked(tmp_path, LAUNCH_LOCK)
         lock = RunLock(tmp_path, LAUNCH_LOCK)
         lock.acquire(patience_seconds=0)
         assert is_locked(tmp_path), "the other lock is still held"
         lock.release()
-    finally:
-        end(process)
 
 
 def test_note_that_says_nothing(tmp_path: Path) -> None:
-    process = hold(tmp_path)
-    try:
+    with held(tmp_path):
         (tmp_path / "run.lock").write_text("garbage")
         with pytest.raises(RunLockedError, match="by another process; allowed"):
             RunLock(tmp_path).acquire(patience_seconds=0)
         assert holder_since(tmp_path) is None
-    finally:
-        end(process)
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import HOST
+from tests.conftest import HOST, is_running
 from tests.launcher.conftest import ROOT, command_line, environment
 
 Launch = Callable[..., "subprocess.Popen[str]"]
@@ -21,13 +21,6 @@ def wait_for(*paths: Path) -> None:
     while not all(p.exists() and p.read_text() for p in paths):
         assert time.monotonic() < deadline, f"none of {paths} appeared"
         time.sleep(0.05)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def run_folder(workplace: Path) -> Path:
@@ -121,7 +114,7 @@ def test_ranks_stop_when_the_launcher_is_killed(launch: Launch, workplace: Path)
     child.kill()
     child.wait()
     deadline = time.monotonic() + 60
-    while any(map(is_alive, pids)):
+    while any(map(is_running, pids)):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert (folder / "signals-0").read_text() == "SIGTERM"

@@ -1,4 +1,4 @@
-"""Tokenizers that several tests export."""
+"""Tokenizers of made-up text."""
 
 import pytest
 
