@@ -10,7 +10,7 @@ import pytest
 
 from launcher import cli
 from launcher.cli import COMMANDS, main, parse
-from tests.conftest import Refused
+from tests.conftest import Refused, ask_python
 from tests.launcher.conftest import ROOT, Zeromt, environment
 
 HEAVY = {"torch", "numpy", "pydantic", "omegaconf", "deepspeed", "configs", "trainer", "data_pipeline"}
@@ -29,10 +29,17 @@ def test_help_is_quick(zeromt: Zeromt) -> None:
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     contract = "name == 'trainer' or name.startswith('trainer.runs')"  # what may be imported: it needs no torch
     loaded = f"{{name for name in sys.modules if name.split('.')[0] in HEAVY and not ({contract})}}"
-    code = f"import sys; from launcher.cli import main; main({arguments}); HEAVY = {HEAVY}; print({loaded})"
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "set()"
-    assert done.stdout.startswith(("usage: zeromt", "zeromt "))
+    code = f"""
+import contextlib, io, sys
+from launcher.cli import main
+with contextlib.redirect_stdout(io.StringIO()) as shown:
+    main({arguments})
+HEAVY = {HEAVY}
+answer = [sorted({loaded}), shown.getvalue()]
+"""
+    imported, shown = ask_python(code)
+    assert imported == []
+    assert shown.startswith(("usage: zeromt", "zeromt "))
 
 
 def test_every_target_is_named_once_and_its_command_is_in_the_help(

@@ -293,9 +293,13 @@ import zeromt
 try:
     zeromt.load("runs/run")
 except zeromt.UserError as error:
-    answer = ["--plugins" in str(error), zeromt.load("runs/run", plugins=["halves.py"]).config.schedule.kind]
+    assert "--plugins" in str(error), error
+else:
+    raise AssertionError("it was loaded")
+schedule = zeromt.load("runs/run", plugins=["halves.py"]).config.schedule
+answer = [type(schedule).__name__, schedule.kind, schedule.warmup_updates]
 """
-        assert ask_python(code, cwd=run) == [True, "halves"]
+        assert ask_python(code, cwd=run) == ["Halves", "halves", 2]
 
     def test_a_plan_is_written_for_the_user(self, run: Path, forked: Forked) -> None:
         cluster = ("--nodes", "1", "--gpus-per-node", "1", "--gpu-memory", "8GB")
