@@ -233,11 +233,11 @@ class TestSampler:
             assert done.code == 0, done.err
             return done.out.splitlines()
 
-        greedy = start("translate", str(BBB3253 / "runs" / "small"), "-i", "corpus/v.en", cwd=place).stdout.splitlines()
+        greedy = start("translate", str(BBB3253 / "runs" / "small"), "-i", "corpus/v.en", cwd=place).out.splitlines()
         assert len(set(greedy)) > 1
         only_the_first = ["--sampler", "{kind: podium, places: 1}"]
         kept = [str(BBB3253 / "runs" / "small"), "-i", "corpus/v.en", *only_the_first]
-        assert start("translate", *kept, cwd=place, plugins=place.parent).stdout.splitlines() == greedy
+        assert start("translate", *kept, cwd=place, plugins=place.parent).out.splitlines() == greedy
         assert lines() == lines() != lines("--seed", "2")
 
     @pytest.mark.parametrize(
