@@ -11,7 +11,7 @@ from configs.data import (
     TokenizerSection,
 )
 from configs.errors import ConfigError, UserError
-from configs.evaluation import BleuTokenizer, EvaluationSection, SearchSection
+from configs.evaluation import BleuTokenizer, EvaluationSection, HeldOutSection, SearchSection
 from configs.load import load_run, load_saved, model_section, preset_model, save_run
 from configs.model import ModelSection
 from configs.plugins import OtherPluginError, Plugin, PluginError
@@ -37,6 +37,7 @@ __all__ = [
     "EarlyStoppingSection",
     "EngineSection",
     "EvaluationSection",
+    "HeldOutSection",
     "ModelSection",
     "Optimizer",
     "OtherPluginError",

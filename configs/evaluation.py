@@ -5,13 +5,14 @@ See `configs.schema` for the rules of all sections.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from configs.components import Choice, Metric, Sampler, make
 from configs.components.metric import OF_REFERENCES, SIGNATURE
-from configs.fields import STRICT, Count, NonNegativeFloat, Positive, PositiveFloat
+from configs.data import Tag
+from configs.fields import STRICT, Count, Language, Name, NonNegativeFloat, PathText, Positive, PositiveFloat
 
 BleuTokenizer = Literal[
     "auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "spBLEU-1K", "none"
@@ -62,6 +63,54 @@ class SearchSection:
                 yield f"min_{name}: {shortest} is more than max_{name}={longest}; allowed is at most that"
 
 
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class HeldOutSection:
+    """A set to evaluate on: two or more files, one of sacreBLEU's own sets, or what the datasets were prepared with."""
+
+    __pydantic_config__ = STRICT
+
+    name: Name
+    """Of its figures, such as bleu/NAME, and of its files in eval/."""
+    role: Literal["validation", "test"] = "validation"
+    """What is best and early stopping go by the validation sets alone. Where one of these is named, those that the
+    datasets were prepared with are not evaluated, unless they are named too."""
+    source: PathText | None = None
+    """A file, compressed or not."""
+    references: Annotated[list[PathText], BeforeValidator(_listed)] = field(default_factory=list)
+    """One file or several, line N of each belonging to line N of the source. The loss is of the first."""
+    sacrebleu: str | None = None
+    """One of sacreBLEU's sets, such as wmt14/full; fetched where it is not in its cache."""
+    prepared: Literal["valid", "test"] | None = None
+    """Of every dataset that has such a set."""
+    source_language: Language | None = None
+    """Unless given, that of the section `prepare`, as the next."""
+    target_language: Language | None = None
+    tag: Tag | None = None
+    """Stands before every source line of files and of sacreBLEU's sets, as `prepare.target_tag` does in the data."""
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong between the fields, one line each."""
+        forms = {
+            "source and references": bool(self.source or self.references),
+            "sacrebleu": self.sacrebleu is not None,
+            "prepared": self.prepared is not None,
+        }
+        given = [form for form, is_given in forms.items() if is_given]
+        if len(given) != 1:
+            yield f"name: {self.name} has {' and '.join(given) or 'no text'}; allowed is one of {', '.join(forms)}"
+        elif self.source is None and self.references:
+            yield "source: missing beside references; allowed is a file"
+        elif self.source is not None and not self.references:
+            yield "references: none beside source; allowed is at least one file"
+        for field_ in ("source_language", "target_language", "tag") if self.prepared is not None else ():
+            if getattr(self, field_) is not None:
+                yield f"{field_}: {getattr(self, field_)} with prepared; allowed without, as the dataset has it"
+
+
 @dataclass(kw_only=True, slots=True, frozen=True)
 class EvaluationSection:
     """Loss and scores on the validation set while training."""
@@ -71,6 +120,8 @@ class EvaluationSection:
     every_updates: Count = 1000
     """0 evaluates at the end only."""
     search: SearchSection = field(default_factory=SearchSection)
+    sets: list[HeldOutSection] = field(default_factory=list)
+    """What is evaluated on; unless given, the validation sets that the datasets were prepared with."""
     metrics: list[Annotated[Metric, Choice("metric")]] = field(
         default_factory=lambda: [make("metric", "bleu"), make("metric", "chrf")]
     )
@@ -80,7 +131,7 @@ class EvaluationSection:
     ko-mecab, 13a elsewhere. 13a is of little use where no spaces stand between words (Thai, Khmer): take char,
     flores200 or spm."""
     max_pairs: Positive | None = None
-    """Evaluate on the first so many validation pairs only."""
+    """Evaluate on the first so many pairs of each set only."""
     samples: Count = 5
     """Translations shown in TensorBoard."""
     attention_maps: Count = 2
@@ -90,7 +141,8 @@ class EvaluationSection:
     def directions(self) -> dict[str, bool]:
         """Whether higher is better, of every figure that something can go by: metrics, then loss and nll."""
         of_metrics = {metric.key(): metric.higher_is_better for metric in self.metrics}
-        return {**of_metrics, **{name: one.higher_is_better for name, one in OF_REFERENCES.items()}}
+        of_references = {name: one.higher_is_better for name, one in OF_REFERENCES.items()}
+        return {name: is_higher for name, is_higher in {**of_metrics, **of_references}.items() if is_higher is not None}
 
     def problems(self) -> Iterator[str]:
         """What is wrong between the fields, one line each."""
@@ -100,3 +152,7 @@ class EvaluationSection:
         for number, key in enumerate(keys):
             if key in keys[:number] or key in _OTHER_FIGURES or key.endswith(SIGNATURE):
                 yield f"metrics.{number}.name: the figures of another are called {key}; give it a name of its own"
+        names = [one.name for one in self.sets]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                yield f"sets.{number}.name: {name} is the name of another; allowed is one of its own"

@@ -81,7 +81,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "evaluate": Command(
         summary="corpus scores (BLEU, chrF, TER ...) as JSON, with signatures",
-        usage="RUN --source FILE --reference FILE [--metrics METRIC ...] [--beam N] [-o FILE] [--ensemble RUN ...]",
+        usage="RUN [--source FILE --reference FILE | --set SET] [--metrics METRIC ...] [--beam N] [-o FILE]",
         add_arguments=options.add_evaluate,
         target="trainer.evaluation.command:run",
         computes=True,

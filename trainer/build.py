@@ -104,7 +104,7 @@ def build(
     check_lengths(datasets, config)
     check_tags(datasets, config)
     tokenizer = datasets[0].tokenizer
-    held_out = held_out_sets(config, datasets, is_main=world.is_main)
+    held_out = held_out_sets(config, datasets, world)
     checkpoints, checkpoint = _open_checkpoints(config, datasets, precision, world, reset)
     _check_changes(config, datasets, checkpoint, world, reset=reset, is_rewind=is_rewind)
     engine = _engine(config, tokenizer, checkpoint, precision, world)

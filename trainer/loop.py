@@ -302,7 +302,8 @@ class Trainer:
             evaluation.seconds,
         )
         for name, part in evaluation.parts.items():
-            log.info("  %s: loss %.4f  %s", name, part.loss, describe_scores(part.scores, shown.metrics))
+            role = "" if part.role == "validation" else f" ({part.role})"
+            log.info("  %s%s: loss %.4f  %s", name, role, part.loss, describe_scores(part.scores, shown.metrics))
         return True
 
     def _save_if_due(self) -> None:

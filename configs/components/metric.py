@@ -47,7 +47,8 @@ class Metric(Component):
 
     title: ClassVar[str] = ""
     """What people call it."""
-    higher_is_better: ClassVar[bool] = True
+    higher_is_better: ClassVar[bool | None] = True
+    """None: neither is, and nothing can be best by it."""
     digits: ClassVar[int] = 2
     """Behind the point, where people read it."""
 
@@ -88,6 +89,11 @@ class Metric(Component):
         """
         return float(scoring.corpus_score(hypotheses, references).score)
 
+    def lowercased(self) -> "Metric":
+        """The same metric, blind to case where it has a field `lowercase`."""
+        fields = {field.name for field in dataclasses.fields(self)}
+        return dataclasses.replace(self, lowercase=True) if "lowercase" in fields else self  # type: ignore[call-arg]
+
     def doubt(self, scoring: Scoring, references: Sequence[Sequence[str]]) -> str | None:
         """Why its scores would say little of translations with such references; None where they say what they do."""
         return None
@@ -98,7 +104,7 @@ class Described:
     """How to show a metric's figures."""
 
     label: str
-    higher_is_better: bool = True
+    higher_is_better: bool | None = True
     digits: int = 2
 
 

@@ -70,14 +70,27 @@ def add_translate(parser: Parser) -> None:
 def add_evaluate(parser: Parser) -> None:
     """Arguments of `zeromt evaluate`."""
     _add_runs(parser)
-    parser.add_argument("--source", metavar="FILE", type=existing_file, required=True, help="sentences to translate")
-    parser.add_argument("--reference", metavar="FILE", type=existing_file, required=True, help="their references")
+    parser.add_argument("--source", metavar="FILE", type=existing_file, help="sentences to translate")
+    parser.add_argument(
+        "--reference", metavar="FILE", type=existing_file, action="append", help="their references; again for another"
+    )
+    parser.add_argument(
+        "--set",
+        dest="sets",
+        metavar="SET",
+        action="append",
+        help="in place of files: a set of the run's evaluation.sets by name, or one such as '{name: N, sacrebleu: "
+        "wmt14/full}'; again for another (default without --source: all of the run's)",
+    )
     _add_search(parser)
     parser.add_argument(
         "--metrics",
         metavar="METRIC",
         nargs="+",
         help="such as bleu, chrf, ter or '{kind: chrf, word_order: 2}' (default: the run's evaluation.metrics)",
+    )
+    parser.add_argument(
+        "-lc", "--lowercase", action="store_true", help="score blind to case, by the metrics that can be"
     )
     parser.add_argument(
         "--tokenizer",

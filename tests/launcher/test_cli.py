@@ -130,7 +130,7 @@ BAD = [
     ),
     (["translate", ".", "--n-best", "1.5"], "argument --n-best: '1.5'; allowed is a whole number"),
     (["translate", ".", "more"], "unrecognized arguments: more"),
-    (["evaluate", "."], "the following arguments are required: --source, --reference"),
+    (["evaluate", "."], "RUN: '.' is neither a run's folder nor a checkpoint"),
     (["evaluate", ".", "--source", "-", "--reference", "x"], "argument --source: '-': no such file"),
     (
         ["launch", "local", "debug", "--fresh", "--reset", "data"],
@@ -223,7 +223,8 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
     assert found == {
         "run": str(tmp_path),
         "source": file,
-        "reference": file,
+        "reference": [file],
+        "sets": None,
         "search": {},
         "ensemble": [],
         "raw_weights": False,
@@ -231,6 +232,7 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
         "source_language": None,
         "target_language": None,
         "metrics": None,
+        "lowercase": False,
         "tokenizer": None,
         "output": None,
         "plugins": [],

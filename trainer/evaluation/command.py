@@ -2,35 +2,40 @@
 
 import contextlib
 import json
-import sys
+import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from configs import CorpusFiles, EvaluationSection, RunConfig, SearchSection, UserError
-from configs.components import Metric, ScoredText, make
+from configs import EvaluationSection, HeldOutSection, RunConfig, SearchSection, UserError
+from configs.components import Metric, ScoredText, make, unknown
 from configs.components.metric import SIGNATURE
 from configs.files import check_apart, written
-from data_pipeline.preparation.raw.corpus import read_chunks
+from data_pipeline.prepared.dataset import Dataset
 from model.search import Ensemble
 from trainer.checkpoint.format import Checkpoint
+from trainer.datasets import dataset_names
+from trainer.evaluation.sets import SetText, load_sets, read_set
 from trainer.inference.loading import TrainedModel, check_same_tokenizer, load_ensemble, places_of, with_checkpoints
 from trainer.inference.options import parse_option
 from trainer.inference.translate import search_section, warn
-from trainer.inference.translation.languages import language_tags
-from trainer.inference.translation.lines import CHUNK_LINES
+from trainer.inference.translation.languages import LanguageTags, language_tags
+from trainer.inference.translation.sources import SourceCounts
 from trainer.inference.translation.translator import Translator
 from trainer.metrics.scoring import Scorer
 from trainer.ranks.process import tune_process
 from trainer.runs.process.caller import restored_environment
+from trainer.runs.process.streams import tell
 
 
 @restored_environment()
 def run(
     *,
     run: str,
-    source: str,
-    reference: str,
+    source: str | None,
+    reference: list[str] | None,
+    sets: list[str] | None,
     ensemble: list[str],
     raw_weights: bool,
     precision: str | None,
@@ -38,64 +43,226 @@ def run(
     target_language: str | None,
     search: Mapping[str, Any],
     metrics: list[str] | None,
+    lowercase: bool,
     tokenizer: str | None,
     output: str | None,
 ) -> int:
-    """Translate the source (plain, .gz, .zst, .xz or .bz2) and score it against the reference; JSON on standard output.
+    """Translate held-out sets and score them against their references; JSON on standard output.
 
     Args:
+        run: its folder.
+        source: a file (plain, .gz, .zst, .xz or .bz2).
+        reference: its references, files with as many lines.
+        sets: in place of those, sets of the run by name, or others as the items of `evaluation.sets`, in YAML; where
+            neither is given, all of `evaluation.sets`.
         ensemble: further runs, whose probabilities are averaged with those of `run`.
         raw_weights: not their moving averages, where they have such.
         precision: auto, fp32, bf16 or fp16; None for fp32 on a CPU and the run's on a GPU.
-        source_language, target_language: of models that have tags on both sides; the run's unless given.
+        source_language, target_language: of models with tags on both sides; the run's unless given.
         search: fields of the run's search section to replace.
         metrics: as the items of `evaluation.metrics`, in YAML; the run's own where it is None.
+        lowercase: blind to case, where a metric can be.
         tokenizer: sacreBLEU's, or `auto`, of BLEU; the run's own where it is None.
-        output: a file for the translations.
+        output: a file for the translations of one set.
 
     Raises:
-        UserError: the files cannot be read, differ in length or are empty, or the run has no whole checkpoint.
+        UserError: a set cannot be read, differs in length or is empty, or the run has no whole checkpoint.
     """
-    chosen = None if metrics is None else parse_metrics(metrics)
-    _check(chosen, tokenizer)  # before anything is read
+    wanted = Wanted.of(metrics, tokenizer, lowercase=lowercase)  # refused before anything is read
     tune_process()
-    check_apart(
-        {"--source": source, "--reference": reference, **places_of((run, *ensemble))},
-        {} if output is None else {"--output": output},
-    )
-    sources, references = _read(source, reference)
+    _check_output(output, source, reference or (), (run, *ensemble))
+    chosen = _choose(source, reference, sets, {"source": source_language, "target": target_language})
     checkpoints, model, trained = with_checkpoints(
         (run, *ensemble), lambda found: _load(found, raw=raw_weights, precision=precision)
     )
-    scorer = _scorer(trained.config, chosen, tokenizer, target_language, references)
+    texts = chosen.texts(trained.config)
+    if output is not None and len(texts) > 1:
+        raise UserError(f"--output: one file for {len(texts)} sets; allowed is one set at a time")
     section = search_section(trained.config.evaluation.search, search)
-    languages = {"source": source_language, "target": target_language}
-    tags = language_tags(trained.config.prepare, trained.tokenizer, **languages)
-    translator = Translator(model, trained.tokenizer, section, trained.device, tags=tags)
     with contextlib.nullcontext() if output is None else written(output, "--output") as sink:
-        begin = time.monotonic()
-        hypotheses = [best[0].text for best in translator.translate(sources)]
-        seconds = round(time.monotonic() - begin, 2)
-        done = {"pairs": len(sources), "truncated": translator.counts.truncated, "seconds": seconds}
-        figures = _scores(scorer, sources, hypotheses, references)
-        report = {**figures, **_settings(section, checkpoints, trained, raw=raw_weights), **done}
+        done = [_evaluate(text, chosen.tags(text, trained), wanted, model, trained, section) for text in texts]
+        settings = _settings(section, checkpoints, trained, raw=raw_weights)
+        report = _of_sets(done, settings) if chosen.files is None else {**done[0].figures, **settings, **_work(done[0])}
         print(json.dumps(report, indent=1), flush=True)  # first: whatever becomes of the file
         if sink is not None:
-            sink.writelines(f"{h}\n" for h in hypotheses)
-    warn(translator.counts, trained.tokenizer, trained.config)
+            sink.writelines(f"{h}\n" for h in done[0].hypotheses)
+    for one in done:
+        warn(one.counts, trained.tokenizer, trained.config)
     return 0
 
 
-def _scores(
-    scorer: Scorer, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
-) -> dict[str, Any]:
-    """Every metric's score, with its signature."""
-    scores = scorer.score(sources, hypotheses, [references])
-    found: dict[str, Any] = {}
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Chosen:
+    """The sets to evaluate on."""
+
+    files: tuple[Sequence[str], Sequence[Sequence[str]]] | None
+    """Lines of source and references, where files are named."""
+    languages: Mapping[str, str | None]
+    """Of those, by side; None: the run's."""
+    sets: Sequence[str | HeldOutSection]
+    """Else these: the run's by name, or others; none for all of the run's."""
+
+    def texts(self, config: RunConfig) -> list[SetText]:
+        """Their text.
+
+        Raises:
+            UserError: the run has no such set, or a set cannot be read.
+        """
+        if self.files is not None:
+            own = (config.prepare.source_language, config.prepare.target_language)
+            source, target = (a or b for a, b in zip(self.languages.values(), own, strict=True))
+            sources, references = self.files
+            return [SetText(name="files", languages=(source, target), sources=sources, references=references)]
+        known = {section.name: section for section in config.evaluation.sets}
+        if not known and not self.sets:
+            raise UserError("--source: missing, and the run has no evaluation.sets; allowed are files, or --set")
+        sections = [_named(one, known) if isinstance(one, str) else one for one in self.sets] or list(known.values())
+        needs_data = any(section.prepared is not None for section in sections)
+        datasets = [Dataset.load(d.path, config.stream) for d in config.datasets] if needs_data else []
+        option = "--set" if self.sets else "evaluation.sets"
+        return load_sets(sections, config.prepare, dataset_names(datasets), option=option)
+
+    def tags(self, text: SetText, trained: TrainedModel) -> LanguageTags | None:
+        """What sources and translations of a set begin with.
+
+        Raises:
+            UserError: the model knows of no such languages.
+        """
+        prepare = trained.config.prepare
+        if self.files is not None:
+            return language_tags(prepare, trained.tokenizer, **self.languages)
+        if not (prepare.tag_both_sides and text.has_tags_of_both_sides):
+            return None
+        return language_tags(prepare, trained.tokenizer, source=text.languages[0], target=text.languages[1])
+
+
+def _named(name: str, known: Mapping[str, HeldOutSection]) -> HeldOutSection:
+    if name not in known:
+        raise UserError(f"--set: {unknown(name, known, what='set of the run')}")
+    return known[name]
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Wanted:
+    """What to score by."""
+
+    metrics: Sequence[Metric] | None
+    """None: by the run's."""
+    tokenizer: str | None
+    """Of BLEU; None: the run's."""
+    lowercase: bool
+
+    @classmethod
+    def of(cls, texts: Sequence[str] | None, tokenizer: str | None, *, lowercase: bool) -> "Wanted":
+        """What options say.
+
+        Raises:
+            UserError: a metric that is named, or BLEU with the tokenizer that is named, cannot be computed here.
+        """
+        metrics = None
+        if texts is not None:
+            items = [f"metrics[{number}]={text}" for number, text in enumerate(texts)]
+            section: EvaluationSection = parse_option("--metrics", items, EvaluationSection)
+            metrics = section.metrics
+        bleu = [make("metric", "bleu")] if tokenizer not in (None, "auto") else []
+        text = ScoredText(target_language="en", tokenizer=tokenizer or "auto", tokenizer_option="--tokenizer")
+        Scorer([*(metrics or ()), *bleu], text)
+        return cls(metrics=metrics, tokenizer=tokenizer, lowercase=lowercase)
+
+    def scorer(self, section: EvaluationSection, text: SetText) -> Scorer:
+        """The scorer of a set; says so where its scores will say little.
+
+        Raises:
+            UserError: a metric cannot be computed here.
+        """
+        metrics = section.metrics if self.metrics is None else self.metrics
+        if self.tokenizer is not None and not any(metric.kind == "bleu" for metric in metrics):
+            raise UserError(f"--tokenizer: {self.tokenizer!r} without BLEU; leave it out, or add bleu to --metrics")
+        scored = ScoredText(
+            target_language=text.languages[1],
+            tokenizer=self.tokenizer or section.tokenizer,
+            tokenizer_option="evaluation.tokenizer" if self.tokenizer is None else "--tokenizer",
+        )
+        chosen = [metric.lowercased() for metric in metrics] if self.lowercase else metrics
+        scorer = Scorer(chosen, scored, num_references=len(text.references))
+        for doubt in scorer.doubts(text.references):
+            tell(f"zeromt: {doubt}")
+        return scorer
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Evaluated:
+    """A set, translated and scored."""
+
+    text: SetText
+    hypotheses: Sequence[str]
+    figures: Mapping[str, Any]
+    """Scores, rounded as people read them, each with its signature."""
+    digits: Mapping[str, int]
+    seconds: float
+    counts: SourceCounts
+
+
+def _evaluate(
+    text: SetText,
+    tags: LanguageTags | None,
+    wanted: Wanted,
+    model: Ensemble,
+    trained: TrainedModel,
+    section: SearchSection,
+) -> Evaluated:
+    """Translate and score a set."""
+    scorer = wanted.scorer(trained.config.evaluation, text)
+    translator = Translator(model, trained.tokenizer, section, trained.device, tags=tags)
+    begin = time.monotonic()
+    hypotheses = [best[0].text for best in translator.translate(text.sources)]
+    seconds = time.monotonic() - begin
+    scores = scorer.score(text.sources, hypotheses, text.references)
+    figures: dict[str, Any] = {}
     for metric in scorer.metrics:
         key = metric.key()
-        found |= {key: round(scores[key].value, metric.digits), f"{key}{SIGNATURE}": scores[key].signature}
-    return found
+        figures |= {key: _rounded(scores[key].value, metric.digits), f"{key}{SIGNATURE}": scores[key].signature}
+    return Evaluated(
+        text=text,
+        hypotheses=hypotheses,
+        figures=figures,
+        digits={metric.key(): metric.digits for metric in scorer.metrics},
+        seconds=seconds,
+        counts=translator.counts,
+    )
+
+
+def _of_sets(done: Sequence[Evaluated], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Set by set, and where there are several pairs of languages, the means over the sets of each."""
+    by_pair: dict[str, list[Evaluated]] = {}
+    for one in done:
+        by_pair.setdefault("-".join(one.text.languages), []).append(one)
+    means = {
+        pair: {key: _mean([one.figures[key] for one in sets], sets[0].digits[key]) for key in sets[0].digits}
+        for pair, sets in by_pair.items()
+    }
+    sets = {
+        one.text.name: {"role": one.text.role, "languages": "-".join(one.text.languages), **one.figures, **_work(one)}
+        for one in done
+    }
+    return {"sets": sets, **({"language_pairs": means} if len(means) > 1 else {}), **settings}
+
+
+def _work(done: Evaluated) -> dict[str, Any]:
+    return {
+        "pairs": len(done.text.sources),
+        "truncated": done.counts.truncated,
+        "seconds": round(done.seconds, 2),
+    }
+
+
+def _mean(figures: Sequence[float | None], digits: int) -> float | None:
+    known = [figure for figure in figures if figure is not None]
+    return round(sum(known) / len(known), digits) if len(known) == len(figures) else None
+
+
+def _rounded(value: float, digits: int) -> float | None:
+    return round(value, digits) if math.isfinite(value) else None
 
 
 def _settings(
@@ -121,61 +288,48 @@ def _load(
     return checkpoints, *load_ensemble(checkpoints, raw=raw, precision=precision)
 
 
-def parse_metrics(texts: Sequence[str]) -> list[Metric]:
-    """Metrics by their kinds, or as mappings in YAML: `ter`, `{kind: chrf, word_order: 2}`.
+def _check_output(output: str | None, source: str | None, references: Sequence[str], runs: Sequence[str]) -> None:
+    """See that the output is none of the inputs.
 
     Raises:
-        UserError: there is no such metric, or a field is wrong.
+        UserError: it is.
     """
-    items = [f"metrics[{number}]={text}" for number, text in enumerate(texts)]
-    section: EvaluationSection = parse_option("--metrics", items, EvaluationSection)
-    return list(section.metrics)
+    several = len(references) > 1
+    named = {f"--reference{f' {n}' if several else ''}": name for n, name in enumerate(references, start=1)}
+    outputs = {} if output is None else {"--output": output}
+    check_apart({"--source": source, **named, **places_of(runs)}, outputs)
 
 
-def _check(metrics: Sequence[Metric] | None, tokenizer: str | None) -> None:
-    """Refuse what can be refused without the run.
+def _choose(
+    source: str | None,
+    references: Sequence[str] | None,
+    sets: Sequence[str] | None,
+    languages: Mapping[str, str | None],
+) -> Chosen:
+    """What options choose.
 
     Raises:
-        UserError: a metric that is named, or BLEU with the tokenizer that is named, cannot be computed here.
+        UserError: something is missing or too much, or files cannot be used.
     """
-    named = tokenizer is not None and tokenizer != "auto"
-    text = ScoredText(target_language="en", tokenizer=tokenizer or "auto", tokenizer_option="--tokenizer")
-    Scorer([*(metrics or ()), *([make("metric", "bleu")] if named else [])], text)
+    if source is not None and references is not None and sets is None:
+        return Chosen(files=read_set(source, references, place="--source"), languages=languages, sets=())
+    if source is not None or references is not None:
+        if sets is not None:
+            raise UserError("--set: given with --source or --reference; allowed is one or the other")
+        raise UserError(f"--{'source' if source is None else 'reference'}: missing; allowed are both, or --set")
+    for side, language in languages.items():
+        if language is not None:
+            raise UserError(f"--{side}-language: {language!r} without --source; sets have languages of their own")
+    return Chosen(files=None, languages=languages, sets=[_parse_set(text) for text in sets or ()])
 
 
-def _scorer(
-    config: RunConfig,
-    metrics: Sequence[Metric] | None,
-    tokenizer: str | None,
-    language: str | None,
-    references: list[str],
-) -> Scorer:
-    """The scorer of a target language, the run's unless given; says so where its scores will say little.
+def _parse_set(text: str) -> str | HeldOutSection:
+    """A set by its name, or as it would stand in `evaluation.sets`.
 
     Raises:
-        UserError: a metric cannot be computed here.
+        UserError: it is neither.
     """
-    text = ScoredText(
-        target_language=language or config.prepare.target_language,
-        tokenizer=tokenizer or config.evaluation.tokenizer,
-        tokenizer_option="evaluation.tokenizer" if tokenizer is None else "--tokenizer",
-    )
-    scorer = Scorer(config.evaluation.metrics if metrics is None else metrics, text)
-    if tokenizer is not None and not any(metric.kind == "bleu" for metric in scorer.metrics):
-        raise UserError(f"--tokenizer: {tokenizer!r} without BLEU; leave it out, or add bleu to --metrics")
-    for doubt in scorer.doubts([references]):
-        print(f"zeromt: {doubt}", file=sys.stderr)
-    return scorer
-
-
-def _read(source: str, reference: str) -> tuple[list[str], list[str]]:
-    """The lines of both files.
-
-    Raises:
-        UserError: they cannot be read, differ in length or are empty.
-    """
-    chunks = list(read_chunks(CorpusFiles(source=[source], target=[reference]), ".", CHUNK_LINES))
-    sources = [line for chunk in chunks for line in chunk.sources]
-    if not sources:
-        raise UserError(f"--source: {source!r} is empty; allowed is at least one line")
-    return sources, [line for chunk in chunks for line in chunk.targets]
+    if not text.lstrip().startswith("{"):
+        return text
+    section: EvaluationSection = parse_option("--set", [f"sets[0]={text}"], EvaluationSection)
+    return section.sets[0]

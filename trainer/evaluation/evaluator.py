@@ -1,18 +1,15 @@
 """Loss and scores on held-out sets, shared out over the ranks under every ZeRO stage."""
 
-import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from configs import EvaluationSection
-from configs.components.metric import SIGNATURE
 from data_pipeline.stream.batch import Ragged, collate
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective, Transformer
@@ -20,95 +17,20 @@ from model.loss import Loss
 from trainer.checkpoint.model_files import place
 from trainer.engines.batches import to_device
 from trainer.engines.protocol import Engine
+from trainer.evaluation.outcome import Evaluation
+from trainer.evaluation.sets import HeldOutSet
 from trainer.inference.translation.languages import LanguageTags, encode_source, encode_target
 from trainer.inference.translation.translator import Interrupted, Translator, cut_batches
 from trainer.inference.translation.words import Attention
-from trainer.metrics.scoring import Score, Scorer
 from trainer.ranks.distributed import World
 from trainer.runs.layout import hypotheses_file
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 PICTURED_PIECES = 32
 """Either side of a pair whose attention is drawn has at most so many."""
 LOSS_BATCH_TOKENS = 4096
 """Padded target tokens of a batch that only the loss is computed of."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class HeldOutSet:
-    """Pairs to evaluate on."""
-
-    name: str
-    languages: tuple[str, ...]
-    """Codes of source and target."""
-    sources: Sequence[str]
-    references: Sequence[str]
-    scorer: Scorer
-    tags: LanguageTags | None = None
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Evaluation:
-    """The scores of one step, and the translations behind them: of one set, or the means over several."""
-
-    loss: float
-    """Label-smoothed cross-entropy per target token, in nats."""
-    nll: float
-    """Cross-entropy without smoothing, in nats; its exponential is the perplexity."""
-    scores: Mapping[str, Score]
-    """By the names of their figures."""
-    sources: Sequence[str]
-    references: Sequence[str]
-    hypotheses: Sequence[str]
-    seconds: float
-    attentions: Sequence[Attention] = ()
-    """Of the first short pairs, while the reference is read; on rank 0 alone."""
-    parts: Mapping[str, "Evaluation"] = field(default_factory=dict)
-    """By name, where there are several sets."""
-
-    @classmethod
-    def mean(cls, parts: Mapping[str, "Evaluation"]) -> "Evaluation":
-        """The means over several sets, each counting the same whatever its size; their translations in turns."""
-        each = list(parts.values())
-
-        def mean_of(numbers: Sequence[float]) -> float:
-            return float(np.mean(numbers))
-
-        return cls(
-            loss=mean_of([e.loss for e in each]),
-            nll=mean_of([e.nll for e in each]),
-            scores={
-                key: Score(
-                    value=mean_of([e.scores[key].value for e in each]),
-                    signature="; ".join(dict.fromkeys(e.scores[key].signature for e in each)),
-                )
-                for key in each[0].scores
-            },
-            sources=_in_turns([e.sources for e in each]),
-            references=_in_turns([e.references for e in each]),
-            hypotheses=_in_turns([e.hypotheses for e in each]),
-            seconds=sum(e.seconds for e in each),
-            attentions=_in_turns([e.attentions for e in each]),
-            parts=parts,
-        )
-
-    def figures(self) -> dict[str, Any]:
-        """For metrics.jsonl and TensorBoard; those of a part are named such as `bleu/NAME`."""
-        figures: dict[str, Any] = {
-            "loss": self.loss,
-            "nll": self.nll,
-            "perplexity": float(np.exp(min(self.nll, 700.0))),
-        }
-        for key, score in self.scores.items():
-            figures |= {key: score.value, f"{key}{SIGNATURE}": score.signature}
-        figures |= {"pairs": len(self.references), "seconds": round(self.seconds, 2)}
-        for name, part in self.parts.items():
-            figures[f"loss/{name}"] = part.loss
-            figures |= {f"{key}/{name}": score.value for key, score in part.scores.items()}
-        return figures
 
 
 class Evaluator:
@@ -169,7 +91,8 @@ class Evaluator:
         """Score one set."""
         begin = time.monotonic()
         sources = held_out.sources[: self._section.max_pairs]
-        references = held_out.references[: self._section.max_pairs]
+        all_references = [lines[: self._section.max_pairs] for lines in held_out.references]
+        references = all_references[0]
         try:
             mine: _Share | None = self._share(model, sources, references, held_out.tags)
         except Interrupted:
@@ -181,7 +104,7 @@ class Evaluator:
         num_tokens = max(sum(share.num_tokens for share in whole), 1)
         texts = {i: text for share in whole for i, text in share.texts.items()}
         hypotheses = [texts[i] for i in range(len(sources))]
-        scores = held_out.scorer.score(sources, hypotheses, [references]) if self._world.is_main else None
+        scores = held_out.scorer.score(sources, hypotheses, all_references) if self._world.is_main else None
         if self._world.is_main:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -196,6 +119,8 @@ class Evaluator:
             references=references,
             hypotheses=hypotheses,
             seconds=time.monotonic() - begin,
+            languages="-".join(held_out.languages),
+            role=held_out.role,
             attentions=self._attentions(model, sources, references, held_out.tags) if self._world.is_main else (),
         )
 
@@ -275,9 +200,3 @@ class _Share:
     nll_sum: float
     num_tokens: int
     texts: dict[int, str]
-
-
-def _in_turns(sets: Sequence[Sequence[T]]) -> list[T]:
-    """The first of each, the second of each, and so on: the first few stand for all."""
-    rows: Iterator[tuple[T | None, ...]] = itertools.zip_longest(*sets)
-    return [one for row in rows for one in row if one is not None]

@@ -1,7 +1,7 @@
 """The held-out sets of a run's datasets, with what scores them."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from configs import RunConfig, UserError
@@ -10,7 +10,8 @@ from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.model_files import build_model
 from trainer.datasets import dataset_names
-from trainer.evaluation.evaluator import Evaluator, HeldOutSet
+from trainer.evaluation.evaluator import Evaluator
+from trainer.evaluation.sets import HeldOutSet, SetText, load_sets, prepared_set
 from trainer.inference.translation.languages import language_tags
 from trainer.metrics.scoring import Scorer
 from trainer.ranks.distributed import World
@@ -20,43 +21,89 @@ from trainer.runs.layout import EVALUATIONS
 log = logging.getLogger(__name__)
 
 
-def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], *, is_main: bool) -> list[HeldOutSet]:
-    """The validation sets, of every dataset that has one; rank 0 says who has none, and what scores will say little.
+def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) -> list[HeldOutSet]:
+    """The sets to evaluate on: those of `evaluation.sets`, and the validation sets that the datasets were prepared with
+    unless another takes their place. Rank 0 reads files for all, and says what scores will say little.
 
     Raises:
-        UserError: a metric cannot be used, or early stopping has nothing to go by.
+        UserError: a set or a metric cannot be used, or there is nothing that something can go by.
     """
-    tokenizer = datasets[0].tokenizer
     names = dataset_names(datasets)
+    texts: list[SetText] = _on_main(
+        world, lambda: load_sets(config.evaluation.sets, config.prepare, names, option="evaluation.sets")
+    )
+    if not any(text.role == "validation" for text in texts):
+        texts = [*_prepared(names, world), *texts]
+    if not any(text.role == "validation" for text in texts):
+        _check_without(config, texts, world)
     found = []
-    without = [name for name, dataset in names.items() if "valid" not in dataset.index.held_out]
-    if is_main and len(without) == len(names):
-        log.warning(
-            "no validation set (prepare.valid): this run reports its training loss alone; nothing is evaluated, and "
-            "checkpoint.keep_best keeps nothing"
-        )
-    if config.training.early_stopping is not None and len(without) == len(names):
-        raise UserError("training.early_stopping: there is no validation set to go by; prepare.valid names one")
-    if is_main and without and len(without) < len(names):
-        log.info("not evaluated, for want of a validation set (prepare.valid): %s", ", ".join(without))
-    for name, dataset in ((n, d) for n, d in names.items() if n not in without):
-        sources, references = dataset.held_out("valid")
-        text = ScoredText(target_language=dataset.target_language, tokenizer=config.evaluation.tokenizer)
-        scorer = Scorer(config.evaluation.metrics, text)
-        for doubt in scorer.doubts([references]) if is_main else ():
-            log.warning("evaluation.tokenizer: %s: %s", name, doubt)
-        languages = {"source": dataset.source_language, "target": dataset.target_language}
-        tags = language_tags(config.prepare, tokenizer, **languages) if dataset.tag_both_sides else None
+    for text in texts:
+        scored = ScoredText(target_language=text.languages[1], tokenizer=config.evaluation.tokenizer)
+        scorer = Scorer(config.evaluation.metrics, scored, num_references=len(text.references))
+        for doubt in scorer.doubts(text.references) if world.is_main else ():
+            log.warning("evaluation.tokenizer: %s: %s", text.name, doubt)
+        languages = {"source": text.languages[0], "target": text.languages[1]}
+        has_tags = config.prepare.tag_both_sides and text.has_tags_of_both_sides
+        tags = language_tags(config.prepare, datasets[0].tokenizer, **languages) if has_tags else None
         found.append(
             HeldOutSet(
-                name=name,
-                languages=tuple(languages.values()),
-                sources=sources,
-                references=references,
+                name=text.name,
+                languages=text.languages,
+                sources=text.sources,
+                references=text.references,
                 scorer=scorer,
                 tags=tags,
+                role=text.role,
             )
         )
+    return found
+
+
+def _prepared(datasets: Mapping[str, Dataset], world: World) -> list[SetText]:
+    """The validation sets of all datasets that have one."""
+    without = [name for name, dataset in datasets.items() if "valid" not in dataset.index.held_out]
+    if world.is_main and without and len(without) < len(datasets):
+        log.info("not evaluated, for want of a validation set (prepare.valid): %s", ", ".join(without))
+    return [prepared_set(name, d, "valid") for name, d in datasets.items() if name not in without]
+
+
+def _check_without(config: RunConfig, texts: Sequence[SetText], world: World) -> None:
+    """See whether a run without a validation set is what is wanted.
+
+    Raises:
+        UserError: something is to go by one.
+    """
+    if texts:
+        raise UserError(
+            "evaluation.sets: none of them is for validation, and the data have no validation set; allowed is one with "
+            "role: validation, or prepare.valid"
+        )
+    if config.training.early_stopping is not None:
+        raise UserError(
+            "training.early_stopping: there is no validation set to go by; evaluation.sets or prepare.valid names one"
+        )
+    if world.is_main:
+        log.warning(
+            "no validation set (evaluation.sets or prepare.valid): this run reports its training loss alone; nothing "
+            "is evaluated, and checkpoint.keep_best keeps nothing"
+        )
+
+
+def _on_main(world: World, load: Callable[[], list[SetText]]) -> list[SetText]:
+    """What rank 0 loads, on all ranks.
+
+    Raises:
+        UserError: what rank 0 raised.
+    """
+    found: list[SetText] | UserError = []
+    if world.is_main:
+        try:
+            found = load()
+        except UserError as error:
+            found = error
+    found = world.from_main(found)
+    if isinstance(found, UserError):
+        raise found
     return found
 
 

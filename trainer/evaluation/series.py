@@ -19,7 +19,7 @@ from configs.languages import language
 from data_pipeline.prepared.dataset import Dataset
 from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.state import ScoreSeries, TrainerState
-from trainer.evaluation.evaluator import HeldOutSet
+from trainer.evaluation.sets import HeldOutSet
 from trainer.metrics import tokenizers
 from trainer.runs.layout import CONFIG
 from trainer.runs.versions import versions
@@ -77,7 +77,8 @@ def current_series(
         tokenizer: the model's fingerprint.
         figure: its name; what is best by unless given.
     """
-    sets = sorted(_content(held_out_set, config.evaluation.max_pairs) for held_out_set in held_out)
+    held_out = [one for one in held_out if one.role == "validation"]
+    sets = sorted(_content(one, config.evaluation.max_pairs) for one in held_out)
     fields = {
         "validation set": hashlib.sha256("\n".join(sets).encode()).hexdigest()[:12],
         **_measure(config, figure or config.best_by, held_out),
@@ -191,7 +192,7 @@ def _content(held_out: HeldOutSet, max_pairs: int | None) -> str:
     content: list[Any] = [
         [(one.code, one.script, one.territory) for one in codes],
         list(held_out.sources[:max_pairs]),
-        list(held_out.references[:max_pairs]),
+        *(list(lines[:max_pairs]) for lines in held_out.references),
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

@@ -32,12 +32,17 @@ def thai(tmp_path: Path) -> RunConfig:
     return load_run("debug", [f"stream.datasets=[{{path: '{output}'}}]", f"output={tmp_path}"])
 
 
+def world_of(rank: int) -> Any:
+    """A rank of as many as there are, each of which reads for itself."""
+    return SimpleNamespace(rank=rank, size=1, is_main=rank == 0, device=torch.device("cpu"), from_main=lambda x: x)
+
+
 def test_a_script_without_spaces_is_warned_of(thai: RunConfig, caplog: pytest.LogCaptureFixture) -> None:
     datasets = [Dataset.load(thai.datasets[0].path)]
     with caplog.at_level(logging.WARNING):
-        held_out_sets(thai, datasets, is_main=False)
+        held_out_sets(thai, datasets, world_of(1))
         assert not caplog.messages
-        [held_out] = held_out_sets(thai, datasets, is_main=True)
+        [held_out] = held_out_sets(thai, datasets, world_of(0))
     [message] = caplog.messages
     assert message.startswith("evaluation.tokenizer: data: BLEU's tokenizer 13a takes what stands between spaces")
     assert held_out.languages == ("en", "tha")
@@ -61,6 +66,6 @@ def test_a_tokenizer_that_is_not_there_is_refused_before_the_engine_is_built(
             "engine.precision=fp32",
         ],
     )
-    world: Any = SimpleNamespace(rank=0, size=1, is_main=True, device=torch.device("cpu"))
+    world = world_of(0)
     with pytest.raises(UserError, match=rf"^evaluation\.tokenizer: '{tokenizer}' "):
         build_module.build(config, world, stop_requested=lambda: False)

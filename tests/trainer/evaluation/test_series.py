@@ -18,8 +18,8 @@ from tests.forked import Forked
 from tests.kept import BBB3253
 from trainer.checkpoint.format import read_checkpoint, write_manifest
 from trainer.checkpoint.state import ScoreSeries, TrainerState
-from trainer.evaluation.evaluator import HeldOutSet
 from trainer.evaluation.series import current_series, enter
+from trainer.evaluation.sets import HeldOutSet
 from trainer.inference.averaging import choose
 from trainer.metrics.scoring import Scorer
 from trainer.runs.layout import MANIFEST
@@ -34,7 +34,7 @@ SCORER = scorer()
 
 
 def held_out(name: str = "a", languages: tuple[str, ...] = ("en", "fr"), **changes: Any) -> HeldOutSet:
-    fields: dict[str, Any] = {"sources": ["x", "y"], "references": ["u", "v"], "scorer": SCORER} | changes
+    fields: dict[str, Any] = {"sources": ["x", "y"], "references": [["u", "v"]], "scorer": SCORER} | changes
     return HeldOutSet(name=name, languages=languages, **fields)
 
 
@@ -65,10 +65,10 @@ def test_what_changes_no_score(sets: list[HeldOutSet], overrides: list[str]) -> 
 @pytest.mark.parametrize(
     ("sets", "overrides"),
     [
-        ([held_out(references=["u", "w"])], []),
+        ([held_out(references=[["u", "w"]])], []),
         ([held_out(sources=["x", "z"])], []),
         ([held_out(languages=("en", "de"))], []),
-        ([held_out(), held_out("b", references=["u", "w"])], []),
+        ([held_out(), held_out("b", references=[["u", "w"]])], []),
         ([held_out(scorer=scorer("char"))], []),
         ([held_out()], ["evaluation.search.beam=2"]),
         ([held_out()], ["evaluation.search.max_length_ratio=1.0"]),
@@ -84,7 +84,7 @@ def test_what_changes_them(sets: list[HeldOutSet], overrides: list[str]) -> None
 
 
 def test_several_sets_in_any_order_and_another_tokenizer() -> None:
-    both = [held_out(), held_out("b", references=["u", "w"])]
+    both = [held_out(), held_out("b", references=[["u", "w"]])]
     assert series_of(both) == series_of(both[::-1])
     assert series_of(both) != series_of(both, tokenizer="u")
 

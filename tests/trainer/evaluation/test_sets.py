@@ -1,0 +1,345 @@
+"""Named held-out sets: equal scores at any world size and stage, with several references, wherever they come from."""
+
+import gzip
+import json
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+
+from configs import HeldOutSection, PrepareSection, UserError, load_run
+from configs.components import ScoredText, make
+from tests.conftest import Finished, read_metrics
+from tests.forked import Forked
+from tests.trainer.conftest import TrainedRun
+from trainer.build import build
+from trainer.evaluation.sets import load_sets
+from trainer.metrics.scoring import Scorer
+from trainer.ranks.distributed import World
+
+METRICS = "evaluation.metrics=[bleu, chrf, ter, {kind: chrf, word_order: 2}, length_ratio, untranslated, repeated]"
+KEYS = ("bleu", "chrf", "ter", "chrfpp", "length_ratio", "untranslated", "repeated")
+DIRECT: dict[str, Callable[[], Any]] = {
+    "bleu": lambda: BLEU(tokenize="13a"),
+    "chrf": CHRF,
+    "ter": TER,
+    "chrfpp": lambda: CHRF(word_order=2),
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory, trained: TrainedRun) -> Path:
+    """sacreBLEU's cache with a set in it that takes no network, of two references."""
+    cache = tmp_path_factory.mktemp("sacrebleu")
+    folder = cache / "wmt20" / "tworefs"
+    folder.mkdir(parents=True)
+    sources, references = (path.read_text().splitlines() for path in (trained.source, trained.reference))
+    for field, lines in (("src", sources), ("ref-0", references), ("ref-1", [line.upper() for line in references])):
+        (folder / f"wmt20_tworefs.en-de.{field}").write_text("".join(f"{line}\n" for line in lines[60:75]))
+    for field in ("docid", "genre", "origlang"):
+        (folder / f"wmt20_tworefs.en-de.{field}").write_text("x\n" * 15)
+    return cache
+
+
+@pytest.fixture
+def in_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    point_to(cache, monkeypatch)
+
+
+def point_to(cache: Path, patch: pytest.MonkeyPatch) -> None:
+    """Where sacreBLEU looks, as `$SACREBLEU` would have it in a new process; and no network."""
+    from sacrebleu.dataset import DATASETS
+
+    dataset = DATASETS["wmt20/tworefs"]
+    patch.setattr(dataset, "_outdir", str(cache / "wmt20" / "tworefs"))
+    patch.setattr(dataset, "_rawdir", str(cache / "wmt20" / "tworefs" / "raw"))
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise socket.gaierror("no network in tests")
+
+    patch.setattr("urllib.request.urlopen", unreachable)
+
+
+@pytest.fixture(scope="module")
+def sets(trained: TrainedRun, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Five, of every form: two files for validation, two for tests, one compressed, one with a tag, one prepared."""
+    root = tmp_path_factory.mktemp("sets")
+    sources, references = (path.read_text().splitlines() for path in (trained.source, trained.reference))
+    for name, lines in (("a", range(20)), ("b", range(20, 45)), ("c", range(45, 60))):
+        (root / f"{name}.en").write_text("".join(f"{sources[i]}\n" for i in lines))
+        (root / f"{name}.fr").write_text("".join(f"{references[i]}\n" for i in lines))
+        (root / f"{name}.other").write_text("".join(f"Oui, {references[i].lower()}\n" for i in lines))
+    with gzip.open(root / "c.fr.gz", "wb") as file:
+        file.write((root / "c.fr").read_bytes())
+    return f"""evaluation.sets=[
+        {{name: a, source: {root}/a.en, references: [{root}/a.fr, {root}/a.other]}},
+        {{name: b, source: {root}/b.en, references: {root}/b.fr}},
+        {{name: c, role: test, source: {root}/c.en, references: [{root}/c.fr.gz]}},
+        {{name: wmt, role: test, sacrebleu: wmt20/tworefs, target_language: de}},
+        {{name: own, role: test, prepared: valid}}]""".replace("\n", " ")
+
+
+def score_everywhere(world: World, config: str, cache: str, *settings: str) -> list[dict[str, Any]]:
+    """As one of any number of ranks: what a checkpoint's evaluation gives at every stage."""
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        point_to(Path(cache), patch)
+        for stage in range(4):
+            more = [f"engine.zero_stage={stage}", "training.tensorboard=false", "training.max_updates=301"]
+            built = build(load_run(config, [*settings, *more]), world, stop_requested=lambda: False)
+            assert built.resumed_step == 300
+            evaluation = built.evaluator.evaluate(built.engine, step=300)
+            assert evaluation is not None
+            figures = evaluation.figures()
+            figures["hypotheses"] = {name: list(part.hypotheses) for name, part in evaluation.parts.items()}
+            del figures["seconds"]
+            found.append(figures)
+            built.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def everywhere(
+    trained: TrainedRun, sets: str, cache: Path, forked: Forked, tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, list[dict[str, Any]]]:
+    """Figures by ranks and stage."""
+    root = tmp_path_factory.mktemp("everywhere")
+    found = {}
+    for num_ranks in (1, 2):
+        shutil.copytree(trained.folder, root / f"{num_ranks}" / "heart")
+        config = root / f"{num_ranks}.yaml"
+        config.write_text(trained.config.read_text().replace(f"{trained.folder.parent}", f"{root}/{num_ranks}"))
+        arguments = (str(config), str(cache), sets, METRICS)
+        found[num_ranks] = forked.ranks(num_ranks, score_everywhere, *arguments, cwd=root)[0]
+    return found
+
+
+def test_five_sets_have_equal_scores_at_any_world_size_and_stage(everywhere: dict[int, list[dict[str, Any]]]) -> None:
+    first = everywhere[1][0]
+    assert list(first["hypotheses"]) == ["a", "b", "c", "wmt", "own"]
+    assert first["bleu"] > 20, "a model that knows nothing would agree with itself about nothing"
+    for num_ranks in (1, 2):
+        for stage in range(4):
+            figures = everywhere[num_ranks][stage]
+            assert figures["hypotheses"] == first["hypotheses"], (num_ranks, stage)
+            for key in first:
+                if "loss" in key or key in ("nll", "perplexity"):  # sums in another order
+                    assert figures[key] == pytest.approx(first[key], rel=1e-6), (key, num_ranks, stage)
+                else:
+                    assert figures[key] == first[key], (key, num_ranks, stage)
+
+
+def test_scores_are_those_of_sacrebleu(everywhere: dict[int, list[dict[str, Any]]], trained: TrainedRun) -> None:
+    """Set by set, with all references; and what is best goes by the mean of the validation sets alone."""
+    figures = everywhere[1][0]
+    references = trained.reference.read_text().splitlines()
+    others = [f"Oui, {line.lower()}" for line in references]
+    texts = {
+        "a": [references[:20], others[:20]],
+        "b": [references[20:45]],
+        "c": [references[45:60]],
+        "wmt": [references[60:75], [line.upper() for line in references[60:75]]],
+        "own": [references],
+    }
+    for name, streams in texts.items():
+        for key, make_metric in DIRECT.items():
+            theirs = make_metric().corpus_score(figures["hypotheses"][name], streams)
+            assert figures[f"{key}/{name}"] == pytest.approx(theirs.score, abs=1e-9), (key, name)
+    for key in KEYS:
+        assert figures[key] == pytest.approx((figures[f"{key}/a"] + figures[f"{key}/b"]) / 2), key
+    assert figures["pairs"] == 45
+    assert figures["bleu_signature"].startswith("nrefs:2|")
+    assert "; nrefs:1|" in figures["bleu_signature"], "as the two sets have been scored"
+
+
+def test_by_language_pair(everywhere: dict[int, list[dict[str, Any]]]) -> None:
+    """Of validation sets, and only where there are several: both of ours are of one pair."""
+    assert not any("/pair/" in key for key in everywhere[1][0])
+
+
+def make_sections(*trees: dict[str, Any]) -> list[HeldOutSection]:
+    return [HeldOutSection(**tree) for tree in trees]
+
+
+PREPARE = PrepareSection(source_language="eng", target_language="de")
+
+
+class TestLoading:
+    @pytest.mark.usefixtures("in_cache")
+    def test_sets_of_sacrebleu_by_any_code_of_a_language(self) -> None:
+        [found] = load_sets(make_sections({"name": "x", "sacrebleu": "wmt20/tworefs"}), PREPARE, {}, option="sets")
+        assert (len(found.sources), [len(lines) for lines in found.references]) == (15, [15, 15])
+
+    @pytest.mark.usefixtures("in_cache")
+    @pytest.mark.parametrize(
+        ("tree", "said"),
+        [
+            (
+                {"sacrebleu": "wmt20/threerefs"},
+                "sets.0.sacrebleu: there is no set of sacreBLEU 'wmt20/threerefs'; did you",
+            ),
+            (
+                {"sacrebleu": "wmt20/tworefs", "target_language": "sw"},
+                "sets.0.sacrebleu: wmt20/tworefs has no eng-sw; it has",
+            ),
+            (
+                {"sacrebleu": "wmt20/tworefs", "target_language": "zh"},
+                "sets.0.sacrebleu: wmt20/tworefs of en-zh is not in",
+            ),
+            ({"source": "none.en", "references": ["none.de"]}, "none.en"),
+            ({"prepared": "test"}, "sets.0.prepared: no dataset has a test set; prepare with one, or name files"),
+        ],
+    )
+    def test_what_cannot_be_had_is_one_line(self, tree: dict[str, Any], said: str) -> None:
+        with pytest.raises(UserError) as caught:
+            load_sets(make_sections({"name": "x", **tree}), PREPARE, {}, option="sets")
+        assert said in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    def test_files(self, tmp_path: Path) -> None:
+        for name, text in (("s", "a\nb\n"), ("r", "c\nd\n"), ("short", "c\n"), ("empty", "")):
+            (tmp_path / name).write_text(text)
+        paths = {name: str(tmp_path / name) for name in ("s", "r", "short", "empty")}
+        section = {"name": "x", "source": paths["s"], "references": [paths["r"], paths["r"]], "tag": ">>de<<"}
+        [found] = load_sets(make_sections(section), PREPARE, {}, option="sets")
+        assert (found.sources, found.references) == ([">>de<< a", ">>de<< b"], [["c", "d"], ["c", "d"]])
+        assert found.languages == ("eng", "de")
+        for source, reference, said in (("s", "short", "2 lines"), ("empty", "empty", "is empty")):
+            section = {
+                "name": "x",
+                "source": paths[source],
+                "references": [paths["r"] if said == "" else paths[reference]],
+            }
+            with pytest.raises(UserError, match=said):
+                load_sets(make_sections(section), PREPARE, {}, option="sets")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "sources", "hypotheses", "references", "expected"),
+    [
+        ("length_ratio", {}, ["x"] * 2, ["a b c d", "a"], [["a b", "a"], ["a b c", "a"]], 5 / 4),
+        ("untranslated", {}, ["A dog", "12", "b"], ["a  DOG", "12", "c"], [["un chien", "12", "d"]], 100 / 3),
+        ("untranslated", {}, [">>fr<< A dog", "taxi"], ["A dog", "Taxi"], [["un chien", "taxi"]], 50.0),
+        ("repeated", {}, ["x y", "a b"], ["a b " * 4, "a b c d"], [["z", "z"]], 50.0),
+        ("repeated", {}, ["a b " * 4], ["a b " * 4], [["z"]], 0.0),
+        ("repeated", {"order": 1, "margin": 1}, ["x"], ["a a"], [["z"]], 100.0),
+    ],
+)
+def test_what_is_wrong_with_translations(
+    kind: str,
+    fields: dict[str, int],
+    sources: list[str],
+    hypotheses: list[str],
+    references: list[list[str]],
+    expected: float,
+) -> None:
+    metric = make("metric", kind, **fields)
+    scorer = Scorer([metric], ScoredText(target_language="fr"), num_references=len(references))
+    assert scorer.score(sources, hypotheses, references)[kind].value == pytest.approx(expected)
+
+
+class TestInARun:
+    """Sets come and go without preparing again."""
+
+    @pytest.fixture
+    def run(self, trained: TrainedRun, tmp_path: Path, forked: Forked) -> Any:
+        shutil.copytree(trained.folder, tmp_path / "runs" / "heart")
+        text = trained.config.read_text().replace(f"output: {trained.folder.parent}", f"output: {tmp_path}/runs")
+        (tmp_path / "heart.yaml").write_text(text)
+
+        def command(*arguments: str) -> Finished:
+            return forked.zeromt(*arguments, cwd=tmp_path)
+
+        return command
+
+    def test_other_sets_at_a_resume(self, run: Any, sets: str, tmp_path: Path, trained: TrainedRun) -> None:
+        without_wmt = sets.replace("{name: wmt, role: test, sacrebleu: wmt20/tworefs, target_language: de},", "")
+        more = ("training.max_updates=303", "evaluation.every_updates=0", "training.memory_probe=false", METRICS)
+        done = run("train", "heart.yaml", without_wmt, *more)
+        assert done.code == 0, done.err
+        assert "evaluation differs from that of the 2 scores so far (" in done.out
+        assert "validation set: " in done.out
+        assert "  c (test): loss " in done.out
+        *_, last = read_metrics(tmp_path / "runs" / "heart", "evaluation")
+        assert [key for key in last if key.startswith("bleu/")] == ["bleu/a", "bleu/b", "bleu/c", "bleu/own"]
+        assert (tmp_path / "runs" / "heart" / "eval" / "step-00000303.c.hyp").read_text().count("\n") == 15
+        report = self.report(run("evaluate", "runs/heart", "--beam", "1"))
+        assert list(report["sets"]) == ["a", "b", "c", "own"]
+        for name, found in report["sets"].items():
+            for key in KEYS:
+                assert found[key] == pytest.approx(last[f"{key}/{name}"], abs=0.006), (name, key)
+        assert (report["sets"]["c"]["role"], report["sets"]["c"]["languages"], report["step"]) == ("test", "en-fr", 303)
+        assert "language_pairs" not in report
+        named = self.report(run("evaluate", "runs/heart", "--set", "b", "--metrics", "bleu", "-lc"))
+        assert list(named["sets"]) == ["b"]
+        assert "case:lc" in named["sets"]["b"]["bleu_signature"]
+        german = f"{{name: x, source: {trained.source}, references: {trained.reference}, target_language: de}}"
+        both = self.report(run("evaluate", "runs/heart", "--set", german, "--set", "b", "--metrics", "chrf"))
+        assert both["language_pairs"] == {
+            "en-de": {"chrf": both["sets"]["x"]["chrf"]},
+            "en-fr": {"chrf": both["sets"]["b"]["chrf"]},
+        }
+
+    def test_several_references_of_files(self, run: Any, trained: TrainedRun, tmp_path: Path) -> None:
+        references = [line.lower() for line in trained.reference.read_text().splitlines()]
+        (tmp_path / "lower").write_text("".join(f"{line}\n" for line in references))
+        files = ["--source", str(trained.source), "--reference", str(trained.reference), "--reference", "lower"]
+        report = self.report(run("evaluate", *files, "runs/heart", "-o", "hyp"))
+        hypotheses = (tmp_path / "hyp").read_text().splitlines()
+        streams = [trained.reference.read_text().splitlines(), references]
+        theirs = BLEU(tokenize="13a")
+        assert report["bleu"] == round(theirs.corpus_score(hypotheses, streams).score, 2)
+        assert report["bleu_signature"] == str(theirs.get_signature())
+
+    @staticmethod
+    def report(done: Finished) -> dict[str, Any]:
+        assert done.code == 0, done.err
+        found: dict[str, Any] = json.loads(done.out)
+        return found
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ([], "--source: missing, and the run has no evaluation.sets; allowed are files, or --set"),
+            (["--source", "{source}"], "--reference: missing; allowed are both, or --set"),
+            (["--set", "x"], "--set: there is no set of the run 'x'; known are "),
+            (["--set", "{{name: x}}"], "--sets.0.name: x has no text; allowed is one of "),
+            (["--set", "x", "--source", "{source}"], "--set: given with --source or --reference; allowed is one or"),
+            (
+                ["--set", "x", "--target-language", "de"],
+                "--target-language: 'de' without --source; sets have languages",
+            ),
+            (["--set", "{{name: x, prepared: test}}"], "--set.0.prepared: no dataset has a test set; prepare with one"),
+            (
+                ["--set", "{{name: x, prepared: valid}}", "--set", "{{name: y, prepared: valid}}", "-o", "hyp"],
+                "--output: one file for 2 sets; allowed is one set at a time",
+            ),
+        ],
+    )
+    def test_what_evaluate_refuses(
+        self, arguments: list[str], said: str, trained: TrainedRun, forked: Forked, tmp_path: Path
+    ) -> None:
+        options = [argument.format(source=trained.source) for argument in arguments]
+        done = forked.zeromt("evaluate", str(trained.folder), *options, cwd=tmp_path)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith(f"zeromt: error: {said}"), done.err
+        assert done.err.count("\n") == 1
+        assert list(tmp_path.iterdir()) == []
+
+    def test_tests_alone_select_nothing(self, run: Any, trained: TrainedRun, tmp_path: Path) -> None:
+        """The prepared validation set stays; where there is none, a run does not select on a test set."""
+        files = f"source: {trained.source}, references: {trained.reference}"
+        sets = f"evaluation.sets=[{{name: t, role: test, {files}}}]"
+        more = ("training.max_updates=301", "evaluation.every_updates=0", "training.memory_probe=false")
+        done = run("train", "heart.yaml", sets, *more)
+        assert done.code == 0, done.err
+        *_, last = read_metrics(tmp_path / "runs" / "heart", "evaluation")
+        assert [key for key in last if key.startswith("bleu/")] == ["bleu/prepared", "bleu/t"]
+        assert last["bleu"] == last["bleu/prepared"]
+        assert "evaluation differs" not in done.out, "the same validation set"

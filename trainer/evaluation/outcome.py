@@ -1,0 +1,107 @@
+"""The outcome of an evaluation: of one held-out set, and of several."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from configs.components.metric import SIGNATURE
+from trainer.inference.translation.words import Attention
+from trainer.metrics.scoring import Score
+
+T = TypeVar("T")
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Evaluation:
+    """The scores of one step, and the translations behind them: of one set, or the means over several."""
+
+    loss: float
+    """Label-smoothed cross-entropy per target token, in nats."""
+    nll: float
+    """Cross-entropy without smoothing, in nats; its exponential is the perplexity."""
+    scores: Mapping[str, Score]
+    """By the names of their figures."""
+    sources: Sequence[str]
+    references: Sequence[str]
+    """The first of each, where there are several."""
+    hypotheses: Sequence[str]
+    seconds: float
+    attentions: Sequence[Attention] = ()
+    """Of the first short pairs, while the reference is read; on rank 0 alone."""
+    languages: str = ""
+    """Source and target: en-fr."""
+    role: str = "validation"
+    """Of the set."""
+    parts: Mapping[str, "Evaluation"] = field(default_factory=dict)
+    """By name, where there are several sets."""
+
+    @classmethod
+    def mean(cls, parts: Mapping[str, "Evaluation"]) -> "Evaluation":
+        """The means over the validation sets, each counting the same whatever its size; their translations in turns."""
+        each = [part for part in parts.values() if part.role == "validation"]
+        return cls(
+            loss=_mean([e.loss for e in each]),
+            nll=_mean([e.nll for e in each]),
+            scores=_mean_scores(each),
+            sources=_in_turns([e.sources for e in each]),
+            references=_in_turns([e.references for e in each]),
+            hypotheses=_in_turns([e.hypotheses for e in each]),
+            seconds=sum(part.seconds for part in parts.values()),
+            attentions=_in_turns([e.attentions for e in each]),
+            parts=parts,
+        )
+
+    def figures(self) -> dict[str, Any]:
+        """For metrics.jsonl and TensorBoard; those of a part are named such as `bleu/NAME`.
+
+        Where there are several pairs of languages, the means over the validation sets of each are there too, named such
+        as `bleu/pair/en-fr`.
+        """
+        figures: dict[str, Any] = {
+            "loss": self.loss,
+            "nll": self.nll,
+            "perplexity": float(np.exp(min(self.nll, 700.0))),
+        }
+        for key, score in self.scores.items():
+            figures |= {key: score.value, f"{key}{SIGNATURE}": score.signature}
+        figures |= {"pairs": len(self.references), "seconds": round(self.seconds, 2)}
+        for name, part in self.parts.items():
+            figures[f"loss/{name}"] = part.loss
+            figures |= {f"{key}/{name}": score.value for key, score in part.scores.items()}
+        for languages, parts in self._by_languages().items():
+            figures[f"loss/pair/{languages}"] = _mean([part.loss for part in parts])
+            scores = _mean_scores(parts)
+            figures |= {f"{key}/pair/{languages}": score.value for key, score in scores.items()}
+        return figures
+
+    def _by_languages(self) -> dict[str, list["Evaluation"]]:
+        """The validation sets of each pair of languages, where there are several pairs."""
+        found: dict[str, list[Evaluation]] = {}
+        for part in self.parts.values():
+            if part.role == "validation":
+                found.setdefault(part.languages, []).append(part)
+        return found if len(found) > 1 else {}
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return float(np.mean(numbers))
+
+
+def _mean_scores(parts: Sequence[Evaluation]) -> dict[str, Score]:
+    """The mean of each metric, with what it was scored with."""
+    return {
+        key: Score(
+            value=_mean([part.scores[key].value for part in parts]),
+            signature="; ".join(dict.fromkeys(part.scores[key].signature for part in parts)),
+        )
+        for key in parts[0].scores
+    }
+
+
+def _in_turns(sets: Sequence[Sequence[T]]) -> list[T]:
+    """The first of each, the second of each, and so on: the first few stand for all."""
+    rows: Iterator[tuple[T | None, ...]] = itertools.zip_longest(*sets)
+    return [one for row in rows for one in row if one is not None]

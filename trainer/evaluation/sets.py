@@ -1,0 +1,178 @@
+"""The text of held-out sets: from files, from sacreBLEU's own sets, from prepared datasets."""
+
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from configs import CorpusFiles, HeldOutSection, PrepareSection, UserError
+from configs.components import unknown
+from configs.languages import same_language
+from data_pipeline.preparation.raw.corpus import read_chunks
+from data_pipeline.prepared.dataset import Dataset
+from trainer.inference.translation.languages import LanguageTags
+from trainer.metrics.scoring import Scorer
+
+CHUNK_LINES = 2048
+FETCH_SECONDS = 60.0
+"""A connection to where sacreBLEU's sets lie that says nothing for so long is given up."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class SetText:
+    """A held-out set."""
+
+    name: str
+    languages: tuple[str, str]
+    """Of source and target, by any of their codes."""
+    sources: Sequence[str]
+    references: Sequence[Sequence[str]]
+    """One or more, each as many lines as sources."""
+    role: Literal["validation", "test"] = "validation"
+    has_tags_of_both_sides: bool = True
+    """Whether the data have them, where the run does."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class HeldOutSet:
+    """A held-out set with what scores it."""
+
+    name: str
+    languages: tuple[str, ...]
+    """Codes of source and target."""
+    sources: Sequence[str]
+    references: Sequence[Sequence[str]]
+    """One or more; the loss is of the first."""
+    scorer: Scorer
+    tags: LanguageTags | None = None
+    role: Literal["validation", "test"] = "validation"
+
+
+def load_sets(
+    sections: Sequence[HeldOutSection], prepare: PrepareSection, datasets: Mapping[str, Dataset], *, option: str
+) -> list[SetText]:
+    """The text of sets, in their order; one that was prepared, of every dataset that has it.
+
+    Args:
+        sections: of the sets.
+        prepare: the run's, whose languages are those of a set that names none.
+        datasets: by name.
+        option: what errors call the sets: `evaluation.sets`.
+
+    Raises:
+        UserError: a file or a set is not there or broken, or two sets would have one name.
+    """
+    found: list[SetText] = []
+    for number, section in enumerate(sections):
+        place = f"{option}.{number}"
+        if section.prepared is not None:
+            having = {name: d for name, d in datasets.items() if section.prepared in d.index.held_out}
+            if not having:
+                raise UserError(
+                    f"{place}.prepared: no dataset has a {section.prepared} set; prepare with one, or name files"
+                )
+            for name, dataset in having.items():
+                called = section.name if len(having) == 1 else f"{section.name}-{name}"
+                found.append(prepared_set(called, dataset, section.prepared, role=section.role))
+            continue
+        languages = (
+            section.source_language or prepare.source_language,
+            section.target_language or prepare.target_language,
+        )
+        if section.sacrebleu is not None:
+            sources, references = _sacrebleu_set(section.sacrebleu, languages, f"{place}.sacrebleu")
+        else:
+            assert section.source is not None
+            sources, references = read_set(section.source, section.references, place=f"{place}.source")
+        if section.tag is not None:
+            sources = [f"{section.tag} {line}" for line in sources]
+        found.append(
+            SetText(name=section.name, languages=languages, sources=sources, references=references, role=section.role)
+        )
+    names = [one.name for one in found]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise UserError(f"{option}: two sets are called {name}; rename one of them")
+    return found
+
+
+def prepared_set(
+    name: str, dataset: Dataset, split: str, *, role: Literal["validation", "test"] = "validation"
+) -> SetText:
+    """A held-out set of a prepared dataset.
+
+    Raises:
+        UserError: it has none.
+    """
+    sources, references = dataset.held_out(split)
+    return SetText(
+        name=name,
+        languages=(dataset.source_language, dataset.target_language),
+        sources=sources,
+        references=[references],
+        role=role,
+        has_tags_of_both_sides=dataset.tag_both_sides,
+    )
+
+
+def read_set(source: str, references: Sequence[str], *, place: str) -> tuple[list[str], list[list[str]]]:
+    """The lines of a source and of its references.
+
+    Args:
+        source: a file.
+        references: files.
+        place: what errors call the source.
+
+    Raises:
+        UserError: they cannot be read, differ in length or are empty.
+    """
+    sources: list[str] = []
+    found: list[list[str]] = []
+    for reference in references:
+        chunks = list(read_chunks(CorpusFiles(source=[source], target=[reference]), ".", CHUNK_LINES))
+        sources = [line for chunk in chunks for line in chunk.sources]
+        found.append([line for chunk in chunks for line in chunk.targets])
+    if not sources:
+        raise UserError(f"{place}: {source!r} is empty; allowed is at least one line")
+    return sources, found
+
+
+def _sacrebleu_set(name: str, languages: tuple[str, str], place: str) -> tuple[list[str], list[list[str]]]:
+    """One of sacreBLEU's sets, which fetches it where it is not in its cache.
+
+    Raises:
+        UserError: there is no such set or pair of languages, or it cannot be had.
+    """
+    from sacrebleu.dataset import DATASETS
+
+    if name not in DATASETS:
+        raise UserError(f"{place}: {unknown(name, DATASETS, what='set of sacreBLEU')}")
+    dataset: Any = DATASETS[name]
+    pairs = {pair: tuple(pair.split("-")) for pair in dataset.langpairs}
+    pair = next(
+        (
+            pair
+            for pair, sides in pairs.items()
+            if all(same_language(a, [b]) for a, b in zip(languages, sides, strict=True))
+        ),
+        None,
+    )
+    if pair is None:
+        raise UserError(f"{place}: {name} has no {'-'.join(languages)}; it has {', '.join(pairs)}")
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(FETCH_SECONDS)
+    try:
+        sources = list(dataset.source(pair))
+        lines = list(dataset.references(pair))
+    except (Exception, SystemExit) as error:  # sacreBLEU raises and exits as it pleases
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(
+            f"{place}: {name} of {pair} is not in sacreBLEU's cache and cannot be fetched: {said}; where there is a "
+            f"network, `sacrebleu -t {name} -l {pair} --echo src` fills it (~/.sacrebleu, or $SACREBLEU)"
+        ) from error
+    finally:
+        socket.setdefaulttimeout(before)
+    references = [[line.strip() for line in column] for column in zip(*lines, strict=True)]
+    if not sources or any(len(column) != len(sources) for column in references):
+        raise UserError(f"{place}: {name} of {pair} is broken in sacreBLEU's cache; delete it there")
+    return sources, references

@@ -1,0 +1,148 @@
+"""What is wrong with translations at a glance: their length, what was left as it was, what goes round in circles."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from configs.components import Metric, ScoredText, Scoring, component
+from configs.evaluation import BleuTokenizer
+from configs.fields import Positive
+from trainer.metrics import tokenizers
+
+Words = Callable[[str], list[str]]
+
+
+@dataclass(slots=True)
+class Percentage:
+    """What is counted in lines, one at a time; see `configs.components.Scoring`."""
+
+    signature: str
+    words: Words = str.split
+    value: float = 0.0
+
+    @property
+    def score(self) -> float:
+        """See Scoring."""
+        return self.value
+
+    def corpus_score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> "Percentage":
+        """Nothing: these metrics compare with the sources (`Metric.score`)."""
+        return self
+
+    def get_signature(self) -> str:
+        """See Scoring."""
+        return self.signature
+
+
+@component("metric", "length_ratio")
+class LengthRatio(Metric):
+    """Words of the translations over those of the references, of which the nearest in length counts, as in BLEU."""
+
+    title: ClassVar[str] = "length ratio"
+    higher_is_better: ClassVar[bool | None] = None
+    digits: ClassVar[int] = 3
+    tokenizer: BleuTokenizer | None = None
+    """sacreBLEU's; unless given, what `evaluation.tokenizer` says."""
+
+    def build(self, text: ScoredText) -> Scoring:
+        """See Metric."""
+        from sacrebleu.metrics.bleu import BLEU
+
+        name = tokenizers.choose(self.tokenizer or text.tokenizer, text.target_language)
+        return tokenizers.checked(lambda: BLEU(tokenize=name), name, text.tokenizer_option)
+
+    def score(
+        self,
+        scoring: Scoring,
+        *,
+        sources: Sequence[str],
+        hypotheses: Sequence[str],
+        references: Sequence[Sequence[str]],
+    ) -> float:
+        """See Metric."""
+        found = scoring.corpus_score(hypotheses, references)
+        return float(found.sys_len) / max(float(found.ref_len), 1.0)
+
+
+@component("metric", "untranslated")
+class Untranslated(Metric):
+    """Percentage of lines that are their source, but for case and spaces, where no reference is.
+
+    Lines without a letter, such as numbers, do not count among them.
+    """
+
+    title: ClassVar[str] = "untranslated %"
+    higher_is_better: ClassVar[bool | None] = False
+
+    def build(self, text: ScoredText) -> Scoring:
+        """See Metric."""
+        return Percentage("case:lc|space:no")
+
+    def score(
+        self,
+        scoring: Scoring,
+        *,
+        sources: Sequence[str],
+        hypotheses: Sequence[str],
+        references: Sequence[Sequence[str]],
+    ) -> float:
+        """See Metric."""
+        count = 0
+        for number, (source, hypothesis) in enumerate(zip(sources, hypotheses, strict=True)):
+            text = _plain(hypothesis)
+            is_copy = text == _plain(_without_tag(source)) and any(map(str.isalpha, text))
+            count += is_copy and all(text != _plain(lines[number]) for lines in references)
+        return 100 * count / max(len(hypotheses), 1)
+
+
+@component("metric", "repeated")
+class Repeated(Metric):
+    """Percentage of lines that go round in circles, by their top n-gram count (Raunak et al., 2021).
+
+    Those whose most frequent n-gram stands there at least `margin` times more than the source's does in it.
+    """
+
+    title: ClassVar[str] = "repeated %"
+    higher_is_better: ClassVar[bool | None] = False
+    order: Positive = 4
+    margin: Positive = 2
+
+    def build(self, text: ScoredText) -> Scoring:
+        """See Metric."""
+        from sacrebleu.metrics.bleu import BLEU
+
+        name = tokenizers.choose(text.tokenizer, text.target_language)
+        scoring = tokenizers.checked(lambda: BLEU(tokenize=name), name, text.tokenizer_option)
+        tokenizer: Callable[[str], str] = scoring.tokenizer  # type: ignore[attr-defined]
+        return Percentage(f"n:{self.order}|margin:{self.margin}|tok:{name}", lambda line: tokenizer(line).split())
+
+    def score(
+        self,
+        scoring: Scoring,
+        *,
+        sources: Sequence[str],
+        hypotheses: Sequence[str],
+        references: Sequence[Sequence[str]],
+    ) -> float:
+        """See Metric."""
+        words: Words = scoring.words  # type: ignore[attr-defined]
+        count = sum(
+            self._most(words(hypothesis)) >= self._most(words(source)) + self.margin
+            for source, hypothesis in zip(sources, hypotheses, strict=True)
+        )
+        return 100 * count / max(len(hypotheses), 1)
+
+    def _most(self, words: list[str]) -> int:
+        """How often the most frequent n-gram stands in a line."""
+        grams = Counter(zip(*(words[i:] for i in range(self.order)), strict=False))
+        return max(grams.values(), default=0)
+
+
+def _plain(line: str) -> str:
+    return "".join(line.split()).casefold()
+
+
+def _without_tag(source: str) -> str:
+    """A source line without the tag of the target language before it."""
+    return source.partition("<<")[2] if source.startswith(">>") else source
