@@ -84,8 +84,8 @@ def _check_without(config: RunConfig, texts: Sequence[SetText], world: World) ->
         )
     if world.is_main:
         log.warning(
-            "no validation set (evaluation.sets or prepare.valid): this run reports its training loss alone; nothing "
-            "is evaluated, and checkpoint.keep_best keeps nothing"
+            "no validation set (prepare.valid): this run reports its training loss alone; nothing is evaluated, and "
+            "checkpoint.keep_best keeps nothing"
         )
 
 
