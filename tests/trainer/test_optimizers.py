@@ -4,33 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.configs.plugins.cases import OPTIMIZER
 from tests.conftest import Command, Finished, ask_python, install_plugin, read_metrics, zeromt
 from tests.kept import BBB3253
-
-THEIRS = '''
-from configs.components import Optimizer, component
-from configs.fields import Probability
-
-
-@component("optimizer", "momentum")
-class Momentum(Optimizer):
-    """Stochastic gradient descent with momentum (Polyak, 1964)."""
-
-    states = ("momentum_buffer",)
-    momentum: Probability = 0.9
-
-    def build(self, groups):
-        import torch
-
-        return torch.optim.SGD(list(groups), lr=0.0, momentum=self.momentum)
-'''
 
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "corpus").symlink_to(BBB3253 / "corpus")
     (tmp_path / "dataset").symlink_to(BBB3253 / "dataset")
-    return install_plugin(tmp_path, "optimizers", THEIRS)
+    return install_plugin(tmp_path, "optimizers", OPTIMIZER)
 
 
 def train(folder: Path, variables: dict[str, str], *arguments: str) -> Finished:

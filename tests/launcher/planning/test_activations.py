@@ -34,24 +34,28 @@ def saved_bytes(section: ModelSection, vocabularies: Vocabularies, shape: Shape)
     return sum(storage.nbytes() for storage in saved.values()) - selected
 
 
+SHAPE = Shape(rows=3, source=5, target=7)
+
+
+def kept_by_the_output(section: ModelSection, vocabularies: Vocabularies) -> int:
+    return output_bytes(section, LOSS, vocabularies, SHAPE.target_tokens, precision="fp32").kept
+
+
 @settings(max_examples=60, deadline=None)
 @given(models())
 def test_activations_are_what_torch_saves(drawn: tuple[ModelSection, Vocabularies]) -> None:
     section, vocabularies = dataclasses.replace(drawn[0], activation_checkpointing=False), drawn[1]
-    shape = Shape(rows=3, source=5, target=7)
-    layers = activations(section, shape, precision="fp32", kernels=cpu)
-    output = output_bytes(section, LOSS, vocabularies, shape.target_tokens, precision="fp32")
-    assert layers.total + output.kept == saved_bytes(section, vocabularies, shape)
+    kept = activations(section, SHAPE, precision="fp32", kernels=cpu).total + kept_by_the_output(section, vocabularies)
+    assert kept == saved_bytes(section, vocabularies, SHAPE)
 
 
 @settings(max_examples=30, deadline=None)
 @given(models())
 def test_checkpointed_layers_keep_their_inputs(drawn: tuple[ModelSection, Vocabularies]) -> None:
     section, vocabularies = dataclasses.replace(drawn[0], activation_checkpointing=True), drawn[1]
-    shape = Shape(rows=3, source=5, target=7)
-    layers = activations(section, shape, precision="fp32", kernels=cpu)
-    output = output_bytes(section, LOSS, vocabularies, shape.target_tokens, precision="fp32")
-    assert sum(layers.kept.values()) + output.kept == saved_bytes(section, vocabularies, shape)
+    layers = activations(section, SHAPE, precision="fp32", kernels=cpu)
+    inputs = sum(layers.kept.values()) + kept_by_the_output(section, vocabularies)
+    assert inputs == saved_bytes(section, vocabularies, SHAPE)
     one = dataclasses.replace(section, encoder_layers=1, decoder_layers=1, activation_checkpointing=False)
-    kept = activations(one, shape, precision="fp32", kernels=cpu).kept
+    kept = activations(one, SHAPE, precision="fp32", kernels=cpu).kept
     assert layers.recomputed == max(kept["encoder"], kept["decoder"])
