@@ -47,7 +47,11 @@ def run(folder: Path, *arguments: str, timeout: float) -> dict[str, Any]:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    figures = json.loads(file.read_text())["details"]
+    result = json.loads(file.read_text())
+    figures = result["details"]
+    rows = {row["program"]: row for row in result["rows"]}
+    assert "zeromt" not in rows or rows["zeromt"]["planned_gib"] > 0
+    assert all(row["run"] == "wmt_base" and row["mfu"] > 0 for row in rows.values())
     assert figures["card"]["best"] == max(figures["card"]["rates"].values()) > 0
     assert figures["pairs"]["mean_lengths"] == pytest.approx([28, 28], rel=0.1)
     found: dict[str, Any] = figures["runs"]["wmt_base"] | {"card": figures["card"]}
