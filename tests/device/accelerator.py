@@ -1,9 +1,11 @@
 """DeepSpeed on the pseudo device: it takes the branches of an asynchronous device, with streams and events."""
 
 import contextlib
+import socket
 from functools import partial
 from typing import Any
 
+import deepspeed
 import torch
 from deepspeed.accelerator import set_accelerator
 from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
@@ -11,6 +13,8 @@ from torch import Tensor
 
 from tests.device.meter import add_wait
 from tests.device.pseudo import DEVICE
+from trainer.ranks import distributed
+from trainer.ranks.device import Found
 
 
 class PseudoEvent:
@@ -155,6 +159,9 @@ for _name, _dtype in (
 
 
 def use_pseudo_device() -> None:
-    """Have DeepSpeed take the pseudo device for this process's. Before the first engine is made."""
+    """Have ranks and DeepSpeed take the pseudo device for this process's. Before the first of either is made."""
     set_accelerator(PseudoAccelerator())
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else it compiles a C++ op for gloo
+    distributed.choose_device = lambda *_: DEVICE
+    distributed.describe = lambda _: Found(host=socket.gethostname(), kind=DEVICE.type)
     Tensor.record_stream = lambda *_: None  # type: ignore[method-assign]

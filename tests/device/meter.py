@@ -35,6 +35,17 @@ output and gradient, the gradients, the query's to 16 bits. A `_foreach_` operat
 every 30 to 100 tensors."""
 
 
+ATTENTION_PRODUCTS = {
+    "aten::_scaled_dot_product_fused_attention_overrideable": 2,
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": 5,
+}
+"""Matrix products of fused attention; backward the scores are computed again."""
+
+READ_IN_PARTS = {"aten::gather", "aten::embedding", "aten::index_select", "aten::index"}
+WRITTEN_IN_PARTS = {"aten::scatter_", "aten::scatter_add_", "aten::index_put_", "aten::index_add_"}
+"""Of whose first argument only what the indices name is moved."""
+
+
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Call:
     """An operator that ran on the device."""
@@ -122,16 +133,33 @@ def add_call(func: Any, args: Sequence[Any], kwargs: dict[str, Any], given: Sequ
     made = [x for x in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(x, Tensor)]
     if is_free(func) or not any(x.numel() for x in (*given, *made)):
         return
-    formula = flop_registry.get(func._overloadpacket)
     call = Call(
         operator=name.removeprefix("aten::"),
         line=line_of_code(),
         launches=LAUNCHES.get(name, 1),
-        bytes=sum(map(memory_of, (*given, *made))),
-        flops=formula(*args, **kwargs, out_val=out) if formula is not None else 0,
+        bytes=_bytes(name, given, made),
+        flops=_flops(func, args, kwargs, out),
     )
     for meter in METERS:
         meter.calls.append(call)
+
+
+def _bytes(name: str, given: Sequence[Tensor], made: Sequence[Tensor]) -> int:
+    rest = sum(map(memory_of, given[1:]))
+    if name in READ_IN_PARTS:
+        return rest + 2 * sum(map(memory_of, made))
+    if name in WRITTEN_IN_PARTS:
+        return rest + memory_of(given[-1])
+    return sum(map(memory_of, (*given, *made)))
+
+
+def _flops(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> int:
+    if func._schema.name in ATTENTION_PRODUCTS:
+        at = 1 if func._schema.name.endswith("backward") else 0
+        (*_, length, width), (*_, keys, _) = args[at].shape, args[at + 1].shape
+        return 2 * ATTENTION_PRODUCTS[func._schema.name] * args[at].shape[:2].numel() * length * keys * width
+    formula = flop_registry.get(func._overloadpacket)
+    return formula(*args, **kwargs, out_val=out) if formula is not None else 0
 
 
 def is_free(func: Any) -> bool:

@@ -140,8 +140,25 @@ for _types in (_stepped_together, _taken_together):  # as tensors of a GPU are
 
 def host(tensor: Tensor) -> Tensor:
     """The same memory as a tensor of the host: to look at numbers without a copy, a wait or a count."""
-    plain = torch.empty(0, dtype=tensor.dtype)
+    plain = torch.empty(0, dtype=tensor.dtype, device=_memory_of(tensor))
     return plain.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride())
+
+
+_memory = [torch.device("cpu")]
+
+
+@contextlib.contextmanager
+def without_numbers() -> Iterator[None]:
+    """Tensors that are made within have a shape and no memory: what would run is counted at any size.
+
+    Who reads one gets a number all the same: a hundred, so that a gradient's norm is finite and is clipped; 0 of
+    integers; and `a < b` is true, other truths are not. Copies to the host are zeros.
+    """
+    _memory.append(torch.device("meta"))
+    try:
+        yield
+    finally:
+        _memory.pop()
 
 
 _pinned: "weakref.WeakValueDictionary[int, torch.UntypedStorage]" = weakref.WeakValueDictionary()
@@ -254,17 +271,12 @@ def _run(func: Any, *args: Any, **kwargs: Any) -> Any:
     with _not_inference():
         host_args = hosts.to_host(args)
         host_kwargs = {key: hosts.to_host(value) for key, value in kwargs.items()}
-        _check_devices(traits, hosts)
-        target = kwargs.get("device")
-        stays = bool(hosts.given) if target is None else torch.device(target).type == DEVICE.type
+        _check_devices(traits, hosts, args)
+        stays = _stays(traits, hosts, args, kwargs)
         if METERS:
             _note_waits(traits, args, kwargs, stays)
-        if target is not None:
-            host_kwargs["device"] = torch.device("cpu")
-        if kwargs.get("pin_memory"):
-            host_kwargs["pin_memory"] = False
         with MODULE.random_numbers() if traits.is_random and stays else contextlib.nullcontext():
-            out = traits.on_host(*host_args, **host_kwargs)
+            out = _run_on_host(traits, hosts, host_args, host_kwargs, stays)
         if traits.changes:
             hosts.follow()
     if not stays:
@@ -274,6 +286,8 @@ def _run(func: Any, *args: Any, **kwargs: Any) -> Any:
         out = hosts.to_device(out)
     if traits.name == "aten::copy_" and hosts.strangers and not isinstance(out, torch.nn.Parameter):
         out.was_on_host = True
+    if traits.name == "aten::lt" and _memory_of(out).type == "meta":
+        out.is_less = True
     if METERS:
         add_call(func, args, kwargs, hosts.given, out)
     return out
@@ -283,13 +297,50 @@ def _not_inference() -> contextlib.AbstractContextManager[None]:
     return torch.inference_mode(False) if torch.is_inference_mode_enabled() else contextlib.nullcontext()
 
 
-def _check_devices(traits: _Traits, hosts: _Hosts) -> None:
+def _stays(traits: _Traits, hosts: _Hosts, args: Any, kwargs: Any) -> bool:
+    """Whether the result is on the device."""
+    if traits.name == "aten::copy_":
+        return isinstance(args[0], PseudoTensor)
+    target = kwargs.get("device")
+    return bool(hosts.given) if target is None else torch.device(target).type == DEVICE.type
+
+
+def _run_on_host(traits: _Traits, hosts: _Hosts, args: Any, kwargs: Any, stays: bool) -> Any:
+    """The operator, of tensors of the host. What has no numbers comes to the host as zeros."""
+    is_void = any(_memory_of(x).type == "meta" for x in hosts.given)
+    if kwargs.get("device") is not None:
+        kwargs["device"] = _memory_of(hosts.given[0]) if is_void else _memory[-1] if stays else torch.device("cpu")
+    if kwargs.get("pin_memory"):
+        kwargs["pin_memory"] = False
+    if is_void and traits.name == "aten::_local_scalar_dense":
+        return _answer(args[0].dtype, hosts.given[0])
+    if stays or not is_void:
+        return traits.on_host(*args, **kwargs)
+    if traits.name == "aten::copy_":
+        return args[0].zero_()
+    return torch.zeros_like(traits.on_host(*args, **kwargs), device="cpu")
+
+
+def _answer(dtype: torch.dtype, tensor: PseudoTensor) -> float | int | bool:
+    """See `without_numbers`."""
+    if dtype == torch.bool:
+        return "is_less" in vars(tensor)
+    return 100.0 if dtype.is_floating_point else 0
+
+
+def _memory_of(tensor: Tensor) -> torch.device:
+    """Where its numbers are; `meta` where it has none."""
+    return tensor.untyped_storage().device
+
+
+def _check_devices(traits: _Traits, hosts: _Hosts, args: Any) -> None:
     """Refuse what a GPU does: tensors of both sides. Numbers of the host are taken, and indices are copied.
 
     Raises:
         RuntimeError: as torch does.
     """
-    strangers = [x for x in hosts.strangers if x.ndim]
+    changed = args[0] if traits.changes and args else None
+    strangers = [x for x in hosts.strangers if x.ndim or x is changed]
     if not hosts.given or not strangers or traits.name in _COPIES:
         return
     if traits.name not in _INDEXING or any(x.dtype.is_floating_point for x in strangers):

@@ -1,0 +1,247 @@
+"""What a device has to do for an update of the trainer: kernels, bytes and waits, counted on the pseudo device.
+
+The trainer's own loop, DeepSpeed's own engine and torch's own autograd run; made up are the micro-batches, and that
+nothing is saved or evaluated.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from configs import ModelSection, RunConfig
+from data_pipeline.stream.batch import MicroBatch
+from model import Objective, SpecialIds, build_transformer
+from tests.device.accelerator import use_pseudo_device
+from tests.device.meter import Call, Meter, metered
+from tests.device.pseudo import DEVICE, without_numbers
+from trainer.checkpoint.state import TrainerState
+from trainer.engines.deepspeed.engine import DeepSpeedEngine
+from trainer.loop import Trainer
+from trainer.ranks.distributed import World
+from trainer.ranks.phases import Phases
+from trainer.ranks.watchdog import Watchdog
+from trainer.records.metrics import NoMetrics
+from trainer.records.pairs import PairLog
+
+SPECIAL = SpecialIds(pad=0, bos=1, eos=2)
+WARM_UP = 3
+"""Updates before the one that is counted: the first makes the optimizer's states, the next learn an order of weights."""
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True)
+class Shape:
+    """Of a micro-batch."""
+
+    rows: int
+    source: int
+    """Padded length."""
+    target: int
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True)
+class Counted:
+    """An update, between two of them."""
+
+    micro_batches: Sequence[Meter]
+    """Forward and backward of each, with what DeepSpeed does in them."""
+    step: Meter
+    update: Meter
+    """All, the loop around them included."""
+
+
+class Alone(World):
+    """A rank of many, of which the others are not there: collectives return at once, with whatever stood there."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size, self.local_rank, self.device = rank, size, 0, DEVICE
+        dist.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())  # type: ignore[no-untyped-call]
+        from deepspeed.runtime.zero import partitioned_param_coordinator
+
+        partitioned_param_coordinator.assert_ints_same_as_other_ranks = lambda *_: None  # it asks the others
+        self._control = dist.group.WORLD
+        self._waiting = nullcontext
+
+    def gather(self, item: Any) -> list[Any]:
+        """As if all others had the same."""
+        return [item] * self.size
+
+    def from_main(self, item: Any) -> Any:
+        """As if rank 0 had the same."""
+        return item
+
+
+class _MadeUp:
+    """Micro-batches of one shape without end, in place of a reader."""
+
+    def __init__(self, shape: Shape, num: int) -> None:
+        self.datasets, self.epoch, self.update, self.num_corrupt_blocks = ("made up",), 0, 0, 0
+        source, target = (np.full((shape.rows, length), 5) for length in (shape.source, shape.target))
+        self._micro_batches = [
+            MicroBatch(
+                lane=lane,
+                dataset=0,
+                pair_ids=np.arange(shape.rows),
+                source=source,
+                target_input=target,
+                target_output=target,
+            )
+            for lane in range(num)
+        ]
+
+    def next_update(self) -> list[MicroBatch]:
+        self.update += 1
+        return self._micro_batches
+
+
+class _NoSaver:
+    is_writing, saved_step = False, None
+
+    def commit(self) -> float:
+        return 0.0
+
+
+class _EnoughError(Exception):
+    """The update was counted."""
+
+
+class _Watch:
+    """Asked by the loop at every update whether to stop: counts one of them, and then ends the loop."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._num_asked = 0
+        self._open: Any = None
+        self.counted: Counted | None = None
+
+    def __call__(self) -> bool:
+        self._num_asked += 1
+        if self._num_asked == WARM_UP + 2:  # it is asked once before the first
+            self._open = self._counting()
+            self._open.__enter__()
+        elif self._num_asked == WARM_UP + 3:
+            self._open.__exit__(None, None, None)
+            raise _EnoughError
+        return False
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        engine, micro_batches, steps = self._engine, [], []
+        accumulate, step = engine.accumulate, engine.step
+        engine.accumulate = _counting_into(micro_batches, accumulate)
+        engine.step = _counting_into(steps, step)
+        with metered() as update:
+            yield
+        engine.accumulate, engine.step = accumulate, step
+        self.counted = Counted(micro_batches=micro_batches, step=steps[0], update=update)
+
+
+def _counting_into(meters: list[Meter], function: Any) -> Any:
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        with metered() as meter:
+            out = function(*args, **kwargs)
+        meters.append(meter)
+        return out
+
+    return counted
+
+
+def count_update(
+    config: RunConfig, world: World, *, shape: Shape, num_micro_batches: int, vocab: int, has_numbers: bool
+) -> Counted:
+    """An update of this rank, after a few others.
+
+    Args:
+        config: model, optimizer and engine are looked at.
+        world: on the pseudo device.
+        shape: of every micro-batch.
+        num_micro_batches: of this rank's in an update.
+        vocab: pieces.
+        has_numbers: compute, too. Without, the sizes may be any.
+    """
+    with nullcontext() if has_numbers else without_numbers():
+        return _count_update(config, world, shape, num_micro_batches, vocab, has_numbers)
+
+
+def _count_update(
+    config: RunConfig, world: World, shape: Shape, num_micro_batches: int, vocab: int, has_numbers: bool
+) -> Counted:
+    with nullcontext() if has_numbers else world.device:
+        objective = make_objective(config.model, vocab)
+    engine = DeepSpeedEngine(
+        objective,
+        section=config.engine,
+        optimizer=config.optimizer,
+        precision="bf16",
+        device=world.device,
+        world_size=world.size,
+        ema_decay=config.training.ema_decay,
+    )
+    watch, state, metrics, saver = _Watch(engine), TrainerState(), NoMetrics(), _NoSaver()
+    parts: dict[str, Any] = {
+        "reader": _MadeUp(shape, num_micro_batches),
+        "evaluator": None,
+        "saver": saver,
+        "pair_log": PairLog(Path(), enabled=False, resume_step=0, world=world),
+    }
+    trainer = Trainer(
+        config,
+        world=world,
+        engine=engine,
+        metrics=metrics,
+        state=state,
+        phases=Phases(Watchdog(world.rank, on=False), None, config.supervision),
+        ledger=None,
+        stop_requested=watch,
+        **parts,
+    )
+    try:
+        trainer.fit()
+    except _EnoughError:
+        engine.close()
+    assert watch.counted is not None
+    return watch.counted
+
+
+def count_model(section: ModelSection, *, shape: Shape, vocab: int) -> tuple[Meter, Meter]:
+    """A micro-batch of the model alone in bf16: forward and backward."""
+    with without_numbers(), torch.device(DEVICE):
+        objective = make_objective(section, vocab).bfloat16()
+        source, target = (torch.empty((shape.rows, n), dtype=torch.long) for n in (shape.source, shape.target))
+        with metered() as forward:
+            out = objective(source, target, target)
+        with metered() as backward:
+            out.loss_sum.backward()
+    return forward, backward
+
+
+def make_objective(section: ModelSection, vocab: int) -> Objective:
+    """As it is trained."""
+    model = build_transformer(section, source_vocab_size=vocab, target_vocab_size=vocab, special=SPECIAL, seed=1)
+    return Objective(model, label_smoothing=0.1).train()
+
+
+def lone_rank(rank: int, size: int) -> World:
+    """One of many; this process takes the pseudo device for its own."""
+    use_pseudo_device()
+    return Alone(rank, size)
+
+
+def added(micro_batch: Meter, model: Sequence[Meter]) -> Counter[str]:
+    """Kernels by line that DeepSpeed adds to a micro-batch of the model alone."""
+    lines = micro_batch.by_line()
+    for meter in model:
+        lines.subtract(meter.by_line())
+    return Counter({line: number for line, number in lines.items() if number})
+
+
+def calls_of(meters: Sequence[Meter]) -> list[Call]:
+    """All operators."""
+    return [call for meter in meters for call in meter.calls]
