@@ -3,27 +3,32 @@
     python -m benchmarks.device.budget --preset vaswani_base
 
 One rank of several runs the trainer's own loop and DeepSpeed's engine on the pseudo device of the tests, in bf16 and
-with clipping, at the preset's own size and without numbers. What is counted are operators that launch a kernel; the time
-of each is a roofline's (`budget_roofline.py`, which states the constants). Nothing of it was measured on a GPU: every line
-says so.
+with clipping, at the preset's own size and without numbers. What is counted are operators that launch a kernel; the
+time of each is a roofline's (`budget_roofline.py`, which states the constants). Nothing of it was measured on a GPU:
+every line says so.
 """
 
+import argparse
 import dataclasses
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.common.measure import parser, print_table, write_json
-from benchmarks.device.budget_counts import Counted, Shape, added, count_model, count_update, lone_rank
-from benchmarks.device.budget_roofline import by_operator, estimate, padded, usual_micro_batch
+from benchmarks.common.measure import machine, parser, print_table, write_json
+from benchmarks.common.results import record
+from benchmarks.device.budget_counts import added, count_update, counts, lone_rank
+from benchmarks.device.budget_model import SMALL, Shape, count_model
+from benchmarks.device.budget_roofline import by_operator, estimate, padded, padding_of, usual_micro_batch
 from benchmarks.device.work import flops_per_target_token
-from configs import EngineSection, RunConfig, UserError, model_section, preset_model
+from configs import EngineSection, RunConfig, UserError, preset_model
 from trainer.ranks.distributed import World
 
-SMALL = Shape(rows=4, source=8, target=8)
-"""Kernels do not depend on the shape, except that the loss of a large micro-batch is formed in chunks."""
 STAGE_OF = {"vaswani_base": 1, "vaswani_big": 2}
 """Of the runs that are shipped with these presets."""
+MOST_LINES = 6
+NOTE = "estimated"
+
+Row = dict[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,50 +36,161 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = _arguments(arguments)
     changes = {} if args.layers is None else {"encoder_layers": args.layers, "decoder_layers": args.layers}
     section = preset_model(args.preset, changes)
-    config = dataclasses.replace(RunConfig(), model=section)
-    assert config.optimizer.clip_norm > 0
-    forward, backward = count_model(section, shape=SMALL, vocab=args.vocab)
-    model = forward.num_kernels + backward.num_kernels
-    world = lone_rank(0, args.ranks)
-    stages, rows, details = {}, [], {}
+    model = count_model(section, shape=SMALL, vocab=args.vocab)
+    world = lone_rank(args.rank, args.ranks)
+    stages, rows, lines = {}, [], {}
     for stage in args.stages:
-        offload = args.offload and stage > 0
-        config = dataclasses.replace(config, engine=EngineSection(zero_stage=stage, offload_optimizer=offload))
+        engine = EngineSection(zero_stage=stage, offload_optimizer=args.offload and stage > 0)
+        config = dataclasses.replace(RunConfig(), model=section, engine=engine)
         found = count_update(
             config, world, shape=SMALL, num_micro_batches=args.micro_batches, vocab=args.vocab, has_numbers=False
         )
-        stages[str(stage)] = figures = {**counts(found, model), "mfu_estimated": {}}
-        details[str(stage)] = {
-            "waits": dict(found.update.waits),
-            "uploads": dict(found.update.uploads),
-            "added": dict(added(found.micro_batches[0], (forward, backward)).most_common()),
+        lines[str(stage)] = {
+            "waits": dict(found.update.waits.most_common()),
+            "uploads": dict(found.update.uploads.most_common()),
+            "added": dict(added(found.micro_batches[0], model).most_common()),
             "step": dict(found.step.by_line().most_common()),
         }
-        for tokens in args.tokens:
-            rows.append(_estimated(config, world, args, tokens))
-            figures["mfu_estimated"][str(tokens)] = rows[-1]["mfu"]
-    chosen = STAGE_OF.get(args.preset, args.stages[0])
-    chosen = chosen if chosen in args.stages else args.stages[0]
-    _print(args, (forward.num_kernels, backward.num_kernels), stages, rows, details)
+        estimates = [_estimated(config, world, args.vocab, tokens) for tokens in args.tokens]
+        shares = {str(row["tokens"]): row["mfu"] for row in estimates}
+        stages[str(stage)] = {**counts(found, sum(m.num_kernels for m in model)), "mfu_estimated": shares}
+        rows += estimates
     figures = {
-        "kernels": {"forward": forward.num_kernels, "backward": backward.num_kernels},
+        "kernels": {"forward": model[0].num_kernels, "backward": model[1].num_kernels},
         "stages": stages,
-        "mfu_estimated": stages[str(chosen)]["mfu_estimated"],
-        "stage_of_mfu": chosen,
-        "settings": {k: getattr(args, k) for k in ("preset", "layers", "vocab", "ranks", "micro_batches", "offload")},
+        "mfu_estimated": stages[str(args.stage)]["mfu_estimated"],
+        "lines": lines,
         "roofline": rows,
-        "lines": details,
     }
-    write_json(args.json, figures)
+    _print(args, figures)
+    _write(args, figures)
     return 0
 
 
-def counts(found: Counted, model: int) -> dict[str, int]:
-    """Kernels that DeepSpeed adds to the first micro-batch of an update, and at most to a later one; of the step; waits."""
-    more = [meter.num_kernels - model for meter in found.micro_batches]
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    options = parser(__doc__)
+    options.add_argument("--preset", required=True, help="of configs/presets")
+    options.add_argument("--layers", type=int, metavar="N", help="of encoder and decoder each; else the preset's")
+    options.add_argument("--vocab", type=int, default=37_000, metavar="PIECES")
+    options.add_argument("--ranks", type=int, default=8, metavar="N")
+    options.add_argument(
+        "--rank",
+        type=int,
+        metavar="N",
+        help="which is looked at; else one in the middle: the first has few, large tensors",
+    )
+    options.add_argument("--micro-batches", type=int, default=2, metavar="N", help="of a rank's in a counted update")
+    options.add_argument("--stages", type=int, nargs="+", choices=range(4), default=list(range(4)))
+    options.add_argument(
+        "--tokens", type=int, nargs="+", default=[3_200, 16_384], help="padded, a side, of a micro-batch"
+    )
+    options.add_argument("--stage", type=int, choices=range(4), help="whose MFU stands for the preset; else its run's")
+    options.add_argument("--offload", action="store_true", help="the optimizer is on the host, from stage 1 on")
+    args = options.parse_args(arguments)
+    least = {"layers": args.layers or 1, "ranks": args.ranks, "micro-batches": args.micro_batches}
+    for name, value in {**least, "vocab": args.vocab - 5, "tokens": min(args.tokens) - 127}.items():
+        if value < 1:
+            options.error(f"argument --{name}: too small")
+    if args.stage is None:
+        usual = STAGE_OF.get(args.preset, args.stages[0])
+        args.stage = usual if usual in args.stages else args.stages[0]
+    if args.rank is None:
+        args.rank = args.ranks // 2
+    if not 0 <= args.rank < args.ranks:
+        options.error(f"argument --rank: {args.rank} is none of {args.ranks}")
+    if args.stage not in args.stages:
+        options.error(f"argument --stage: {args.stage} is not among --stages")
+    return args
+
+
+def _estimated(config: RunConfig, world: World, vocab: int, tokens: int) -> Row:
+    """The roofline of an update of one micro-batch of a rank, as the shipped runs have it on eight GPUs."""
+    lengths = usual_micro_batch(tokens)
+    rows, source, target = padded(lengths)
+    shape = Shape(rows=rows, source=source, target=target)
+    update = count_update(config, world, shape=shape, num_micro_batches=1, vocab=vocab, has_numbers=False).update
+    flops = flops_per_target_token(config.model, vocab, lengths) * int(lengths[:, 1].sum())
+    found = estimate(update.calls, num_waits=update.num_waits, flops=flops)
     return {
-        "added": more[0],
-        "added_later": max(more[1:], default=more[0]),
-        "step": found.step.num_kernels,
-        "waits": found.update.num_waits,
+        "stage": config.engine.zero_stage,
+        "tokens": tokens,
+        "shape": f"{rows} x {source} + {target}",
+        "padding": padding_of(lengths),
+        "kernels": update.num_kernels,
+        "gigabytes": sum(call.bytes for call in update.calls) / 1e9,
+        "teraflops": flops / 1e12,
+        "host_ms": 1e3 * found.host,
+        "device_ms": 1e3 * found.device,
+        "waits_ms": 1e3 * found.waits,
+        "mfu": found.mfu,
+        "limit": found.limit,
+        "operators": by_operator(update.calls),
     }
+
+
+def _print(args: argparse.Namespace, figures: Row) -> None:
+    forward, backward = figures["kernels"].values()
+    where = f"{args.preset}, rank {args.rank} of {args.ranks}, bf16, clipping{', offload' if args.offload else ''}"
+    title = f"{where}: kernels of an update of {args.micro_batches} micro-batches ({NOTE}: counted without a GPU)"
+    table = [{"": "model alone", "forward + backward": f"{forward} + {backward}"}]
+    names = {"added": "added to a micro-batch", "added_later": "to a later one", "step": "step", "waits": "host waits"}
+    table += [
+        {"": f"ZeRO-{s}", **{text: str(c[key]) for key, text in names.items()}} for s, c in figures["stages"].items()
+    ]
+    columns = ["", "forward + backward", *names.values()]
+    print_table(title, [{**{c: row.get(c, "") for c in columns}, NOTE: NOTE} for row in table])
+    for stage, found in figures["lines"].items():
+        for kind in ("waits", "uploads", "added", "step"):
+            for line, number in list(found[kind].items())[:MOST_LINES]:
+                print(f"  {NOTE}: ZeRO-{stage}, {kind}: {number} x {line}")
+    shown = [
+        {
+            "": f"ZeRO-{row['stage']}",
+            "tokens": f"{row['tokens']:,}",
+            "rows x lengths": row["shape"],
+            "padding": f"{row['padding']:.1%}",
+            "kernels": f"{row['kernels']:,}",
+            "GB": f"{row['gigabytes']:.1f}",
+            "TFLOP": f"{row['teraflops']:.2f}",
+            "host ms": f"{row['host_ms']:.1f}",
+            "device ms": f"{row['device_ms']:.1f}",
+            "waits ms": f"{row['waits_ms']:.2f}",
+            "limit": row["limit"],
+            "MFU": f"{row['mfu']:.1%}",
+            NOTE: NOTE,
+        }
+        for row in figures["roofline"]
+    ]
+    print_table(f"{where}: roofline of an update of one micro-batch on an H100 ({NOTE})", shown)
+    row = next(r for r in reversed(figures["roofline"]) if r["stage"] == args.stage)
+    longest = [
+        {"operator": o["operator"], **{n: f"{o[n]:,.1f}" for n in ("launches", "GB", "TFLOP", "ms")}, NOTE: NOTE}
+        for o in row["operators"][: 2 * MOST_LINES]
+    ]
+    print_table(
+        f"ZeRO-{args.stage}, {row['tokens']:,} tokens: the operators that take the device longest ({NOTE})", longest
+    )
+
+
+def _write(args: argparse.Namespace, figures: Row) -> None:
+    write_json(args.json, figures)
+    if args.results is None:
+        return
+    names = ("preset", "layers", "vocab", "ranks", "rank", "micro_batches", "offload")
+    rows = [
+        {"stage": int(stage), **{k: v for k, v in found.items() if k != "mfu_estimated"}, **figures["kernels"]}
+        | {f"mfu_{tokens}": share for tokens, share in found["mfu_estimated"].items()}
+        | {f"limit_{r['tokens']}": r["limit"] for r in figures["roofline"] if r["stage"] == int(stage)}
+        for stage, found in figures["stages"].items()
+    ]
+    args.json = None  # which has the form that was asked for
+    record(
+        args, "device_budget", rows, {"machine": machine(), **figures}, settings={n: getattr(args, n) for n in names}
+    )
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(f"error: {error}")

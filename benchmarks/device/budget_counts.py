@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from configs import ModelSection, RunConfig
+from benchmarks.device.budget_model import Shape, make_objective
+from configs import RunConfig
 from data_pipeline.stream.batch import MicroBatch
-from model import Objective, SpecialIds, build_transformer
 from tests.device.accelerator import use_pseudo_device
 from tests.device.meter import Call, Meter, metered
 from tests.device.pseudo import DEVICE, without_numbers
@@ -31,19 +30,8 @@ from trainer.ranks.watchdog import Watchdog
 from trainer.records.metrics import NoMetrics
 from trainer.records.pairs import PairLog
 
-SPECIAL = SpecialIds(pad=0, bos=1, eos=2)
 WARM_UP = 3
-"""Updates before the one that is counted: the first makes the optimizer's states, the next learn an order of weights."""
-
-
-@dataclasses.dataclass(kw_only=True, frozen=True)
-class Shape:
-    """Of a micro-batch."""
-
-    rows: int
-    source: int
-    """Padded length."""
-    target: int
+"""Updates before the one that is counted: the first makes the optimizer's states, the next learn the weights' order."""
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
@@ -62,7 +50,7 @@ class Alone(World):
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size, self.local_rank, self.device = rank, size, 0, DEVICE
-        dist.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())  # type: ignore[no-untyped-call]
+        dist.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())
         from deepspeed.runtime.zero import partitioned_param_coordinator
 
         partitioned_param_coordinator.assert_ints_same_as_other_ranks = lambda *_: None  # it asks the others
@@ -133,8 +121,9 @@ class _Watch:
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
-        engine, micro_batches, steps = self._engine, [], []
-        accumulate, step = engine.accumulate, engine.step
+        engine, accumulate, step = self._engine, self._engine.accumulate, self._engine.step
+        micro_batches: list[Meter] = []
+        steps: list[Meter] = []
         engine.accumulate = _counting_into(micro_batches, accumulate)
         engine.step = _counting_into(steps, step)
         with metered() as update:
@@ -210,28 +199,26 @@ def _count_update(
     return watch.counted
 
 
-def count_model(section: ModelSection, *, shape: Shape, vocab: int) -> tuple[Meter, Meter]:
-    """A micro-batch of the model alone in bf16: forward and backward."""
-    with without_numbers(), torch.device(DEVICE):
-        objective = make_objective(section, vocab).bfloat16()
-        source, target = (torch.empty((shape.rows, n), dtype=torch.long) for n in (shape.source, shape.target))
-        with metered() as forward:
-            out = objective(source, target, target)
-        with metered() as backward:
-            out.loss_sum.backward()
-    return forward, backward
-
-
-def make_objective(section: ModelSection, vocab: int) -> Objective:
-    """As it is trained."""
-    model = build_transformer(section, source_vocab_size=vocab, target_vocab_size=vocab, special=SPECIAL, seed=1)
-    return Objective(model, label_smoothing=0.1).train()
-
-
 def lone_rank(rank: int, size: int) -> World:
     """One of many; this process takes the pseudo device for its own."""
     use_pseudo_device()
     return Alone(rank, size)
+
+
+def counts(found: Counted, model: int) -> dict[str, int]:
+    """Kernels that DeepSpeed adds to the first micro-batch and at most to a later one; of the step; waits.
+
+    Args:
+        found: the update.
+        model: kernels of a micro-batch of the model alone.
+    """
+    more = [meter.num_kernels - model for meter in found.micro_batches]
+    return {
+        "added": more[0],
+        "added_later": max(more[1:], default=more[0]),
+        "step": found.step.num_kernels,
+        "waits": found.update.num_waits,
+    }
 
 
 def added(micro_batch: Meter, model: Sequence[Meter]) -> Counter[str]:

@@ -1,8 +1,8 @@
 """The time of an update by a roofline (Williams et al., 2009): what its kernels, bytes and FLOPs allow. All estimated.
 
-The host launches one kernel after the other while the device works off what was launched, and neither goes on while the
-host waits: time = max(host, device) + waits. An operator takes the device as long as its bytes or its FLOPs do, whichever
-is longer. What is sent between GPUs, and what the trainer's Python costs beside launches, are not in it.
+The host launches one kernel after the other while the device works off what was launched, and neither goes on while
+the host waits: time = max(host, device) + waits. An operator takes the device as long as its bytes or its FLOPs do,
+whichever is longer. What is sent between GPUs, and the trainer's Python beside launches, are not in it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -71,8 +71,8 @@ def estimate(calls: Iterable[Call], *, num_waits: int, flops: float) -> Estimate
 def usual_micro_batch(tokens: int) -> NDArray[np.int64]:
     """(rows, 2): lengths of the pairs of a micro-batch of so many padded tokens a side, end marks counted.
 
-    Lengths as of WMT14 English-German are cut into micro-batches as the trainer does; of these the one in the middle, by
-    the target tokens that it holds.
+    Lengths as of WMT14 English-German are cut into micro-batches as the trainer does; of these the one that is nearest
+    to their mean padding.
     """
     dice = np.random.default_rng(1)
     source = dice.lognormal(np.log(MEDIAN_PIECES), SIGMA, NUM_PAIRS)
@@ -81,13 +81,20 @@ def usual_micro_batch(tokens: int) -> NDArray[np.int64]:
     budget = Budget(source_tokens=tokens, target_tokens=tokens, max_rows=tokens, length_multiple=LENGTH_MULTIPLE)
     plan = plan_window(lengths, budget, seed=1, place=(0, 0, 0, 0), before=None)
     batches = [lengths[plan.micro_batch(number)].astype(np.int64) + 1 for number in range(len(plan))]
-    return sorted(batches, key=lambda batch: int(batch[:, 1].sum()))[len(batches) // 2]
+    padding = [padding_of(batch) for batch in batches]
+    return batches[int(np.argmin(np.abs(np.array(padding) - np.mean(padding))))]
 
 
 def padded(lengths: NDArray[np.int64]) -> tuple[int, int, int]:
     """Rows, source and target length of a micro-batch of such pairs."""
     longest = -(-lengths.max(axis=0) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
     return len(lengths), int(longest[0]), int(longest[1])
+
+
+def padding_of(lengths: NDArray[np.int64]) -> float:
+    """The share of the places in a micro-batch of such pairs that hold no token."""
+    rows, source, target = padded(lengths)
+    return 1 - int(lengths.sum()) / (rows * (source + target))
 
 
 def by_operator(calls: Sequence[Call]) -> list[dict[str, float | str]]:
@@ -98,5 +105,5 @@ def by_operator(calls: Sequence[Call]) -> list[dict[str, float | str]]:
         for i, value in enumerate((call.launches, call.bytes / 1e9, call.flops / 1e12, 1e3 * device_seconds(call))):
             row[i] += value
     names = ("launches", "GB", "TFLOP", "ms")
-    rows = [{"operator": name, **dict(zip(names, row, strict=True))} for name, row in found.items()]
-    return sorted(rows, key=lambda row: -float(row["ms"]))
+    ordered = sorted(found.items(), key=lambda item: -item[1][-1])
+    return [{"operator": name, **dict(zip(names, row, strict=True))} for name, row in ordered]

@@ -4,12 +4,17 @@ import contextlib
 import socket
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
-import deepspeed
 import torch
-from deepspeed.accelerator import set_accelerator
-from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 from torch import Tensor
+
+with patch.dict("os.environ", DS_ACCELERATOR="cpu"):  # else it looks for a device and says that there is none
+    import deepspeed
+    from deepspeed.accelerator import get_accelerator, set_accelerator
+    from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
+
+    get_accelerator()
 
 from tests.device.meter import add_wait
 from tests.device.pseudo import DEVICE
@@ -162,6 +167,6 @@ def use_pseudo_device() -> None:
     """Have ranks and DeepSpeed take the pseudo device for this process's. Before the first of either is made."""
     set_accelerator(PseudoAccelerator())
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else it compiles a C++ op for gloo
-    distributed.choose_device = lambda *_: DEVICE
-    distributed.describe = lambda _: Found(host=socket.gethostname(), kind=DEVICE.type)
+    found = Found(host=socket.gethostname(), kind=DEVICE.type)
+    vars(distributed).update(choose_device=lambda *_: DEVICE, describe=lambda _: found)
     Tensor.record_stream = lambda *_: None  # type: ignore[method-assign]

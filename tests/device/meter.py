@@ -157,9 +157,10 @@ def _flops(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> 
     if func._schema.name in ATTENTION_PRODUCTS:
         at = 1 if func._schema.name.endswith("backward") else 0
         (*_, length, width), (*_, keys, _) = args[at].shape, args[at + 1].shape
-        return 2 * ATTENTION_PRODUCTS[func._schema.name] * args[at].shape[:2].numel() * length * keys * width
+        return int(2 * ATTENTION_PRODUCTS[func._schema.name] * args[at].shape[:2].numel() * length * keys * width)
     formula = flop_registry.get(func._overloadpacket)
-    return formula(*args, **kwargs, out_val=out) if formula is not None else 0
+    found: int = 0 if formula is None else formula(*args, **kwargs, out_val=out)
+    return found
 
 
 def is_free(func: Any) -> bool:

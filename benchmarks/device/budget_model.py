@@ -1,0 +1,44 @@
+"""Kernels of a micro-batch of the model alone, on the pseudo device."""
+
+from dataclasses import dataclass
+
+import torch
+
+from configs import ModelSection
+from model import Objective, SpecialIds, build_transformer
+from tests.device.meter import Meter
+from tests.device.pseudo import DEVICE, metered, without_numbers
+
+SPECIAL = SpecialIds(pad=0, bos=1, eos=2)
+
+
+@dataclass(kw_only=True, frozen=True)
+class Shape:
+    """Of a micro-batch."""
+
+    rows: int
+    source: int
+    """Padded length."""
+    target: int
+
+
+SMALL = Shape(rows=4, source=8, target=8)
+"""Kernels do not depend on the shape, but that the loss of a large micro-batch is formed in chunks."""
+
+
+def count_model(section: ModelSection, *, shape: Shape, vocab: int) -> tuple[Meter, Meter]:
+    """A micro-batch of the model alone in bf16: forward and backward."""
+    with without_numbers(), torch.device(DEVICE):
+        objective = make_objective(section, vocab).bfloat16()
+        source, target = (torch.empty((shape.rows, n), dtype=torch.long) for n in (shape.source, shape.target))
+        with metered() as forward:
+            out = objective(source, target, target)
+        with metered() as backward:
+            out.loss_sum.backward()
+    return forward, backward
+
+
+def make_objective(section: ModelSection, vocab: int) -> Objective:
+    """As it is trained."""
+    model = build_transformer(section, source_vocab_size=vocab, target_vocab_size=vocab, special=SPECIAL, seed=1)
+    return Objective(model, label_smoothing=0.1).train()

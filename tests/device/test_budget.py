@@ -1,0 +1,133 @@
+"""Kernels that DeepSpeed adds and waits of the host: what an update may have, and how they are counted."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.device.budget_model import SMALL, count_model
+from benchmarks.device.budget_roofline import (
+    BYTES_PER_SECOND,
+    LAUNCH_SECONDS,
+    MATMUL_FLOPS,
+    PEAK_FLOPS,
+    WAIT_SECONDS,
+    estimate,
+    padded,
+    padding_of,
+    usual_micro_batch,
+)
+from configs import preset_model
+from tests.conftest import Command, ranks
+from tests.device.meter import Call
+
+Counts = dict[str, dict[str, Any]]
+
+
+@dataclass(kw_only=True, frozen=True)
+class Budget:
+    """The most that an update of two micro-batches may have on each of two ranks: 6 + 6 layers, bf16, clipping."""
+
+    micro_batch: int
+    """Kernels that DeepSpeed adds to any."""
+    step: int
+    waits: int
+    """Between two updates, all of the loop included."""
+
+
+# Wanted: 260 a micro-batch and a step of 60 at stages 0 to 2, 600 and 300 at 3, and one wait at each.
+BUDGETS = {
+    0: Budget(micro_batch=768, step=9, waits=3),
+    1: Budget(micro_batch=769, step=540, waits=4),
+    2: Budget(micro_batch=395, step=2038, waits=6),
+    3: Budget(micro_batch=623, step=827, waits=5),
+}
+MODEL = {"forward": 258, "backward": 492}
+"""Kernels of a micro-batch of the model alone, at most."""
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> list[Counts]:
+    """By rank and stage, of two real ranks that train on the pseudo device over gloo."""
+    out = tmp_path_factory.mktemp("counted") / "counts"
+    done = Command(ranks(2, "tests.device.count_ranks", str(out), "0", "1", "2", "3"), cwd=out.parent).finish()
+    assert done.code == 0, done.err
+    return [json.loads(Path(f"{out}.{rank}").read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize("stage", BUDGETS)
+def test_an_update_keeps_within_its_budget(counted: list[Counts], stage: int) -> None:
+    for rank, by_stage in enumerate(counted):
+        found, budget = by_stage[str(stage)], BUDGETS[stage]
+        told = f"ZeRO-{stage}, rank {rank}: {json.dumps(found, indent=1)}"
+        assert max(found["added"], found["added_later"]) <= budget.micro_batch, told
+        assert found["step"] <= budget.step, told
+        assert found["waits"] <= budget.waits, told
+        assert not found["lines"]["uploads"], told
+
+
+def test_a_rank_alone_and_without_numbers_has_the_counts_of_real_ones(counted: list[Counts], tmp_path: Path) -> None:
+    """So `benchmarks.device.budget` may count one rank of many, at any size."""
+    command = [sys.executable, "-m", "tests.device.count_ranks", "--alone", "1/2", str(tmp_path / "alone"), "2", "3"]
+    done = Command(command, cwd=tmp_path).finish()
+    assert done.code == 0, done.err
+    for stage, found in json.loads((tmp_path / "alone.1").read_text()).items():
+        assert found == counted[1][stage]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """The JSON has the fields that were agreed on, and every line says that it is an estimate."""
+    out = tmp_path / "budget.json"
+    small = ["--layers", "1", "--stages", "0", "--tokens", "512", "--vocab", "64", "--json", str(out)]
+    command = [sys.executable, "-m", "benchmarks.device.budget", "--preset", "vaswani_base", *small]
+    done = Command(command, cwd=tmp_path).finish()
+    assert done.code == 0, done.err
+    for line in filter(None, done.out.splitlines()):
+        assert "estimated" in line
+    found = json.loads(out.read_text())
+    assert found["kernels"].keys() == {"forward", "backward"}
+    assert found["stages"].keys() == {"0"}
+    assert {"added", "added_later", "step", "waits"} <= found["stages"]["0"].keys()
+    assert found["mfu_estimated"].keys() == {"512"}
+    assert 0 < found["mfu_estimated"]["512"] < 0.65
+
+
+def test_kernels_of_the_model() -> None:
+    forward, backward = count_model(preset_model("vaswani_base", {}), shape=SMALL, vocab=37_000)
+    assert forward.num_kernels <= MODEL["forward"], forward.by_operator()
+    assert backward.num_kernels <= MODEL["backward"], backward.by_operator()
+    assert not forward.waits + backward.waits
+
+
+def a_call(*, launches: int = 1, num_bytes: int = 0, flops: int = 0) -> Call:
+    return Call(operator="mm", line="", launches=launches, bytes=num_bytes, flops=flops)
+
+
+class TestRoofline:
+    def test_the_host_or_the_device_and_the_waits(self) -> None:
+        host = [a_call(launches=3)] * 100
+        found = estimate(host, num_waits=2, flops=PEAK_FLOPS / 1e3)
+        assert found.limit == "host"
+        assert found.seconds == pytest.approx(300 * LAUNCH_SECONDS + 2 * WAIT_SECONDS)
+        assert found.mfu == pytest.approx(1e-3 / found.seconds)
+        device = [*host, a_call(num_bytes=int(BYTES_PER_SECOND)), a_call(flops=int(MATMUL_FLOPS))]
+        found = estimate(device, num_waits=0, flops=PEAK_FLOPS)
+        assert found.limit == "device"
+        assert found.seconds == pytest.approx(2.0)
+        assert found.mfu == pytest.approx(0.5)
+
+    def test_an_operator_takes_the_longer_of_both(self) -> None:
+        both = estimate([a_call(num_bytes=int(BYTES_PER_SECOND), flops=int(3 * MATMUL_FLOPS))], num_waits=0, flops=1)
+        assert both.device == pytest.approx(3.0)
+
+    @pytest.mark.parametrize("tokens", [512, 3_200, 16_384])
+    def test_the_usual_micro_batch_fits_its_budget(self, tokens: int) -> None:
+        lengths = usual_micro_batch(tokens)
+        rows, source, target = padded(lengths)
+        assert rows * max(source, target) <= tokens
+        assert rows * max(source, target) > 0.8 * tokens
+        assert (lengths <= [source, target]).all()
+        assert padding_of(lengths) == pytest.approx(1 - lengths.sum() / (rows * (source + target)))
