@@ -10,11 +10,12 @@ every line says so.
 
 import argparse
 import dataclasses
+import json
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.common.measure import machine, parser, print_table, write_json
+from benchmarks.common.measure import machine, parser, print_table
 from benchmarks.common.results import record
 from benchmarks.device.budget_counts import added, count_update, counts, lone_rank
 from benchmarks.device.budget_model import SMALL, Shape, count_model
@@ -173,7 +174,9 @@ def _print(args: argparse.Namespace, figures: Row) -> None:
 
 
 def _write(args: argparse.Namespace, figures: Row) -> None:
-    write_json(args.json, figures)
+    if args.json is not None:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
     if args.results is None:
         return
     names = ("preset", "layers", "vocab", "ranks", "rank", "micro_batches", "offload")

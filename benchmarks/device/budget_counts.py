@@ -30,7 +30,7 @@ from trainer.ranks.watchdog import Watchdog
 from trainer.records.metrics import NoMetrics
 from trainer.records.pairs import PairLog
 
-WARM_UP = 3
+WARM_UP = 2
 """Updates before the one that is counted: the first makes the optimizer's states, the next learn the weights' order."""
 
 

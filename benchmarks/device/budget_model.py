@@ -6,6 +6,7 @@ import torch
 
 from configs import ModelSection
 from model import Objective, SpecialIds, build_transformer
+from model.loss import CrossEntropy
 from tests.device.meter import Meter
 from tests.device.pseudo import DEVICE, metered, without_numbers
 
@@ -41,4 +42,4 @@ def count_model(section: ModelSection, *, shape: Shape, vocab: int) -> tuple[Met
 def make_objective(section: ModelSection, vocab: int) -> Objective:
     """As it is trained."""
     model = build_transformer(section, source_vocab_size=vocab, target_vocab_size=vocab, special=SPECIAL, seed=1)
-    return Objective(model, label_smoothing=0.1).train()
+    return Objective(model, CrossEntropy(0.1)).train()

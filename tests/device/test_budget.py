@@ -4,7 +4,6 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,10 +20,10 @@ from benchmarks.device.budget_roofline import (
     usual_micro_batch,
 )
 from configs import preset_model
-from tests.conftest import Command, ranks
+from tests.conftest import Command
+from tests.device.counting import Counts, count_alone, count_as_rank
 from tests.device.meter import Call
-
-Counts = dict[str, dict[str, Any]]
+from tests.forked import Forked
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -50,18 +49,17 @@ MODEL = {"forward": 258, "backward": 492}
 
 
 @pytest.fixture(scope="module")
-def counted(tmp_path_factory: pytest.TempPathFactory) -> list[Counts]:
+def counted(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> list[Counts]:
     """By rank and stage, of two real ranks that train on the pseudo device over gloo."""
-    out = tmp_path_factory.mktemp("counted") / "counts"
-    done = Command(ranks(2, "tests.device.count_ranks", str(out), "0", "1", "2", "3"), cwd=out.parent).finish()
-    assert done.code == 0, done.err
-    return [json.loads(Path(f"{out}.{rank}").read_text()) for rank in range(2)]
+    return forked.ranks(
+        2, count_as_rank, list(BUDGETS), cwd=tmp_path_factory.mktemp("counted"), meet=False, seconds=290
+    )
 
 
 @pytest.mark.parametrize("stage", BUDGETS)
 def test_an_update_keeps_within_its_budget(counted: list[Counts], stage: int) -> None:
     for rank, by_stage in enumerate(counted):
-        found, budget = by_stage[str(stage)], BUDGETS[stage]
+        found, budget = by_stage[stage], BUDGETS[stage]
         told = f"ZeRO-{stage}, rank {rank}: {json.dumps(found, indent=1)}"
         assert max(found["added"], found["added_later"]) <= budget.micro_batch, told
         assert found["step"] <= budget.step, told
@@ -69,12 +67,12 @@ def test_an_update_keeps_within_its_budget(counted: list[Counts], stage: int) ->
         assert not found["lines"]["uploads"], told
 
 
-def test_a_rank_alone_and_without_numbers_has_the_counts_of_real_ones(counted: list[Counts], tmp_path: Path) -> None:
+def test_a_rank_alone_and_without_numbers_has_the_counts_of_real_ones(
+    counted: list[Counts], forked: Forked, tmp_path: Path
+) -> None:
     """So `benchmarks.device.budget` may count one rank of many, at any size."""
-    command = [sys.executable, "-m", "tests.device.count_ranks", "--alone", "1/2", str(tmp_path / "alone"), "2", "3"]
-    done = Command(command, cwd=tmp_path).finish()
-    assert done.code == 0, done.err
-    for stage, found in json.loads((tmp_path / "alone.1").read_text()).items():
+    [alone] = forked.ranks(1, count_alone, 1, 2, [2, 3], cwd=tmp_path, meet=False)
+    for stage, found in alone.items():
         assert found == counted[1][stage]
 
 
