@@ -17,7 +17,7 @@ aten = torch.ops.aten
 
 REPOSITORY = str(Path(__file__).parents[2])
 MACHINERY = tuple(
-    str(Path(__file__).with_name(f"{name}.py")) for name in ("pseudo", "meter", "attention", "accelerator")
+    str(Path(__file__).with_name(f"{name}.py")) for name in ("pseudo", "module", "meter", "attention", "accelerator")
 )
 DEEPSPEED = "/site-packages/deepspeed/"
 AUTOGRAD = "autograd"

@@ -22,79 +22,16 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import _foreach_supported_types as _stepped_together
 from torch.utils._foreach_utils import _foreach_supported_types as _taken_together
-from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from tests.device import attention
 from tests.device.meter import METERS, add_call, add_upload, add_wait, is_view, metered
+from tests.device.module import DEVICE, MODULE
 
-__all__ = ["DEVICE", "MODULE", "PseudoTensor", "host", "metered"]
+__all__ = ["DEVICE", "MODULE", "PseudoTensor", "host", "metered", "without_numbers"]
 
 aten = torch.ops.aten
-torch._C._set_only_lift_cpu_tensors(True)
+torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=) copies by an operator, which is seen here
 _WHERE = torch.ops.prim.device.default  # torch's C++ asks by it
-
-
-class _Module:
-    """`torch.pseudo`: what torch asks of a device's module."""
-
-    _initialized = True  # else checkpointing does not keep the generator's state
-
-    def __init__(self) -> None:
-        self._generator = torch.Generator()
-
-    def is_initialized(self) -> bool:
-        return True
-
-    def is_available(self) -> bool:
-        return True
-
-    def _is_in_bad_fork(self) -> bool:
-        return False
-
-    def device_count(self) -> int:
-        return 1
-
-    def current_device(self) -> int:
-        return 0
-
-    def set_device(self, _: Any) -> None:
-        pass
-
-    def device(self, _: Any) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def get_amp_supported_dtype(self) -> list[torch.dtype]:
-        return [torch.float16, torch.bfloat16]
-
-    def manual_seed(self, seed: int) -> None:
-        self._generator.manual_seed(seed)
-
-    manual_seed_all = manual_seed
-
-    def get_rng_state(self, _: Any = None) -> Tensor:
-        return self._generator.get_state()
-
-    def set_rng_state(self, state: Tensor, _: Any = None) -> None:
-        self._generator.set_state(state)
-
-    def synchronize(self, _: Any = None) -> None:
-        add_wait("synchronize")
-
-    @contextlib.contextmanager
-    def random_numbers(self) -> Iterator[None]:
-        """Within it, what draws on the host draws from the device's generator."""
-        before = torch.default_generator.get_state()
-        torch.default_generator.set_state(self._generator.get_state())
-        try:
-            yield
-        finally:
-            self._generator.set_state(torch.default_generator.get_state())
-            torch.default_generator.set_state(before)
-
-
-MODULE = _Module()
-_setup_privateuseone_for_python_backend("pseudo", backend_module=MODULE)
-DEVICE = torch.device("pseudo", 0)
 
 
 class PseudoTensor(Tensor):

@@ -1,0 +1,74 @@
+"""`torch.pseudo`, and the name of the pseudo device: what torch asks of any device's module."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+from tests.device.meter import add_wait
+
+
+class Module:
+    """Of one device, whose memory is the host's."""
+
+    _initialized = True  # else checkpointing does not keep the generator's state
+
+    def __init__(self) -> None:
+        self._generator = torch.Generator()
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def is_available(self) -> bool:
+        return True
+
+    def _is_in_bad_fork(self) -> bool:
+        return False
+
+    def device_count(self) -> int:
+        return 1
+
+    def current_device(self) -> int:
+        return 0
+
+    def set_device(self, _: Any) -> None:
+        pass
+
+    def device(self, _: Any) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.float16, torch.bfloat16]
+
+    def manual_seed(self, seed: int) -> None:
+        self._generator.manual_seed(seed)
+
+    manual_seed_all = manual_seed
+
+    def get_rng_state(self, _: Any = None) -> Tensor:
+        return self._generator.get_state()
+
+    def set_rng_state(self, state: Tensor, _: Any = None) -> None:
+        self._generator.set_state(state)
+
+    def synchronize(self, _: Any = None) -> None:
+        add_wait("synchronize")
+
+    @contextlib.contextmanager
+    def random_numbers(self) -> Iterator[None]:
+        """Within it, what draws on the host draws from the device's generator."""
+        before = torch.default_generator.get_state()
+        torch.default_generator.set_state(self._generator.get_state())
+        try:
+            yield
+        finally:
+            self._generator.set_state(torch.default_generator.get_state())
+            torch.default_generator.set_state(before)
+
+
+MODULE = Module()
+_setup_privateuseone_for_python_backend("pseudo", backend_module=MODULE)
+DEVICE = torch.device("pseudo", 0)
