@@ -218,7 +218,7 @@ def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
         return name, COMMANDS[name], rest
     commands = COMMANDS
     if argv[0] == "launch":  # a cluster may be somebody else's
-        commands = {**resolve("launcher.jobs.command:commands")(rest), **COMMANDS}
+        commands = COMMANDS | resolve("launcher.jobs.command:commands")(rest) | COMMANDS  # ours, in our order
     if name in commands:
         return name, commands[name], rest
     if argv[0] in groups and argv[1:2] and argv[1] in ("-h", "--help"):
