@@ -231,7 +231,7 @@ class TestTraining:
         if starter == "launch":
             command = zeromt("launch", "local", "my.yaml", "--nproc", "2", *more)
         else:
-            options = ("--nproc-per-node=1", "--max-restarts=1", "--standalone")
+            options = ("--nproc-per-node=2", "--max-restarts=1", "--standalone")
             command = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "trainer", "my.yaml", *more]
         done = Command(command, cwd=folder).finish(180)
         assert done.code == 0, done.err

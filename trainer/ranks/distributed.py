@@ -5,7 +5,7 @@ over gloo in a group of their own, so that they never wait for the GPU nor mix w
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
@@ -47,7 +47,8 @@ class World:
         if self.size == 1:  # DeepSpeed wants a process group all the same; no port is opened for it
             self._store: Store = HashStore()
         else:
-            self._store, _, _ = next(rendezvous("env://", timeout=timeout))
+            store, _, _ = next(rendezvous("env://", timeout=timeout))
+            self._store = PrefixStore(_attempt(os.environ), store)
         with waiting():
             compare(self._store, describe(self.device), self.rank, self.size)
         prefixed = PrefixStore("default", self._store)
@@ -125,3 +126,13 @@ class World:
         """Leave. Not after an error: the other ranks may no longer be there to leave with."""
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _attempt(environ: Mapping[str, str]) -> str:
+    """A prefix for what ranks leave in the store, which outlives those that torchrun starts again.
+
+    They would take addresses of ranks that are dead for those of their own. On several nodes it is always the same:
+    agents count only the failures of their own ranks, so the ranks of one attempt may be given different numbers.
+    """
+    is_one_node = environ.get("LOCAL_WORLD_SIZE") == environ.get("WORLD_SIZE")
+    return f"attempt {environ.get('TORCHELASTIC_RESTART_COUNT', '0')}" if is_one_node else "attempt"
