@@ -11,7 +11,7 @@ from configs.fields import Positive
 from launcher.jobs import BatchCluster
 
 
-@component("cluster", "paper")
+@component("cluster", "their_paper")
 class Paper(BatchCluster):
     """Prints the command, for somebody who carries it."""
 
@@ -28,7 +28,7 @@ from configs.components import DroppingFilter, component
 from configs.fields import Positive
 
 
-@component("filter", "few_words")
+@component("filter", "their_few_words")
 class FewWords(DroppingFilter):
     """Drops pairs whose source has too few words."""
 
@@ -53,10 +53,10 @@ class LengthRatio:
         return SimpleNamespace(score=self.scale * lengths[0] / lengths[1])
 
     def get_signature(self):
-        return f"length_ratio|scale:{self.scale:g}"
+        return f"their_length_ratio|scale:{self.scale:g}"
 
 
-@component("metric", "length_ratio")
+@component("metric", "their_length_ratio")
 class LengthRatioMetric(Metric):
     """Characters of the translations for each of the references'."""
 
@@ -70,7 +70,7 @@ from configs.components import Optimizer, component
 from configs.fields import Probability
 
 
-@component("optimizer", "momentum")
+@component("optimizer", "their_momentum")
 class Momentum(Optimizer):
     """Stochastic gradient descent with momentum (Polyak, 1964)."""
 
@@ -87,7 +87,7 @@ from configs.components import Schedule, component
 from configs.fields import Positive
 
 
-@component("schedule", "halves")
+@component("schedule", "their_halves")
 class Halves(Schedule):
     """Half the rate after so many updates."""
 
@@ -120,7 +120,7 @@ class Writer:
         self.path.write_text(json.dumps(self.found, indent=self.indent))
 
 
-@component("tracker", "json")
+@component("tracker", "their_json")
 class Json(Tracker):
     """Which steps there were, as JSON."""
 
@@ -135,27 +135,27 @@ CASES = {
     "cluster": Case(code=CLUSTER, chosen={}, wrong=("copies=0", "copies: 0; allowed is greater than 0")),
     "filter": Case(
         code=FILTER,
-        chosen={"prepare": {"filters": [{"kind": "few_words", "at_least": 5}]}},
+        chosen={"prepare": {"filters": [{"kind": "their_few_words", "at_least": 5}]}},
         wrong=("prepare.filters[0].at_least=0", "prepare.filters.0.at_least: 0; allowed is greater than 0"),
     ),
     "metric": Case(
         code=METRIC,
-        chosen={"evaluation": {"metrics": ["bleu", {"kind": "length_ratio", "scale": 100.0}]}},
+        chosen={"evaluation": {"metrics": ["bleu", {"kind": "their_length_ratio", "scale": 100.0}]}},
         wrong=("evaluation.metrics[1].scale=0", "evaluation.metrics.1.scale: 0; allowed is greater than 0"),
     ),
     "optimizer": Case(
         code=OPTIMIZER,
-        chosen={"optimizer": {"kind": "momentum", "lr": 0.1, "momentum": 0.5}},
+        chosen={"optimizer": {"kind": "their_momentum", "lr": 0.1, "momentum": 0.5}},
         wrong=("optimizer.momentum=1", "optimizer.momentum: 1; allowed is less than 1"),
     ),
     "schedule": Case(
         code=SCHEDULE,
-        chosen={"schedule": {"kind": "halves", "warmup_updates": 2, "every": 3}},
+        chosen={"schedule": {"kind": "their_halves", "warmup_updates": 2, "every": 3}},
         wrong=("schedule.every=0", "schedule.every: 0; allowed is greater than 0"),
     ),
     "tracker": Case(
         code=TRACKER,
-        chosen={"trackers": [{"kind": "json", "indent": 3}]},
+        chosen={"trackers": [{"kind": "their_json", "indent": 3}]},
         wrong=("trackers[0].indent=0", "trackers.0.indent: 0; allowed is greater than 0"),
     ),
 }

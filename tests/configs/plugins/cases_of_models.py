@@ -8,7 +8,7 @@ from configs.components.model import Attention, linear
 from configs.fields import PositiveFloat
 
 
-@component("attention", "single_head")
+@component("attention", "their_single_head")
 class SingleHead(Attention):
     """One head as wide as the model."""
 
@@ -59,7 +59,7 @@ from configs.components.model import FeedForward, linear
 from configs.fields import Size
 
 
-@component("feed_forward", "squared_relu")
+@component("feed_forward", "their_squared_relu")
 class SquaredRelu(FeedForward):
     """linear, the square of ReLU (So et al., 2021), linear."""
 
@@ -94,7 +94,7 @@ from configs.components.model import Initialisation
 from configs.fields import PositiveFloat
 
 
-@component("initialisation", "small")
+@component("initialisation", "their_small")
 class Small(Initialisation):
     """Gaussians of one width."""
 
@@ -113,7 +113,7 @@ from configs.components.model import Loss
 from configs.fields import NonNegativeFloat
 
 
-@component("loss", "shifted")
+@component("loss", "their_shifted")
 class Shifted(Loss):
     """Cross-entropy, and a constant for each token."""
 
@@ -135,7 +135,7 @@ from configs.components.model import Norm
 from configs.fields import PositiveFloat
 
 
-@component("norm", "mean_square")
+@component("norm", "their_mean_square")
 class MeanSquare(Norm):
     """Division by the root of the mean square, and nothing to learn."""
 
@@ -166,7 +166,7 @@ from configs.components.model import Positions
 from configs.fields import Positive
 
 
-@component("positions", "cyclic")
+@component("positions", "their_cyclic")
 class Cyclic(Positions):
     """One trained vector for each of a few positions, over and over."""
 
@@ -199,7 +199,7 @@ from configs.components.model import Residual
 from configs.fields import NonNegativeFloat
 
 
-@component("residual", "gated")
+@component("residual", "their_gated")
 class Gated(Residual):
     """x + gate sublayer(norm(x)), with a gate that is learnt (Bachlechner et al., 2021)."""
 
@@ -229,7 +229,7 @@ from configs.components import Sampler, component
 from configs.fields import Count
 
 
-@component("sampler", "stubborn")
+@component("sampler", "their_stubborn")
 class Stubborn(Sampler):
     """Draws one piece wherever that is possible."""
 
@@ -246,43 +246,43 @@ class Stubborn(Sampler):
 PARTS = {
     "sampler": Case(
         code=SAMPLER,
-        chosen={"evaluation": {"search": {"sampler": {"kind": "stubborn", "piece": 9}}}},
+        chosen={"evaluation": {"search": {"sampler": {"kind": "their_stubborn", "piece": 9}}}},
         wrong=("evaluation.search.sampler.piece=x", "evaluation.search.sampler.piece: 'x'; allowed is a whole number"),
     ),
     "attention": Case(
         code=ATTENTION,
-        chosen={"model": {"attention": {"kind": "single_head", "sharpness": 0.5}}},
+        chosen={"model": {"attention": {"kind": "their_single_head", "sharpness": 0.5}}},
         wrong=("model.attention.sharpness=0", "model.attention.sharpness: 0; allowed is greater than 0"),
         wanted=2,
     ),
     "feed_forward": Case(
         code=FEED_FORWARD,
-        chosen={"model": {"feed_forward": {"kind": "squared_relu", "d_ff": 48}}},
+        chosen={"model": {"feed_forward": {"kind": "their_squared_relu", "d_ff": 48}}},
         wrong=("model.feed_forward.d_ff=0", "model.feed_forward.d_ff: 0; allowed is greater than 0"),
     ),
     "initialisation": Case(
         code=INITIALISATION,
-        chosen={"model": {"initialisation": {"kind": "small", "std": 0.0001}}},
+        chosen={"model": {"initialisation": {"kind": "their_small", "std": 0.0001}}},
         wrong=("model.initialisation.std=x", "model.initialisation.std: 'x'; allowed is a number"),
     ),
     "loss": Case(
         code=LOSS,
-        chosen={"loss": {"kind": "shifted", "shift": 2.0}},
+        chosen={"loss": {"kind": "their_shifted", "shift": 2.0}},
         wrong=("loss.shift=-1", "loss.shift: -1; allowed is greater than or equal to 0"),
     ),
     "norm": Case(
         code=NORM,
-        chosen={"model": {"norm": {"kind": "mean_square", "eps": 0.001}}},
+        chosen={"model": {"norm": {"kind": "their_mean_square", "eps": 0.001}}},
         wrong=("model.norm.eps=-1", "model.norm.eps: -1; allowed is greater than 0"),
     ),
     "positions": Case(
         code=POSITIONS,
-        chosen={"model": {"positions": {"kind": "cyclic", "period": 7}}},
+        chosen={"model": {"positions": {"kind": "their_cyclic", "period": 7}}},
         wrong=("model.positions.period=1.5", "model.positions.period: 1.5; allowed is a whole number"),
     ),
     "residual": Case(
         code=RESIDUAL,
-        chosen={"model": {"residual": {"kind": "gated", "begin": 0.5}}},
+        chosen={"model": {"residual": {"kind": "their_gated", "begin": 0.5}}},
         wrong=("model.residual.begin=-1", "model.residual.begin: -1; allowed is greater than or equal to 0"),
     ),
 }

@@ -112,10 +112,10 @@ def added(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     run("prepare", "my.yaml")
     run("launch", "local", "my.yaml", "--nproc", "2")
     loaded = ask_python(LOADED, *plugins, cwd=folder, variables=variables)
-    job = run("launch", "paper", "my.yaml", "--nproc", "1", "--set", "copies=2", "--dry-run")
+    job = run("launch", "their_paper", "my.yaml", "--nproc", "1", "--set", "copies=2", "--dry-run")
     settings = {family: case.wrong[0] for family, case in CASES.items() if family != "cluster"}
     refused = ask_python(REFUSED, json.dumps(settings), cwd=folder, variables=variables)
-    refused["cluster"] = run("launch", "paper", "my.yaml", "--set", CASES["cluster"].wrong[0], expected=2)
+    refused["cluster"] = run("launch", "their_paper", "my.yaml", "--set", CASES["cluster"].wrong[0], expected=2)
     after = _digests()
     return Added(
         folder=folder,
@@ -169,8 +169,8 @@ def _feed_forward(added: Added) -> None:
 
 
 def _filter(added: Added) -> None:
-    assert added.index["dropped"]["few_words"] > 0
-    assert added.index["recipe"]["settings"]["filters"] == [{"kind": "few_words", "at_least": 5}]
+    assert added.index["dropped"]["their_few_words"] > 0
+    assert added.index["recipe"]["settings"]["filters"] == [{"kind": "their_few_words", "at_least": 5}]
 
 
 def _initialisation(added: Added) -> None:
@@ -185,8 +185,8 @@ def _metric(added: Added) -> None:
     hypotheses = (added.folder / "runs/run/eval/step-00000006.hyp").read_text().splitlines()
     references = (added.folder / "prepared" / "valid.target.txt").read_text().splitlines()[:8]
     ratio = 100 * sum(map(len, hypotheses)) / sum(map(len, references))
-    assert added.evaluation["length_ratio"] == pytest.approx(ratio)
-    assert added.evaluation["length_ratio_signature"] == "length_ratio|scale:100"
+    assert added.evaluation["their_length_ratio"] == pytest.approx(ratio)
+    assert added.evaluation["their_length_ratio_signature"] == "their_length_ratio|scale:100"
 
 
 def _norm(added: Added) -> None:
