@@ -11,7 +11,7 @@ import pytest
 from configs.site import load_site
 from launcher.clusters.slurm.cluster import SlurmCluster
 from launcher.jobs.record import job_of_run, write_submitted
-from trainer.runs.status import Status
+from trainer.runs.status import Status, read_status, write_status
 
 
 def written(job: str | None, *, age: float) -> Status:
@@ -97,3 +97,18 @@ def test_a_broken_record_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "jobs.json").write_bytes(text.replace("HERE", str(tmp_path)).encode(errors="surrogateescape"))
     assert job_of_run(tmp_path, None) is None
+
+
+def test_status_says_which_job_wrote_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a cluster of `zeromt launch` names, before SLURM's number; neither where nobody says."""
+    for variables, job in (
+        ({"ZEROMT_JOB_ID": "pod-1", "SLURM_JOB_ID": "7"}, "pod-1"),
+        ({"ZEROMT_JOB_ID": "", "SLURM_JOB_ID": "7"}, "7"),
+        ({"ZEROMT_JOB_ID": "", "SLURM_JOB_ID": ""}, None),
+    ):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        write_status(tmp_path, "running", exit_code=1)
+        found = read_status(tmp_path / "status.json")
+        assert found is not None
+        assert found.job_id == job
