@@ -76,6 +76,8 @@ def record(
     *,
     versions: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | None = None,
+    estimated: Sequence[str] = (),
+    name: str = "",
 ) -> None:
     """Write a result, where `--json` or `--results` asks for it.
 
@@ -86,6 +88,8 @@ def record(
         figures: all that was measured; "machine" is what it was measured on.
         versions: of other programs, beside those of our own packages.
         settings: what the page says of how it was measured.
+        estimated: columns of the table that hold estimates.
+        name: of the file, behind day and commit, where a commit has several answers.
     """
     machine = figures["machine"]
     result = {
@@ -97,6 +101,7 @@ def record(
         "memory_gib": round(machine["memory"] / 2**30),
         "versions": {"python": machine["python"], **machine["versions"], **(versions or {})},
         "command": args.command,
+        "estimated": list(estimated),
         "settings": _rounded(dict(settings or {})),
         "notes": [f"other work was running: load {machine['load']:.1f}"] if machine["load"] > 0.3 else [],
         "rows": [_rounded(row) for row in rows],
@@ -105,7 +110,8 @@ def record(
     if args.json is not None:
         _write(args.json, result)
     if args.results is not None:
-        _write(args.results / question / f"{machine['date'][:10]}-{result['commit'].rstrip('+')}.json", result)
+        parts = [machine["date"][:10], result["commit"].rstrip("+"), *([name] if name else [])]
+        _write(args.results / question / f"{'-'.join(parts)}.json", result)
 
 
 def _rounded(cell: Any) -> Any:

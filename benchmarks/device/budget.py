@@ -177,18 +177,30 @@ def _write(args: argparse.Namespace, figures: Row) -> None:
     if args.json is not None:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
-    if args.results is None:
-        return
-    names = ("preset", "layers", "vocab", "ranks", "rank", "micro_batches", "offload")
-    rows = [
-        {"stage": int(stage), **{k: v for k, v in found.items() if k != "mfu_estimated"}, **figures["kernels"]}
-        | {f"mfu_{tokens}": share for tokens, share in found["mfu_estimated"].items()}
-        | {f"limit_{r['tokens']}": r["limit"] for r in figures["roofline"] if r["stage"] == int(stage)}
+        args.json = None  # which has the form that was asked for, and not that of the results
+    settings = {n: getattr(args, n) for n in ("preset", "layers", "vocab", "ranks", "rank", "micro_batches", "offload")}
+    counted = [
+        {"part": "counts", "preset": args.preset, "ranks": args.ranks, "stage": int(stage), **figures["kernels"]}
+        | {key: found[key] for key in ("added", "added_later", "step", "waits")}
         for stage, found in figures["stages"].items()
     ]
-    args.json = None  # which has the form that was asked for
+    roofline = [
+        {"part": "roofline", "preset": args.preset, "ranks": args.ranks}
+        | {key: value for key, value in row.items() if key != "operators"}
+        for row in figures["roofline"]
+    ]
+    lines = {
+        stage: {kind: dict(list(found.items())[:20]) for kind, found in kinds.items()}
+        for stage, kinds in figures["lines"].items()
+    }
     record(
-        args, "device_budget", rows, {"machine": machine(), **figures}, settings={n: getattr(args, n) for n in names}
+        args,
+        "device_budget",
+        counted + roofline,
+        {"machine": machine(), "lines": lines},
+        settings=settings,
+        estimated=["host_ms", "device_ms", "waits_ms", "mfu", "limit"],
+        name=f"{args.preset}-{args.ranks}",
     )
 
 
