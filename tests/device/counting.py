@@ -1,8 +1,13 @@
-"""What ranks on the pseudo device count, as tasks for `tests.forked`: by stage, kernels, waits and their lines."""
+"""What ranks on the pseudo device count and compute, as tasks for `tests.forked`.
+
+They import DeepSpeed within: it takes the device that it finds for the whole process.
+"""
 
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
+
+import torch
 
 from configs import EngineSection, RunConfig, preset_model
 
@@ -10,37 +15,55 @@ SECTION = preset_model("vaswani_base", {"d_model": 32, "d_ff": 64, "num_heads": 
 """All layers and parameters of the preset, small."""
 VOCABULARY = 64
 MICRO_BATCHES = 2
+UPDATES = 3
 
-Counts = dict[int, dict[str, Any]]
+Case = tuple[int, bool]
+"""The ZeRO stage, and whether the optimizer is on the host."""
+Counts = dict[Case, dict[str, Any]]
 
 
-def count_as_rank(stages: Sequence[int]) -> Counts:
-    """As one of several ranks, which train with numbers, over gloo."""
-    from tests.device.accelerator import use_pseudo_device
-    from trainer.ranks.distributed import World
-
-    use_pseudo_device()
-    world = World(timeout_minutes=2)
-    found = {stage: _count(stage, world, has_numbers=True) for stage in stages}
+def count_as_rank(cases: Sequence[Case]) -> Counts:
+    """Kernels, waits and their lines as one of several ranks, which train with numbers, over gloo."""
+    world = _world(on_device=True)
+    found = {case: _count(case, world, has_numbers=True) for case in cases}
     world.close()
     return found
 
 
-def count_alone(rank: int, size: int, stages: Sequence[int]) -> Counts:
+def count_alone(rank: int, size: int, cases: Sequence[Case]) -> Counts:
     """As a rank whose others are not there, without numbers."""
     from benchmarks.device.budget_counts import lone_rank
 
     world = lone_rank(rank, size)
-    return {stage: _count(stage, world, has_numbers=False) for stage in stages}
+    return {case: _count(case, world, has_numbers=False) for case in cases}
 
 
-def _count(stage: Any, world: Any, *, has_numbers: bool) -> dict[str, Any]:
-    from benchmarks.device.budget_counts import added, count_update, counts
-    from benchmarks.device.budget_model import SMALL, count_model
+def train_as_rank(on_device: bool, stages: Sequence[int]) -> list[list[float]]:
+    """By stage, loss sum and norm of a few updates in fp32, on the pseudo device or on the CPU."""
+    world = _world(on_device=on_device)
+    found = [_train(stage, world) for stage in stages]
+    world.close()
+    return found
+
+
+def _world(*, on_device: bool) -> Any:
+    from trainer.ranks.distributed import World
     from trainer.ranks.process import tune_process
 
     tune_process()
-    config = dataclasses.replace(RunConfig(), model=SECTION, engine=EngineSection(zero_stage=stage))
+    if on_device:
+        from tests.device.accelerator import use_pseudo_device
+
+        use_pseudo_device()
+    return World(timeout_minutes=2)
+
+
+def _count(case: Any, world: Any, *, has_numbers: bool) -> dict[str, Any]:
+    from benchmarks.device.budget_counts import added, count_update, counts
+    from benchmarks.device.budget_model import SMALL, count_model
+
+    engine = EngineSection(zero_stage=case[0], offload_optimizer=case[1])
+    config = dataclasses.replace(RunConfig(), model=SECTION, engine=engine)
     model = count_model(SECTION, shape=SMALL, vocab=VOCABULARY)
     counted = count_update(
         config, world, shape=SMALL, num_micro_batches=MICRO_BATCHES, vocab=VOCABULARY, has_numbers=has_numbers
@@ -52,3 +75,29 @@ def _count(stage: Any, world: Any, *, has_numbers: bool) -> dict[str, Any]:
         "uploads": dict(counted.update.uploads),
     }
     return {**counts(counted, sum(m.num_kernels for m in model)), "lines": lines}
+
+
+def _train(stage: Any, world: Any) -> list[float]:
+    from benchmarks.device.budget_model import make_objective
+    from trainer.engines.deepspeed.engine import DeepSpeedEngine
+    from trainer.engines.protocol import DeviceBatch
+
+    section = dataclasses.replace(SECTION, dropout=0.0, encoder_layers=1, decoder_layers=2)
+    engine = DeepSpeedEngine(
+        make_objective(section, VOCABULARY),
+        section=EngineSection(zero_stage=stage),
+        optimizer=RunConfig().optimizer,
+        precision="fp32",
+        device=world.device,
+        world_size=world.size,
+    )
+    dice = torch.Generator().manual_seed(world.rank)
+    found = []
+    for _ in range(UPDATES):
+        for is_last in (False, True):
+            ids = torch.randint(3, VOCABULARY, (3, 7), generator=dice).to(world.device)
+            batch = DeviceBatch(source=ids, target_input=ids, target_output=ids)
+            found.append(float(engine.accumulate(batch, scale=1e-2, is_last=is_last).loss_sum))
+        found.append(float(engine.step(1e-3).grad_norm))
+    engine.close()
+    return found
