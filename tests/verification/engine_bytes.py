@@ -132,6 +132,7 @@ class Holdings:
                 "fp32_groups_gradients_flat",
             ),
             [master.grad for master in tensors(masters)],
+            getattr(getattr(self._engine._stage, "_sums", None), "flat", None),
         )
         gradients = self._without(gradients, storages([bucket.buffer for bucket in buckets.values()]))
         parts = {"weights": weights, "gradients": gradients, "optimizer": optimizer}

@@ -103,6 +103,7 @@ class Layout:
         self.precision, self.element = precision, ELEMENT[precision]
         self.world_size = world_size
         self._keys = engine.zero_optimization
+        self.overlaps = bool(self._keys.get("overlap_comm", False))
         sizes = [p.size for p in found]
         self.all = sum(sizes)
         self.largest = max(sizes)
@@ -193,8 +194,7 @@ def _gradients(layout: Layout) -> tuple[int, int]:
     if layout.stage == 1:
         if layout.offload:
             return summed * layout.all, FLOAT * layout.partition
-        # BF16_Optimizer: all in fp32, and those of the last micro-batch in bf16
-        return (FLOAT * layout.flat + layout.element * layout.all if is_flat else summed * layout.all), 0
+        return FLOAT * layout.flat if is_flat else summed * layout.all, 0
     if layout.offload:
         flat = FLOAT * layout.partition if is_flat else 0
         return flat, FLOAT * layout.partition + (0 if is_flat else FLOAT * layout.touched())
@@ -205,16 +205,21 @@ def _buckets(layout: Layout) -> tuple[int, int]:
     """Bytes of buckets and of a reduction; and those that exist while activations do."""
     bucket = layout.key("reduce_bucket_size", BUCKET_ELEMENTS)
     reduced = min(max(bucket, layout.largest), layout.all)
-    is_bf16_optimizer = layout.stage == 1 and layout.precision == "bf16" and not layout.offload
+    is_plain_bf16 = layout.precision == "bf16" and not layout.offload
+    if (layout.stage == 0 and layout.precision != "fp32") or (layout.stage == 1 and is_plain_bf16):
+        # those of a micro-batch, and a piece of them side by side, to be added to the sums; reduced where they are
+        return layout.element * (layout.all + min(max(BUCKET_ELEMENTS, layout.largest), layout.all)), 0
     if layout.stage == 0 and layout.world_size == 1:  # nothing is reduced
         return 0, 0
-    if layout.stage == 0 or is_bf16_optimizer:  # flattened as a whole, after the last backward pass
+    if layout.stage == 0:  # flattened as a whole, after the last backward pass
         return FLOAT * min(layout.all, WHOLE_BUCKET_ELEMENTS + layout.largest), 0
     if layout.stage == 3:
         buffer = FLOAT * bucket  # for good, in the precision of the communication
         return (both := buffer + reduced * 2 * FLOAT + FLOAT * reduced // layout.world_size), both
     staged = FLOAT if layout.stage == 1 and layout.precision == "bf16" else layout.element
-    buffer = staged * bucket + (layout.element * layout.largest if layout.offload else 0)
+    is_laid_together = layout.stage == 2 and is_plain_bf16 and not layout.overlaps
+    buffer = staged * (reduced if is_laid_together else bucket)
+    buffer += layout.element * layout.largest if layout.offload else 0
     reduction = reduced * (staged + (0 if staged == FLOAT else FLOAT))
     return buffer + reduction, buffer + (reduction if layout.stage == 2 else 0)
 

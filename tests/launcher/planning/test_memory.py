@@ -67,10 +67,13 @@ def test_what_shards_more_takes_less() -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_one_rank_reduces_nothing_at_stage_0(precision: Precision) -> None:
+    """And in bf16 several reduce sums where they are, to which each micro-batch's gradients are added in pieces."""
     planned = MemoryModel(load_run("wmt_base"), VOCABULARIES, precision=precision)
     num_parameters = sum(p.size for p in planned.parameters)
     one, two = (planned.states(Setting(stage=0, offload=False, checkpointing=False), n) for n in (1, 2))
-    assert (one.buckets, two.buckets) == (0, 4 * num_parameters)
+    added = 2 * (num_parameters + 50_000_000)
+    assert (one.buckets, two.buckets) == ((0, 4 * num_parameters) if precision == "fp32" else (added, added))
+    assert one.buckets_in_backward == two.buckets_in_backward == 0
     assert one.step == two.step == 0, "gradients are stepped on as they are"
 
 

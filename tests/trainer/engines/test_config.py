@@ -22,6 +22,7 @@ def test_golden_zero_2_in_bf16() -> None:
             "reduce_bucket_size": 50_000_000,
             "allgather_bucket_size": 50_000_000,
             "reduce_scatter": False,
+            "contiguous_gradients": False,
         },
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,

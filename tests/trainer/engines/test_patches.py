@@ -11,7 +11,8 @@ from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 from torch import distributed
 
 from tests.forked import Forked
-from trainer.engines.deepspeed.patches import PATCHES, Patch, gather_by_broadcasts
+from trainer.engines.deepspeed.patch import Patch
+from trainer.engines.deepspeed.patches import PATCHES, gather_by_broadcasts
 from trainer.ranks.distributed import World
 
 

@@ -90,6 +90,7 @@ class DeepSpeedEngine:
         # DeepSpeed averages over the ranks; the caller's scale makes it a sum over the update's tokens.
         factor = scale * self._world_size * self._stage.scale_left_out
         self._engine.backward(loss_sum * factor, scale_wrt_gas=False)
+        self._stage.end_micro_batch()
         return ObjectiveOutput(loss_sum.detach(), nll_sum.detach())
 
     def step(self, lr: float) -> StepResult:

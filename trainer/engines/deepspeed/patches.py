@@ -6,33 +6,16 @@ in pyproject.toml go up when the probes pass on the next version.
 """
 
 import contextlib
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
 from torch._compile import _disable_dynamo
 
-from trainer.engines.deepspeed import probes
+from trainer.engines.deepspeed import probes, steps
+from trainer.engines.deepspeed.patch import Patch
 from trainer.engines.shared_memory import SharedMemory
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Patch:
-    """A change to somebody else's code as it runs."""
-
-    target: str
-    """What is changed."""
-    versions: str
-    """Of which package it was written for."""
-    reason: str
-    apply: Callable[..., Any]
-    """Changes what it is given; `WITHOUT_COMPILER` for the time of a `with` block."""
-    probe: Callable[[], None]
-    """Raises AssertionError, AttributeError or ImportError where the patch has nothing to hold on to."""
-
 
 SMALL = 1 << 16
 """Bytes of an all-reduce that gloo does itself: one meeting in place of two."""
@@ -74,41 +57,6 @@ def gather_together(parameters: Sequence[Any]) -> None:
 
     if parameters:
         parameters[0].all_gather = all_gather
-
-
-def step_on_full_gradients(optimizer: Any) -> None:
-    """Have stage 0 in half precision step on gradients that are fp32 already, as they are.
-
-    DeepSpeed reads them all for infinities, rounds them to half precision and back for their norm, scales each by
-    itself and copies each weight by itself: a few hundred tensors an update. Here the norm is that of the gradients
-    themselves, and it tells of infinities too.
-
-    Args:
-        optimizer: the engine's, an FP16_UnfusedOptimizer.
-    """
-
-    def step() -> bool:
-        halves = [p for group in optimizer.fp16_groups for p in group]
-        masters = [p for group in optimizer.fp32_groups for p in group]
-        for half, master in zip(halves, masters, strict=True):
-            master.grad = torch.zeros_like(master) if half.grad is None else half.grad.float()
-        gradients = [master.grad for master in masters]
-        norm = float(torch.nn.utils.get_total_norm(gradients))
-        if not math.isfinite(norm):
-            return bool(optimizer._skip_invalid_grad_norm())
-        optimizer.overflow, optimizer._global_grad_norm = False, norm
-        optimizer._update_scale(False)
-        divisor = optimizer.unscale_and_clip_grads(norm, apply_scale=False)
-        if divisor != 1.0:
-            torch._foreach_mul_(gradients, 1.0 / divisor)
-        optimizer.optimizer.step()
-        with torch.no_grad():
-            torch._foreach_copy_(halves, masters)
-        for master in masters:
-            master.grad = None
-        return False
-
-    optimizer.step = step
 
 
 class Works:
@@ -255,13 +203,6 @@ GATHER_TOGETHER = Patch(
     apply=gather_together,
     probe=probes.gather_together,
 )
-STEP_ON_FULL_GRADIENTS = Patch(
-    target="FP16_UnfusedOptimizer.step",
-    versions="deepspeed 0.19",
-    reason="gradients in fp32 are rounded to half precision and back for their norm",
-    apply=step_on_full_gradients,
-    probe=probes.step_on_full_gradients,
-)
 GATHER_BY_BROADCASTS = Patch(
     target="deepspeed.comm.comm.cdb.all_gather_function",
     versions="deepspeed 0.19, torch 2.13",
@@ -308,11 +249,11 @@ PATCHES = (
     WITHOUT_COMPILER,
     SHOW_TO_COMPILER,
     GATHER_TOGETHER,
-    STEP_ON_FULL_GRADIENTS,
     GATHER_BY_BROADCASTS,
     USE_SHARED_MEMORY,
     KEEP_OUT_SHARED_MEMORY_OP,
     HIDE_MEMORY_REPORTS,
     KEEP_OUT_MUON,
     LINK_MOMENTS,
+    *steps.PATCHES,
 )

@@ -17,10 +17,10 @@ def without_compiler() -> None:
     from deepspeed.runtime import compiler
     from deepspeed.runtime.zero import parameter_offload
 
-    _says(parameter_offload, "@torch.compiler.disable")
-    _says(compiler, "torch.compile(")
-    _takes(torch.compile, "model")
-    _takes(torch.compiler.disable, "fn")
+    says(parameter_offload, "@torch.compiler.disable")
+    says(compiler, "torch.compile(")
+    takes(torch.compile, "model")
+    takes(torch.compiler.disable, "fn")
 
 
 def shared_memory_op() -> None:
@@ -30,14 +30,14 @@ def shared_memory_op() -> None:
 
     assert ShareMemCommBuilder.NAME == "deepspeed_shm_comm"
     assert isinstance(ops.__compatible_ops__, dict)
-    _says(importlib.import_module("deepspeed.comm.torch"), "deepspeed.ops.__compatible_ops__.get(builder.NAME")
+    says(importlib.import_module("deepspeed.comm.torch"), "deepspeed.ops.__compatible_ops__.get(builder.NAME")
 
 
 def compiler() -> None:
     """Of `show_to_compiler`."""
     from deepspeed.runtime.zero import partitioned_param_coordinator
 
-    _says(partitioned_param_coordinator, "@compiler.lazy_disable")
+    says(partitioned_param_coordinator, "@compiler.lazy_disable")
     assert hasattr(_disable_dynamo(lambda: None), "__wrapped__")
 
 
@@ -46,19 +46,8 @@ def gather_together() -> None:
     from deepspeed.runtime.zero import partition_parameters, stage3
 
     assert {"NOT_AVAILABLE", "AVAILABLE"} <= set(partition_parameters.ZeroParamStatus.__members__)
-    _says(stage3, "self.persistent_parameters[0].all_gather(self.persistent_parameters)")
-    _says(partition_parameters, "param.all_gather = all_gather", "param.all_gather_coalesced = all_gather_coalesced")
-
-
-def step_on_full_gradients() -> None:
-    """Of `step_on_full_gradients`."""
-    from deepspeed.runtime.fp16.unfused_optimizer import FP16_UnfusedOptimizer as Optimizer
-
-    _assigns(Optimizer.__init__, "fp16_groups", "fp32_groups", "optimizer", "overflow")
-    _takes(Optimizer.unscale_and_clip_grads, "total_norm", "apply_scale")
-    _takes(Optimizer._update_scale, "skip")
-    _takes(Optimizer._skip_invalid_grad_norm)  # reached at the first gradient that is not finite alone
-    _assigns(Optimizer._skip_invalid_grad_norm, "overflow", "_update_scale")
+    says(stage3, "self.persistent_parameters[0].all_gather(self.persistent_parameters)")
+    says(partition_parameters, "param.all_gather = all_gather", "param.all_gather_coalesced = all_gather_coalesced")
 
 
 def collectives() -> None:
@@ -67,9 +56,9 @@ def collectives() -> None:
 
     backends = importlib.import_module("deepspeed.comm.torch")  # `from deepspeed.comm import torch` is torch itself
     assert hasattr(comm, "cdb")
-    _says(backends, "def all_reduce(self, tensor, op=", "self.all_gather_function(output_tensor=output_tensor,")
-    _assigns(backends.TorchBackend.__init__, "all_gather_function", "reduce_scatter_function")
-    _takes(backends.TorchBackend._reduce_op, "op")
+    says(backends, "def all_reduce(self, tensor, op=", "self.all_gather_function(output_tensor=output_tensor,")
+    assigns(backends.TorchBackend.__init__, "all_gather_function", "reduce_scatter_function")
+    takes(backends.TorchBackend._reduce_op, "op")
     assert callable(distributed.reduce_scatter_single)
 
 
@@ -89,25 +78,25 @@ def link_moments() -> None:
     """Of `link_moments`."""
     from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer as Optimizer
 
-    _assigns(Optimizer.__init__, "_hp_optimizer_states_linked")
-    _takes(Optimizer._lazy_init_hp_params_optimizer_state)
+    assigns(Optimizer.__init__, "_hp_optimizer_states_linked")
+    takes(Optimizer._lazy_init_hp_params_optimizer_state)
 
 
-def _takes(function: Any, *names: str) -> None:
+def takes(function: Any, *names: str) -> None:
     """Assert that a function has these parameters."""
     found = inspect.signature(function).parameters
     missing = [name for name in names if name not in found]
     assert not missing, f"{function.__qualname__} takes no {', '.join(missing)}; it takes {', '.join(found)}"
 
 
-def _assigns(function: Any, *names: str) -> None:
+def assigns(function: Any, *names: str) -> None:
     """Assert that a method's code names these attributes."""
     used = inspect.unwrap(function).__code__.co_names
     missing = [name for name in names if name not in used]
     assert not missing, f"{function.__qualname__} knows no {', '.join(missing)}"
 
 
-def _says(module: Any, *texts: str) -> None:
+def says(module: Any, *texts: str) -> None:
     """Assert that a module's source holds these texts: what is wrapped or made within functions has no other trace."""
     source = inspect.getsource(module)
     missing = [text for text in texts if text not in source]

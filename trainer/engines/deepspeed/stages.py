@@ -8,6 +8,7 @@ from typing import Any, Literal
 import deepspeed
 import torch
 import torch.distributed as dist
+from deepspeed.runtime.bf16_optimizer import BF16_Optimizer
 from deepspeed.utils import (
     safe_get_full_fp32_param,
     safe_get_full_optimizer_state,
@@ -21,7 +22,14 @@ from torch import Tensor, nn
 
 from model import Objective
 from trainer.engines import replicas
-from trainer.engines.deepspeed.patches import GATHER_TOGETHER, LINK_MOMENTS, STEP_ON_FULL_GRADIENTS, WITHOUT_COMPILER
+from trainer.engines.deepspeed.gradients import GradientSum
+from trainer.engines.deepspeed.patches import GATHER_TOGETHER, LINK_MOMENTS, WITHOUT_COMPILER
+from trainer.engines.deepspeed.steps import (
+    MEASURE_ONCE,
+    MEASURE_SHARDS_ONCE,
+    STEP_ON_FLAT_GRADIENTS,
+    STEP_ON_FULL_GRADIENTS,
+)
 from trainer.engines.protocol import StepResult
 from trainer.ranks.precision import Precision
 
@@ -54,6 +62,9 @@ class Stage:
     def adapt(self, engine: Any, world_size: int) -> None:
         """Take DeepSpeed's engine, and change in it what has to be changed."""
         self.engine = engine
+
+    def end_micro_batch(self) -> None:
+        """What follows a backward pass."""
 
     def step(self, clip_norm: float) -> StepResult:
         """See Engine, at the rate that is set already."""
@@ -101,15 +112,20 @@ class Stage:
 class Replicated(Stage):
     """Stage 0: every rank holds everything, as plain tensors; DeepSpeed's getters answer None there."""
 
+    _sums: GradientSum | None = None
+
     def adapt(self, engine: Any, world_size: int) -> None:
         """Reduce only where there are several ranks: it copies all gradients, to reduce and back."""
         super().adapt(engine, world_size)
-        engine.enable_backward_allreduce = world_size > 1
-        if self.precision == "fp32":
-            return
-        STEP_ON_FULL_GRADIENTS.apply(engine.optimizer)
-        for parameter in engine.module.parameters():  # else they would add up in half precision
-            parameter.grad_dtype = torch.float32
+        engine.enable_backward_allreduce = world_size > 1 and self.precision == "fp32"
+        if self.precision != "fp32":  # else they would add up in half precision
+            self._sums = GradientSum([p for group in engine.optimizer.fp16_groups for p in group])
+            STEP_ON_FULL_GRADIENTS.apply(engine.optimizer, self._sums)
+
+    def end_micro_batch(self) -> None:
+        """See Stage."""
+        if self._sums is not None:
+            self._sums.add()
 
     def step(self, clip_norm: float) -> StepResult:
         """In fp32 DeepSpeed would apply NaN and gives no norm; the gradients are whole and equal on all ranks."""
@@ -163,6 +179,15 @@ class Replicated(Stage):
 class Partitioned(Stage):
     """Stages 1 and 2: every rank holds the weights and its part of masters and moments (at 2, of gradients)."""
 
+    def adapt(self, engine: Any, world_size: int) -> None:
+        """See Stage."""
+        super().adapt(engine, world_size)
+        if isinstance(engine.optimizer, BF16_Optimizer):
+            engine.enable_backward_allreduce = False
+            STEP_ON_FLAT_GRADIENTS.apply(engine.optimizer)
+        else:
+            MEASURE_ONCE.apply(engine.optimizer)
+
     def link_moments(self) -> None:
         """See Stage."""
         LINK_MOMENTS.apply(self.engine.optimizer)
@@ -187,6 +212,7 @@ class Sharded(Stage):
         """See Stage."""
         super().adapt(engine, world_size)
         GATHER_TOGETHER.apply(engine.optimizer.persistent_parameters)
+        MEASURE_SHARDS_ONCE.apply(engine.optimizer)
 
     def set_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:
         """See Stage."""

@@ -1,0 +1,277 @@
+"""What is changed in how DeepSpeed adds gradients up, takes their norm and steps, to launch little and wait once.
+
+DeepSpeed goes through the parameters one by one: it looks for infinities in each gradient, takes its norm, scales it
+and copies it. On a GPU each of these is a kernel of its own, which takes longer to launch than to run. Here all
+gradients go through an operator together; the norm is read once, and tells of NaN and infinities too.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from deepspeed import comm
+from deepspeed.accelerator import get_accelerator
+from deepspeed.runtime.zero.utils import get_norm_dtype
+from torch import Tensor
+
+from trainer.engines.deepspeed import step_probes as probes
+from trainer.engines.deepspeed.gradients import GradientSum
+from trainer.engines.deepspeed.patch import Patch
+
+
+def step_on_full_gradients(optimizer: Any, sums: GradientSum) -> None:
+    """Have stage 0 in half precision step on gradients that were summed in fp32, as they are.
+
+    DeepSpeed rounds them to half precision and back for their norm.
+
+    Args:
+        optimizer: the engine's, an FP16_UnfusedOptimizer.
+        sums: of all its parameters, group after group.
+    """
+    group = comm.comm.get_world_group()
+
+    def step() -> bool:
+        halves = [p for group in optimizer.fp16_groups for p in group]
+        masters = [p for group in optimizer.fp32_groups for p in group]
+        _average([sums.flat], group)
+        norm = float(torch.nn.utils.get_total_norm(sums.views))
+        if not math.isfinite(norm):
+            sums.flat.zero_()
+            return bool(optimizer._skip_invalid_grad_norm())
+        optimizer.overflow, optimizer._global_grad_norm = False, norm
+        optimizer._update_scale(False)
+        divisor = optimizer.unscale_and_clip_grads(norm, apply_scale=False)
+        if divisor != 1.0:
+            sums.flat.mul_(1.0 / divisor)
+        for master, gradient in zip(masters, sums.views, strict=True):
+            master.grad = gradient
+        optimizer.optimizer.step()
+        with torch.no_grad():
+            torch._foreach_copy_(halves, masters)
+        for master in masters:
+            master.grad = None
+        sums.flat.zero_()
+        return False
+
+    optimizer.step = step
+
+
+def step_on_flat_gradients(optimizer: Any) -> None:
+    """Have stage 1 in bf16 add gradients up, average, measure and clip them where they lie: in a flat tensor a group.
+
+    Args:
+        optimizer: the engine's, a BF16_Optimizer; the engine is to leave the average to it.
+    """
+    flats = optimizer.fp32_groups_gradients_flat
+    sums = [GradientSum(*pair) for pair in zip(optimizer.bf16_groups, flats, strict=True)]
+    views = [view for group in sums for view in group.views]
+    masters, gradients = optimizer.fp32_groups_flat_partition, optimizer.fp32_groups_gradient_flat_partition
+
+    def add(clear_lp_grads: bool = False) -> None:
+        for group in sums:
+            group.add()
+
+    @torch.no_grad()
+    def step() -> None:
+        _average(flats, optimizer.dp_process_group)
+        norm = float(torch.nn.utils.get_total_norm(views))
+        optimizer.overflow = not math.isfinite(norm)
+        optimizer._global_grad_norm = math.inf if optimizer.overflow else norm
+        if optimizer.overflow:
+            return  # the engine sets the sums to 0, here and below
+        if (scale := clip_scale(norm, optimizer.clip_grad)) < 1:
+            torch._foreach_mul_(gradients, scale)
+        for master, gradient in zip(masters, gradients, strict=True):
+            master.grad = gradient
+        optimizer.optimizer.step()
+        optimizer._lazy_init_hp_params_optimizer_state()
+        optimizer.update_lp_params()
+
+    optimizer.update_hp_grads = add
+    optimizer.step = step
+
+
+def clip_scale(norm: float, clip_norm: float) -> float:
+    """What gradients of this norm are multiplied by; 1 where nothing is clipped."""
+    return min(1.0, clip_norm / (norm + 1e-6)) if clip_norm > 0 else 1.0
+
+
+def measure_once(optimizer: Any) -> None:
+    """Have stages 1 and 2 take one norm of all partitioned gradients, and look for infinities nowhere else.
+
+    With offloaded masters in bf16, too, where the gradients go to the host in one copy a group, and not one a
+    parameter; in other precisions offloading is left as it is.
+
+    Args:
+        optimizer: the engine's, a DeepSpeedZeroOptimizer.
+    """
+    groups = range(len(optimizer.bit16_groups))
+    is_compact = all(optimizer._use_compact_grad_partition_buffer(i) for i in groups)
+    if optimizer.cpu_offload and not is_compact:
+        return
+
+    def scaled_global_norm(norm_type: int = 2) -> Tensor:
+        gradients = optimizer.averaged_gradients
+        if optimizer.cpu_offload:
+            for i in groups:  # it is waited for with the norm
+                master = optimizer.single_partition_of_fp32_groups[i]
+                master.grad.copy_(gradients[i].flat_partition, non_blocking=True)
+        norm = _norm_of_all([g for i in groups for g in gradients[i]], optimizer.dp_process_group)
+        if optimizer.cpu_offload and not torch.isfinite(norm):
+            gradients.clear()  # DeepSpeed would go on adding to them
+        return norm
+
+    def keep_on_device(param: Any, group_idx: int | None = None) -> None:
+        if optimizer.is_gradient_accumulation_boundary():
+            optimizer.clear_grad_attribute(param)
+
+    optimizer.check_overflow = lambda *_, **__: None
+    optimizer.scaled_global_norm = scaled_global_norm
+    if optimizer.cpu_offload:
+        optimizer.copy_grads_in_partition = keep_on_device
+    if is_compact:
+        _add_partitions_together(optimizer)
+
+
+def _add_partitions_together(optimizer: Any) -> None:
+    """Have what a bucket's reduction gave added to this rank's fp32 sums by one operator."""
+
+    def own_part(group: int, number: int, param_id: int) -> tuple[int, int, Tensor] | None:
+        """Where in the parameter it begins, how long it is, and its place in the sums."""
+        rank = comm.get_rank(group=optimizer.real_dp_process_group[group])
+        begin = optimizer.grad_start_offset[group][rank].get(param_id)
+        if begin is None:
+            return None
+        left = optimizer.partition_size[group] - optimizer.grad_partition_insertion_offset[group][rank][param_id]
+        size = min(optimizer.bit16_groups[group][number].numel() - int(begin), int(left))
+        if size <= 0:
+            return None
+        return int(begin), size, optimizer._get_compact_grad_partition_slice(group, rank, param_id, size)
+
+    def add(reduced: Tensor, communication_data_type: torch.dtype) -> None:
+        sums, parts, begin = [], [], 0
+        for group, number, param_id in optimizer.ipg_buckets[communication_data_type].params:
+            if (own := own_part(group, number, param_id)) is not None:
+                first, size, place = own
+                sums.append(place)
+                parts.append(reduced.narrow(0, begin + first, size).to(place.dtype))
+            begin += optimizer.bit16_groups[group][number].numel()
+        if sums:
+            torch._foreach_add_(sums, parts)
+
+    def reduce(grads: Sequence[Tensor], params: Any, communication_data_type: torch.dtype, **_: Any) -> None:
+        flat = optimizer.flatten([g.reshape(-1) for g in grads])
+        for group, number, _ in params:
+            optimizer.bit16_groups[group][number].grad = None
+        add(optimizer.gradient_reduction_w_predivide(flat, communication_data_type), communication_data_type)
+
+    optimizer._add_full_reduction_to_compact_grad_partition = add
+    optimizer._buffered_reduce_fallback_preserving_fp32 = reduce
+
+
+def measure_shards_once(optimizer: Any) -> None:
+    """Have stage 3 add a bucket's gradients to its shards by one operator, and take one norm of all shards.
+
+    The host does not wait for a micro-batch's reduction either: the device's own stream does. With offloaded masters
+    all is left as it is: the host reads what was reduced.
+
+    Args:
+        optimizer: the engine's, a DeepSpeedZeroOptimizer_Stage3.
+    """
+    if optimizer.offload_optimizer:
+        return
+    by_id = optimizer._DeepSpeedZeroOptimizer_Stage3__param_id_to_grad_partition
+
+    def partition_grads(params: Sequence[Any], partitions: Sequence[Tensor]) -> list[Tensor]:
+        sums, parts = [], []
+        for param, part in zip(params, partitions, strict=True):
+            if param.partition_numel() * optimizer._get_param_partition_rank(param) < param.ds_numel:
+                optimizer._offload_boundary_param_ids.add(param.ds_id)
+                sums.append(by_id[param.ds_id].narrow(0, 0, part.numel()))
+                parts.append(part.to(optimizer.gradient_accumulation_dtype).view(-1))
+            if param.grad is not None and not get_accelerator().is_synchronized_device():
+                param.grad.record_stream(get_accelerator().current_stream())
+            param.grad = None
+        if sums:
+            (torch._foreach_copy_ if optimizer.micro_step_id == 0 else torch._foreach_add_)(sums, parts)
+        return sums
+
+    def norm_groups() -> list[Tensor]:
+        gradients = [g for group in optimizer.averaged_gradients.values() for g in group]
+        return [_norm_of_all(gradients, optimizer._get_param_partition_group(optimizer.fp16_groups[0][0]))]
+
+    optimizer.partition_grads = partition_grads
+    optimizer.check_overflow = lambda *_, **__: None
+    optimizer._get_norm_groups = norm_groups
+    stream = optimizer.reduce_and_partition_stream
+    if stream is not None and stream != get_accelerator().default_stream():  # one of its own: it overlaps
+        optimizer.reduce_and_partition_stream = _ordered_stream()
+
+
+def _ordered_stream() -> Any:
+    """A stream that the device's current one waits for where the host would."""
+    accelerator = get_accelerator()
+
+    kind: Any = accelerator.Stream
+
+    class Ordered(kind):  # type: ignore[misc]
+        def synchronize(self) -> None:
+            accelerator.current_stream().wait_stream(self)
+
+    return Ordered()
+
+
+def _average(flats: Sequence[Tensor], group: Any) -> None:
+    """Average flat gradients over the ranks, in place."""
+    size = comm.get_world_size(group)
+    if size == 1:
+        return
+    for flat in flats:
+        comm.all_reduce(flat, group=group)
+        flat.mul_(1.0 / size)
+
+
+def _norm_of_all(gradients: Sequence[Tensor], group: Any) -> Tensor:
+    """The L2 norm of gradients that ranks have parts of, (), fp64 on the host: the one wait of an update.
+
+    Padding is 0 and counts nothing. Infinite or NaN where a gradient is.
+    """
+    if gradients:
+        norms = torch._foreach_norm(list(gradients), 2, dtype=get_norm_dtype())
+        total = torch.stack(norms).square().sum()
+    else:
+        total = torch.zeros((), dtype=get_norm_dtype(), device=get_accelerator().current_device_name())
+    comm.all_reduce(total, group=group)
+    return torch.tensor(total.item(), dtype=torch.float64).sqrt()
+
+
+STEP_ON_FULL_GRADIENTS = Patch(
+    target="FP16_UnfusedOptimizer.step",
+    versions="deepspeed 0.19",
+    reason="gradients in fp32 are rounded to half precision and back for their norm",
+    apply=step_on_full_gradients,
+    probe=probes.step_on_full_gradients,
+)
+STEP_ON_FLAT_GRADIENTS = Patch(
+    target="BF16_Optimizer.update_hp_grads and step",
+    versions="deepspeed 0.19",
+    reason="it casts, adds and measures each gradient by itself, and copies all of them to average them",
+    apply=step_on_flat_gradients,
+    probe=probes.step_on_flat_gradients,
+)
+MEASURE_ONCE = Patch(
+    target="DeepSpeedZeroOptimizer.check_overflow, scaled_global_norm and the sums of partitions",
+    versions="deepspeed 0.19",
+    reason="it looks for infinities in each gradient (15 kernels), and adds and measures each by itself",
+    apply=measure_once,
+    probe=probes.measure_once,
+)
+MEASURE_SHARDS_ONCE = Patch(
+    target="DeepSpeedZeroOptimizer_Stage3.partition_grads, _get_norm_groups and reduce_and_partition_stream",
+    versions="deepspeed 0.19",
+    reason="it adds and measures each gradient by itself, and the host waits for every micro-batch",
+    apply=measure_shards_once,
+    probe=probes.measure_shards_once,
+)
+PATCHES = (STEP_ON_FULL_GRADIENTS, STEP_ON_FLAT_GRADIENTS, MEASURE_ONCE, MEASURE_SHARDS_ONCE)
