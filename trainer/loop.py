@@ -14,7 +14,7 @@ from data_pipeline.stream.reader import StreamReader
 from trainer.checkpoint.state import TrainerState
 from trainer.datasets import dataset_names
 from trainer.engines import replicas
-from trainer.engines.batches import Update, UpdateCounts, count, empty_batch, micro_batch_seed, to_device
+from trainer.engines.batches import HostCopy, Update, UpdateCounts, count, empty_batch, micro_batch_seed, to_device
 from trainer.engines.protocol import Engine
 from trainer.evaluation.evaluator import Evaluator
 from trainer.limits import Limits, reasons
@@ -160,13 +160,14 @@ class Trainer:
         )
         with self._phases("step", step=state.step + 1):
             try:
-                on_device = self._accumulate(update)
+                lanes, on_device = self._accumulate(update)
+                copy = HostCopy(on_device)
                 result = self._engine.step(lr)
             except (RuntimeError, MemoryError) as error:
                 if not memory.is_out_of_memory(error):
                     raise
                 raise TrainingError(memory.advice(error, self._config)) from error
-            losses = {lane: both.to("cpu", torch.float64) for lane, both in on_device.items()}
+            losses = dict(zip(lanes, copy.read().to(torch.float64), strict=True))
             mine = sum(losses.values(), torch.zeros(2, dtype=torch.float64))
             [loss_sum] = self._world.sum_floats([float(mine[0])])
             if _is_due(state.step + 1, self._config.stability.hash_every_updates):
@@ -184,24 +185,25 @@ class Trainer:
         else:
             self._recovery.note_skip(update, result, losses)
 
-    def _accumulate(self, update: Update) -> dict[int, torch.Tensor]:
-        """Forward and backward of this rank's micro-batches; (2,), sums of loss and likelihood, of each lane."""
-        last = len(update.micro_batches) - 1
-        losses = {}
-        for slot, micro_batch in enumerate(update.micro_batches):
-            if micro_batch is None:
-                self._engine.accumulate(empty_batch(self._world.device), scale=0.0, is_last=slot == last)
+    def _accumulate(self, update: Update) -> tuple[list[int], torch.Tensor]:
+        """Forward and backward of this rank's micro-batches.
+
+        Returns:
+            Lanes that were not dry, and on the device (lanes, 2) their sums of loss and likelihood.
+        """
+        device, last = self._world.device, len(update.micro_batches) - 1
+        ahead = [None if m is None else to_device(m, device) for m in update.micro_batches]
+        lanes, losses = [], []
+        for slot, (micro_batch, batch) in enumerate(zip(update.micro_batches, ahead, strict=True)):
+            if micro_batch is None or batch is None:
+                self._engine.accumulate(empty_batch(device), scale=0.0, is_last=slot == last)
                 continue
-            number = micro_batch_seed(self._config.seed, update.epoch, update.number, micro_batch.lane)
-            seed(self._world.device, number)
-            out = self._engine.accumulate(
-                to_device(micro_batch, self._world.device),
-                scale=1 / update.counts.target_tokens,
-                is_last=slot == last,
-            )
+            seed(device, micro_batch_seed(self._config.seed, update.epoch, update.number, micro_batch.lane))
+            out = self._engine.accumulate(batch, scale=1 / update.counts.target_tokens, is_last=slot == last)
             self._interval.padded_tokens += micro_batch.num_padded_source + micro_batch.num_padded_target
-            losses[micro_batch.lane] = torch.stack([out.loss_sum, out.nll_sum])
-        return losses
+            lanes.append(micro_batch.lane)
+            losses += [out.loss_sum, out.nll_sum]
+        return lanes, torch.stack(losses).view(-1, 2) if losses else torch.zeros(0, 2, device=device)
 
     def _log_if_due(self, update: Update) -> None:
         state = self._state

@@ -84,17 +84,40 @@ def wrap(number: int) -> int:
 
 
 def to_device(micro_batch: MicroBatch, device: torch.device) -> DeviceBatch:
-    """The three arrays as tensors on the device; the copy to a GPU does not make the host wait."""
+    """The three arrays as tensors on the device: one copy out of pinned memory, for which the host does not wait."""
+    arrays = [micro_batch.source, micro_batch.target_input, micro_batch.target_output]
+    if device.type == "cpu":
+        tensors = [torch.from_numpy(array) for array in arrays]
+    else:
+        there = torch.from_numpy(np.concatenate(arrays, axis=None)).pin_memory().to(device, non_blocking=True)
+        parts = torch.split(there, [array.size for array in arrays])
+        tensors = [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
+    return DeviceBatch(source=tensors[0], target_input=tensors[1], target_output=tensors[2])
 
-    def move(array: NDArray[np.int64]) -> torch.Tensor:
-        tensor = torch.from_numpy(array)
-        return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
-    return DeviceBatch(
-        source=move(micro_batch.source),
-        target_input=move(micro_batch.target_input),
-        target_output=move(micro_batch.target_output),
-    )
+class HostCopy:
+    """A copy of a tensor to the host, which goes on meanwhile.
+
+    What is copied before the engine's step has arrived after it: a step reads its norm, and waits for all that is
+    before it.
+    """
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        """Begin it."""
+        self._event: torch.cuda.Event | None = None
+        self._tensor = tensor.detach()
+        if tensor.device.type != "cpu":
+            self._tensor = torch.empty(tensor.shape, dtype=tensor.dtype).pin_memory()
+            self._tensor.copy_(tensor.detach(), non_blocking=True)
+        if tensor.device.type == "cuda":
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event.record()
+
+    def read(self) -> torch.Tensor:
+        """The copy, complete."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._tensor
 
 
 def empty_batch(device: torch.device) -> DeviceBatch:

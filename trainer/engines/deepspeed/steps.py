@@ -126,7 +126,8 @@ def measure_once(optimizer: Any) -> None:
         if optimizer.is_gradient_accumulation_boundary():
             optimizer.clear_grad_attribute(param)
 
-    optimizer.check_overflow = lambda *_, **__: None
+    if optimizer.compute_grad_norm:
+        optimizer.check_overflow = lambda *_, **__: None
     optimizer.scaled_global_norm = scaled_global_norm
     if optimizer.cpu_offload:
         optimizer.copy_grads_in_partition = keep_on_device

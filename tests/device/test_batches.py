@@ -1,0 +1,49 @@
+"""What goes to the device for a micro-batch and comes back for an update."""
+
+import numpy as np
+import torch
+
+from data_pipeline.stream.batch import MicroBatch
+from tests.device.pseudo import DEVICE, metered
+from trainer.engines.batches import HostCopy, to_device
+
+
+def micro_batch(*, rows: int, source: int, target: int) -> MicroBatch:
+    draw = np.random.default_rng(rows)
+    sides = [draw.integers(3, 100, (rows, length)) for length in (source, target, target)]
+    return MicroBatch(
+        lane=0,
+        dataset=0,
+        pair_ids=np.arange(rows),
+        source=sides[0],
+        target_input=sides[1],
+        target_output=sides[2],
+    )
+
+
+def test_a_micro_batch_goes_in_one_copy_that_nobody_waits_for() -> None:
+    for rows, source, target in ((3, 5, 7), (1, 1, 1), (4, 9, 2)):
+        given = micro_batch(rows=rows, source=source, target=target)
+        with metered() as meter:
+            there = to_device(given, DEVICE)
+        assert meter.num_kernels == 1
+        assert not meter.uploads
+        assert not meter.waits
+        for name in ("source", "target_input", "target_output"):
+            found = getattr(there, name)
+            assert found.device == DEVICE
+            assert found.is_contiguous()
+            assert found.tolist() == getattr(given, name).tolist()
+            here = getattr(to_device(given, torch.device("cpu")), name)
+            assert here.tolist() == found.tolist()
+
+
+def test_losses_come_back_without_a_wait() -> None:
+    there = torch.tensor([[1.5, 2.5], [float("nan"), 0.0]], device=DEVICE)
+    with metered() as meter:
+        copy = HostCopy(there)
+        read = copy.read()
+    assert not meter.waits
+    assert read.device.type == "cpu"
+    torch.testing.assert_close(read, torch.tensor([[1.5, 2.5], [float("nan"), 0.0]]), equal_nan=True)
+    assert HostCopy(read).read().data_ptr() == read.data_ptr(), "on a CPU it is the tensor itself"
