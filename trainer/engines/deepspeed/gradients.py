@@ -37,7 +37,7 @@ class GradientSum:
         for bucket in self._buckets():
             gradients = [p.grad for p in bucket if p.grad is not None]
             size = sum(p.numel() for p in bucket)
-            if len(gradients) == len(bucket):
+            if len(gradients) == len(bucket) and self.flat.device.type != "cpu":
                 self.flat[begin : begin + size].add_(torch.cat([g.reshape(-1) for g in gradients]))
             else:
                 self._add_one_by_one(bucket, begin)
@@ -46,6 +46,7 @@ class GradientSum:
             begin += size
 
     def _add_one_by_one(self, bucket: Sequence[nn.Parameter], begin: int) -> None:
+        """On a CPU nothing is launched, and what is small stays in its cache."""
         for p in bucket:
             if p.grad is not None:
                 self.flat[begin : begin + p.numel()].add_(p.grad.reshape(-1))

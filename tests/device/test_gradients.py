@@ -1,27 +1,33 @@
-"""Gradients in half precision, summed in fp32."""
+"""Gradients in half precision, summed in fp32: on a CPU one by one, on a device laid side by side."""
 
 import pytest
 import torch
 from torch import nn
 
+from tests.device.pseudo import DEVICE, metered
 from trainer.engines.deepspeed import gradients
 from trainer.engines.deepspeed.gradients import GradientSum
 from trainer.engines.deepspeed.steps import clip_scale
 
 
 @pytest.mark.parametrize("bucket", [1, 9, 50_000_000], ids=["one each", "some", "all"])
+@pytest.mark.parametrize("device", [torch.device("cpu"), DEVICE], ids=str)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_sums_are_those_of_autograd(dtype: torch.dtype, bucket: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_are_those_of_autograd(
+    dtype: torch.dtype, device: torch.device, bucket: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To the bit, with parameters that a micro-batch does not use and whatever fits a piece."""
     monkeypatch.setattr(gradients, "BUCKET_ELEMENTS", bucket)
     draw = torch.Generator().manual_seed(3)
     shapes = ((3, 4), (5,), (), (2, 1, 3))
-    ours, theirs = ([nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape in shapes] for _ in range(2))
+    ours, theirs = (
+        [nn.Parameter(torch.zeros(shape, dtype=dtype, device=device)) for shape in shapes] for _ in range(2)
+    )
     for parameter in theirs:
         parameter.grad_dtype = torch.float32
     sums = GradientSum(ours)
     for unused in (None, 1, None, 3):
-        factors = [torch.randn(shape, generator=draw).to(dtype) for shape in shapes]
+        factors = [torch.randn(shape, generator=draw).to(device, dtype) for shape in shapes]
         for parameters in (ours, theirs):
             used = [(p, f) for n, (p, f) in enumerate(zip(parameters, factors, strict=True)) if n != unused]
             torch.autograd.backward([(p * f).sum() for p, f in used])
@@ -31,6 +37,16 @@ def test_sums_are_those_of_autograd(dtype: torch.dtype, bucket: int, monkeypatch
         assert parameter.grad is not None
         assert torch.equal(parameter.grad, view)
     assert torch.equal(torch.cat([view.flatten() for view in sums.views]), sums.flat)
+
+
+def test_a_device_launches_two_kernels() -> None:
+    """Whatever the number of parameters."""
+    parameters = [nn.Parameter(torch.ones(n + 1, dtype=torch.bfloat16, device=DEVICE)) for n in range(100)]
+    sums = GradientSum(parameters)
+    torch.autograd.backward([p.sum() for p in parameters])
+    with metered() as meter:
+        sums.add()
+    assert meter.by_operator() == {"cat": 1, "add_": 1}
 
 
 def test_sums_in_place_of_a_tensor_that_is_longer() -> None:
