@@ -68,6 +68,12 @@ def test_an_update_keeps_within_its_budget(counted: list[Counts], case: Case) ->
         assert case[1] or not found["lines"]["uploads"], told
 
 
+def test_one_rank_waits_no_more_than_two(forked: Forked, tmp_path: Path) -> None:
+    """At stage 3 DeepSpeed has other code for what need not be gathered."""
+    [found] = forked.ranks(1, count_as_rank, [(3, False)], cwd=tmp_path, meet=False)
+    assert found[3, False]["waits"] <= BUDGETS[3, False].waits, found[3, False]["lines"]["waits"]
+
+
 def test_a_rank_alone_and_without_numbers_has_the_counts_of_real_ones(
     counted: list[Counts], forked: Forked, tmp_path: Path
 ) -> None:

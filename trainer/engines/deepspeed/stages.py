@@ -9,6 +9,7 @@ import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed.runtime.bf16_optimizer import BF16_Optimizer
+from deepspeed.runtime.zero import partition_parameters
 from deepspeed.utils import (
     safe_get_full_fp32_param,
     safe_get_full_optimizer_state,
@@ -25,6 +26,7 @@ from trainer.engines import replicas
 from trainer.engines.deepspeed.gradients import GradientSum
 from trainer.engines.deepspeed.patches import GATHER_TOGETHER, LINK_MOMENTS, WITHOUT_COMPILER
 from trainer.engines.deepspeed.steps import (
+    GATHER_WITHOUT_WAITING,
     MEASURE_ONCE,
     MEASURE_SHARDS_ONCE,
     STEP_ON_FLAT_GRADIENTS,
@@ -213,6 +215,7 @@ class Sharded(Stage):
         super().adapt(engine, world_size)
         GATHER_TOGETHER.apply(engine.optimizer.persistent_parameters)
         MEASURE_SHARDS_ONCE.apply(engine.optimizer)
+        GATHER_WITHOUT_WAITING.apply(partition_parameters)
 
     def set_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:
         """See Stage."""

@@ -61,3 +61,13 @@ def measure_shards_once() -> None:
         "self.reduce_and_partition_stream.synchronize()",
         "self.averaged_gradients[i] = [",
     )
+
+
+def gather_without_waiting() -> None:
+    """Of `gather_without_waiting`."""
+    from deepspeed.runtime.zero import partition_parameters, partitioned_param_coordinator
+
+    assert "AVAILABLE" in partition_parameters.ZeroParamStatus.__members__
+    assigns(partition_parameters.NoGatherHandle.wait, "_NoGatherHandle__param", "synchronize", "ds_status")
+    says(partition_parameters, "class NoGatherCoalescedHandle:", "for param in self.__params:")
+    says(partitioned_param_coordinator, "get_accelerator().current_stream().wait_stream(self.__allgather_stream)")

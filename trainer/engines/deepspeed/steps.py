@@ -223,6 +223,25 @@ def _ordered_stream() -> Any:
     return Ordered()
 
 
+def gather_without_waiting(module: Any) -> None:
+    """Have the host go on where stage 3 takes parameters that it has whole, on one rank: streams keep the order.
+
+    Args:
+        module: `deepspeed.runtime.zero.partition_parameters`.
+    """
+    available = module.ZeroParamStatus.AVAILABLE
+
+    def wait_for_one(handle: Any, **_: Any) -> None:
+        handle._NoGatherHandle__param.ds_status = available
+
+    def wait_for_all(handle: Any, **_: Any) -> None:
+        for param in handle._NoGatherCoalescedHandle__params:
+            param.ds_status = available
+
+    module.NoGatherHandle.wait = wait_for_one
+    module.NoGatherCoalescedHandle.wait = wait_for_all
+
+
 def _average(flats: Sequence[Tensor], group: Any) -> None:
     """Average flat gradients over the ranks, in place."""
     size = comm.get_world_size(group)
@@ -275,4 +294,17 @@ MEASURE_SHARDS_ONCE = Patch(
     apply=measure_shards_once,
     probe=probes.measure_shards_once,
 )
-PATCHES = (STEP_ON_FULL_GRADIENTS, STEP_ON_FLAT_GRADIENTS, MEASURE_ONCE, MEASURE_SHARDS_ONCE)
+GATHER_WITHOUT_WAITING = Patch(
+    target="NoGatherHandle.wait and NoGatherCoalescedHandle.wait of stage 3",
+    versions="deepspeed 0.19",
+    reason="on one rank the host waits for the device wherever parameters are asked for, and nothing is on its way",
+    apply=gather_without_waiting,
+    probe=probes.gather_without_waiting,
+)
+PATCHES = (
+    STEP_ON_FULL_GRADIENTS,
+    STEP_ON_FLAT_GRADIENTS,
+    MEASURE_ONCE,
+    MEASURE_SHARDS_ONCE,
+    GATHER_WITHOUT_WAITING,
+)
