@@ -24,7 +24,7 @@ def train(folder: Path, variables: dict[str, str], *arguments: str) -> Finished:
 def test_one_in_a_file_outside(stage: int, plugin: dict[str, str], tmp_path: Path) -> None:
     config = str(BBB3253 / "small.yaml")
     settings = [
-        "optimizer={kind: momentum, lr: 0.5}", f"engine.zero_stage={stage}", "training.tensorboard=false",
+        "optimizer={kind: their_momentum, lr: 0.5}", f"engine.zero_stage={stage}", "training.tensorboard=false",
         "evaluation.max_pairs=2", "training.memory_probe=false",
     ]  # fmt: skip
     for name, most in (("whole", 8), ("parts", 4), ("parts", 8)):
@@ -36,13 +36,13 @@ def test_one_in_a_file_outside(stage: int, plugin: dict[str, str], tmp_path: Pat
     assert whole[-1]["loss"] < whole[0]["loss"] - 0.05, "it learns"
     other = train(tmp_path, plugin, config, "name=parts", "training.max_updates=9")
     assert other.code == 2
-    assert "optimizer.kind: adamw, the checkpoint has momentum; allowed is that, or --reset optimizer" in other.err
+    assert "optimizer.kind: adamw, the checkpoint has their_momentum; allowed is that, or --reset optimizer" in other.err
 
 
 def test_a_plan_counts_its_states(plugin: dict[str, str], tmp_path: Path) -> None:
     code = """
 from configs import load_run
 from launcher.planning.costs.model_states import num_moments
-answer = [num_moments(load_run("debug", settings)) for settings in (["optimizer.kind=momentum"], [])]
+answer = [num_moments(load_run("debug", settings)) for settings in (["optimizer.kind=their_momentum"], [])]
 """
     assert ask_python(code, cwd=tmp_path, variables=plugin) == [1, 2]

@@ -8,7 +8,7 @@ import torch
 
 from configs import RunConfig, UserError, load_run
 from data_pipeline.prepared.dataset import Dataset
-from tests.forking import fork_ranks
+from tests.forked import Forked
 from tests.trainer.checkpoint.small_engine import manager
 from tests.trainer.conftest import TrainedRun
 from tests.trainer.stability.engine_checks import make_engine, train
@@ -89,42 +89,44 @@ def test_other_data_are_refused_unless_they_begin_anew(
     assert resumed.check(*overrides, fingerprints=fingerprints, reset=("data",)) is None
 
 
-def test_the_optimizer_goes_on_or_begins_anew_with_the_same_weights(tmp_path: Path) -> None:
+def go_on_or_begin_anew(world: World) -> None:
+    engine = make_engine(2, "bf16", world)
+    train(engine, world, updates=3)
+    manager(Path(), world).save(3, engine, {}, scores={}, wait=True)
+    checkpoint = read_checkpoint(Path("step-00000003"))
+    saved = {p.name: (p.weight.clone(), p.moments) for p in engine.parameter_states()}
+    assert any(weight.bfloat16().float().ne(weight).any() for weight, _ in saved.values())
+    for reset in (False, True):
+        again = make_engine(2, "bf16", world)
+        restore_optimizer(checkpoint, again, num_steps=3, reset=reset)
+        for p in again.parameter_states():
+            weight, moments = saved[p.name]
+            assert moments is not None
+            assert p.moments is not None
+            assert p.weight.equal(weight), p.name
+            for key, moment in p.moments.items():
+                assert moment.equal(torch.zeros_like(moment) if reset else moments[key]), (p.name, key)
+
+
+def test_the_optimizer_goes_on_or_begins_anew_with_the_same_weights(forked: Forked, tmp_path: Path) -> None:
     """Under bf16, where the weights that the model computes with are not the whole truth."""
-
-    def task(world: World) -> None:
-        engine = make_engine(2, "bf16", world)
-        train(engine, world, updates=3)
-        manager(tmp_path, world).save(3, engine, {}, scores={}, wait=True)
-        checkpoint = read_checkpoint(tmp_path / "step-00000003")
-        saved = {p.name: (p.weight.clone(), p.moments) for p in engine.parameter_states()}
-        assert any(weight.bfloat16().float().ne(weight).any() for weight, _ in saved.values())
-        for reset in (False, True):
-            again = make_engine(2, "bf16", world)
-            restore_optimizer(checkpoint, again, num_steps=3, reset=reset)
-            for p in again.parameter_states():
-                weight, moments = saved[p.name]
-                assert moments is not None
-                assert p.moments is not None
-                assert p.weight.equal(weight), p.name
-                for key, moment in p.moments.items():
-                    assert moment.equal(torch.zeros_like(moment) if reset else moments[key]), (p.name, key)
-
-    fork_ranks(1, task)
+    forked.ranks(1, go_on_or_begin_anew, cwd=tmp_path)
 
 
-def test_missing_moments_are_named(tmp_path: Path) -> None:
-    def task(world: World) -> None:
-        engine = make_engine(0, "fp32", world)
-        train(engine, world, updates=1)
-        manager(tmp_path, world).save(1, engine, {}, scores={}, wait=True)
-        whole = read_checkpoint(tmp_path / "step-00000001")
-        files = {**whole.manifest["files"], "model-00001-of-00002.safetensors": whole.manifest["files"]["state.json"]}
-        (tmp_path / "step-00000001" / "model-00001-of-00002.safetensors").write_bytes(
-            (tmp_path / "step-00000001" / "optimizer-00000-of-00001.safetensors").read_bytes()
-        )
-        broken = dataclasses.replace(whole, manifest={**whole.manifest, "files": files})
-        with pytest.raises(CheckpointError, match="of the optimizer's state is missing"):
-            restore_optimizer(broken, engine, num_steps=1)
+def restore_without_moments(world: World) -> None:
+    engine = make_engine(0, "fp32", world)
+    train(engine, world, updates=1)
+    manager(Path(), world).save(1, engine, {}, scores={}, wait=True)
+    folder = Path("step-00000001")
+    whole = read_checkpoint(folder)
+    files = {**whole.manifest["files"], "model-00001-of-00002.safetensors": whole.manifest["files"]["state.json"]}
+    (folder / "model-00001-of-00002.safetensors").write_bytes(
+        (folder / "optimizer-00000-of-00001.safetensors").read_bytes()
+    )
+    broken = dataclasses.replace(whole, manifest={**whole.manifest, "files": files})
+    with pytest.raises(CheckpointError, match="of the optimizer's state is missing"):
+        restore_optimizer(broken, engine, num_steps=1)
 
-    fork_ranks(1, task)
+
+def test_missing_moments_are_named(forked: Forked, tmp_path: Path) -> None:
+    forked.ranks(1, restore_without_moments, cwd=tmp_path)

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from tests.conftest import Start, zeromt
+from tests.forked import Forked
 from tests.forking import fork
 from tests.trainer.conftest import TrainedRun
 from trainer.inference import inspect, loading
@@ -137,7 +138,9 @@ def test_in_place_of_a_file_of_a_checkpoint(name: str, copied: tuple[Path, Path]
         assert not canary.exists()
 
 
-def test_in_place_of_the_other_files_and_beside_all(copied: tuple[Path, Path], tmp_path: Path, start: Start) -> None:
+def test_in_place_of_the_other_files_and_beside_all(
+    copied: tuple[Path, Path], tmp_path: Path, start: Start, forked: Forked
+) -> None:
     run, config = copied
     canary = tmp_path / "canary"
     (run / "pairs").mkdir(exist_ok=True)
@@ -159,7 +162,7 @@ def test_in_place_of_the_other_files_and_beside_all(copied: tuple[Path, Path], t
     is_refused(lambda: main([*train, "training.record_pairs=true"]))
     assert not canary.exists()
     shutil.rmtree(run / "pairs")
-    assert fork(lambda: main(train)) == 0
+    assert forked.trainer(1, *train, cwd=tmp_path).code == 0
     assert not is_refused(lambda: loading.load_trained(run))
     assert (run / "checkpoints" / "step-00000302").is_dir()
     assert not canary.exists()
