@@ -3,6 +3,7 @@
 See `configs.schema` for the rules of all sections.
 """
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -10,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from configs.components import Choice, Metric, Sampler, make
-from configs.components.metric import OF_REFERENCES, SIGNATURE
+from configs.components.metric import OF_REFERENCES, SIGNATURE, MetricName
 from configs.data import Tag
 from configs.fields import STRICT, Count, Language, Name, NonNegativeFloat, PathText, Positive, PositiveFloat
 
@@ -111,6 +112,48 @@ class HeldOutSection:
                 yield f"{field_}: {getattr(self, field_)} with prepared; allowed without, as the dataset has it"
 
 
+def _split(value: Any) -> Any:
+    return shlex.split(value) if isinstance(value, str) else value
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class QueuedMetric:
+    """A metric that is a command, such as a neural one: run beside training, so that no GPU waits for it.
+
+    It reads JSON lines (set, languages, source, hypothesis, references) from its standard input, and answers with a
+    number for each, whose mean is the score, or with one line `{"scores": {SET: number}}`.
+    """
+
+    __pydantic_config__ = STRICT
+
+    name: MetricName
+    """What its figures are called."""
+    command: Annotated[list[str], BeforeValidator(_split)]
+    """The program and its arguments, without a shell."""
+    higher_is_better: bool = True
+    digits: Count = 4
+    """Behind the point, where people read it."""
+    version: str = ""
+    """Of what the command does, for the signature: scores of one signature may be compared."""
+    timeout_minutes: PositiveFloat = 60.0
+    """Then the command is ended, and the step has no such score."""
+    most_waiting: Positive = 4
+    """Of more, the oldest is given up; a checkpoint is kept as long as its place among the best is awaited."""
+    devices: str = ""
+    """`CUDA_VISIBLE_DEVICES` of the command; none, unless one is said that training does not use."""
+
+    @property
+    def signature(self) -> str:
+        """What the score was computed with."""
+        version = f"|version:{self.version}" if self.version else ""
+        return f"command:{shlex.join(self.command)}{version}"
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong between the fields, one line each."""
+        if not self.command:
+            yield f"command: {self.name} has none; allowed is a program and its arguments"
+
+
 @dataclass(kw_only=True, slots=True, frozen=True)
 class EvaluationSection:
     """Loss and scores on the validation set while training."""
@@ -126,6 +169,10 @@ class EvaluationSection:
         default_factory=lambda: [make("metric", "bleu"), make("metric", "chrf")]
     )
     """What translations are scored by: components of trainer/metrics, or plugins."""
+    queued: list[QueuedMetric] = field(default_factory=list)
+    """Metrics that are commands, whose scores come late and stand at the step that they belong to."""
+    queued_end_minutes: NonNegativeFloat = 5.0
+    """A run that has finished waits at most so long for scores that have not come; the rest come at the next start."""
     tokenizer: BleuTokenizer = "auto"
     """Of BLEU, sacreBLEU's; auto follows the script of the target language, by any of its codes: zh, ja-mecab,
     ko-mecab, 13a elsewhere. 13a is of little use where no spaces stand between words (Thai, Khmer): take char,
@@ -139,19 +186,27 @@ class EvaluationSection:
 
     @property
     def directions(self) -> dict[str, bool]:
-        """Whether higher is better, of every figure that something can go by: metrics, then loss and nll."""
+        """Whether higher is better, of every figure that something can go by: see `at_once`, then what is queued."""
+        return {**self.at_once, **{metric.name: metric.higher_is_better for metric in self.queued}}
+
+    @property
+    def at_once(self) -> dict[str, bool]:
+        """Whether higher is better, of the figures that an evaluation ends with: metrics, then loss and nll."""
         of_metrics = {metric.key(): metric.higher_is_better for metric in self.metrics}
         of_references = {name: one.higher_is_better for name, one in OF_REFERENCES.items()}
         return {name: is_higher for name, is_higher in {**of_metrics, **of_references}.items() if is_higher is not None}
 
     def problems(self) -> Iterator[str]:
         """What is wrong between the fields, one line each."""
-        keys = [metric.key() for metric in self.metrics]
-        if not keys:
+        if not self.metrics:
             yield "metrics: none; allowed is at least one"
-        for number, key in enumerate(keys):
-            if key in keys[:number] or key in _OTHER_FIGURES or key.endswith(SIGNATURE):
-                yield f"metrics.{number}.name: the figures of another are called {key}; give it a name of its own"
+        keys = {f"metrics.{number}.name": metric.key() for number, metric in enumerate(self.metrics)}
+        keys |= {f"queued.{number}.name": metric.name for number, metric in enumerate(self.queued)}
+        taken = set(_OTHER_FIGURES)
+        for place, key in keys.items():
+            if key in taken or key.endswith(SIGNATURE):
+                yield f"{place}: the figures of another are called {key}; give it a name of its own"
+            taken.add(key)
         names = [one.name for one in self.sets]
         for number, name in enumerate(names):
             if name in names[:number]:

@@ -146,8 +146,8 @@ class CheckpointSection:
     keep_best: Count = 1
     """Besides the last ones, so many with the best validation score are kept."""
     best_by: str | None = None
-    """What is best by: one of `evaluation.metrics` by the name of its figures, loss or nll; unless given, the first of
-    the metrics."""
+    """What is best by: one of `evaluation.metrics` or `evaluation.queued` by the name of its figures, loss or nll;
+    unless given, the first of the metrics."""
     keep_every: Count = 0
     """Besides those, every checkpoint whose step is a multiple of this is kept for good; 0 keeps none."""
     asynchronous: bool = True
@@ -206,6 +206,12 @@ class RunConfig:
                 f"training.max_updates={self.training.max_updates} to decay in; allowed is less than that"
             )
         yield from self._figure_problems()
+        most = min(self.supervision.setup_minutes, self.engine.communication_timeout_minutes)
+        if self.evaluation.queued and self.evaluation.queued_end_minutes >= most:
+            yield (
+                f"evaluation.queued_end_minutes: {self.evaluation.queued_end_minutes:g} is more than other ranks wait; "
+                f"allowed is less than {most:g}, of supervision.setup_minutes and engine.communication_timeout_minutes"
+            )
         if self.schedule.ends_with == "minutes" and self.training.max_minutes is None:
             yield "schedule.ends_with: minutes without training.max_minutes; allowed is both, or updates"
         if self.schedule.ends_with == "minutes" and not self.schedule.ends:
@@ -235,6 +241,12 @@ class RunConfig:
         for key, figure in named.items():
             if figure is not None and figure not in figures:
                 yield f"{key}: {unknown(figure, figures, what='figure of the evaluation')}"
+        by = stopping and (stopping.metric or self.best_by)
+        if by and by in figures and by not in self.evaluation.at_once:
+            yield (
+                f"training.early_stopping.metric: the score {by} comes late (evaluation.queued); allowed is "
+                f"{' or '.join(self.evaluation.at_once)}"
+            )
         if stopping is not None and not self.evaluation.every_updates:
             yield "training.early_stopping: with evaluation.every_updates=0; allowed is an evaluation now and then"
 

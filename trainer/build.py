@@ -25,7 +25,9 @@ from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import Engine
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.held_out import held_out_sets, make_evaluator
+from trainer.evaluation.queued.queue import ScoreQueue, score_queue
 from trainer.evaluation.series import enter_series
+from trainer.evaluation.sets import HeldOutSet
 from trainer.loop import Trainer
 from trainer.ranks.device import describe_uneven, is_host, kind
 from trainer.ranks.distributed import World
@@ -56,6 +58,7 @@ class BuiltRun:
     pair_log: PairLog
     checkpoints: CheckpointManager
     saver: Saver
+    queue: ScoreQueue | None
     resumed_step: int
 
     @property
@@ -69,6 +72,8 @@ class BuiltRun:
         self.checkpoints.close()
         self.engine.close()
         self.pair_log.close()
+        if self.queue is not None:
+            self.queue.close()
         self.metrics.close()
 
 
@@ -121,6 +126,7 @@ def build(
         engine=engine,
         reader=reader,
         evaluator=make_evaluator(config, tokenizer, held_out, world, precision, stop_requested),
+        held_out=held_out,
         checkpoints=checkpoints,
         state=state,
         phases=phases,
@@ -178,6 +184,7 @@ def _assemble(
     engine: Engine,
     reader: StreamReader,
     evaluator: Evaluator,
+    held_out: Sequence[HeldOutSet],
     checkpoints: CheckpointManager,
     state: TrainerState,
     phases: Phases,
@@ -187,6 +194,7 @@ def _assemble(
     """The trainer around its parts, and what it writes to."""
     folder = Path(config.folder)
     metrics = _metrics(config, checkpoints.identity, state.step, world)
+    queue = score_queue(config, held_out, state, metrics) if world.is_main else None
     pair_log = PairLog(folder / PAIRS, enabled=config.training.record_pairs, resume_step=state.step, world=world)
     saver = Saver(
         config.checkpoint,
@@ -197,6 +205,7 @@ def _assemble(
         metrics=metrics,
         state=state,
         phases=phases,
+        queue=queue,
     )
     trainer = Trainer(
         config,
@@ -211,9 +220,11 @@ def _assemble(
         phases=phases,
         ledger=ledger,
         stop_requested=stop_requested,
+        queue=queue,
     )
     return BuiltRun(
         trainer=trainer,
+        queue=queue,
         engine=engine,
         evaluator=evaluator,
         metrics=metrics,

@@ -17,6 +17,7 @@ from trainer.engines import replicas
 from trainer.engines.batches import HostCopy, Update, UpdateCounts, count, empty_batch, micro_batch_seed, to_device
 from trainer.engines.protocol import Engine
 from trainer.evaluation.evaluator import Evaluator
+from trainer.evaluation.queued.queue import ScoreQueue
 from trainer.limits import Limits, reasons
 from trainer.metrics.scoring import describe_scores
 from trainer.ranks.device import seed
@@ -58,7 +59,9 @@ class Trainer:
         phases: Phases,
         ledger: Ledger | None,
         stop_requested: Callable[[], bool],
+        queue: ScoreQueue | None = None,
     ) -> None:
+        self._queue = queue
         self._config = config
         self._world = world
         self._engine = engine
@@ -95,6 +98,8 @@ class Trainer:
         while (update := self._next_update()) is not None:
             self._train_on(update)
             self._log_if_due(update)
+            if self._queue is not None:
+                self._queue.poll()
             stop = update.stop_requested or not self._evaluate_if_due()
             if stop or update.time_is_up:
                 break
@@ -106,6 +111,10 @@ class Trainer:
         self._tick()
         self.end = None if stop else reasons(self._limits.reached(self._reader.epoch))
         self._saver.save_for_good()
+        if self._queue is not None and not stop:
+            with self._phases("shutdown"):
+                minutes = self._config.evaluation.queued_end_minutes
+                self._queue.finish(seconds=60 * minutes, stop_requested=self._stop_requested)
         return "stopped" if stop else "finished"
 
     def _next_update(self) -> Update | None:
@@ -274,7 +283,8 @@ class Trainer:
     def _evaluate(self) -> bool:
         """Score this step's weights, once; False where someone asked to stop before it was done."""
         step = self._state.step
-        if step in self._state.scores or step == 0 or not self._evaluator.has_sets:
+        known = [self._state.scores_of(figure) or {} for figure in self._config.evaluation.at_once]
+        if any(step in scores for scores in known) or step == 0 or not self._evaluator.has_sets:
             return True
         pause = time.monotonic()
         with self._phases("evaluation", step=step):
@@ -284,7 +294,9 @@ class Trainer:
             log.info("step %d: asked to stop, the evaluation is left for the next start", step)
             return False
         figures = evaluation.figures()
-        self._state.note(step, {key: figures[key] for key in self._config.evaluation.directions})
+        self._state.note(step, {key: figures[key] for key in self._config.evaluation.at_once})
+        if self._queue is not None:
+            self._queue.add(step, evaluation)
         samples = list(zip(evaluation.sources, evaluation.references, evaluation.hypotheses, strict=True))
         shown = self._config.evaluation
         self._metrics.evaluation(

@@ -9,6 +9,7 @@ from data_pipeline.stream.reader import StreamReader, StreamState
 from trainer.checkpoint.manager import CheckpointManager
 from trainer.checkpoint.state import TrainerState
 from trainer.engines.protocol import Engine
+from trainer.evaluation.queued.queue import ScoreQueue
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
 from trainer.records.metrics import Metrics
@@ -34,8 +35,10 @@ class Saver:
         metrics: Metrics,
         state: TrainerState,
         phases: Phases,
+        queue: ScoreQueue | None,
     ) -> None:
         self._section = section
+        self._queue = queue
         self._world = world
         self._engine = engine
         self._reader = reader
@@ -94,7 +97,9 @@ class Saver:
             self._state.loss_scale = self._engine.loss_scale
             state = {"trainer": self._state.to_json(), "stream": stream.to_json()}
             self.saved_step = step
-            self._checkpoints.save(step, self._engine, state, scores=self._state.merits(), wait=wait)
+            awaited = self._queue.awaited if self._queue is not None else frozenset()
+            scores = self._state.merits()
+            self._checkpoints.save(step, self._engine, state, scores=scores, wait=wait, awaited=awaited)
         if not self._checkpoints.in_flight:
             self._commit()
         return time.monotonic() - begin

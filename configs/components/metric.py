@@ -117,11 +117,12 @@ OF_REFERENCES = {name: Described(label=name, higher_is_better=False, digits=4) f
 """Figures of an evaluation that are of the references, by name."""
 
 
-def describe_metrics(entries: object) -> dict[str, Described]:
+def describe_metrics(entries: object, queued: object = None) -> dict[str, Described]:
     """How to show the metrics of a run, by the names of their figures.
 
     Args:
         entries: of `evaluation.metrics` in a resolved configuration, however broken, or of another version.
+        queued: those of `evaluation.queued`.
     """
     found = {}
     for entry in entries if isinstance(entries, list) else [{"kind": "bleu"}, {"kind": "chrf"}]:
@@ -135,4 +136,12 @@ def describe_metrics(entries: object) -> dict[str, Described]:
         else:
             described = Described(label=metric.label(), higher_is_better=metric.higher_is_better, digits=metric.digits)
             found[metric.key()] = described
+    for entry in queued if isinstance(queued, list) else []:
+        fields = entry if isinstance(entry, dict) else {}
+        name, digits = str(fields.get("name")), fields.get("digits", 4)
+        found[name] = Described(
+            label=name,
+            higher_is_better=bool(fields.get("higher_is_better", True)),
+            digits=digits if isinstance(digits, int) else 4,
+        )
     return found

@@ -62,6 +62,7 @@ class _Save:
     temporary: Path
     state: bytes
     scores: Mapping[int, float]
+    awaited: frozenset[int]
     begin: float
     stopped_seconds: float = 0.0
     records: dict[str, FileRecord] = dataclasses.field(default_factory=dict)
@@ -103,7 +104,14 @@ class CheckpointManager:
         return self._current is None or self._current.writer is None or not self._current.writer.is_alive()
 
     def save(
-        self, step: int, engine: Engine, state: Mapping[str, Any], *, scores: Mapping[int, float], wait: bool
+        self,
+        step: int,
+        engine: Engine,
+        state: Mapping[str, Any],
+        *,
+        scores: Mapping[int, float],
+        wait: bool,
+        awaited: frozenset[int] = frozenset(),
     ) -> None:
         """Begin to write the checkpoint of a step, the one that is in flight first. Never raises for the disk's sake.
 
@@ -113,6 +121,7 @@ class CheckpointManager:
             state: the trainer's, as JSON; may change afterwards.
             scores: how good steps are, the higher the better, for the choice of what to keep.
             wait: write and commit now. So it is too where the section says so or memory for a copy is lacking.
+            awaited: steps whose scores are still to come; rank 0's word counts.
         """
         if self._current is not None:
             self.commit()
@@ -126,6 +135,7 @@ class CheckpointManager:
             temporary=self._folder / f"{layout.TEMPORARY}{layout.step_folder(step)}",
             state=format_.encode_state(state),
             scores=dict(scores),
+            awaited=awaited,
             begin=begin,
         )
         self._outcome = None
@@ -275,6 +285,7 @@ class CheckpointManager:
             best=self._section.keep_best,
             every=self._section.keep_every,
             refused=self._refused,
+            awaited=save.awaited,
         )
 
 

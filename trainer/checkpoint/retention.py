@@ -30,7 +30,14 @@ def steps_to_keep(steps: Iterable[int], scores: Mapping[int, float], *, last: in
 
 
 def retain(
-    folder: Path, scores: Mapping[int, float], *, last: int, best: int, every: int, refused: Iterable[str] = ()
+    folder: Path,
+    scores: Mapping[int, float],
+    *,
+    last: int,
+    best: int,
+    every: int,
+    refused: Iterable[str] = (),
+    awaited: Iterable[int] = (),
 ) -> None:
     """Delete the checkpoints that are not kept.
 
@@ -44,6 +51,7 @@ def retain(
         best: see there.
         every: see there.
         refused: names of folders that were found broken.
+        awaited: steps whose scores are still to come; they stay until then.
 
     Raises:
         OSError: a folder cannot be renamed.
@@ -51,7 +59,7 @@ def retain(
     there = {step: path for path in list_steps(folder) if (step := step_of(path)) is not None}
     broken = set(refused)
     complete = [step for step, path in there.items() if path.name not in broken and looks_complete(path)]
-    keep = steps_to_keep(complete, scores, last=last, best=best, every=every)
+    keep = steps_to_keep(complete, scores, last=last, best=best, every=every) | set(awaited)
     doomed = [step for step in sorted(there) if step not in keep and step <= max(complete, default=-1)]
     for step in doomed:
         put_aside(folder, step)

@@ -169,6 +169,10 @@ def adopt_scores_without_series(
 def _measure(config: RunConfig, figure: str, held_out: Sequence[HeldOutSet]) -> dict[str, str]:
     """What a figure is, and how it comes about. Only what is not as with BLEU is said."""
     direction = {} if config.evaluation.directions[figure] else {"better": "lower"}
+    queued = next((one for one in config.evaluation.queued if one.name == figure), None)
+    if queued is not None:
+        search = _search(config.evaluation.search)
+        return {"signature": queued.signature, "metric": f"command {figure}", **direction, **search}
     metric = next((one for one in config.evaluation.metrics if one.key() == figure), None)
     if metric is None:  # of the references, for which nothing is searched
         signature = config.loss.signature() if figure == "loss" else "no smoothing"

@@ -17,6 +17,10 @@ log = logging.getLogger(__name__)
 class Metrics(Writer, Protocol):
     """Where a run's figures go: metrics.jsonl and every tracker's writer."""
 
+    def late_scores(self, step: int, figures: Mapping[str, Any]) -> None:
+        """Scores that have come after their step's evaluation."""
+        ...
+
 
 class NoMetrics:
     """What every rank but the first has."""
@@ -31,6 +35,9 @@ class NoMetrics:
         samples: Sequence[tuple[str, str, str]],
         attentions: Sequence[Attention],
     ) -> None:
+        """Nothing."""
+
+    def late_scores(self, step: int, figures: Mapping[str, Any]) -> None:
         """Nothing."""
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
@@ -82,6 +89,11 @@ class RunMetrics:
         """See Metrics."""
         self._write({"kind": "evaluation", "step": step, **figures})
         self._tell(lambda writer: writer.evaluation(step, figures, samples, attentions))
+
+    def late_scores(self, step: int, figures: Mapping[str, Any]) -> None:
+        """See Metrics. To a tracker they are an evaluation's."""
+        self._write({"kind": "score", "step": step, **figures})
+        self._tell(lambda writer: writer.evaluation(step, figures, (), ()))
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Metrics."""

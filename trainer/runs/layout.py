@@ -14,6 +14,7 @@
     checkpoints/step-00000500/   state.json, config.yaml, the tokenizer and the weights; manifest.json lists them
     checkpoints/tmp-*            one that is being written or deleted; counts for nothing
     eval/step-00000500.hyp       translations behind a score
+    eval/queue/                  what a metric's command is still to score
     plugins/NAME-HASH.py         files with components that the run was started with
     pairs/  tensorboard/  logs/  failures/
 
@@ -44,6 +45,8 @@ JOBS_FILE = "jobs.json"
 FAILURES = "failures"
 """A folder for each start whose ranks failed."""
 EVALUATIONS, PAIRS, BOARD, LOGS = "eval", "pairs", "tensorboard", "logs"
+QUEUE = "queue"
+"""Among the evaluations: scores that are awaited."""
 
 PLUGINS = COPIES
 

@@ -17,7 +17,7 @@ from configs.components.metric import OF_REFERENCES, Described, describe_metrics
 from trainer.runs.layout import CONFIG
 
 Line = dict[str, Any]
-"""Figures of a step, with `kind`: train, evaluation or event."""
+"""Figures of a step, with `kind`: train, evaluation, score (one that came late) or event."""
 
 RATE_LINES = 20
 """Lines of training that the end of the file is read for; a rate is the mean of so many."""
@@ -89,17 +89,22 @@ def read_end(path: Path) -> tuple[list[Line], list[Score], str | None]:
     train: list[Line] = []
     scores: list[Score] = []
     series: str | None = None
+    late: dict[int, dict[str, float | None]] = {}
     for line in _lines_from_end(path):
         if len(train) == RATE_LINES:
             if scores or series:
                 break
-            if b'"evaluation"' not in line and b'"score_series"' not in line:
+            if not any(word in line for word in (b'"evaluation"', b'"score"', b'"score_series"')):
                 continue
         tree = parse(line)
         if tree.get("kind") == "train" and whole(tree.get("step")) is not None:
             train.append(tree)
         elif tree.get("kind") == "evaluation" and (score := _score(tree)) is not None:
-            scores.append(score)
+            more = late.get(score.step, {})
+            scores.append(Score(step=score.step, figures={**score.figures, **more}, series=score.series))
+        elif tree.get("kind") == "score" and (score := _score(tree)) is not None:
+            late[score.step] = {**late.get(score.step, {}), **score.figures}
+            continue
         if isinstance(tree.get("series"), str):
             series = series or tree["series"]
     return train[:RATE_LINES], scores, series
@@ -136,7 +141,10 @@ class Shown:
         tree = config if isinstance(config, dict) else {}
         sections = [tree.get(name) for name in ("evaluation", "checkpoint")]
         evaluation, checkpoint = (section if isinstance(section, dict) else {} for section in sections)
-        figures, best_by = describe_metrics(evaluation.get("metrics")), checkpoint.get("best_by")
+        figures, best_by = (
+            describe_metrics(evaluation.get("metrics"), evaluation.get("queued")),
+            checkpoint.get("best_by"),
+        )
         if best_by in OF_REFERENCES:
             figures |= {best_by: OF_REFERENCES[best_by]}
         return cls(figures=figures, best_by=best_by if best_by in figures else next(iter(figures)))

@@ -1,0 +1,1 @@
+"""Metrics that are commands, beside training."""
