@@ -171,6 +171,8 @@ class PrepareSection:
     workers: Count = 0
     """Processes that encode; 0 takes one for each core. The result does not depend on it."""
     seed: Count = 1
+    record_places: bool = False
+    """Write down the file and line of the raw corpus that each pair comes from, for `zeromt batch`: 8 bytes a pair."""
 
     def problems(self) -> Iterator[str]:
         """What is wrong between the fields, one line each."""

@@ -182,15 +182,27 @@ class Tokenizer:
         """
         size = self.target_vocab_size
         kept = [[int(i) for i in row if EOS_ID < i < size] for row in rows]
-        # With byte_fallback a model can spell out a line feed.
-        texts = (str(self._target.decode(row)) if row else "" for row in kept)
-        return [text.replace("\n", " ").replace("\r", " ") for text in texts]
+        return [_decode(self._target, row) for row in kept]
+
+    def decode_source(self, rows: Iterable[Sequence[int]]) -> list[str]:
+        """The text of each row of source ids, as `decode_target`; a leading tag stays before it."""
+        tags = {number: tag for tag, number in self._tags.items()}
+        size = self.source_vocab_size
+        kept = [[int(i) for i in row if EOS_ID < i < size] for row in rows]
+        before = [f"{tags[row[0]]} " if row and row[0] in tags else "" for row in kept]
+        return [tag + _decode(self._source, row) for tag, row in zip(before, kept, strict=True)]
 
 
 def _encode(processor: sentencepiece.SentencePieceProcessor, lines: Sequence[str]) -> list[list[int]]:
     # One thread: preparation has processes for it, and a rank must not take its neighbours' cores.
     encoded: list[list[int]] = processor.encode(list(lines), out_type=int, num_threads=1)
     return encoded
+
+
+def _decode(processor: sentencepiece.SentencePieceProcessor, row: list[int]) -> str:
+    # With byte_fallback a model can spell out a line feed.
+    text = str(processor.decode(row)) if row else ""
+    return text.replace("\n", " ").replace("\r", " ")
 
 
 def _tags(processor: sentencepiece.SentencePieceProcessor) -> dict[str, int]:

@@ -113,6 +113,13 @@ COMMANDS: dict[str, Command] = {
         add_arguments=planning_options.add_plan,
         target="launcher.planning.command:run",
     ),
+    "batch": Command(
+        summary="the pairs of an update as text: where they come from, and their loss",
+        usage="RUN UPDATE [--loss] [--json]",
+        add_arguments=options.add_batch,
+        target="trainer.looking.batch:run",
+        computes=True,
+    ),
     "inspect": Command(
         summary="a dataset, a checkpoint or a run: what it holds, whether it is whole",
         usage="PATH",

@@ -34,6 +34,7 @@ from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
 from trainer.ranks.precision import Precision, agreed_precision
 from trainer.ranks.watchdog import Watchdog
+from trainer.records.history import open_history
 from trainer.records.metrics import Metrics, NoMetrics, RunMetrics
 from trainer.records.pairs import PairLog
 from trainer.runs.layout import CHECKPOINTS, CONFIG, PAIRS, STATUS_FILE
@@ -203,6 +204,7 @@ def _assemble(
         reader=reader,
         checkpoints=checkpoints,
         metrics=metrics,
+        history=open_history(folder, checkpoints.identity, reader, state, world),
         state=state,
         phases=phases,
         queue=queue,

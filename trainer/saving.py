@@ -14,6 +14,7 @@ from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
 from trainer.records.metrics import Metrics
 from trainer.runs.errors import TrainingError
+from trainer.runs.history.positions import History
 from trainer.runs.signals import GRACE_SECONDS
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class Saver:
         reader: StreamReader,
         checkpoints: CheckpointManager,
         metrics: Metrics,
+        history: History,
         state: TrainerState,
         phases: Phases,
         queue: ScoreQueue | None,
@@ -44,6 +46,7 @@ class Saver:
         self._reader = reader
         self._checkpoints = checkpoints
         self._metrics = metrics
+        self._history = history
         self._state = state
         self._phases = phases
         self._grace_seconds = float(os.environ.get(GRACE_SECONDS, "inf"))
@@ -96,6 +99,7 @@ class Saver:
             stream = StreamState.merge(self._world.gather(self._reader.state()))
             self._state.loss_scale = self._engine.loss_scale
             state = {"trainer": self._state.to_json(), "stream": stream.to_json()}
+            self._history.position(step, state["stream"])
             self.saved_step = step
             awaited = self._queue.awaited if self._queue is not None else frozenset()
             scores = self._state.merits()

@@ -35,7 +35,7 @@ ALWAYS_WRITTEN = frozenset(_FIRST_SETTINGS.split())
 """Settings of the first datasets of this version of the index. They stand in every recipe, any other only where it
 differs from its default: so the same corpus and settings give the same index, and the same fingerprint, as ever. Never
 to be added to."""
-ONLY_SPEED = frozenset({"tokenizer.threads"})
+MAY_DIFFER = frozenset({"tokenizer.threads", "record_places"})
 """Settings that may differ between a section and its dataset without a word."""
 
 Settings = dict[str, Any]
@@ -111,7 +111,7 @@ def _stale_settings(section: PrepareSection, index: DatasetIndex) -> Iterator[st
         old["pairs_per_block"] = None
     for key in _different(old, new):
         is_given = not section.train.is_empty or new.get(key) != defaults.get(key)
-        if key not in ONLY_SPEED and is_given:
+        if key not in MAY_DIFFER and is_given:
             yield f"prepare.{key}: {_shown(new.get(key))}, the dataset has {_shown(old.get(key))}"
 
 

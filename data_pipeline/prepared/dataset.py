@@ -19,6 +19,7 @@ from data_pipeline.prepared.index import (
     FileEntry,
     block_key,
     parse_index,
+    unit_and_line,
 )
 from data_pipeline.prepared.storage import Storage, open_storage
 from data_pipeline.tokenizer import Tokenizer, fingerprint_of
@@ -150,6 +151,24 @@ class Dataset:
         if len(lines) != count:
             raise DataError(f"{self._storage.path(entry.file)}: {len(lines)} lines; allowed is the index's {count}")
         return lines
+
+    def place(self, pair: int) -> str | None:
+        """File and line of the raw corpus that a pair comes from; None where that was not recorded.
+
+        Files read side by side are named by the first. Where several have its name, its number in the corpus follows.
+        """
+        entry = self.index.places
+        if entry is None:
+            return None
+        unit, line = unit_and_line(int(self._places[pair]))
+        names = [files[0] for files in entry.units]
+        which = f" (file {unit + 1})" if names.count(names[unit]) > 1 else ""
+        return f"{names[unit]}:{line}{which}"
+
+    @cached_property
+    def _places(self) -> NDArray[np.uint64]:
+        assert self.index.places is not None
+        return _table(self._storage, self.index.places)
 
     def read_block(self, number: int) -> Block:
         """Read a block, of a remote dataset by way of the cache, and verify it. Several threads may read at once.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from configs import UserError
@@ -21,6 +22,7 @@ INDEX_FILE = "index.json"
 LENGTHS_FILE = "lengths.npy"
 BLOCKS_FILE = "blocks.npy"
 REPORT_FILE = "report.json"
+PLACES_FILE = "places.npy"
 VERSION = 2
 
 BLOCK_DTYPE = np.dtype(
@@ -37,6 +39,9 @@ BLOCK_DTYPE = np.dtype(
         ("sha256", "u1", (32,)),
     ]
 )
+
+PLACE_BYTES = 8
+_LINE_BITS = 40
 
 STRICT = ConfigDict(extra="forbid", strict=True)
 # One path component: neither absolute, nor '..', nor a URL.
@@ -94,6 +99,16 @@ class TokenizerEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlacesEntry(FileEntry):
+    """Where in the raw corpus each pair comes from: (pairs,) of `place_numbers`."""
+
+    __pydantic_config__ = STRICT
+
+    units: list[list[str]]
+    """Names of the files that are read side by side, or of the one, in the order of the corpus."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetIndex:
     """What a prepared dataset holds and how it was made."""
 
@@ -125,15 +140,36 @@ class DatasetIndex:
     """Settings and input files that fix every byte of the dataset."""
     made_with: dict[str, str]
     """Versions of what made it."""
+    places: PlacesEntry | None = None
+    """None where they were not recorded (`prepare.record_places`)."""
 
     def to_json(self) -> bytes:
         """The bytes of `index.json`."""
-        return (json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n").encode()
+        tree = dataclasses.asdict(self)
+        if self.places is None:  # as ever: a dataset's fingerprint is that of these bytes
+            del tree["places"]
+        return (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode()
 
     def side_files(self) -> list[FileEntry]:
         """Every file but the shards and the index itself."""
         held_out = [entry for pair in self.held_out.values() for entry in (pair.source, pair.target)]
-        return [self.length_table, self.block_table, self.report, *self.tokenizer.files, *held_out]
+        places = [] if self.places is None else [self.places]
+        return [self.length_table, self.block_table, self.report, *places, *self.tokenizer.files, *held_out]
+
+
+def place_numbers(unit: int, lines: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Places in a corpus as one number each.
+
+    Args:
+        unit: of the corpus, from 0: files that are read side by side.
+        lines: of the unit, from 1.
+    """
+    return (lines + (unit << _LINE_BITS)).astype(np.uint64)
+
+
+def unit_and_line(place: int) -> tuple[int, int]:
+    """What `place_numbers` made a number of."""
+    return place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1)
 
 
 def block_key(shard: int, row: int) -> str:

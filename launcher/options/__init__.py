@@ -1,5 +1,6 @@
 """The arguments of every command, each checked as far as that needs no configuration."""
 
+from launcher.options.looking import add_batch
 from launcher.options.parser import Parser
 from launcher.options.running import (
     add_config,
@@ -28,6 +29,7 @@ __all__ = [
     "EXPORT_QUANTIZATIONS",
     "Parser",
     "add_average",
+    "add_batch",
     "add_config",
     "add_device",
     "add_evaluate",

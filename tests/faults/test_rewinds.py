@@ -5,6 +5,7 @@ import pytest
 from tests.conftest import read_metrics, read_pairs
 from tests.faults.conftest import Launch, MakeRun, Run
 from tests.faults.injected import Fault, has_happened
+from trainer.looking.found import find_update
 
 SPIKE = 17
 """Update of the first epoch, and step less 1."""
@@ -26,6 +27,10 @@ def test_spike_is_left_out(undisturbed: Run, make_run: MakeRun, launch: Launch) 
     assert {s: losses[s] for s in range(1, before + 1)} == {s: expected[s] for s in range(1, before + 1)}
     positions = {line["step"]: (line["epoch"], line["update"]) for line in read_metrics(plain.folder)}
     assert positions[before + 1] == (0, SPIKE + 1)
+    recorded = read_pairs(plain.folder)
+    for step in (1, before, before + 1, 24):  # what is found again knows of the rewind
+        found = {(step, m.lane): m.pair_ids.tolist() for m in find_update(plain.folder, step).micro_batches}
+        assert found == {key: pairs for key, pairs in recorded.items() if key[0] == step}
     assert max(losses.values()) < 2 * expected[1]
 
 

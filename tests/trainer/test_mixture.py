@@ -10,6 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.conftest import bundled, read_metrics, read_pairs
 from tests.forked import Forked
 from tests.trainer.evaluation.test_evaluation import sacrebleu
+from trainer.looking.found import find_update
 
 PARTS = {"first": slice(0, 120), "second": slice(120, 320), "third": slice(320, 360)}
 TRAINING = """
@@ -100,6 +101,9 @@ def test_mixture(root: Path, forked: Forked) -> None:
     assert read_metrics(root / "runs" / "parts")[-1]["step"] == 20
     _run(forked, root, 2, "parts", "stream.workers=2", "stream.prefetch_updates=1")
     assert read_pairs(root / "runs" / "parts") == read_pairs(run)
+    for step in (1, 21, 40):
+        found = {(step, m.lane): m.pair_ids.tolist() for m in find_update(root / "runs" / "parts", step).micro_batches}
+        assert found == {key: pairs for key, pairs in read_pairs(run).items() if key[0] == step}
     keys = [f"{figure}/{name}" for figure in ("micro_batches", "token_share") for name in PARTS]
     one, two = ([[line[key] for key in keys] for line in read_metrics(r)] for r in (run, root / "runs" / "parts"))
     assert one == two, "over all ranks"

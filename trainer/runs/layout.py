@@ -5,6 +5,7 @@
     origin.json                  the file that it was configured by
     ledger.json                  where the time went
     metrics.jsonl                figures, one line each
+    history.jsonl                with what it was started, and where its data stood at every start and save
     run.lock, launch.lock        held by the job that writes the run
     STOP                         somebody asks it to save and stop
     stuck.log                    which ranks were ended by their watchdogs
@@ -31,6 +32,7 @@ CONFIG = RUN_CONFIG
 """The resolved configuration: the run's as it is now, and in a checkpoint as it was saved."""
 CHECKPOINTS, STATUS_FILE, METRICS_FILE = SIGNS_OF_A_RUN
 ORIGIN_FILE = "origin.json"
+HISTORY_FILE = "history.jsonl"
 LEDGER_FILE = "ledger.json"
 RUN_LOCK = "run.lock"
 """Held by rank 0."""

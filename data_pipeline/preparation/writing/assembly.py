@@ -22,11 +22,13 @@ from data_pipeline.prepared.index import (
     BLOCKS_FILE,
     INDEX_FILE,
     LENGTHS_FILE,
+    PLACES_FILE,
     REPORT_FILE,
     VERSION,
     DatasetIndex,
     HeldOutEntry,
     HeldOutSplit,
+    PlacesEntry,
     ShardEntry,
     TokenizerEntry,
     describe_file,
@@ -89,6 +91,7 @@ def write_index(
             "unicode": unicodedata.unidata_version,
             "regex": regex.__version__,
         },
+        places=_write_places(job, num_shards) if section.record_places else None,
     )
     (folder / INDEX_FILE).write_bytes(index.to_json())
     return index
@@ -111,6 +114,24 @@ def _write_tables(job: ShardJob, num_shards: int) -> tuple[list[ShardEntry], NDA
     all_blocks = np.concatenate(blocks)
     np.save(job.folder / BLOCKS_FILE, all_blocks, allow_pickle=False)
     return entries, all_blocks, num_duplicates
+
+
+def _write_places(job: ShardJob, num_shards: int) -> PlacesEntry:
+    """Join the shards' places into a side file, one shard at a time.
+
+    Files are known by their names, without folders: a dataset's bytes do not depend on where its corpus stands.
+    """
+    with (job.folder / PLACES_FILE).open("wb") as file:
+        header = {"descr": "<u8", "fortran_order": False, "shape": (job.num_pairs(num_shards),)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for shard in range(num_shards):
+            places = job.read_table(shard).places
+            assert places is not None
+            file.write(places.astype("<u8").tobytes())
+
+    entry = describe_file(job.folder / PLACES_FILE)
+    units = [[path.name for path in unit.paths] for unit in job.encoding.units]
+    return PlacesEntry(file=entry.file, bytes=entry.bytes, sha256=entry.sha256, units=units)
 
 
 def _tokenizer_entry(tokenizer: Tokenizer, folder: Path) -> TokenizerEntry:
@@ -138,6 +159,8 @@ def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:
     print(f"  unknown  {unknown} (<unk>)")
     print(f"  pieces   {vocabulary.source_vocab_size:,} source, {vocabulary.target_vocab_size:,} target")
     print(f"  shards   {len(index.shards):,} of {size:,} bytes, {index.blocks:,} blocks")
+    if index.places is not None:
+        print(f"  places   {index.places.bytes:,} bytes: file and line of each pair")
     if "valid" not in index.held_out:
         print("  no validation set (prepare.valid): training will report its loss alone")
     sys.stdout.flush()

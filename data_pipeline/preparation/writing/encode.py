@@ -21,7 +21,7 @@ from data_pipeline.preparation.raw.corpus import Part, RawPart, Unit, read_part
 from data_pipeline.preparation.raw.lines import TextChunk
 from data_pipeline.preparation.report import SIDES, PieceCount, Report
 from data_pipeline.preparation.writing.spill import HASH_BYTES, PairRows, SpillFolder, first_occurrences, take
-from data_pipeline.prepared.index import TokenType
+from data_pipeline.prepared.index import TokenType, place_numbers
 from data_pipeline.tokenizer import UNK_ID, Tokenizer
 
 CHUNK_LINES = 4096
@@ -50,7 +50,13 @@ class EncodeJob:
     def spill_folder(self) -> SpillFolder:
         """Where parts go."""
         has_hashes = self.section.cleaning.duplicates == "drop"
-        return SpillFolder(self.spill, num_shards=self.num_shards, has_hashes=has_hashes, dtype=self.dtype)
+        return SpillFolder(
+            self.spill,
+            num_shards=self.num_shards,
+            has_hashes=has_hashes,
+            dtype=self.dtype,
+            has_places=self.section.record_places,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,7 @@ class PartEncoder:
             lengths=np.concatenate([c.lengths for c in chunks]),
             source=np.concatenate([c.source for c in chunks]),
             target=np.concatenate([c.target for c in chunks]),
+            places=place_numbers(part.unit, part.first_line + rows) if self._section.record_places else None,
         )
         shards = _spread((keys[rows] >> np.uint64(32)), self._job.num_shards)
         if self._drops_duplicates:
@@ -226,6 +233,7 @@ def select(pairs: PairRows, rows: Rows) -> PairRows:
         lengths=pairs.lengths[rows],
         source=take(pairs.source, pairs.lengths[:, 0], rows),
         target=take(pairs.target, pairs.lengths[:, 1], rows),
+        places=None if pairs.places is None else pairs.places[rows],
     )
 
 

@@ -71,6 +71,7 @@ class ShardJob:
             whole = _hash_blocks(file, blocks)
             size = file.tell()
         beside.replace(self.folder / shard_name(shard))
+        places: dict[str, Any] = {} if pairs.places is None else {"places": pairs.places[order]}
         with beside.open("wb") as file:
             np.savez(
                 file,
@@ -79,6 +80,7 @@ class ShardJob:
                 sha256=whole,
                 bytes=size,
                 duplicates=num_read - len(pairs),
+                **places,
             )
             sync(file)
         beside.replace(self.table(shard))
@@ -113,7 +115,8 @@ class ShardJob:
                 source_tokens=int(blocks["source_tokens"].sum()),
                 target_tokens=int(blocks["target_tokens"].sum()),
             )
-            return ShardTable(entry, blocks, content["lengths"], int(content["duplicates"]))
+            places = content.get("places")
+            return ShardTable(entry, blocks, content["lengths"], int(content["duplicates"]), places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,7 @@ class ShardTable:
     blocks: NDArray[np.void]
     lengths: NDArray[np.uint16]
     duplicates: int
+    places: NDArray[np.uint64] | None
 
 
 def _write_blocks(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_pipeline.preparation.report import Report
+from data_pipeline.prepared.index import PLACE_BYTES
 
 HASH_BYTES = 16
 
@@ -32,6 +33,8 @@ class PairRows:
     source: Pieces
     """Source pieces of all pairs, one after the other."""
     target: Pieces
+    places: NDArray[np.uint64] | None = None
+    """(pairs,): `index.place_number` of each; None where they are not recorded."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -58,10 +61,13 @@ def take_at(pieces: Pieces, starts: NDArray[np.int64], lengths: NDArray[np.unsig
 class SpillFolder:
     """The parts' files of one preparation."""
 
-    def __init__(self, folder: Path, *, num_shards: int, has_hashes: bool, dtype: str) -> None:
+    def __init__(
+        self, folder: Path, *, num_shards: int, has_hashes: bool, dtype: str, has_places: bool = False
+    ) -> None:
         self.folder = folder
         self.num_shards = num_shards
         self._hash_bytes = HASH_BYTES if has_hashes else 0
+        self._has_places = has_places
         self._dtype = np.dtype(dtype)
 
     def has(self, part: int) -> bool:
@@ -75,6 +81,7 @@ class SpillFolder:
         source = take(pairs.source, pairs.lengths[:, 0], order)
         target = take(pairs.target, pairs.lengths[:, 1], order)
         keys, hashes = pairs.keys[order], pairs.hashes[order]
+        places = np.empty(0, dtype=np.uint64) if pairs.places is None else pairs.places[order]
         table = np.zeros((self.num_shards, 3), dtype=np.uint32)
         table[:, 0] = np.bincount(shards, minlength=self.num_shards)
         rows = np.concatenate([[0], np.cumsum(table[:, 0], dtype=np.int64)])
@@ -88,6 +95,7 @@ class SpillFolder:
                 for array in (
                     keys[first:last],
                     hashes[first:last],
+                    places[first:last],
                     lengths[first:last],
                     source[s0:s1],
                     target[t0:t1],
@@ -114,7 +122,8 @@ class SpillFolder:
         for part in range(num_parts):
             with np.load(self._table(part), allow_pickle=False) as content:
                 table = content["table"].astype(np.uint64)
-            sizes = table[:, 0] * (8 + self._hash_bytes) + (table[:, 1] + table[:, 2]) * self._dtype.itemsize
+            bytes_a_pair = 8 + self._hash_bytes + PLACE_BYTES * self._has_places
+            sizes = table[:, 0] * bytes_a_pair + (table[:, 1] + table[:, 2]) * self._dtype.itemsize
             places[:, part, 0] = np.cumsum(sizes) - sizes
             places[:, part, 1:] = table
         places.flush()
@@ -134,6 +143,7 @@ class SpillFolder:
             lengths=np.empty((pairs, 2), dtype=np.uint16),
             source=np.empty(source_tokens, dtype=self._dtype),
             target=np.empty(target_tokens, dtype=self._dtype),
+            places=np.empty(pairs, dtype=np.uint64) if self._has_places else None,
         )
         done = np.zeros(3, dtype=np.int64)
         for part in np.flatnonzero(places[:, 1]).tolist():
@@ -151,6 +161,8 @@ class SpillFolder:
         yield rows.keys, 0
         if self._hash_bytes:
             yield rows.hashes, 0
+        if rows.places is not None:
+            yield rows.places, 0
         yield rows.lengths, 0
         yield rows.source, 1
         yield rows.target, 2

@@ -17,6 +17,7 @@ def test_names_stay() -> None:
         "STATUS_FILE": "status.json",
         "METRICS_FILE": "metrics.jsonl",
         "ORIGIN_FILE": "origin.json",
+        "HISTORY_FILE": "history.jsonl",
         "LEDGER_FILE": "ledger.json",
         "RUN_LOCK": "run.lock",
         "LAUNCH_LOCK": "launch.lock",

@@ -1,0 +1,42 @@
+"""A run of 1,000 updates that was resumed twice, each time on another number of ranks."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Corpus
+from tests.forked import Forked
+
+SETTINGS = (
+    "stream.micro_batches=2",
+    "stream.source_tokens=64",
+    "stream.target_tokens=64",
+    "stream.on_oversized_pair=drop",
+    "model.d_model=16",
+    "model.feed_forward.d_ff=16",
+    "model.dropout=0",
+    "optimizer.lr=3e-3",
+    "engine.zero_stage=1",
+    "training.log_every=1",
+    "training.record_pairs=true",
+    "training.tensorboard=false",
+    "evaluation.every_updates=0",
+    "evaluation.max_pairs=1",
+    "evaluation.search.beam=1",
+    "checkpoint.every_updates=111",
+    "checkpoint.keep_last=2",
+    "checkpoint.keep_best=0",
+)
+STARTS = ((1, 600), (2, 630), (1, 1003))
+"""Ranks, and the last update of each start."""
+
+
+@pytest.fixture(scope="session")
+def resumed(corpus_en_fr: Corpus, forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Not to be written to."""
+    root = tmp_path_factory.mktemp("looking")
+    for ranks, last in STARTS:
+        settings = [*corpus_en_fr.overrides, *SETTINGS, f"output={root}", "name=r", f"training.max_updates={last}"]
+        done = forked.trainer(ranks, "debug", *settings, cwd=root)
+        assert done.code == 0, done.err
+    return root / "r"

@@ -1,0 +1,221 @@
+"""The micro-batches of an update, found again from where the run's data stood before it."""
+
+import itertools
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from configs import RunConfig, UserError, load_saved
+from data_pipeline.order.state import StreamState
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.batch import MicroBatch
+from data_pipeline.stream.reader import StreamReader
+from trainer.checkpoint.format import Checkpoint, CheckpointError, read_checkpoint, read_whole
+from trainer.checkpoint.state import LEFT_OUT, TrainerState
+from trainer.engines.batches import UpdateCounts, count
+from trainer.runs.history.positions import read_position
+from trainer.runs.layout import CHECKPOINTS, CONFIG, LEDGER_FILE, METRICS_FILE, list_steps, step_of
+from trainer.runs.ledger import read_highest_step
+from trainer.runs.metrics_file import read_lines, whole
+from trainer.stability.rewind import SkippedRange, is_skipped
+
+SkippedRanges = Sequence[SkippedRange]
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Standing:
+    """Where a run's data stood, and what the updates from there on were made with."""
+
+    step: int
+    """Updates done."""
+    stream: Mapping[str, Any] | None
+    """`StreamState.to_json`; None at the beginning of the data."""
+    config: RunConfig
+    skipped_ranges: SkippedRanges
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class FoundUpdate:
+    """An update of a run."""
+
+    step: int
+    epoch: int
+    number: int
+    """Within the epoch."""
+    micro_batches: Sequence[MicroBatch]
+    """Those that are not empty, by lane."""
+    counts: UpdateCounts
+    datasets: Sequence[Dataset]
+    found_from: Standing
+
+    def place(self, micro_batch: MicroBatch, row: int) -> tuple[Dataset, int]:
+        """The dataset of a pair, and its row in the dataset's tables."""
+        first = sum(dataset.num_pairs for dataset in self.datasets[: micro_batch.dataset])
+        return self.datasets[micro_batch.dataset], int(micro_batch.pair_ids[row]) - first
+
+
+def find_update(run: Path, step: int) -> FoundUpdate:
+    """An update of a run, by number.
+
+    Args:
+        run: the run's folder.
+        step: from 1.
+
+    Raises:
+        UserError: the run has not made it, or its data are not there any more, or not the same.
+    """
+    check_made(run, step)
+    standing = standing_before(run, step)
+    reader = open_stream(standing)
+    try:
+        updates = updates_from(reader, standing.skipped_ranges)
+        epoch, number, micro_batches = next(itertools.islice(updates, step - standing.step - 1, None))
+    finally:
+        reader.close()
+    return FoundUpdate(
+        step=step,
+        epoch=epoch,
+        number=number,
+        micro_batches=micro_batches,
+        counts=count(micro_batches),
+        datasets=reader.datasets,
+        found_from=standing,
+    )
+
+
+def updates_from(reader: StreamReader, skipped: SkippedRanges) -> Iterator[tuple[int, int, list[MicroBatch]]]:
+    """Updates without end as training has them: epoch, number within it, micro-batches. The reader has all lanes.
+
+    Raises:
+        DataError: a block is broken.
+    """
+    while True:
+        epoch, number = reader.epoch, reader.update
+        micro_batches = [m for m in reader.next_update() if m is not None]
+        if not micro_batches:
+            reader.end_epoch()
+        elif not is_skipped(skipped, epoch, number):
+            yield epoch, number, micro_batches
+
+
+def open_stream(standing: Standing) -> StreamReader:
+    """All lanes of a run's stream, put where it stood.
+
+    Raises:
+        UserError: a dataset is not there, or not the one that the run was trained on.
+    """
+    config = standing.config
+    weighted = [(Dataset.load(d.path, config.stream), d.weight) for d in config.datasets]
+    section = replace(config.stream, workers=0)
+    reader = StreamReader(weighted, section, seed=config.seed, rank=0, world_size=1)
+    if standing.stream is not None:
+        reader.restore(StreamState.from_json(dict(standing.stream)))
+    return reader
+
+
+def check_made(run: Path, step: int) -> None:
+    """Refuse an update that the run has not made.
+
+    Raises:
+        UserError: so it is.
+    """
+    steps = [step_of(folder) or 0 for folder in list_steps(run / CHECKPOINTS)]
+    logged = (whole(line.get("step")) or 0 for line in read_lines(run / METRICS_FILE, having='"train"'))
+    made = max([read_highest_step(run / LEDGER_FILE), *steps, *logged])
+    if step > made:
+        raise UserError(f"UPDATE: {step:,}, and {run} has made {made:,}; allowed is 1 to {made:,}")
+
+
+def standing_before(run: Path, step: int) -> Standing:
+    """The last place before an update where it is known how the data stood.
+
+    That is a start or a save in history.jsonl. In a run of an earlier version, which has none, a checkpoint, or the
+    beginning, and what was configured then.
+
+    Raises:
+        UserError: nothing is known of it.
+    """
+    position = read_position(run, step)
+    if position is not None:
+        config = parse_config(position.start.config, run)
+        return Standing(
+            step=position.step,
+            stream=position.stream,
+            config=config,
+            skipped_ranges=position.start.skipped_ranges,
+        )
+    checkpoint = _any_before(run, step)
+    if checkpoint is None:
+        return Standing(step=0, stream=None, config=_first_config(run), skipped_ranges=_rewinds(run, step) or ())
+    tree = checkpoint.state()
+    state = TrainerState.from_json(tree["trainer"])
+    return Standing(
+        step=state.step,
+        stream=tree.get("stream"),
+        config=load_saved(checkpoint.folder / CONFIG, any_version=True),
+        skipped_ranges=_rewinds(run, step) or state.skipped_ranges,
+    )
+
+
+def parse_config(text: str, run: Path) -> RunConfig:
+    """A resolved configuration that was kept as text.
+
+    Raises:
+        UserError: it needs a plugin that was not given.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, CONFIG)
+        path.write_text(text, encoding="utf-8")
+        try:
+            return load_saved(path, any_version=True)
+        except UserError as error:
+            raise UserError(str(error).replace(str(path), str(run / CONFIG))) from error
+
+
+def checkpoint_before(run: Path, step: int) -> Checkpoint:
+    """The newest whole checkpoint before an update, every byte of it verified.
+
+    Raises:
+        UserError: there is none.
+    """
+    refused: list[str] = []
+    for folder in _folders_before(run, step):
+        try:
+            return read_whole(folder)
+        except CheckpointError as error:
+            refused.append(str(error))
+    kept = sorted(step_of(folder) or 0 for folder in list_steps(run / CHECKPOINTS))
+    have = f"the first that is kept is of step {kept[0]:,}" if kept else "none is kept"
+    why = refused[0] if refused else have
+    raise UserError(f"RUN: {run} has no whole checkpoint before update {step:,}: {why}; see checkpoint.keep_every")
+
+
+def _any_before(run: Path, step: int) -> Checkpoint | None:
+    for folder in _folders_before(run, step):
+        try:
+            return read_checkpoint(folder)
+        except CheckpointError:
+            continue
+    return None
+
+
+def _folders_before(run: Path, step: int) -> list[Path]:
+    return [folder for folder in list_steps(run / CHECKPOINTS) if (step_of(folder) or 0) < step]
+
+
+def _first_config(run: Path) -> RunConfig:
+    """Of the oldest checkpoint, or else of the run as it is now."""
+    folders = [folder for folder in reversed(list_steps(run / CHECKPOINTS)) if (folder / CONFIG).is_file()]
+    return load_saved((folders[0] if folders else run) / CONFIG, any_version=True)
+
+
+def _rewinds(run: Path, step: int) -> SkippedRanges | None:
+    """What the last rewind before an update leaves out, by the log."""
+    found: SkippedRanges | None = None
+    for line in read_lines(run / METRICS_FILE, having='"rewind"'):
+        at = whole(line.get("step"))
+        if line.get("event") == "rewind" and at is not None and at < step:
+            found = [(int(epoch), int(first), int(last)) for epoch, first, last in line[LEFT_OUT]]
+    return found
