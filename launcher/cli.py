@@ -41,7 +41,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "train": Command(
         summary="one process, or one rank when torchrun started it",
-        usage="CONFIG [--fresh | --reset WHAT] [section.key=value ...]",
+        usage="CONFIG [--from RUN] [--fresh | --reset WHAT] [section.key=value ...]",
         add_arguments=options.add_train,
         target="launcher.commands:train",
         computes=True,

@@ -34,7 +34,15 @@ def prepare(
     return 0
 
 
-def train(*, config: str, overrides: Sequence[str], fresh: bool, reset: str | None, plugins: Sequence[str]) -> int:
+def train(
+    *,
+    config: str,
+    overrides: Sequence[str],
+    fresh: bool,
+    reset: str | None,
+    parent: str | None,
+    plugins: Sequence[str],
+) -> int:
     """`zeromt train`: one process, or one rank when torchrun started it.
 
     Returns:
@@ -55,8 +63,9 @@ def train(*, config: str, overrides: Sequence[str], fresh: bool, reset: str | No
     resolve("trainer.runs.signals:stop_request")()
     resolve("trainer.ranks.watchdog:process_watchdog")().start()
     if is_main:
-        resolve("launcher.agents.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset)
-    return int(resolve("trainer.main:run")(config, list(overrides), reset=_parts(reset), plugins=plugins))
+        resolve("launcher.agents.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset, parent=parent)
+    given = {"reset": _parts(reset), "parent": parent, "plugins": plugins}
+    return int(resolve("trainer.main:run")(config, list(overrides), **given))
 
 
 def launch_here(**arguments: Any) -> int:

@@ -39,10 +39,12 @@ from trainer.records.metrics import Metrics, NoMetrics, RunMetrics
 from trainer.records.pairs import PairLog
 from trainer.runs.layout import CHECKPOINTS, CONFIG, PAIRS, STATUS_FILE
 from trainer.runs.ledger import Ledger
+from trainer.runs.parents.record import PARENT, Parent
 from trainer.runs.status import finished_step
 from trainer.runs.versions import versions
 from trainer.saving import Saver
 from trainer.stability import memory
+from trainer.transfer.ancestry import Ancestry, ancestry_of
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +88,7 @@ def build(
     phases: Phases | None = None,
     ledger: Ledger | None = None,
     reset: frozenset[str] = frozenset(),
+    parent: str | None = None,
     skipped_ranges: Sequence[tuple[int, int, int]] | None = None,
 ) -> BuiltRun:
     """Build a run, resumed from its newest whole checkpoint where there is one.
@@ -97,6 +100,7 @@ def build(
         phases: time limits, and what the time is spent on; no limits by default.
         ledger: where the time went; None on every rank but the first.
         reset: of `data` and `optimizer`, what to begin anew with the checkpoint's weights.
+        parent: RUN[@step] whose weights a run without a checkpoint begins with.
         skipped_ranges: updates not to train on, as (epoch, first, last); the checkpoint's own unless given.
 
     Raises:
@@ -105,48 +109,64 @@ def build(
     phases = phases or Phases(Watchdog(world.rank, on=False), ledger, config.supervision)
     is_rewind = skipped_ranges is not None
     precision = agreed_precision(config.engine.precision, world)
-    weighted = [(Dataset.load(d.path, config.stream), d.weight) for d in config.datasets]
-    datasets = [d for d, _ in weighted]
-    check_lengths(datasets, config)
-    check_tags(datasets, config)
-    tokenizer = datasets[0].tokenizer
+    weighted, datasets = _datasets(config)
     held_out = held_out_sets(config, datasets, world)
-    checkpoints, checkpoint = _open_checkpoints(config, datasets, precision, world, reset)
+    checkpoints, checkpoint, ancestry = _open_checkpoints(config, datasets, precision, world, reset, parent)
     _check_changes(config, datasets, checkpoint, world, reset=reset, is_rewind=is_rewind)
-    engine = _engine(config, tokenizer, checkpoint, precision, world)
-    config = _settle_memory(config, datasets, engine, world, checkpoint)
-    checkpoints.identity = _identity(config, datasets, precision)
+    engine = _engine(config, datasets[0].tokenizer, checkpoint, ancestry, precision, world)
+    config = memory.settle(config, datasets, engine, world, checkpoint)
+    checkpoints.identity = _identity(config, datasets, precision, ancestry.parent)
     reader = StreamReader(weighted, config.stream, seed=config.seed, rank=world.rank, world_size=world.size)
     state = restore(checkpoint, engine, reader, reset=reset, skipped_ranges=skipped_ranges)
+    ancestry.begin(engine, world)
     changed = enter_series(config, datasets, held_out, state, checkpoint)
     _announce(config, datasets, reader, engine, world, precision)
-    changes = {} if checkpoint is None or is_rewind else announce_changes(config, checkpoint, state, reset)
     built = _assemble(
         config,
         world,
         engine=engine,
         reader=reader,
-        evaluator=make_evaluator(config, tokenizer, held_out, world, precision, stop_requested),
+        evaluator=make_evaluator(config, datasets[0].tokenizer, held_out, world, precision, stop_requested),
         held_out=held_out,
         checkpoints=checkpoints,
         state=state,
+        begins_trained=ancestry.begins,
         phases=phases,
         ledger=ledger,
         stop_requested=stop_requested,
     )
-    for event in (changed, {"event": "changed", "fields": changes} if changes else None):
-        if event is not None:
-            built.metrics.event(state.step, event)
+    if changed is not None:
+        built.metrics.event(state.step, changed)
+    if checkpoint and not is_rewind and (changes := announce_changes(config, checkpoint, state, reset)):
+        built.metrics.event(state.step, {"event": "changed", "fields": changes})
     return built
 
 
-def _open_checkpoints(
-    config: RunConfig, datasets: Sequence[Dataset], precision: Precision, world: World, reset: frozenset[str]
-) -> tuple[CheckpointManager, Checkpoint | None]:
-    """The run's checkpoints and the newest whole one, which may be gone on from.
+def _datasets(config: RunConfig) -> tuple[list[tuple[Dataset, float | None]], list[Dataset]]:
+    """The run's datasets, with their weights and without.
 
     Raises:
-        UserError: it is of another run, or not whole.
+        UserError: the model cannot read one.
+    """
+    weighted = [(Dataset.load(d.path, config.stream), d.weight) for d in config.datasets]
+    datasets = [d for d, _ in weighted]
+    check_lengths(datasets, config)
+    check_tags(datasets, config)
+    return weighted, datasets
+
+
+def _open_checkpoints(
+    config: RunConfig,
+    datasets: Sequence[Dataset],
+    precision: Precision,
+    world: World,
+    reset: frozenset[str],
+    parent: str | None,
+) -> tuple[CheckpointManager, Checkpoint | None, Ancestry]:
+    """The run's checkpoints, the newest whole one, which may be gone on from, and which run it is from.
+
+    Raises:
+        UserError: a checkpoint is of another run, or not whole.
     """
     identity = _identity(config, datasets, precision)
     checkpoints = CheckpointManager(Path(config.folder) / CHECKPOINTS, config.checkpoint, world, identity)
@@ -155,7 +175,7 @@ def _open_checkpoints(
         check_reset(checkpoint, reset)
         fingerprints = [d.fingerprint for d in datasets]
         check_identity(checkpoint, config, datasets[0].tokenizer, fingerprints, reset=reset)
-    return checkpoints, checkpoint
+    return checkpoints, checkpoint, ancestry_of(config, parent, checkpoint, world)
 
 
 def _check_changes(
@@ -188,13 +208,15 @@ def _assemble(
     held_out: Sequence[HeldOutSet],
     checkpoints: CheckpointManager,
     state: TrainerState,
+    begins_trained: bool,
     phases: Phases,
     ledger: Ledger | None,
     stop_requested: Callable[[], bool],
 ) -> BuiltRun:
     """The trainer around its parts, and what it writes to."""
     folder = Path(config.folder)
-    metrics = _metrics(config, checkpoints.identity, state.step, world)
+    # what another start scored at step 0 is scored again
+    metrics = _metrics(config, checkpoints.identity, -1 if begins_trained else state.step, world)
     queue = score_queue(config, held_out, state, metrics) if world.is_main else None
     pair_log = PairLog(folder / PAIRS, enabled=config.training.record_pairs, resume_step=state.step, world=world)
     saver = Saver(
@@ -219,6 +241,7 @@ def _assemble(
         metrics=metrics,
         pair_log=pair_log,
         state=state,
+        begins_trained=begins_trained,
         phases=phases,
         ledger=ledger,
         stop_requested=stop_requested,
@@ -239,9 +262,15 @@ def _assemble(
 
 
 def _engine(
-    config: RunConfig, tokenizer: Tokenizer, checkpoint: Checkpoint | None, precision: Precision, world: World
+    config: RunConfig,
+    tokenizer: Tokenizer,
+    checkpoint: Checkpoint | None,
+    ancestry: Ancestry,
+    precision: Precision,
+    world: World,
 ) -> DeepSpeedEngine:
-    """The model in its engine, with the checkpoint's weights: DeepSpeed takes its fp32 masters from them at once."""
+    """The model in its engine, with the checkpoint's weights, or else those of the parent: DeepSpeed takes its fp32
+    masters from them at once."""
     try:
         model = build_model(config.model, tokenizer, seed=config.seed)
     except (RuntimeError, MemoryError) as error:
@@ -251,6 +280,7 @@ def _engine(
         raise UserError(f"model: its weights do not fit the memory of this machine: {said}") from error
     if checkpoint is not None:
         load_weights(checkpoint, model, raw=True)
+    ancestry.fill(model, tokenizer)
     return DeepSpeedEngine(
         Objective(model, config.loss.build()).train(),
         section=config.engine,
@@ -299,30 +329,9 @@ def _announce(
         log.warning("%s", uneven)
 
 
-def _settle_memory(
-    config: RunConfig, datasets: Sequence[Dataset], engine: Engine, world: World, checkpoint: Checkpoint | None
-) -> RunConfig:
-    """See that the largest shapes fit the device; a new run with `training.fit_memory` takes what does.
-
-    Raises:
-        UserError: they do not, naming the settings to lower.
-    """
-    longest = [max(int(d.blocks[f"longest_{side}"].max()) + 1 for d in datasets) for side in ("source", "target")]
-    if config.training.fit_memory:
-        if checkpoint is not None:
-            budgets = load_saved(checkpoint.folder / CONFIG, any_version=True).stream
-            tokens = budgets.source_tokens, budgets.target_tokens
-        else:
-            tokens = memory.fit(engine, config, longest=longest, world=world)
-            log.info("budgets that fit the memory: %d source tokens, %d target tokens", *tokens)
-        stream = dataclasses.replace(config.stream, source_tokens=tokens[0], target_tokens=tokens[1])
-        config = dataclasses.replace(config, stream=stream)
-    if config.training.memory_probe:
-        memory.probe(engine, config, longest=longest, world=world)
-    return config
-
-
-def _identity(config: RunConfig, datasets: Sequence[Dataset], precision: Precision) -> RunIdentity:
+def _identity(
+    config: RunConfig, datasets: Sequence[Dataset], precision: Precision, parent: Parent | None = None
+) -> RunIdentity:
     """What the run's checkpoints say of it."""
     tokenizer = datasets[0].tokenizer
     return RunIdentity(
@@ -337,5 +346,6 @@ def _identity(config: RunConfig, datasets: Sequence[Dataset], precision: Precisi
                 "tokenizer": tokenizer.fingerprint,
                 **hashes(config.plugins),
             },
+            **({} if parent is None else {PARENT: parent.to_json()}),
         },
     )

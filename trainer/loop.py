@@ -60,8 +60,15 @@ class Trainer:
         ledger: Ledger | None,
         stop_requested: Callable[[], bool],
         queue: ScoreQueue | None = None,
+        begins_trained: bool = False,
     ) -> None:
+        """Put the parts together.
+
+        Args:
+            begins_trained: whether step 0 has weights that are worth a score, since another run trained them.
+        """
         self._queue = queue
+        self._begins_trained = begins_trained
         self._config = config
         self._world = world
         self._engine = engine
@@ -277,14 +284,16 @@ class Trainer:
     def _evaluate_if_due(self) -> bool:
         """False where someone asked to stop meanwhile. Weights from before a series of scores are none of its own."""
         step = self._state.step
-        is_due = _is_due(step, self._config.evaluation.every_updates) and step != self._state.series_start
+        is_own = step != self._state.series_start or self._begins_trained
+        is_due = _is_due(step, self._config.evaluation.every_updates) and is_own
         return not is_due or self._evaluate()
 
     def _evaluate(self) -> bool:
         """Score this step's weights, once; False where someone asked to stop before it was done."""
         step = self._state.step
         known = [self._state.scores_of(figure) or {} for figure in self._config.evaluation.at_once]
-        if any(step in scores for scores in known) or step == 0 or not self._evaluator.has_sets:
+        is_new = step == 0 and not self._begins_trained
+        if any(step in scores for scores in known) or is_new or not self._evaluator.has_sets:
             return True
         pause = time.monotonic()
         with self._phases("evaluation", step=step):

@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -32,6 +32,7 @@ from trainer.runs.kept import check_reset
 from trainer.runs.layout import LEDGER_FILE, STATUS_FILE, STUCK_FILE
 from trainer.runs.ledger import Ledger
 from trainer.runs.origin import claim, note
+from trainer.runs.parents.record import check_parent
 from trainer.runs.process.caller import restored_environment
 from trainer.runs.process.environment import check_rank, read_environment
 from trainer.runs.process.imports import quick_imports
@@ -47,11 +48,24 @@ EXIT_FINISHED, EXIT_FAILED, EXIT_REFUSED, EXIT_STOPPED = 0, 1, 2, 75
 log = logging.getLogger(__name__)
 
 
+class Origin(NamedTuple):
+    """What a run is started by."""
+
+    config: str
+    """A YAML file, or the name of a shipped run."""
+    overrides: Sequence[str]
+    parent: str | None
+    """RUN[@step] whose weights a run without a checkpoint begins with."""
+    reset: frozenset[str]
+    """What begins anew with the weights of the newest checkpoint."""
+
+
 def main(argv: Sequence[str]) -> int:
-    """`python -m trainer CONFIG [--reset WHAT] [--plugins FILE] [section.key=value ...]`; returns the exit code."""
+    """`python -m trainer CONFIG [--reset WHAT | --from RUN] [--plugins FILE] [key=value ...]`; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m trainer", description="One rank of a training run.")
     parser.add_argument("config", help="a YAML file, or the name of a shipped run")
     parser.add_argument("--reset", default="", metavar="WHAT", help="data, optimizer or data,optimizer")
+    parser.add_argument("--from", dest="parent", metavar="RUN[@step]", help="whose weights a new run begins with")
     parser.add_argument("--plugins", action="append", default=[], metavar="FILE", help="a Python file with components")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     arguments = parser.parse_intermixed_args(argv)
@@ -59,7 +73,8 @@ def main(argv: Sequence[str]) -> int:
         reset = frozenset(filter(None, arguments.reset.split(",")))
         if not reset <= RESETS:
             raise UserError(f"--reset: {arguments.reset!r} is unknown; allowed is data, optimizer or data,optimizer")
-        return run(arguments.config, arguments.overrides, reset=reset, plugins=arguments.plugins)
+        plugins, parent = arguments.plugins, arguments.parent
+        return run(arguments.config, arguments.overrides, reset=reset, parent=parent, plugins=plugins)
     except UserError as error:
         for line in str(error).splitlines():
             tell(f"zeromt: error: {line}")
@@ -70,7 +85,12 @@ def main(argv: Sequence[str]) -> int:
 
 @restored_environment()
 def run(
-    config_name: str, overrides: Sequence[str], *, reset: frozenset[str] = frozenset(), plugins: Sequence[str] = ()
+    config_name: str,
+    overrides: Sequence[str],
+    *,
+    reset: frozenset[str] = frozenset(),
+    parent: str | None = None,
+    plugins: Sequence[str] = (),
 ) -> int:
     """Train as this rank of as many as the environment says.
 
@@ -78,6 +98,7 @@ def run(
         config_name: a YAML file, or the name of a shipped run.
         overrides: `section.key=value` settings.
         reset: of `data` and `optimizer`, what to begin anew with the weights of the newest checkpoint.
+        parent: RUN[@step] whose weights a run without a checkpoint begins with.
         plugins: files with components, beside those that the configuration names.
 
     Returns:
@@ -98,7 +119,8 @@ def run(
     _configure_logging(rank)
     folder = Path(config.folder)
     try:
-        return _train(config, folder, stop, watchdog, reset, config_name, overrides)
+        origin = Origin(config_name, overrides, parent, reset)
+        return _train(config, folder, stop, watchdog, origin)
     except RunLockedError:  # the run and its status are another job's
         raise
     except UserError as error:
@@ -140,9 +162,7 @@ def _train(
     folder: Path,
     stop: StopRequest,
     watchdog: Watchdog,
-    reset: frozenset[str],
-    config_name: str,
-    overrides: Sequence[str],
+    origin: Origin,
 ) -> int:
     watchdog.enter("setup", 60 * config.supervision.setup_minutes, 0)
     settle_device(config.engine.device)
@@ -151,13 +171,15 @@ def _train(
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     world = World(timeout_minutes=config.engine.communication_timeout_minutes, waiting=watchdog.waiting)
-    reset = world.from_main(reset)  # the launchers of several nodes may not have seen the same newest checkpoint
-    _on_main(world, lambda: check_reset(folder, ",".join(sorted(reset))))  # before a folder is made of that name
+    reset = world.from_main(origin.reset)  # the launchers of several nodes may not have seen the same newest checkpoint
+    what = ",".join(sorted(reset))
+    _on_main(world, lambda: check_parent(folder, origin.parent, fresh=False, reset=what))
+    _on_main(world, lambda: check_reset(folder, what))  # before a folder is made of that name
     make_shared(folder, world)
     watchdog.note_in(folder / STUCK_FILE)
     lock = RunLock(folder)
     _on_main(world, lock.acquire)
-    _on_main(world, lambda: claim(folder, config_name, overrides, resets=bool(reset)))
+    _on_main(world, lambda: claim(folder, origin.config, origin.overrides, resets=bool(reset)))
     _share_plugins(config, folder, world)
     ledger = _ledger(folder, watchdog.started) if world.is_main else None
     if world.is_main:
@@ -165,7 +187,7 @@ def _train(
         write_status(folder, "running", exit_code=EXIT_FAILED)
     phases = Phases(watchdog, ledger, config.supervision)
     try:
-        outcome, step, end = _fit(config, world, stop, phases, ledger, reset)
+        outcome, step, end = _fit(config, world, stop, phases, ledger, reset, origin.parent)
     except NothingToDo as nothing:
         log.info("%s: %s", folder, nothing)
         if world.is_main:
@@ -177,7 +199,7 @@ def _train(
     log.info("%s%s: %s", outcome, f" ({reason})" if reason else "", folder)
     if world.is_main:
         stop.consume()
-        note(folder, config_name)
+        note(folder, origin.config)
         write_status(folder, outcome, exit_code=code, step=step, stop_reason=reason)
     return _leave(world, phases, lock, stop, code)
 
@@ -213,6 +235,7 @@ def _fit(
     phases: Phases,
     ledger: Ledger | None,
     reset: frozenset[str],
+    parent: str | None,
 ) -> tuple[Literal["finished", "stopped"], int | None, str | None]:
     """Build the run and train; after a rewind, build it again from the newest checkpoint.
 
@@ -236,6 +259,7 @@ def _fit(
                 phases=phases,
                 ledger=ledger,
                 reset=reset,
+                parent=parent,
                 skipped_ranges=None if rewind is None else rewind.skipped_ranges,
             )
         if rewind is not None:

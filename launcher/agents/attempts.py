@@ -18,6 +18,7 @@ from launcher.machine.processes import processes_with
 from launcher.machine.supervise import Supervisor
 from trainer.runs.kept import check_reset
 from trainer.runs.layout import LAUNCH_LOCK, STATUS_FILE, STOP_FILE, STUCK_FILE, newest_step
+from trainer.runs.parents.record import check_parent
 from trainer.runs.process.streams import tell
 from trainer.runs.run_lock import RunLock
 from trainer.runs.status import LAUNCH_ID, Status, read_status, write_status
@@ -48,10 +49,11 @@ def run_job(job: Job, supervisor: Supervisor, *, cores: int, max_restarts: int, 
     Raises:
         UserError: another job writes the run, or its folder cannot be written.
     """
+    check_parent(job.folder, job.parent, fresh=fresh, reset=job.reset)
     check_reset(job.folder, job.reset or "")
     if not job.is_first_node:  # the first one makes the folder ready before the others join it
         return _attempts(job, supervisor, cores, max_restarts, first_step=0 if fresh else newest_step(job.folder))
-    make_ready(str(job.folder), fresh=fresh)
+    make_ready(str(job.folder), fresh=fresh, parent=job.parent)
     try:
         job.logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:

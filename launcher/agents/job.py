@@ -57,6 +57,8 @@ class Job:
     """Ranks whose agent was killed have so much time to save and end."""
     reset: str | None = None
     """data, optimizer or data,optimizer: begun anew by the ranks, until a checkpoint holds the result."""
+    parent: str | None = None
+    """RUN[@step] whose weights the ranks begin with, until a checkpoint is there."""
     plugins: tuple[Plugin, ...] = ()
     """Of the run; the ranks read copies of the files."""
     node: Node | None = None
@@ -141,6 +143,7 @@ def torchrun_command(job: Job, launch_id: str, *, reset: str | None = None, pyth
         "trainer",
         _verbatim(job.config),
         *(["--reset", reset] if reset else []),
+        *([] if job.parent is None else ["--from", _verbatim(job.parent)]),
         *map(_verbatim, job.overrides),
     ]
 

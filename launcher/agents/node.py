@@ -53,6 +53,8 @@ class Order:
     """Begin at step 0, and rename the run that is there."""
     reset: str | None
     """data, optimizer or data,optimizer: begin these anew with the weights of the newest checkpoint."""
+    parent: str | None = None
+    """RUN[@step] whose weights a run without a checkpoint begins with."""
     plugins: Sequence[str] = ()
     """Files with components, beside those that the configuration names."""
 
@@ -97,6 +99,7 @@ def launch(supervisor: Supervisor, order: Order) -> int:
         save_seconds=60 * run.supervision.save_minutes,
         on_cpu=run.engine.device == "cpu",
         reset=order.reset,
+        parent=order.parent,
         plugins=tuple(run.plugins),
         node=node,
     )

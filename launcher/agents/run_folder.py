@@ -7,23 +7,27 @@ from configs import UserError
 from configs.files import exists, naming
 from trainer.runs.kept import check_reset
 from trainer.runs.layout import LAUNCH_LOCK, RUN_LOCK, STOP_FILE
+from trainer.runs.parents.record import check_parent
 from trainer.runs.process.streams import tell
 from trainer.runs.run_lock import RunLock, is_locked
 
 
-def make_ready(name: str, *, fresh: bool, reset: str | None = None) -> None:
+def make_ready(name: str, *, fresh: bool, reset: str | None = None, parent: str | None = None) -> None:
     """Before a job starts: move the run that is there out of its way if asked to, and forget an old request to stop.
 
     Args:
         name: the run's folder, which need not be there.
         fresh: rename it; nothing is ever deleted.
         reset: what is to begin anew with the weights of the newest checkpoint.
+        parent: RUN[@step] whose weights the run begins with.
 
     Raises:
-        UserError: a job is writing the run, or it cannot be renamed, or there is no checkpoint.
+        UserError: a job is writing the run, it cannot be renamed, there is no checkpoint, or the run has another
+            parent.
     """
     folder = Path(name)
     with naming("output"):
+        check_parent(folder, parent, fresh=fresh, reset=reset)
         check_reset(folder, reset or "")
         is_there = exists(folder)
     if fresh and (is_there or folder.is_symlink()):

@@ -18,6 +18,7 @@ from launcher.options import Parser
 from launcher.options.batch import USAGE, add_batch
 from trainer.runs.layout import LOGS, METRICS_FILE
 from trainer.runs.metrics_file import read_saves
+from trainer.runs.parents.record import check_parent
 from trainer.runs.process.streams import note
 
 
@@ -44,6 +45,8 @@ class Order:
     """Begin at step 0, and rename the run that is there."""
     dry_run: bool
     """Print only."""
+    parent: str | None = None
+    """RUN[@step] whose weights a run without a checkpoint begins with."""
     plugins: Sequence[str] = ()
     """Files with components, beside those that the configuration names; the jobs read copies of them."""
     chain: int = 1
@@ -135,6 +138,7 @@ def submit_order(cluster: BatchCluster, order: Order) -> int:
     if order.prepare is None:
         if order.after is None and not order.dry_run and cluster.shares_files:
             resolve("launcher.agents.datasets:check_datasets")(run, order.config, order.overrides, order.plugins)
+            check_parent(Path(run.folder), order.parent, fresh=order.fresh)
         check_size(run, order.nodes, order.nproc or cluster.processes())
     texts = [cluster.render(job) for job in jobs_of(cluster, order, run)]
     if order.dry_run:
@@ -178,6 +182,7 @@ def jobs_of(cluster: BatchCluster, order: Order, run: RunConfig) -> Iterator[Job
         nproc=order.nproc or cluster.processes() or None,
         max_restarts=order.max_restarts,
         fresh=order.fresh and not cluster.shares_files,
+        parent=order.parent,
         slowest_save=slowest_save(Path(run.folder) / METRICS_FILE),
         num_links=order.chain,
     )

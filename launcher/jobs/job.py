@@ -44,6 +44,8 @@ class Training(Job):
     """Of the ranks within the job."""
     fresh: bool = False
     """Whether the first node is to make way for it; where this machine sees the run's folder, that is done already."""
+    parent: str | None = None
+    """RUN[@step] whose weights a run without a checkpoint begins with."""
     slowest_save: float = 0.0
     """Seconds, of those that the run has made; 0 where there was none."""
     link: int = 1
@@ -57,7 +59,8 @@ class Training(Job):
             python: that has zeromt.
             options: of the command: `nnodes`, `rendezvous`, `job_id` and so on; one that is None is left out.
         """
-        options = {"nproc": self.nproc, "max_restarts": self.max_restarts, "fresh": self.fresh, **options}
+        given = {"nproc": self.nproc, "max_restarts": self.max_restarts, "fresh": self.fresh}
+        options = {**given, "from": self.parent, **options}
         return [python, "-P", "-m", "launcher", "launch", "node", *node_arguments(self.config, self.overrides, options)]
 
 

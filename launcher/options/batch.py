@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from launcher.options.parser import Parser
-from launcher.options.running import add_config, add_device
+from launcher.options.running import add_config, add_device, add_parent
 from launcher.options.values import path, processes, whole
 
 USAGE = "CONFIG [--site NAME] [--nodes N] [--nproc N] [--prepare N] [--dry-run] [...]"
@@ -67,6 +67,7 @@ def add_submission(parser: Parser, *, job: Callable[[str], object] = str) -> Non
         action="store_true",
         help="begin at step 0; a run that is there is renamed to NAME.replaced-DATE-TIME at once, never deleted",
     )
+    add_parent(parser)
     parser.add_argument("--dry-run", action="store_true", help="print what would be submitted, and submit nothing")
 
 

@@ -53,7 +53,20 @@ def add_train(parser: Parser) -> None:
         "--reset",
         metavar="WHAT",
         type=reset,
-        help="data, optimizer or data,optimizer: begin these anew from the checkpoint's weights, as for fine-tuning",
+        help="data, optimizer or data,optimizer: begin these anew from the checkpoint's weights, and go on in place",
+    )
+    add_parent(parser)
+
+
+def add_parent(parser: Parser) -> None:
+    """--from, for fine-tuning."""
+    parser.add_argument(
+        "--from",
+        dest="parent",
+        metavar="RUN[@step]",
+        type=path,
+        help="begin this run at step 0 with the weights of another (a run, an import, an average), for fine-tuning; "
+        "the newest checkpoint unless a step is named. Once this run has saved, the same command goes on from there",
     )
 
 

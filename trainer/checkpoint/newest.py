@@ -36,7 +36,7 @@ def find_newest(folder: Path, world: World) -> tuple[Checkpoint | None, set[str]
     if problem is not None:
         raise CheckpointError(f"checkpoints: {folder} cannot be read: {problem}")
     for number, name in enumerate(names):
-        problems = _problems(folder / name, world)
+        problems = problems_of(folder / name, world)
         if not problems:
             if number:
                 log.warning("checkpoints: going back to %s: what is newer is not whole", folder / name)
@@ -98,7 +98,7 @@ def _look(folder: Path) -> tuple[list[str], str | None, str | None]:
     return names, said, None
 
 
-def _problems(folder: Path, world: World) -> list[str]:
+def problems_of(folder: Path, world: World) -> list[str]:
     """What is wrong with a checkpoint; each rank reads as many bytes."""
     mine: list[str] = []
     try:

@@ -17,6 +17,7 @@ from trainer.checkpoint.weights_only import WEIGHTS_ONLY
 from trainer.runs.kept import find_loss
 from trainer.runs.layout import CHECKPOINTS, MANIFEST, METRICS_FILE, list_steps
 from trainer.runs.metrics_file import UNSIGNED, Shown, read_lines, read_shown
+from trainer.runs.parents.record import Parent, parent_in, parent_of_run
 
 
 def run(*, path: str) -> int:
@@ -62,6 +63,7 @@ def inspect_checkpoint(folder: Path) -> tuple[list[str], bool]:
         f"versions        {', '.join(f'{k} {v}' for k, v in manifest['versions'].items())}",
         f"tokenizer       {manifest['fingerprints']['tokenizer'][:12]}",
         f"data            {', '.join(f[:12] for f in manifest['fingerprints']['data']) or 'unknown'}",
+        *_parent_line(parent_in(manifest)),
         *(f"plugin          {name} {sha[:12]}" for name, sha in manifest["fingerprints"].get("plugins", {}).items()),
     ]
     if not problems:
@@ -76,6 +78,10 @@ def inspect_checkpoint(folder: Path) -> tuple[list[str], bool]:
     lines += [f"  {record.bytes:>14,}  {name}" for name, record in sorted(checkpoint.files.items())]
     lines += [f"broken: {p}" for p in problems] or ["whole: every file has the size and SHA-256 of the manifest"]
     return lines, not problems
+
+
+def _parent_line(parent: Parent | None) -> list[str]:
+    return [] if parent is None else [f"parent          {parent.describe()}"]
 
 
 def _average(checkpoint: Checkpoint) -> str:
@@ -102,7 +108,7 @@ def _saved_by(manifest: Mapping[str, Any]) -> str:
 
 def inspect_run(folder: Path) -> tuple[list[str], bool]:
     """A run's last figures, its scores and its checkpoints."""
-    lines = [f"run {folder}"]
+    lines = [f"run {folder}", *_parent_line(parent_of_run(folder))]
     figures = list(read_lines(folder / METRICS_FILE))
     train = next((line for line in reversed(figures) if line.get("kind") == "train"), None)
     scores = [line for line in figures if line.get("kind") == "evaluation"]

@@ -3,6 +3,7 @@
     config.yaml                  the resolved configuration
     status.json                  what the run is doing
     origin.json                  the file that it was configured by
+    parent.json                  the checkpoint of another run that it began from (`--from`)
     ledger.json                  where the time went
     metrics.jsonl                figures, one line each
     history.jsonl                with what it was started, and where its data stood at every start and save
@@ -33,6 +34,7 @@ CONFIG = RUN_CONFIG
 CHECKPOINTS, STATUS_FILE, METRICS_FILE = SIGNS_OF_A_RUN
 ORIGIN_FILE = "origin.json"
 HISTORY_FILE = "history.jsonl"
+PARENT_FILE = "parent.json"
 LEDGER_FILE = "ledger.json"
 RUN_LOCK = "run.lock"
 """Held by rank 0."""

@@ -1,14 +1,18 @@
 """Whether the largest micro-batches fit the device, seen before update 1, and what to do where they do not."""
 
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 
-from configs import RunConfig, StreamSection, UserError
+from configs import RunConfig, StreamSection, UserError, load_saved
+from data_pipeline.prepared.dataset import Dataset
+from trainer.checkpoint.format import Checkpoint
 from trainer.engines.protocol import Engine
 from trainer.engines.trial import Shape, bounded_memory, is_out_of_memory
 from trainer.ranks.distributed import World
+from trainer.runs.layout import CONFIG
 
-__all__ = ["advice", "fit", "fit_budget", "is_out_of_memory", "largest_shapes", "probe"]
+__all__ = ["advice", "fit", "fit_budget", "is_out_of_memory", "largest_shapes", "probe", "settle"]
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +133,29 @@ def fit(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: Wor
             f"which the longest pair needs, fit the memory; allowed is {'; or '.join(_engine_advice(config))}"
         )
     return budgets(tokens)
+
+
+def settle(
+    config: RunConfig, datasets: Sequence[Dataset], engine: Engine, world: World, checkpoint: Checkpoint | None
+) -> RunConfig:
+    """See that the largest shapes fit the device; a new run with `training.fit_memory` takes what does.
+
+    Raises:
+        UserError: they do not, naming the settings to lower.
+    """
+    longest = [max(int(d.blocks[f"longest_{side}"].max()) + 1 for d in datasets) for side in ("source", "target")]
+    if config.training.fit_memory:
+        if checkpoint is not None:
+            budgets = load_saved(checkpoint.folder / CONFIG, any_version=True).stream
+            tokens = budgets.source_tokens, budgets.target_tokens
+        else:
+            tokens = fit(engine, config, longest=longest, world=world)
+            log.info("budgets that fit the memory: %d source tokens, %d target tokens", *tokens)
+        stream = dataclasses.replace(config.stream, source_tokens=tokens[0], target_tokens=tokens[1])
+        config = dataclasses.replace(config, stream=stream)
+    if config.training.memory_probe:
+        probe(engine, config, longest=longest, world=world)
+    return config
 
 
 def fit_budget(try_budget: Callable[[int], bool], most: int, granularity: int, *, least: int = 1) -> int:

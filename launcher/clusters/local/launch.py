@@ -24,6 +24,7 @@ def launch(
     overrides: Sequence[str],
     fresh: bool = False,
     reset: str | None = None,
+    parent: str | None = None,
     plugins: Sequence[str] = (),
 ) -> int:
     """Train on this machine.
@@ -36,6 +37,7 @@ def launch(
         overrides: `section.key=value` settings.
         fresh: begin at step 0, and rename the run that is there.
         reset: data, optimizer or data,optimizer: begin these anew with the weights of the newest checkpoint.
+        parent: RUN[@step] whose weights a run without a checkpoint begins with.
         plugins: files with components, beside those that the configuration names.
 
     Returns:
@@ -58,6 +60,7 @@ def launch(
         save_seconds=60 * run.supervision.save_minutes,
         on_cpu=run.engine.device == "cpu",
         reset=reset,
+        parent=parent,
         plugins=tuple(run.plugins),
     )
     others = f"; logs of the others than rank 0: {job.logs}" if job.num_processes > 1 else ""

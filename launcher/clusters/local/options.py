@@ -5,7 +5,7 @@ from launcher.options.command import Command
 
 COMMAND = Command(
     summary="torchrun on this machine",
-    usage="CONFIG [--nproc N] [--max-restarts R] [--fresh | --reset WHAT] [section.key=value ...]",
+    usage="CONFIG [--nproc N] [--max-restarts R] [--from RUN] [--fresh | --reset WHAT] [section.key=value ...]",
     add_arguments=add_launch_local,
     target="launcher.commands:launch_here",
     computes=True,

@@ -66,6 +66,7 @@ def render_training(site: SlurmSection, job: Training, *, output: str, lead: int
         *("--join-timeout", str(site.join_timeout)),
         *("--node-timeout", str(site.node_timeout)),
         *(["--interface", site.interface] if site.interface else []),
+        *([] if job.parent is None else ["--from", job.parent]),
     ]
     return _fill(
         "train.sh",

@@ -53,6 +53,8 @@ class Order:
     """Begin at step 0, and rename the run that is there."""
     reset: str | None
     """data, optimizer or data,optimizer: begin these anew with the weights of the newest checkpoint."""
+    parent: str | None = None
+    """RUN[@step] whose weights a run without a checkpoint begins with."""
     plugins: Sequence[str] = ()
     """Files with components, beside those that the configuration names; every host reads what is read here."""
 
@@ -125,6 +127,7 @@ def _begin(
         "interface": cluster.interface,
         "fresh": order.fresh,
         "reset": order.reset,
+        "from": order.parent,
     }
     for rank, connection in enumerate(connections):
         own = {"node_rank": rank, "nproc": connection.host.slots or order.nproc}

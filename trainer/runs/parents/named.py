@@ -1,0 +1,74 @@
+"""`--from RUN[@step]`: which checkpoints another run may begin from. Imports no torch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from configs import UserError
+from configs.files import expand, is_dir, is_file, naming
+from trainer.runs.kept import find_loss
+from trainer.runs.layout import CHECKPOINTS, MANIFEST, MANIFEST_HASH, list_steps, looks_complete, step_folder, step_of
+
+OPTION = "--from"
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Named:
+    """A run, and one of its checkpoints."""
+
+    text: str
+    """As the user wrote it."""
+    run: Path
+    """The run's folder, absolute."""
+    step: int | None
+    """None takes the newest that is whole."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Named":
+        """Read RUN or RUN@step; RUN is a run's folder, or one checkpoint in it.
+
+        A folder that has an `@` in its name and is there is meant as it stands.
+
+        Raises:
+            UserError: the text can be no path.
+        """
+        with naming(OPTION):
+            name, at, step = expand(text).rpartition("@")
+            has_step = bool(at) and step.isascii() and step.isdigit() and not is_dir(Path(expand(text)))
+            folder = Path(name if has_step else expand(text)).absolute()
+            if not has_step and is_file(folder / MANIFEST) and folder.parent.name == CHECKPOINTS:
+                return cls(text=text, run=folder.parent.parent, step=step_of(folder))
+        return cls(text=text, run=folder, step=int(step) if has_step else None)
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the run's checkpoints."""
+        return self.run / CHECKPOINTS
+
+    def candidates(self) -> list[Path]:
+        """The checkpoints that it may be, the newest first; their bytes are not looked at.
+
+        Raises:
+            UserError: there is none.
+        """
+        with naming(OPTION):
+            if not is_dir(self.run):
+                raise UserError(f"{OPTION}: no such folder: {str(self.run)!r}; give a run's folder, or RUN@step")
+            found = [folder for folder in list_steps(self.checkpoints) if looks_complete(folder)]
+            steps = [step for folder in found if (step := step_of(folder)) is not None]
+            if self.step is not None:
+                found = [folder for folder in found if folder.name == step_folder(self.step)]
+            if found:
+                return found
+            if steps:
+                there = ", ".join(str(step) for step in reversed(steps))
+                raise UserError(f"{OPTION}: {str(self.run)!r} has no checkpoint of step {self.step}; it has {there}")
+            why = find_loss(self.run, by_config=False) or f"{str(self.run)!r} has no checkpoint yet"
+            raise UserError(f"{OPTION}: {why}; give a run that has one")
+
+
+def hash_of(checkpoint: Path) -> str | None:
+    """The SHA-256 of a checkpoint's manifest, as it stands beside it; None where there is none."""
+    try:
+        return (checkpoint / MANIFEST_HASH).read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None

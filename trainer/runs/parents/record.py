@@ -1,0 +1,166 @@
+"""What a run says of the run that it began from, and whether that is the one that is meant now. Imports no torch."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs import UserError
+from trainer.runs.layout import CHECKPOINTS, MANIFEST, PARENT_FILE, checkpoint_folder, list_steps, looks_complete
+from trainer.runs.parents.named import OPTION, Named, hash_of
+
+PARENT = "parent"
+"""The key in a checkpoint's manifest."""
+_ON = "leave --from away to go on with it, or begin anew by --fresh or under another name (name=...)"
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Parent:
+    """The checkpoint whose weights a run began with."""
+
+    run: str
+    """Its run's folder, absolute, as it was then."""
+    step: int
+    sha256: str
+    """Of its manifest, which lists the hashes of all other files."""
+    weights: str
+    """`model`, or `ema` where their moving average was taken."""
+    rows: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+    """By side: how many rows of another vocabulary are its own, means of its own, and new; empty for the same one."""
+
+    @property
+    def name(self) -> str:
+        """The run's."""
+        return Path(self.run).name
+
+    @property
+    def folder(self) -> Path:
+        """Where the checkpoint was."""
+        return checkpoint_folder(Path(self.run), self.step)
+
+    def describe(self) -> str:
+        """For people."""
+        return f"{self.name}, step {self.step}, {self.sha256[:12]} ({self.run})"
+
+    def is_meant_by(self, named: Named) -> bool:
+        """Whether `--from` names this parent. It may have moved, and it may have gone on or lost that checkpoint."""
+        if named.step is not None and named.step != self.step:
+            return False
+        found = hash_of(checkpoint_folder(named.run, self.step))
+        if found is None:
+            return named.run.resolve() == Path(self.run).resolve()
+        return found == self.sha256
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON; what is empty does not stand in it."""
+        return {key: value for key, value in dataclasses.asdict(self).items() if value != {}}
+
+    @classmethod
+    def from_json(cls, tree: Mapping[str, Any]) -> "Parent":
+        """Read what `to_json` gave."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{key: value for key, value in tree.items() if key in known})
+
+
+def parent_in(manifest: Mapping[str, Any]) -> Parent | None:
+    """The parent in a checkpoint's manifest."""
+    found = manifest.get(PARENT)
+    return Parent.from_json(found) if isinstance(found, dict) else None
+
+
+def noted_parent(run: Path) -> Parent | None:
+    """The parent of a run that has not saved yet: what its first start has noted; None where it has none.
+
+    Raises:
+        UserError: the note cannot be read.
+    """
+    path = run / PARENT_FILE
+    try:
+        return Parent.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}; begin anew by --fresh") from error
+
+
+def note_parent(run: Path, parent: Parent) -> None:
+    """Note the parent of a run whose first update is about to come.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    beside = run / f"{PARENT_FILE}.tmp"
+    beside.write_text(json.dumps(parent.to_json(), indent=1) + "\n", encoding="utf-8")
+    beside.replace(run / PARENT_FILE)
+
+
+def parent_of_run(run: Path) -> Parent | None:
+    """The parent of a run, by its newest checkpoint, or by its note before the first.
+
+    Raises:
+        UserError: the note cannot be read.
+    """
+    manifest = _newest_manifest(run)
+    return noted_parent(run) if manifest is None else parent_in(manifest)
+
+
+def check_parent(run: Path, text: str | None, *, fresh: bool, reset: str | None = None) -> None:
+    """Before anything is started or renamed: see that `--from` names a checkpoint, and the run has no other parent.
+
+    Args:
+        run: the folder of the run that is to begin, which need not be there.
+        text: RUN[@step]; None where `--from` is not given.
+        fresh: whether what is there is put aside.
+        reset: what `--reset` names.
+
+    Raises:
+        UserError: so it is not.
+    """
+    if text is None:
+        return
+    if reset:
+        raise UserError(f"{OPTION}: with --reset, which goes on in place; give one of them")
+    named = Named.parse(text)
+    if named.run.resolve() == run.resolve():
+        raise UserError(f"{OPTION}: {text} is the run itself; give the new one another name (name=...)")
+    if fresh:
+        named.candidates()
+        return
+    manifest = _newest_manifest(run)
+    parent = parent_of_run(run)
+    if manifest is None and parent is None:
+        named.candidates()
+    else:
+        check_same(parent, named, run)
+
+
+def check_same(parent: Parent | None, named: Named, run: Path) -> None:
+    """Refuse another parent than a run has begun from.
+
+    Args:
+        parent: of the run, which has begun; None where it began from nothing.
+        named: what `--from` says.
+        run: its folder.
+
+    Raises:
+        UserError: it is another.
+    """
+    if parent is None:
+        raise UserError(f"{OPTION}: {named.text}, and {run} has checkpoints and began from no other run; {_ON}")
+    if not parent.is_meant_by(named):
+        raise UserError(f"{OPTION}: {named.text}, and {run} began from {parent.describe()}; {_ON}")
+
+
+def _newest_manifest(run: Path) -> Mapping[str, Any] | None:
+    """Of the newest checkpoint that can be read; its bytes are not verified. None where there is none."""
+    for folder in list_steps(run / CHECKPOINTS):
+        if looks_complete(folder):
+            try:
+                tree = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                continue
+            if isinstance(tree, dict):
+                return tree
+    return None

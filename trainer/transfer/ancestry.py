@@ -1,0 +1,211 @@
+"""Which checkpoint of another run a run begins from, or began from: all ranks agree on it and verify it together."""
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from configs import RunConfig, UserError
+from data_pipeline.tokenizer import Tokenizer
+from trainer.checkpoint.format import Checkpoint, CheckpointError, read_checkpoint
+from trainer.checkpoint.newest import problems_of
+from trainer.checkpoint.resume import architecture_differences, check_plugins
+from trainer.checkpoint.weights_only import NEEDED
+from trainer.engines.protocol import Engine
+from trainer.ranks.distributed import World
+from trainer.runs.layout import step_of
+from trainer.runs.parents.named import OPTION, Named, hash_of
+from trainer.runs.parents.record import Parent, check_same, note_parent, noted_parent, parent_in
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+TRIES = 5
+"""Times that a checkpoint is chosen anew because a parent that goes on training has deleted the one before."""
+
+
+class Ancestry:
+    """Where a run is from, and the weights that it begins with where it begins from another."""
+
+    def __init__(self, run: Path, *, parent: Parent | None, source: Checkpoint | None) -> None:
+        """Use `ancestry_of`.
+
+        Args:
+            run: the run's folder.
+            parent: what its checkpoints say; None where it began from nothing.
+            source: the parent's checkpoint, verified, where this start takes its weights; None where the run goes on
+                by its own.
+        """
+        self._run = run
+        self.parent = parent
+        self._source = source
+        self._weights: Mapping[str, Tensor] = {}
+
+    @property
+    def begins(self) -> bool:
+        """Whether this start takes the parent's weights."""
+        return self._source is not None
+
+    def fill(self, model: nn.Module, tokenizer: Tokenizer) -> None:
+        """Fill the run's new model with the parent's weights, where it begins from them.
+
+        Args:
+            model: new.
+            tokenizer: of its vocabularies.
+
+        Raises:
+            UserError: the names or shapes are not the model's, or the tokenizer is another.
+        """
+        if self._source is None or self.parent is None:
+            return
+        trained_with = self._source.manifest["fingerprints"]["tokenizer"]
+        if tokenizer.fingerprint != trained_with:
+            raise UserError(
+                f"tokenizer: fingerprint {tokenizer.fingerprint[:12]}, the parent has {trained_with[:12]}; prepare the "
+                f"data with its tokenizer (prepare.tokenizer.path={self._source.folder})"
+            )
+        self._weights = self._source.stored(self.parent.weights)
+        fill(model, self._weights, self._source)
+        kind = ", their moving average" if self.parent.weights == "ema" else ""
+        log.info("begins with the weights of %s%s", self.parent.describe(), kind)
+
+    def begin(self, engine: Engine, world: World) -> None:
+        """Give the new engine the weights to the last bit, whatever precision its model computes in, and nothing else.
+
+        The parent is noted, so that a run that is killed before its first checkpoint begins from it again.
+
+        Args:
+            engine: that has taken no step.
+            world: the ranks.
+
+        Raises:
+            OSError: the note cannot be written.
+        """
+        if not self._weights:
+            return
+        weights = self._weights
+        engine.load_moments(
+            lambda name: dict.fromkeys(engine.moments, torch.zeros_like(weights[name])),
+            weights.__getitem__,
+            weights.__getitem__,
+            num_steps=0,
+        )
+        self._weights = {}
+        if world.is_main and self.parent is not None:
+            note_parent(self._run, self.parent)
+
+
+def ancestry_of(config: RunConfig, text: str | None, checkpoint: Checkpoint | None, world: World) -> Ancestry:
+    """The parent of a run; called by all ranks.
+
+    A run that has a checkpoint goes on from that one: a job that is started again gives `--from` again. One that has
+    none yet, and was started with a parent before, begins from it again, whether it is named or not.
+
+    Args:
+        config: of the run.
+        text: RUN[@step]; None where `--from` is not given.
+        checkpoint: the run's own newest.
+        world: the ranks.
+
+    Raises:
+        UserError: there is no such checkpoint, the run has another parent, or the model is another.
+    """
+    run = Path(config.folder)
+    named: Named | None = None if text is None else _on_main(world, partial(Named.parse, text))
+    if checkpoint is not None:
+        parent = parent_in(checkpoint.manifest)
+        if named is not None:
+            _on_main(world, partial(check_same, parent, named, run))
+        return Ancestry(run, parent=parent, source=None)
+    noted = _on_main(world, partial(noted_parent, run))
+    if noted is not None:
+        if named is not None:
+            _on_main(world, partial(check_same, noted, named, run))
+        where = Path(noted.run) if named is None else named.run  # where it is named it may have moved
+        named = Named(text=noted.describe(), run=where, step=noted.step)
+    if named is None:
+        return Ancestry(run, parent=None, source=None)
+    source = find_whole(named, world)
+    sha256 = hash_of(source.folder)
+    if sha256 is None or (noted is not None and noted.sha256 != sha256):
+        raise UserError(f"{OPTION}: {source.folder} is not what {run} began from any more; begin anew by --fresh")
+    check_plugins(source, reset=NEEDED)
+    if differences := architecture_differences(source, config, name="the parent"):
+        raise UserError(f"{'; '.join(differences)}; allowed is what {source.folder} was trained with")
+    parent = Parent(
+        run=str(source.folder.parent.parent.absolute()),
+        step=step_of(source.folder) or 0,
+        sha256=sha256,
+        weights=source.weights_kind(raw=False),
+    )
+    return Ancestry(run, parent=parent, source=source)
+
+
+def find_whole(named: Named, world: World) -> Checkpoint:
+    """The newest whole checkpoint that is meant, every byte of it verified by the ranks together.
+
+    Nothing in the parent's folder is touched: it may be another's, and it may be training.
+
+    Raises:
+        UserError: there is none.
+    """
+    refused: list[str] = []
+    for _ in range(TRIES):
+        refused, is_stale = [], False
+        for folder in _on_main(world, named.candidates):
+            found = problems_of(folder, world)
+            if not found:
+                try:
+                    return read_checkpoint(folder)
+                except CheckpointError as error:
+                    found = [str(error)]
+            log.warning("%s: checkpoint refused: %s", OPTION, found[0])
+            refused.append(found[0])
+            is_stale = is_stale or bool(world.from_main(not folder.is_dir()))
+        if not is_stale:
+            break
+    raise UserError(f"{OPTION}: {named.text} has no whole checkpoint: {refused[0]}")
+
+
+def fill(model: nn.Module, weights: Mapping[str, Tensor], source: Checkpoint) -> None:
+    """Fill a new model.
+
+    Args:
+        model: to fill.
+        weights: whole, in fp32, by the names of its parameters.
+        source: what they are of, for errors.
+
+    Raises:
+        UserError: the names or shapes are not the model's.
+    """
+    parameters = dict(model.named_parameters())
+    if unlike := sorted(parameters.keys() ^ set(weights)):
+        what = "is missing" if unlike[0] in parameters else "is not of this model"
+        raise UserError(f"{source.folder}: {unlike[0]} {what}")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            weight = weights[name]
+            if weight.shape != parameter.shape:
+                raise UserError(
+                    f"{source.folder}: {name} is {tuple(weight.shape)}, this model's is {tuple(parameter.shape)}"
+                )
+            parameter.copy_(weight)
+
+
+def _on_main(world: World, look: Callable[[], T]) -> T:
+    """What rank 0 finds, or refuses, for all."""
+    found: tuple[T | None, UserError | None] = None, None
+    if world.is_main:
+        try:
+            found = look(), None
+        except UserError as error:
+            found = None, error
+    value, problem = world.from_main(found)
+    if problem is not None:
+        raise problem
+    return cast("T", value)
