@@ -215,7 +215,6 @@ def _assemble(
 ) -> BuiltRun:
     """The trainer around its parts, and what it writes to."""
     folder = Path(config.folder)
-    # what another start scored at step 0 is scored again
     metrics = _metrics(config, checkpoints.identity, -1 if begins_trained else state.step, world)
     queue = score_queue(config, held_out, state, metrics) if world.is_main else None
     pair_log = PairLog(folder / PAIRS, enabled=config.training.record_pairs, resume_step=state.step, world=world)
@@ -293,7 +292,7 @@ def _engine(
 
 
 def _metrics(config: RunConfig, identity: RunIdentity, step: int, world: World) -> Metrics:
-    """The run's figures, from `step` on, and the resolved configuration beside them. Rank 0 writes."""
+    """The run's figures after `step` (-1: all), and the resolved configuration beside them. Rank 0 writes."""
     if not world.is_main:
         return NoMetrics()
     folder = Path(config.folder)
