@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from configs import ConfigError
 from configs.reading.old_keys import OLD_SITE_KEYS, OldKey
@@ -138,5 +139,6 @@ def test_everything_wrong_is_said_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", shipped("configs.sites"))
 def test_shipped_profiles_are_todays(name: str) -> None:
     said: list[str] = []
-    load_site("slurm", name, say=said.append)
+    scheduler = yaml.safe_load(shipped("configs.sites")[name].read_text())["scheduler"]
+    load_site(scheduler, name, say=said.append)
     assert not said

@@ -73,12 +73,13 @@ def test_without_torch(zeromt: Zeromt, tmp_path: Path, arguments: list[str], exp
 
 
 BAD = [
-    ([], "COMMAND: none given; allowed is one of prepare, train, launch local"),
+    ([], "COMMAND: none given; allowed is one of prepare, train, launch kubernetes"),
     (["trian"], "COMMAND: 'trian' is unknown; did you mean train?"),
     (["zzz"], "COMMAND: 'zzz' is unknown; allowed is one of prepare"),
     (
         ["launch"],
-        "COMMAND: 'launch' is not whole; allowed is one of launch local, launch slurm, launch ssh, launch node",
+        "COMMAND: 'launch' is not whole; "
+        "allowed is one of launch kubernetes, launch local, launch slurm, launch ssh, launch node",
     ),
     (["launch", "locla", "debug"], "COMMAND: 'launch locla' is unknown; did you mean launch local?"),
     (["--frob"], "COMMAND: '--frob' is unknown"),

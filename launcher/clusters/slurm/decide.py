@@ -5,18 +5,16 @@ node of the job, where SLURM's environment says which job that is.
 """
 
 import argparse
-import contextlib
-import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from configs import UserError
 from launcher.agents.root_cause import REFUSED
 from launcher.jobs.end import ending_of
-from trainer.runs.layout import LAUNCH_LOCK, REQUEUES_FILE, STATUS_FILE, newest_step
+from launcher.jobs.requeues import Requeues, read_requeues, write_requeues
+from trainer.runs.layout import LAUNCH_LOCK, STATUS_FILE
 from trainer.runs.process.streams import tell
 from trainer.runs.run_lock import RunLock
 from trainer.runs.signals import STOPPED_BY_FILE
@@ -24,16 +22,6 @@ from trainer.runs.status import Status, read_status
 
 PATIENCE_SECONDS, PATIENCE_AFTER_A_REQUEUE = 5.0, 150.0
 """For a job before that is about to end; and for the lock of a node that is lost, which NFS keeps for a lease or so."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Requeues:
-    """How often a job was put back in the queue since its newest checkpoint."""
-
-    job: str = ""
-    step: int = 0
-    """The newest checkpoint's, when it was put back last."""
-    number: int = 0
 
 
 def decide_begin(status: Status | None) -> tuple[str, str]:
@@ -86,18 +74,6 @@ def decide_end(status: Status | None, code: int, signal: str, requeues: Requeues
     return "requeue", f"{ending.why}; back in the queue"
 
 
-def read_requeues(folder: Path, job: str) -> Requeues:
-    """Of this job, counting the next; 1 where there is a new checkpoint, or another job was there before."""
-    step = newest_step(folder)
-    try:
-        before = Requeues(**json.loads((folder / REQUEUES_FILE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        before = Requeues()
-    if before.job != job or step > before.step:
-        return Requeues(job=job, step=step, number=1)
-    return Requeues(job=job, step=before.step, number=before.number + 1)
-
-
 def main(argv: Sequence[str]) -> int:
     """Decide, and say so."""
     parser = argparse.ArgumentParser(prog="python -m launcher.clusters.slurm.decide")
@@ -124,8 +100,7 @@ def main(argv: Sequence[str]) -> int:
         requeues = read_requeues(arguments.run, job)
         decision, reason = decide_end(status, arguments.code, arguments.signal, requeues, arguments.max_requeues)
         if decision == "requeue":
-            with contextlib.suppress(OSError):
-                (arguments.run / REQUEUES_FILE).write_text(json.dumps(asdict(requeues)) + "\n", encoding="utf-8")
+            write_requeues(arguments.run, requeues)
     tell(f"zeromt: {reason}")
     print(decision)
     return 0

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from launcher.agents.peers import LOST_NODE
-from launcher.clusters.slurm.decide import Requeues, decide_begin, decide_end, read_requeues
+from launcher.clusters.slurm.decide import decide_begin, decide_end
+from launcher.jobs.requeues import Requeues, read_requeues
 from tests.launcher.conftest import environment
 from trainer.runs.layout import LAUNCH_LOCK
 from trainer.runs.run_lock import RunLock

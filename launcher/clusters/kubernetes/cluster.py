@@ -1,0 +1,124 @@
+"""Kubernetes, as a cluster of zeromt."""
+
+import sys
+from pathlib import Path
+
+from configs import UserError
+from configs.components import component
+from launcher.clusters.kubernetes.kubectl import SUBMIT_SECONDS, command, find_job, find_pods, is_up, run
+from launcher.clusters.kubernetes.manifest import (
+    JOB_LABEL,
+    JOB_NAME,
+    following,
+    render_preparation,
+    render_training,
+)
+from launcher.clusters.kubernetes.section import KubernetesSection
+from launcher.jobs import Job, JobState, Preparation, Training
+
+
+@component("cluster", "kubernetes")
+class KubernetesCluster(KubernetesSection):
+    """Kubernetes: Indexed Jobs, whose pods are started again after preemptions and lost nodes."""
+
+    def processes(self) -> int:
+        """One for each GPU."""
+        return self.gpus_per_node
+
+    def render(self, job: Job) -> str:
+        """The manifest of a job."""
+        if isinstance(job, Training):
+            return render_training(self, job)
+        assert isinstance(job, Preparation)
+        return render_preparation(self, job)
+
+    def check(self, text: str) -> None:
+        """Ask the API server whether it would take a manifest."""
+        self._run("create", "--dry-run=server", "--output=name", "--filename=-", text=text.rpartition("---\n")[2])
+
+    def submit(self, text: str, *, after: str | None, needs_success: bool) -> str:
+        """Create a Job, and before it the Service by which its pods meet; the Job's name."""
+        service, _, job = text.rpartition("---\n")
+        if service:
+            self._run("apply", "--filename=-", text=service)
+        if after is not None:
+            job = following(job, after)
+        kind, _, name = self._run("create", "--output=name", "--filename=-", text=job).strip().partition("/")
+        if kind != "job.batch" or not JOB_NAME.fullmatch(name):
+            raise UserError(f"kubectl: {name!r} is no job's name; allowed is Kubernetes' own kubectl")
+        return name
+
+    def how_to_follow(self, jobs: list[str], run: str, logs: Path, *, is_preparation: bool) -> list[str]:
+        """By kubectl and zeromt's own commands."""
+        pods = self._words("get", "pods", f"--selector={JOB_LABEL} in ({','.join(jobs)})")
+        shown = " ".join(f"'{word}'" if " " in word else word for word in pods)
+        if is_preparation:
+            return [
+                f"submitted job {jobs[0]} (the parts) and {jobs[1]} (their merge)",
+                f"follow them:  {shown};  zeromt log {run} --follow",
+                f"train after them:  zeromt launch kubernetes ... --after {jobs[1]}",
+            ]
+        return [
+            f"submitted job {jobs[0]}",
+            f"follow it:  {shown};  zeromt status {run};  zeromt log {run} --follow",
+            f"save and end it:  zeromt stop {run}",
+        ]
+
+    def query(self, job: str) -> JobState | None:
+        """What the Job and its pods say."""
+        return find_job(job, self.context, self.namespace)
+
+    def stop(self, job: str) -> None:
+        """Suspend a Job: its pods are asked to stop, and no others are started."""
+        suspend(job, self.context, self.namespace)
+
+    def log(self, job: str, logs: Path, *, follow: bool) -> list[str]:
+        """What all pods of the job write, with the pod's name before each line."""
+        _check_name(job)
+        selector = f"--selector={JOB_LABEL}={job}"
+        shown = ["--all-containers", "--prefix", "--tail=-1", "--max-log-requests=1000", "--ignore-errors"]
+        return self._words("logs", selector, *shown, *(["--follow"] if follow else []))
+
+    def reach(self, job: str, words: list[str]) -> list[str] | None:
+        """Through the first pod that runs; `zeromt stop` suspends the Job, since pods that merely end come back."""
+        if not JOB_NAME.fullmatch(job):
+            return None
+        try:
+            pods = [pod for pod in find_pods(job, self.context, self.namespace) if is_up(pod)]
+            first = min(pods, key=lambda pod: pod["metadata"]["name"], default=None)
+            if first is None:
+                return None
+            if words[0] == "stop":
+                where = [f"--{name}={v}" for name in ("context", "namespace") if (v := getattr(self, name))]
+                code = [sys.executable, "-P", "-m", "launcher.clusters.kubernetes.stop", *where]
+                return [*code, *(word for word in words[1:] if word == "--no-wait"), job]
+            python = first["spec"]["containers"][0]["command"][
+                0
+            ]  # of the pod, not of a field: the folder may be anyone's
+            return self._words(
+                "exec", first["metadata"]["name"], "--container=zeromt", "--", python, "-P", "-m", "launcher", *words
+            )
+        except (UserError, ValueError, KeyError, TypeError):
+            return None
+
+    def _words(self, *words: str) -> list[str]:
+        return command(self.context, self.namespace, *words)
+
+    def _run(self, *words: str, text: str) -> str:
+        return run(self._words(*words), text=text, seconds=SUBMIT_SECONDS)
+
+
+def suspend(job: str, context: str | None, namespace: str | None) -> None:
+    """Suspend a Job.
+
+    Raises:
+        UserError: the cluster refuses.
+    """
+    _check_name(job)
+    change = '{"spec": {"suspend": true}}'
+    run(command(context, namespace, "patch", "job", job, "--type=merge", f"--patch={change}"))
+
+
+def _check_name(job: str) -> None:
+    if not JOB_NAME.fullmatch(job):
+        raise UserError(f"RUN: {job!r} is no job of Kubernetes; allowed is a run that was submitted there")

@@ -1,0 +1,214 @@
+"""What a pod runs: `python -m launcher.clusters.kubernetes.pod node|part ...`.
+
+`node` is `zeromt launch node` between two decisions. Before it: whether the Job has anything left to do, and with which
+other pods. After it: what the Job is to make of the end, by the pod's exit code, which `podFailurePolicy` reads:
+0 done (the run is finished, or a user has stopped it), 2 refused (the Job fails), 75 to be started again (a preemption,
+a node that is lost), 1 failed. `part` turns the pod's number into a part of the corpus.
+"""
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from configs import RunConfig, UserError, load_run
+from launcher.agents.node import launch_node
+from launcher.agents.peers import LOST_NODE
+from launcher.clusters.kubernetes import meeting
+from launcher.jobs import End, Ending, ending_of
+from launcher.jobs.batch import slowest_save
+from launcher.jobs.requeues import read_requeues, write_requeues
+from launcher.machine.supervise import Supervisor
+from launcher.options.node import parse_launch_node
+from trainer.runs.layout import LAUNCH_LOCK, METRICS_FILE, STATUS_FILE, STUCK_FILE
+from trainer.runs.process.streams import note, tell
+from trainer.runs.run_lock import RunLock
+from trainer.runs.signals import STOPPED_BY_FILE
+from trainer.runs.status import Status, read_status
+
+FAILED, REFUSED, STOPPED = 1, 2, 75
+LOCK_SECONDS = 150.0
+"""For the lock of a node that is lost, which NFS keeps for a lease or so."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run what the pod is for.
+
+    Args:
+        argv: the pod's own arguments, then `--` and those of what it runs.
+
+    Returns:
+        The pod's exit code.
+    """
+    where = argv.index("--")
+    parser = argparse.ArgumentParser(prog="python -m launcher.clusters.kubernetes.pod", allow_abbrev=False)
+    parser.add_argument("what", choices=("node", "part"))
+    parser.add_argument("--parts", type=int)
+    parser.add_argument("--message", type=Path)
+    parser.add_argument("--max-requeues", type=int, default=0)
+    parser.add_argument("--join-timeout", type=float, default=0.0)
+    parser.add_argument("--grace", type=float, default=0.0)
+    given, rest = parser.parse_args(argv[:where]), argv[where + 1 :]
+    index = int(os.environ["JOB_COMPLETION_INDEX"])
+    if given.what == "part":
+        config, overrides = rest[0], rest[1:]
+        command = ["prepare", config, "--part", f"{index + 1}/{given.parts}", "--", *overrides]
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "launcher", *command])
+    with Supervisor() as supervisor:
+        ending = _node(supervisor, given, rest, index)
+        supervisor.settle()
+    note(f"pod {index}: {ending.why}")
+    with contextlib.suppress(OSError):
+        given.message.write_text(f"{ending.end.value}: {ending.why}"[:2000], encoding="utf-8")
+    return exit_code(ending.end)
+
+
+def exit_code(end: End) -> int:
+    """The pod's, by which the Job goes on or ends."""
+    if end.goes_on:
+        return STOPPED
+    return {End.FINISHED: 0, End.STOPPED: 0, End.REFUSED: REFUSED}.get(end, FAILED)
+
+
+def decide_begin(status: Status | None, job: str) -> Ending | None:
+    """How the Job has ended already, for a pod that comes afterwards; None where there is something to do.
+
+    Args:
+        status: of the run.
+        job: the Job's name.
+    """
+    if status is None:
+        return None
+    if status.refused_job == job:
+        return Ending(end=End.REFUSED, why=f"the run was refused: {status.refusal}")
+    if status.job_id != job:
+        return None
+    if status.state == "finished":
+        return Ending(end=End.FINISHED, why="the run is finished")
+    if status.state == "refused":
+        return Ending(end=End.REFUSED, why=f"the run was refused: {status.error}")
+    if status.state == "stopped" and status.stop_reason == STOPPED_BY_FILE:
+        return Ending(end=End.STOPPED, why="the run was stopped by `zeromt stop`")
+    return None
+
+
+def decide_end(run: Path, code: int, start: str | None, *, was_stopped: bool) -> Ending:
+    """How this start of the Job has ended.
+
+    Args:
+        run: the run's folder.
+        code: what `launch node` ended with.
+        start: its name, with which the names of its launches begin; None where there is one pod.
+        was_stopped: whether this pod was asked to.
+    """
+    status = read_status(run / STATUS_FILE)
+    if start is not None and status is not None and not (status.launch_id or "").startswith(f"{start}-"):
+        status = None  # this start's ranks had not begun: it is about another
+    if code == STOPPED and status is None:
+        return Ending(end=End.INTERRUPTED, why="stopped before the ranks had begun")
+    ending = ending_of(status, code, signal="USR1" if was_stopped else "none")
+    if ending.end is End.FAILED and (lost := _lost_node(run)):
+        return Ending(end=End.LOST_NODE, why=lost)  # the first pod, whose word the status is, may be what is lost
+    return ending
+
+
+def _node(supervisor: Supervisor, given: argparse.Namespace, words: Sequence[str], index: int) -> Ending:
+    """`zeromt launch node`, and before it the meeting."""
+    try:
+        arguments = parse_launch_node(words)
+        job: str = os.environ["ZEROMT_JOB_ID"]
+        run = load_run(arguments["config"], arguments["overrides"], plugins=arguments["plugins"])
+        folder = Path(run.folder)
+        status = read_status(folder / STATUS_FILE)
+        if (ending := decide_begin(status, job)) is not None:
+            return ending
+        if status is not None and status.job_id == job:
+            arguments["fresh"] = False  # this Job has begun its run
+            if index == 0:
+                _wait_for_lock(supervisor, folder)
+        _warn_of_grace(run, given.grace)
+        start = _meet(supervisor, given, arguments, job, index)
+        arguments |= {"node_rank": index, "job_id": start}
+        code = launch_node(supervisor, **arguments)
+    except meeting.StoppedError:
+        return Ending(end=End.INTERRUPTED, why="stopped before the pods had met")
+    except meeting.MissingError as error:
+        return _capped(folder, job, given.max_requeues, Ending(end=End.LOST_NODE, why=f"{LOST_NODE}{error}"), index)
+    except SystemExit as leaving:  # a usage error, which has been said
+        return Ending(end=End.REFUSED, why=f"refused with exit code {leaving.code}")
+    except UserError as error:
+        for line in str(error).splitlines():
+            tell(f"zeromt: error: {line}")
+        return Ending(end=End.REFUSED, why=str(error))
+    except Exception as error:
+        traceback.print_exc()
+        return Ending(end=End.FAILED, why=f"{type(error).__name__}: {error}")
+    several = start if arguments["nnodes"] > 1 else None
+    ending = decide_end(folder, code, several, was_stopped=supervisor.was_stopped)
+    return _capped(folder, job, given.max_requeues, ending, index)
+
+
+def _meet(supervisor: Supervisor, given: argparse.Namespace, arguments: dict[str, Any], job: str, index: int) -> str:
+    """The name of this start, when all pods are there."""
+
+    def is_stopped() -> bool:
+        return supervisor.was_stopped
+
+    host, port = arguments["rendezvous"]
+    if index == 0:
+        return meeting.host(
+            job, num_pods=arguments["nnodes"], port=port + 1, seconds=given.join_timeout, is_stopped=is_stopped
+        )
+    address = (host, port + 1)
+    return meeting.ask(job, index=index, address=address, seconds=given.join_timeout, is_stopped=is_stopped)
+
+
+def _capped(folder: Path, job: str, limit: int, ending: Ending, index: int) -> Ending:
+    """The ending, unless the Job was started again too often without getting further; the first pod counts."""
+    if not ending.end.goes_on or index != 0:
+        return ending
+    requeues = read_requeues(folder, job)
+    if requeues.number > limit:
+        why = f"{ending.why}; not started again: no new checkpoint since step {requeues.step}, {limit} times"
+        return Ending(end=End.FAILED, why=why)
+    write_requeues(folder, requeues)
+    return Ending(end=ending.end, why=f"{ending.why}; to be started again")
+
+
+def _wait_for_lock(supervisor: Supervisor, folder: Path) -> None:
+    """Wait until the start before has let go of the run; whether it has, says `launch node`."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while time.monotonic() < deadline and not supervisor.was_stopped:
+        lock = RunLock(folder, LAUNCH_LOCK)
+        with contextlib.suppress(UserError):
+            lock.acquire(1.0)
+            lock.release()
+            return
+
+
+def _warn_of_grace(run: RunConfig, grace: float) -> None:
+    """Where the launch could not see what a save takes."""
+    save = slowest_save(Path(run.folder) / METRICS_FILE)
+    if save >= grace:
+        note(
+            f"warning: the slowest save took {save:.0f} s and the pods have {grace:.0f} s to end "
+            "(terminationGracePeriodSeconds): a preemption may cut it off; set `grace` in the site's profile"
+        )
+
+
+def _lost_node(run: Path) -> str | None:
+    """What was noted of a lost node; the first pod removes older notes."""
+    try:
+        lines = (run / STUCK_FILE).read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((line[line.index(LOST_NODE) :] for line in reversed(lines) if LOST_NODE in line), None)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,94 @@
+"""`python -m launcher.clusters.kubernetes.wait JOB`: in a pod of a job that follows another, until that has succeeded.
+
+It asks the API server by the pod's service account, which must be allowed to `get` Jobs.
+"""
+
+import json
+import os
+import signal
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from trainer.runs.process.streams import note
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+REFUSED, STOPPED = 2, 75
+_LOOK_SECONDS = 5.0
+_ANSWER_SECONDS = 10.0
+
+
+def main(argv: Sequence[str], *, account: Path = ACCOUNT, look_seconds: float = _LOOK_SECONDS) -> int:
+    """Wait for a Job.
+
+    Args:
+        argv: its name.
+        account: folder of the service account.
+        look_seconds: between questions.
+
+    Returns:
+        0 it has succeeded; 2 it has not, or may not be asked for; 75 after SIGTERM.
+    """
+    signal.signal(signal.SIGTERM, _stop)
+    (job,) = argv
+    said = ""
+    while True:
+        try:
+            problem, is_over = outcome(ask(job, account)), True
+            if problem == "":
+                return 0
+        except urllib.error.HTTPError as error:
+            problem, is_over = f"{error.code} {error.reason}", error.code in (401, 403, 404)
+            if error.code in (401, 403):
+                problem = f"service_account may not read it ({problem}); allowed is one that may `get` Jobs"
+        except OSError as error:
+            problem, is_over = str(error), False
+        if problem is not None and is_over:
+            note(f"error: job {job}, which must have succeeded: {problem}")
+            return REFUSED
+        line = f"waiting for job {job}" + (f": {problem}" if problem else "")
+        if line != said:
+            note(line)
+        said = line
+        time.sleep(look_seconds)
+
+
+def ask(job: str, account: Path) -> dict[str, Any]:
+    """What the API server knows of a Job.
+
+    Raises:
+        OSError: it does not answer, or refuses (`HTTPError`).
+    """
+    namespace = (account / "namespace").read_text(encoding="utf-8").strip()
+    token = (account / "token").read_text(encoding="utf-8").strip()  # a new one every hour
+    server = f"{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ['KUBERNETES_SERVICE_PORT']}"
+    url = f"https://{server}/apis/batch/v1/namespaces/{namespace}/jobs/{job}"
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    trust = ssl.create_default_context(cafile=str(account / "ca.crt"))
+    with urllib.request.urlopen(request, context=trust, timeout=_ANSWER_SECONDS) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+def outcome(job: Mapping[str, Any]) -> str | None:
+    """Empty where a Job has succeeded; why it has not, where it has ended; None where it goes on."""
+    conditions = {c["type"]: c for c in (job.get("status") or {}).get("conditions") or [] if c.get("status") == "True"}
+    if "Complete" in conditions:
+        return ""
+    if "Failed" in conditions:
+        return " ".join(f"it failed: {conditions['Failed'].get('message')}".split())
+    return "it was stopped" if (job.get("spec") or {}).get("suspend") else None
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    os._exit(STOPPED)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

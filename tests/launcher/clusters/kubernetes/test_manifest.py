@@ -1,0 +1,264 @@
+"""Manifests: as they were reviewed (golden), valid, and never changed in meaning by what they hold."""
+
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from configs import UserError
+from configs.site import load_site
+from launcher.clusters.kubernetes.cluster import KubernetesCluster
+from launcher.clusters.kubernetes.manifest import choose_grace, following
+from launcher.clusters.kubernetes.section import Toleration, Volume
+from launcher.jobs import Job, Preparation, Training
+
+GOLDEN = Path(__file__).parent / "golden"
+WORDS = (
+    "a",
+    "é😀",
+    "--",
+    "-x",
+    "=",
+    ": ",
+    " #",
+    "!!python/object:x",
+    "1e3",
+    "0o7",
+    "1_0",
+    "on",
+    "null",
+    "~",
+    "2026-11-25",
+    "---",
+)
+"""Which parsers may take for something else than text."""
+OLDEST = "1.31"
+"""In which podFailurePolicy is no beta any more."""
+
+COMMON: dict[str, Any] = {
+    "config": "configs/runs/my run.yaml",
+    "overrides": ("seed=2", "name=a;b", "output=it's", "optimizer.lr=1e-3", "x=$(HOME) $$"),
+    "folder": "/home/me/my work",
+    "run": "runs/my run",
+    "logs": "/home/me/my work/runs/my run/logs",
+    "name": "MT_en.de",
+}
+BARE = KubernetesCluster(
+    image="zeromt:1", gpus_per_node=0, volumes=[Volume(mount="/home/me", claim="home")], service_account="zeromt"
+)
+FULL = KubernetesCluster(
+    context="arn:aws:eks:eu:1:cluster/x",
+    namespace="mt",
+    image="registry.example.com:5000/mt/zeromt@sha256:0123456789abcdef",
+    image_pull_policy="Always",
+    pull_secrets=["registry", "other"],
+    python="/opt/my env/bin/python",
+    directory="/work/my dir",
+    volumes=[
+        Volume(mount="/work", claim="work", sub_path="me/zeromt"),
+        Volume(mount="/data", nfs="files.example.com:/exports/mt data", read_only=True),
+        Volume(mount="/scratch", host_path="/lustre/scratch"),
+    ],
+    gpus_per_node=8,
+    gpu_resource="amd.com/gpu",
+    cpus_per_node="96",
+    memory="960Gi",
+    resources={"rdma/hca": "1"},
+    shared_memory="64Gi",
+    environment={"NCCL_IB_HCA": "mlx5", "X": "a $(b) 'c'", "NUMBER": "1e3", "SWITCH": "on"},
+    node_selector={"gpu": "h100", "on": "yes"},
+    tolerations=[Toleration(key="gpu", value="true", effect="NoSchedule"), Toleration(key="spot")],
+    priority_class="low",
+    runtime_class="nvidia",
+    service_account="zeromt",
+    user=1000,
+    group=2000,
+    labels={"kueue.x-k8s.io/queue-name": "mt"},
+    annotations={"k8s.v1.cni.cncf.io/networks": "ib0, ib1"},
+    grace=1800,
+    max_failures=2,
+    interface="ib0",
+)
+
+
+def training(site: KubernetesCluster, **changes: Any) -> str:
+    return site.render(dataclasses.replace(Training(**COMMON, nodes="2", nproc=2), **changes))
+
+
+def preparation(site: KubernetesCluster, **changes: Any) -> str:
+    return site.render(dataclasses.replace(Preparation(**COMMON, parts=4), **changes))
+
+
+MANIFESTS: dict[str, Callable[[], str]] = {
+    "bare": lambda: training(BARE),
+    "full": lambda: training(FULL, nodes="16", nproc=8, fresh=True, variables={"ZEROMT_PLUGINS": "a$b"}),
+    "after": lambda: training(BARE, nodes="1", after="mt-x7k2p"),
+    "prepare": lambda: preparation(BARE),
+    "merge": lambda: following(preparation(BARE, is_merge=True), "mt-x7k2p"),
+}
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_golden(name: str) -> None:
+    path = GOLDEN / f"{name}.yaml"
+    if "UPDATE_GOLDEN" in os.environ:
+        path.write_text(MANIFESTS[name]())
+    assert MANIFESTS[name]() == path.read_text(), "look at the change; UPDATE_GOLDEN=1 accepts it"
+
+
+@pytest.mark.parametrize("version", [OLDEST, kubernetes_validate.latest_version()])
+def test_golden_manifests_are_valid(version: str) -> None:
+    files = sorted(GOLDEN.glob("*.yaml"))
+    assert len(files) == len(MANIFESTS)
+    kinds = []
+    for file in files:
+        for document in yaml.safe_load_all(file.read_text()):
+            kubernetes_validate.validate(document, version, strict=True)
+            kinds.append(document["kind"])
+    assert kinds.count("Job") == len(files)
+    document["spec"]["backofLimit"] = 1
+    with pytest.raises(kubernetes_validate.ValidationError, match="backofLimit"):
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_kubectl_reads_what_python_reads(tmp_path: Path) -> None:
+    """Go's YAML has other numbers than Python's; `kubectl kustomize` reads and writes without a cluster."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed")
+    expected = []
+    # PyYAML cannot read a bare `=`, which kustomize writes.
+    for number, text in enumerate(
+        [
+            *(make() for make in MANIFESTS.values()),
+            *(training(BARE, overrides=(word,)) for word in WORDS if word != "="),
+        ]
+    ):
+        documents = list(yaml.safe_load_all(text))
+        for document in documents:
+            metadata = document["metadata"]  # kustomize wants names, and each once
+            metadata["name"] = f"{metadata.pop('generateName', 'service-')}{number}"
+            expected.append(document)
+            name = f'name: "{metadata["name"]}"'
+        text = re.sub(r"^  generateName: .*$", f"  {name}", text, flags=re.M)
+        text = re.sub(r"^  name: zeromt-mt-en-de$", f"  name: service-{number}", text, flags=re.M)
+        (tmp_path / f"{number}.yaml").write_text(text)
+    resources = "".join(f"- {path.name}\n" for path in sorted(tmp_path.glob("*.yaml")))
+    (tmp_path / "kustomization.yaml").write_text(f"resources:\n{resources}")
+    done = subprocess.run(["kubectl", "kustomize", str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found = {(d["kind"], d["metadata"]["name"]): d for d in yaml.safe_load_all(done.stdout)}
+    assert found == {(d["kind"], d["metadata"]["name"]): d for d in expected}
+
+
+def test_what_the_issue_asks_for() -> None:
+    service, job = yaml.safe_load_all(training(FULL, nodes="16", slowest_save=100.0))
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 16, 16)
+    assert (service["spec"]["clusterIP"], service["metadata"]["name"]) == ("None", pod["subdomain"])
+    assert service["spec"]["selector"].items() <= job["spec"]["template"]["metadata"]["labels"].items()
+    assert pod["restartPolicy"] == "Never"
+    assert [(r["action"], r.get("onExitCodes", {}).get("values")) for r in spec["podFailurePolicy"]["rules"]] == [
+        ("FailJob", [2]),
+        ("Ignore", [75]),
+        ("Ignore", None),
+    ]
+    assert spec["podFailurePolicy"]["rules"][2]["onPodConditions"][0]["type"] == "DisruptionTarget"
+    shm = {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}}
+    assert shm in pod["volumes"]
+    (container,) = pod["containers"]
+    assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
+    assert container["resources"]["limits"]["amd.com/gpu"] == "8"
+    assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": "other"}]
+    assert "gpu" not in str(yaml.safe_load(preparation(FULL))["spec"]["template"]["spec"]["containers"][0]["resources"])
+
+
+def test_a_save_fits_into_the_grace() -> None:
+    assert choose_grace(BARE, 0.0) == 300
+    assert choose_grace(BARE, 200.5) == 602
+    assert choose_grace(FULL, 1700.0) == 1800
+    *_, job = yaml.safe_load_all(training(BARE, slowest_save=200.5))
+    assert job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 602
+    with pytest.raises(UserError, match=r"^grace: 1800 is less than the run's slowest save took, 1800 s; allowed is"):
+        training(FULL, slowest_save=1800.0)
+
+
+ASSETS: dict[str, Any] = {"image": "zeromt:1", "volumes": [{"mount": "/home/me", "claim": "home"}]}
+
+
+@pytest.mark.parametrize(
+    ("site", "changes", "message"),
+    [
+        ({}, {"name": "a b"}, "--job-name: 'a b'; allowed are letters"),
+        ({}, {"name": "a\nb"}, "--job-name: 'a\\nb'; allowed are letters"),
+        (
+            {},
+            {"name": "x" * 41},
+            f"--job-name: '{'x' * 41}'; allowed are letters, digits, '.', '_' and '-', at most 40",
+        ),
+        ({}, {"nodes": "2-4"}, "--nodes: '2-4'; allowed is a number from 1 to 99999 on Kubernetes"),
+        ({}, {"nodes": "0"}, "--nodes: '0'; allowed is a number"),
+        ({}, {"overrides": ("a\nb",)}, "command: 'a\\nb'; allowed is text without line breaks"),
+        ({"image": None}, {}, "image: none given; allowed is a container image that has zeromt"),
+        (
+            {"volumes": []},
+            {},
+            "volumes: none that can be written holds the run's folder '/home/me/my work/runs/my run'",
+        ),
+        (
+            {"directory": "/elsewhere"},
+            {},
+            "volumes: none that can be written holds the run's folder '/elsewhere/runs/my",
+        ),
+        ({}, {"run": "../../../etc"}, "volumes: none that can be written holds the run's folder"),
+        ({"service_account": None}, {"after": "x"}, "service_account: none with --after; allowed is one that may read"),
+        ({}, {"after": "a;b"}, "--after: 'a;b'; allowed is the name of a Job"),
+    ],
+)
+def test_refused_values(site: dict[str, Any], changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        training(dataclasses.replace(BARE, **site), **changes)
+    assert str(caught.value).startswith(message)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"volumes": [{"mount": "x", "claim": "a"}]}, "volumes.0.mount: 'x'; allowed is text that matches"),
+        (
+            {"volumes": [{"mount": "/x"}]},
+            "volumes.0.claim: '/x' is given by nothing; allowed is one of claim, host_path and nfs",
+        ),
+        (
+            {"volumes": [{"mount": "/x", "claim": "a", "nfs": "s:/"}]},
+            "volumes.0.claim: '/x' is given by claim and nfs; allowed",
+        ),
+        ({"volumes": [{"mount": "/x", "clam": "a"}]}, "volumes.0.clam: unknown key"),
+        ({"volumes": [{"mount": "/x/..", "claim": "a"}]}, "volumes.0.mount: '/x/..'; allowed is a path without `..`"),
+        ({"volumes": [{"mount": "/dev/shm", "claim": "a"}]}, "volumes: '/dev/shm' is a mount already"),
+        ({"labels": {"a b": "c"}}, "labels: 'a b'; allowed is NAME or DOMAIN/NAME"),
+        ({"environment": {"a-b": "c"}}, "environment: 'a-b'; allowed are names of variables"),
+        ({"memory": "10 GB"}, "memory: '10 GB'; allowed is text that matches"),
+        ({"tolerations": [{"key": "a", "effect": "No"}]}, "tolerations.0.effect: 'No'; allowed"),
+    ],
+)
+def test_profile_that_is_wrong(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load_site("kubernetes", None, (), {**ASSETS, **section})
+    assert str(caught.value).startswith(message), str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_shipped_profile_renders() -> None:
+    site = load_site("kubernetes", "kubernetes")
+    job: Job = Training(**{**COMMON, "folder": "/somewhere"}, nodes="2", nproc=None)
+    for document in yaml.safe_load_all(site.render(job)):
+        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)

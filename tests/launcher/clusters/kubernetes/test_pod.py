@@ -1,0 +1,291 @@
+"""What a pod decides before and after its run, how pods meet, and what kubectl's answers mean."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.agents.peers import LOST_NODE
+from launcher.clusters.kubernetes import meeting
+from launcher.clusters.kubernetes.cluster import KubernetesCluster
+from launcher.clusters.kubernetes.kubectl import command, state_of
+from launcher.clusters.kubernetes.pod import _capped, decide_begin, decide_end, exit_code
+from launcher.jobs import End, Ending
+from tests.launcher.conftest import Zeromt
+from trainer.runs.status import Status
+
+
+def status(state: str, **more: Any) -> Status:
+    return Status(**{"state": state, "error": None, "job_id": "job", "launch_id": "job-1-1", **more})
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (None, None),
+        (status("running"), None),
+        (status("failed"), None),
+        (status("stopped", stop_reason="SIGTERM"), None),
+        (status("finished"), End.FINISHED),
+        (status("refused"), End.REFUSED),
+        (status("stopped", stop_reason="stop file"), End.STOPPED),
+        (status("failed", refused_job="job", refusal="x"), End.REFUSED),
+        (status("finished", job_id="before"), None),  # of another Job: `launch node` says what there is to say
+        (status("finished", job_id=None), None),
+    ],
+)
+def test_begin(found: Status | None, expected: End | None) -> None:
+    ending = decide_begin(found, "job")
+    assert (ending and ending.end) is expected
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "was_stopped", "stuck", "expected", "pod"),
+    [
+        ({"state": "finished"}, 0, False, "", End.FINISHED, 0),
+        ({"state": "refused"}, 2, False, "", End.REFUSED, 2),
+        ({"state": "stopped", "stop_reason": "SIGTERM"}, 75, True, "", End.INTERRUPTED, 75),
+        ({"state": "stopped", "stop_reason": "stop file"}, 75, False, "", End.STOPPED, 0),
+        (None, 75, True, "", End.INTERRUPTED, 75),
+        (None, 1, True, "", End.INTERRUPTED, 75),  # it could not save in time
+        ({"state": "failed", "error": f"{LOST_NODE}node 1 is gone"}, 1, False, "", End.LOST_NODE, 75),
+        ({"state": "running"}, 1, False, f"x\nzeromt: {LOST_NODE}node 0 is gone\n", End.LOST_NODE, 75),
+        ({"state": "failed", "error": "rank 0: ValueError: x"}, 1, False, "zeromt: rank 0 is stuck\n", End.FAILED, 1),
+        ({"state": "finished", "launch_id": "job-0-1"}, 1, False, "", End.FAILED, 1),  # an earlier start's word
+    ],
+)
+def test_end(
+    found: dict[str, str] | None, code: int, was_stopped: bool, stuck: str, expected: End, pod: int, tmp_path: Path
+) -> None:
+    if found is not None:
+        (tmp_path / "status.json").write_text(json.dumps({"launch_id": "job-1-1", "job_id": "job", **found}))
+    (tmp_path / "stuck.log").write_text(stuck)
+    ending = decide_end(tmp_path, code, "job-1", was_stopped=was_stopped)
+    assert ending.end is expected
+    assert exit_code(ending.end) == pod
+
+
+def test_starts_without_progress_are_counted_by_the_first_pod(tmp_path: Path) -> None:
+    lost = Ending(end=End.LOST_NODE, why="lost")
+    ends = [_capped(tmp_path, "job", 2, lost, 0) for _ in range(3)]
+    assert [ending.end for ending in ends] == [End.LOST_NODE, End.LOST_NODE, End.FAILED]
+    assert ends[-1].why == "lost; not started again: no new checkpoint since step 0, 2 times"
+    assert _capped(tmp_path, "job", 2, lost, 1) == lost
+    assert _capped(tmp_path, "another", 2, lost, 0).end is End.LOST_NODE
+    refused = Ending(end=End.REFUSED, why="x")
+    assert _capped(tmp_path, "job", 0, refused, 0) == refused
+
+
+# --- the meeting
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as found:
+        yield found
+
+
+def never() -> bool:
+    return False
+
+
+def ask(pool: ThreadPoolExecutor, port: int, index: int, *, job: str = "job", seconds: float = 20) -> "Future[str]":
+    address = ("127.0.0.1", port)
+    return pool.submit(meeting.ask, job, index=index, address=address, seconds=seconds, is_stopped=never)
+
+
+def host(pool: ThreadPoolExecutor, port: int, num_pods: int, seconds: float = 20) -> "Future[str]":
+    return pool.submit(meeting.host, "job", num_pods=num_pods, port=port, seconds=seconds, is_stopped=never)
+
+
+def connected(port: int) -> socket.socket:
+    """A connection to the first pod, as soon as it listens."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=5)
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_all_pods_of_a_start_get_its_name(pool: ThreadPoolExecutor, port: int) -> None:
+    others = [ask(pool, port, index) for index in (1, 2)]
+    time.sleep(0.3)
+    first = host(pool, port, 3)
+    (start,) = {first.result(), *(other.result() for other in others)}
+    assert start.startswith("job-")
+    late = ask(pool, port, 1)  # a pod that is back before the others have ended waits for their next start
+    time.sleep(0.5)
+    assert not late.done()
+    again = host(pool, port, 2).result()
+    assert late.result() == again != start
+
+
+def test_a_pod_that_is_replaced_while_it_waits(pool: ThreadPoolExecutor, port: int) -> None:
+    first = host(pool, port, 3)
+    with connected(port) as gone:
+        gone.sendall(b"job 1\n")
+        time.sleep(0.3)
+    second = ask(pool, port, 2)
+    time.sleep(0.5)
+    assert not first.done(), "pod 1 is gone"
+    assert ask(pool, port, 1).result() == second.result() == first.result()
+
+
+@pytest.mark.parametrize(
+    "words", [b"another 1\n", b"job 0\n", b"job 2\n", b"job x\n", b"job\n", b"\xff\n", b"GET / HTTP/1.1\n", b""]
+)
+def test_strangers_are_not_counted(pool: ThreadPoolExecutor, port: int, words: bytes) -> None:
+    first = host(pool, port, 2)
+    with connected(port) as stranger:
+        stranger.sendall(words)
+        stranger.shutdown(socket.SHUT_WR)
+        assert stranger.recv(100) == b""
+    assert ask(pool, port, 1).result() == first.result()
+
+
+def test_who_does_not_come_is_named(pool: ThreadPoolExecutor, port: int) -> None:
+    first, second = host(pool, port, 4, seconds=1.0), ask(pool, port, 2, seconds=1.5)
+    with pytest.raises(meeting.MissingError, match=r"^pod 1, 3 of 4 did not come within 1 s$"):
+        first.result()
+    with pytest.raises(meeting.MissingError, match=r"^pod 0 (did not answer at 127\.0\.0\.1|waits for others)"):
+        second.result()
+
+
+def test_a_request_to_stop_ends_the_waiting(pool: ThreadPoolExecutor, port: int) -> None:
+    stop = threading.Event()
+    options: dict[str, Any] = {"seconds": 60, "is_stopped": stop.is_set}
+    first = pool.submit(meeting.host, "job", num_pods=3, port=port, **options)
+    second = pool.submit(meeting.ask, "job", index=1, address=("127.0.0.1", port), **options)
+    stop.set()
+    for waiting in (first, second):
+        with pytest.raises(meeting.StoppedError):
+            waiting.result(timeout=10)
+
+
+# --- kubectl's answers
+
+
+def condition(kind: str, **more: str) -> dict[str, Any]:
+    return {"status": {"conditions": [{"type": kind, "status": "True", **more}]}}
+
+
+def pod(phase: str, **status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "p"}, "status": {"phase": phase, **status}}
+
+
+NO_ROOM = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes\n have room"}]
+WAITING = [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]
+STOPPED = [{"state": {"terminated": {"exitCode": 0, "message": "stopped: by `zeromt stop`"}}}]
+
+
+@pytest.mark.parametrize(
+    ("job", "pods", "state", "reason", "end"),
+    [
+        ({}, [], "PENDING", None, None),
+        ({}, [pod("Pending", conditions=NO_ROOM)], "PENDING", "Unschedulable: 0/4 nodes have room", None),
+        ({}, [pod("Pending", containerStatuses=WAITING)], "PENDING", "ImagePullBackOff", None),
+        ({}, [pod("Pending"), pod("Running")], "RUNNING", None, None),
+        ({"spec": {"suspend": True}}, [pod("Running")], "COMPLETING", None, None),
+        ({"spec": {"suspend": True}}, [pod("Failed")], "SUSPENDED", None, End.STOPPED),
+        (condition("FailureTarget"), [pod("Running")], "COMPLETING", None, None),
+        (condition("Complete"), [], "COMPLETED", None, End.FINISHED),
+        (condition("Complete"), [pod("Succeeded", containerStatuses=STOPPED)], "COMPLETED", None, End.STOPPED),
+        (condition("Failed", reason="PodFailurePolicy"), [], "FAILED", None, End.REFUSED),
+        (condition("Failed", reason="BackoffLimitExceeded"), [], "FAILED", None, End.FAILED),
+        ({"status": {"conditions": [{"type": "Failed", "status": "False"}]}}, [], "PENDING", None, None),
+        ({"status": {"conditions": None}}, [{"metadata": {}, "status": None}], "PENDING", None, None),
+    ],
+)
+def test_states(
+    job: dict[str, Any], pods: list[dict[str, Any]], state: str, reason: str | None, end: End | None
+) -> None:
+    found = state_of("job", job, pods)
+    assert (found.state, found.reason, found.end) == (state, reason, end)
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        ("echo 'Error from server (NotFound): jobs.batch \"job\" not found' >&2; exit 1", "GONE"),
+        ("echo 'Unable to connect to the server' >&2; exit 1", "UNKNOWN"),
+        ("echo '{'", "UNKNOWN"),
+        ("echo '[]'", "UNKNOWN"),
+        ("echo '{\"items\": []}'", "PENDING"),
+    ],
+)
+def test_answers_that_are_none(answer: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kubectl").write_text(f"#!/bin/sh\n{answer}\n")
+    (tmp_path / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    site = KubernetesCluster()
+    found = site.query("job")
+    assert found is not None
+    assert found.state == state
+    assert site.reach("job", ["status", "runs/x"]) is None
+
+
+@pytest.mark.parametrize("job", ["--all", "a b", "../x", "", "A", "$(x)", "a;b"])
+def test_a_name_that_is_no_jobs_is_not_asked_for(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    site = KubernetesCluster()
+    found = site.query(job)
+    assert found is not None
+    assert found.state == "UNKNOWN"
+    assert site.reach(job, ["stop", "x"]) is None
+    for ask in (site.stop, lambda job: site.log(job, Path(), follow=False)):
+        with pytest.raises(Exception, match=r"^RUN: .* is no job of Kubernetes; allowed is a run"):
+            ask(job)
+
+
+def test_where_kubectl_is_pointed() -> None:
+    assert command("a@b", "mt", "get", "job") == ["kubectl", "--context=a@b", "--namespace=mt", "get", "job"]
+    site = KubernetesCluster(namespace="mt")
+    assert site.log("job", Path(), follow=True)[:4] == [
+        "kubectl",
+        "--namespace=mt",
+        "logs",
+        "--selector=batch.kubernetes.io/job-name=job",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "image: none given; allowed is a container image that has zeromt"),
+        (["--site", "kubernetes", "--nodes", "1-2"], "--nodes: '1-2'; allowed is a number"),
+        (["--site", "kubernetes", "--nodes", "3", "--nproc", "1"], "--nodes: 3 with 1 processes each is more than"),
+        (["--site", "kubernetes", "--image", "a;b"], "image: 'a;b'; allowed is text that matches"),
+        (["--site", "cpu"], "--site: cpu: scheduler: slurm; allowed is `zeromt launch slurm`"),
+        (["--site", "kubernetes", "--nproc", "1"], "kubectl: no such command; allowed is a machine that has it"),
+    ],
+)
+def test_bad_input(zeromt: Zeromt, workplace: Path, arguments: list[str], message: str) -> None:
+    gpus = ["--gpus-per-node", "0"] if "cpu" not in arguments else []
+    done = zeromt("launch", "kubernetes", "debug", *gpus, *arguments, PATH="/nowhere")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"zeromt: error: {message}"), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (workplace / "runs").exists()
+
+
+def test_dry_run_needs_neither_kubectl_nor_data(zeromt: Zeromt, tmp_path: Path) -> None:
+    arguments = ("launch", "kubernetes", "debug", "--site", "kubernetes", "--nproc", "1", "--dry-run")
+    done = zeromt(*arguments, PATH="/nowhere")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("apiVersion: v1\nkind: Service\n")
+    assert not (tmp_path / "runs").exists()
