@@ -47,7 +47,7 @@ class EngineSection:
     zero_optimization: dict[str, Any] = field(default_factory=dict)
     """Further keys of DeepSpeed's `zero_optimization`, passed through as they are."""
     compile: bool = False
-    """torch.compile of each layer while training (stages 0 to 2); a CPU needs a C++ compiler, and minutes at first."""
+    """torch.compile of each layer while training (stages 0 to 2): takes minutes, and a compiler (CPU: C++, GPU: C)."""
     fp16_initial_scale_power: Annotated[int, Field(ge=0, le=32)] = 16
     communication_timeout_minutes: PositiveFloat = 30.0
 
@@ -94,13 +94,13 @@ class TrainingSection:
     """Updates with a non-finite gradient that may follow one another before the run stops."""
     tensorboard: bool = True
     deterministic: bool = False
-    """torch.use_deterministic_algorithms; slower on GPUs."""
+    """torch.use_deterministic_algorithms, for equal updates to the bit; slower on GPUs, without a sampler there."""
     memory_probe: bool = True
     """Go forward and backward on the largest shapes once before update 1, and throw the result away."""
     ema_decay: Probability = 0.0
     """Of an exponential moving average of the weights, which is what is evaluated and shipped; 0 keeps none."""
     fit_memory: bool = False
-    """Let a new run take the largest token budgets of `stream` that fit the device, up to those given."""
+    """Let a new run take the largest token budgets of `stream` that leave 5 % of the device free, up to those given."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

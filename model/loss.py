@@ -1,7 +1,7 @@
 """The output layer, and the label-smoothed loss as a sum over tokens without ever holding all logits."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -32,19 +32,21 @@ class LossSteps:
         return total_OI.add_(torch.matmul(grad_RO.T, x_RI))
 
     def likelihoods_(
-        self, logits_NV: Tensor, targets_N1: Tensor, smoothing: float, with_grad: bool
+        self, logits_NV: Tensor, targets_N1: Tensor, smoothing: float, with_grad: bool, gradient_scale: float
     ) -> tuple[Tensor, Tensor]:
         """Negative log-likelihoods (N, 1) of the targets and means over the vocabulary, in fp32.
 
-        The logits become the gradient of `cross_entropy_sums` by them, or nothing of use. In few passes, for a device
-        whose caches hold no chunk: each operator reads and writes its memory. Of a 16-bit logit 26 bytes move.
+        The logits become the scaled gradient of `cross_entropy_sums` by them, or nothing of use. In few passes, for a
+        device whose caches hold no chunk: each operator reads and writes its memory. Of a 16-bit logit 26 bytes move.
         """
         log_p_NV = torch.log_softmax(logits_NV, 1, dtype=torch.float32)
         nll, mean_nll = -log_p_NV.gather(1, targets_N1), -log_p_NV.mean(1, keepdim=True)
         if with_grad:
-            p_NV = log_p_NV.exp_()
-            at_target = p_NV.gather(1, targets_N1) + (smoothing - 1 - smoothing / logits_NV.shape[1])
-            torch.sub(p_NV, smoothing / logits_NV.shape[1], out=logits_NV)
+            p_NV, each = log_p_NV.exp_(), smoothing / logits_NV.shape[1]
+            if gradient_scale != 1:
+                p_NV.mul_(gradient_scale)
+            at_target = p_NV.gather(1, targets_N1) + gradient_scale * (smoothing - 1 - each)
+            torch.sub(p_NV, gradient_scale * each, out=logits_NV)
             logits_NV.scatter_(1, targets_N1, at_target.to(logits_NV.dtype))
         return nll, mean_nll
 
@@ -70,13 +72,24 @@ class CrossEntropy:
     """See `cross_entropy_sums`."""
 
     label_smoothing: float
+    gradient_scale: float = 1.0
+
+    def scaled(self, gradient_scale: float) -> "CrossEntropy":
+        """The same with another scale of the gradient."""
+        return replace(self, gradient_scale=gradient_scale)
 
     def __call__(
         self, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, targets_N: Tensor, *, padding_id: int
     ) -> tuple[Tensor, Tensor]:
         """See Loss."""
         return cross_entropy_sums(
-            hidden_ND, weight_VD, targets_N, bias_V, label_smoothing=self.label_smoothing, padding_id=padding_id
+            hidden_ND,
+            weight_VD,
+            targets_N,
+            bias_V,
+            label_smoothing=self.label_smoothing,
+            padding_id=padding_id,
+            gradient_scale=self.gradient_scale,
         )
 
 
@@ -113,6 +126,7 @@ def cross_entropy_sums(
     *,
     label_smoothing: float,
     padding_id: int,
+    gradient_scale: float = 1.0,
     steps: LossSteps = PLAIN_STEPS,
 ) -> tuple[Tensor, Tensor]:
     """Label-smoothed cross-entropy and negative log-likelihood in nats; a row whose target is padding adds nothing.
@@ -120,6 +134,10 @@ def cross_entropy_sums(
     With p = softmax(hidden weight^T + bias), e the smoothing and V the vocabulary, as in torch's own `cross_entropy`:
     loss = (1 - e) * nll(target) + e * mean over the vocabulary of nll, so its gradient by the logits is
     p - (1 - e) * onehot - e / V.
+
+    Args:
+        gradient_scale: gradients are formed in the forward pass, times this number: what the loss will be multiplied
+            by, or in fp16 they would be 0 before they are. It leaves the gradients' values as they are.
 
     Returns:
         Two scalars in fp32. The first can be differentiated, once and by hidden, weight and bias.
@@ -129,7 +147,7 @@ def cross_entropy_sums(
         x is not None and x.requires_grad for x in (hidden_ND, weight_VD, bias_V)
     )
     apply: Callable[..., tuple[Tensor, Tensor]] = _ChunkedCrossEntropy.apply
-    return apply(hidden_ND, weight_VD, bias_V, targets_N, label_smoothing, padding_id, with_grad, steps)
+    return apply(hidden_ND, weight_VD, bias_V, targets_N, label_smoothing, padding_id, with_grad, gradient_scale, steps)
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -145,6 +163,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         smoothing: float,
         padding_id: int,
         with_grad: bool,
+        gradient_scale: float,
         steps: LossSteps,
     ) -> tuple[Tensor, Tensor]:
         num_rows = hidden_ND.shape[0]
@@ -160,7 +179,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             # with a hidden state of zero a padding row adds nothing to the weight's gradient
             h = hidden_ND[begin : begin + chunk].masked_fill(is_padding, 0.0)
             grad = steps.multiply(h, weight_VD, bias_V)
-            nll, smooth = (x.masked_fill_(is_padding, 0.0) for x in steps.likelihoods_(grad, t, smoothing, with_grad))
+            found = steps.likelihoods_(grad, t, smoothing, with_grad, gradient_scale)
+            nll, smooth = (x.masked_fill_(is_padding, 0.0) for x in found)
             nll_sum += nll.sum()
             loss_sum += ((1 - smoothing) * nll + smoothing * smooth).sum()
             if grad_hidden_ND is not None:
@@ -171,14 +191,14 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         if with_grad and grad_weight_VD is None:
             grad_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
         ctx.save_for_backward(grad_hidden_ND, grad_weight_VD, grad_bias_V)
-        ctx.weight_dtype = weight_VD.dtype
+        ctx.weight_dtype, ctx.gradient_scale = weight_VD.dtype, gradient_scale
         ctx.mark_non_differentiable(nll_sum)
         return loss_sum, nll_sum
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad_hidden, grad_weight_VD, grad_bias = ctx.saved_tensors
-        scale = grads[0]
+        scale = grads[0] if ctx.gradient_scale == 1 else grads[0] / ctx.gradient_scale
         # one pass to the weight's own layout: all that is added to it later would be four times slower in another
         out_VD = torch.empty(grad_weight_VD.shape, dtype=ctx.weight_dtype, device=scale.device)
         torch.mul(grad_weight_VD, scale, out=out_VD)
@@ -186,5 +206,5 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             grad_hidden * scale.to(grad_hidden.dtype),
             out_VD,
             None if grad_bias is None else (grad_bias * scale).to(ctx.weight_dtype),
-            *[None] * 5,
+            *[None] * 6,
         )

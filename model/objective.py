@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from model.loss import Loss
+from model.loss import CrossEntropy, Loss
 from model.transformer import Transformer
 
 
@@ -25,13 +25,20 @@ class Objective(nn.Module):
         self.model = model
         self.loss = loss
 
-    def forward(self, source_BS: Tensor, target_input_BT: Tensor, target_output_BT: Tensor) -> ObjectiveOutput:
+    def forward(
+        self, source_BS: Tensor, target_input_BT: Tensor, target_output_BT: Tensor, gradient_scale: float = 1.0
+    ) -> ObjectiveOutput:
         """Sums of loss and likelihood over the targets that are not padding.
 
         Args:
             source_BS: source ids, padded, each row with its end mark.
             target_input_BT: target ids behind a begin mark.
             target_output_BT: the same shifted by one, with the end mark.
+            gradient_scale: what the loss will be multiplied by before it is differentiated, for losses that form their
+                gradients in the forward pass: in fp16 small ones would be lost.
         """
+        loss = self.loss
+        if gradient_scale != 1 and isinstance(loss, CrossEntropy):
+            loss = loss.scaled(gradient_scale)
         hidden_BTD = self.model(source_BS, target_input_BT)
-        return ObjectiveOutput(*self.model.output(hidden_BTD, target_output_BT, self.loss))
+        return ObjectiveOutput(*self.model.output(hidden_BTD, target_output_BT, loss))

@@ -5,8 +5,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from configs import ModelSection, UserError
+from configs import ModelSection, SearchSection, UserError
 from configs.components.model import NamedShape, UnsaidError
+
+OF_SHORT_SOURCE = 16
+"""Padded tokens of a source in a batch that has many of them."""
 
 PARTS = (
     "embedding",
@@ -145,3 +148,19 @@ def _residual(section: ModelSection, prefix: str, *, is_last: bool) -> Iterator[
 
 def _named(prefix: str, shapes: Iterable[NamedShape], part: str) -> Iterator[Parameter]:
     return (Parameter(name=f"{prefix}.{name}", shape=shape, part=part) for name, shape in shapes)
+
+
+def search_bytes(model: ModelSection, search: SearchSection, vocabulary: int, element: int) -> int:
+    """What a search holds at most: keys and values of the decoder, of hypotheses as long as they may get and of their
+    sources, and logits with their logarithms in fp32 of a batch of short sources.
+
+    Args:
+        model: its sections.
+        search: how it is searched.
+        vocabulary: pieces of the target side.
+        element: bytes of a number.
+    """
+    width = model.decoder_layers * model.attention.cached_numbers(model.d_model)
+    tokens = search.batch_tokens * search.max_length_ratio + search.batch_tokens / search.beam
+    logits = search.batch_tokens // OF_SHORT_SOURCE * vocabulary
+    return element * int(tokens) * width + (element + 4) * logits

@@ -44,6 +44,7 @@ from trainer.runs.status import finished_step
 from trainer.runs.versions import versions
 from trainer.saving import Saver
 from trainer.stability import memory
+from trainer.stability.settle import settle_memory
 from trainer.transfer.ancestry import Ancestry, ancestry_of
 
 log = logging.getLogger(__name__)
@@ -107,14 +108,14 @@ def build(
         UserError: data, tokenizer or checkpoint do not fit the configuration, or the device is too small.
     """
     phases = phases or Phases(Watchdog(world.rank, on=False), ledger, config.supervision)
-    is_rewind = skipped_ranges is not None
     precision = agreed_precision(config.engine.precision, world)
     weighted, datasets = _datasets(config)
     held_out = held_out_sets(config, datasets, world)
     checkpoints, checkpoint, ancestry = _open_checkpoints(config, datasets, precision, world, reset, parent)
-    _check_changes(config, datasets, checkpoint, world, reset=reset, is_rewind=is_rewind)
+    _check_changes(config, datasets, checkpoint, world, reset=reset, is_rewind=skipped_ranges is not None)
     engine = _engine(config, datasets[0].tokenizer, checkpoint, ancestry, precision, world)
-    config = memory.settle(config, datasets, engine, world, checkpoint)
+    evaluator = make_evaluator(config, datasets[0].tokenizer, held_out, world, precision, stop_requested)
+    config = settle_memory(config, datasets, engine, evaluator, world, checkpoint)
     checkpoints.identity = _identity(config, datasets, precision, ancestry.parent)
     reader = StreamReader(weighted, config.stream, seed=config.seed, rank=world.rank, world_size=world.size)
     state = restore(checkpoint, engine, reader, reset=reset, skipped_ranges=skipped_ranges)
@@ -126,7 +127,7 @@ def build(
         world,
         engine=engine,
         reader=reader,
-        evaluator=make_evaluator(config, datasets[0].tokenizer, held_out, world, precision, stop_requested),
+        evaluator=evaluator,
         held_out=held_out,
         checkpoints=checkpoints,
         state=state,
@@ -137,7 +138,7 @@ def build(
     )
     if changed is not None:
         built.metrics.event(state.step, changed)
-    if checkpoint and not is_rewind and (changes := announce_changes(config, checkpoint, state, reset)):
+    if checkpoint and skipped_ranges is None and (changes := announce_changes(config, checkpoint, state, reset)):
         built.metrics.event(state.step, {"event": "changed", "fields": changes})
     return built
 
@@ -332,17 +333,16 @@ def _identity(
     config: RunConfig, datasets: Sequence[Dataset], precision: Precision, parent: Parent | None = None
 ) -> RunIdentity:
     """What the run's checkpoints say of it."""
-    tokenizer = datasets[0].tokenizer
     return RunIdentity(
         config_yaml=dump_run(config),
-        tokenizer_files=tokenizer.files(),
+        tokenizer_files=datasets[0].tokenizer.files(),
         manifest={
             "zero_stage": config.engine.zero_stage,
             "precision": precision,
             "versions": versions(),
             "fingerprints": {
                 "data": [d.fingerprint for d in datasets],
-                "tokenizer": tokenizer.fingerprint,
+                "tokenizer": datasets[0].tokenizer.fingerprint,
                 **hashes(config.plugins),
             },
             **({} if parent is None else {PARENT: parent.to_json()}),

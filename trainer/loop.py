@@ -297,7 +297,12 @@ class Trainer:
             return True
         pause = time.monotonic()
         with self._phases("evaluation", step=step):
-            evaluation = self._evaluator.evaluate(self._engine, step)
+            try:
+                evaluation = self._evaluator.evaluate(self._engine, step)
+            except (RuntimeError, MemoryError) as error:
+                if not memory.is_out_of_memory(error):
+                    raise
+                raise TrainingError(memory.evaluation_advice(error, self._config)) from error
         self._interval.pause(time.monotonic() - pause)
         if evaluation is None:
             log.info("step %d: asked to stop, the evaluation is left for the next start", step)

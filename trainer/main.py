@@ -20,10 +20,11 @@ from configs import RunConfig, UserError
 from configs.files import problem_of
 from configs.plugins import keep_copies
 from trainer.limits import NothingToDo
+from trainer.ranks.compiler import check_compiler
 from trainer.ranks.device import settle_device
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
-from trainer.ranks.process import tune_process
+from trainer.ranks.process import compute_deterministically, tune_process
 from trainer.ranks.shared_folder import make_shared
 from trainer.ranks.watchdog import Watchdog, process_watchdog
 from trainer.runs.errors import says_all
@@ -168,8 +169,9 @@ def _train(
     settle_device(config.engine.device)
     tune_process()
     if config.training.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
+        compute_deterministically(draws_samples=config.evaluation.search.sampler is not None)
+    if config.engine.compile:
+        check_compiler(os.environ, has_gpu=torch.cuda.is_available())
     world = World(timeout_minutes=config.engine.communication_timeout_minutes, waiting=watchdog.waiting)
     reset = world.from_main(origin.reset)  # the launchers of several nodes may not have seen the same newest checkpoint
     what = ",".join(sorted(reset))

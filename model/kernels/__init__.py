@@ -11,9 +11,13 @@ import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+STEPS_BETWEEN_LOOKS = 8
+"""Of a search on a device that the host waits for: rows that have finished take up to seven steps more."""
 
 
 def use_kernels(module: nn.Module, device: torch.device) -> None:
@@ -42,6 +46,22 @@ def argmax(x: Tensor) -> Tensor:
     """The place of the largest number along the last dimension, the first of equal ones."""
     kernels = _of(x.device)
     return x.argmax(-1) if kernels is None else kernels.argmax(x)
+
+
+def steps_between_looks(device: torch.device) -> int:
+    """After how many steps a search looks at what it has found.
+
+    On a CPU after each: it sees at once who has finished. Elsewhere the host waits for the device at every look, and
+    the device for the host then.
+    """
+    kernels = _of(device)
+    return STEPS_BETWEEN_LOOKS if kernels is None else int(kernels.STEPS_BETWEEN_LOOKS)
+
+
+def upload(numbers: Sequence[Any], device: torch.device, dtype: torch.dtype = torch.long) -> Tensor:
+    """Numbers of the host as a tensor on the device; the host goes on meanwhile."""
+    tensor = torch.tensor(numbers, dtype=dtype)
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def gains_by_bf16(device: torch.device) -> bool:

@@ -1,12 +1,13 @@
 """Beam search, batched; sentences leave the batch when enough has ended, or no open hypothesis can still win."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from configs import SearchSection
+from model.kernels import steps_between_looks, upload
 from model.search.constraints import NEVER, Constraints
 from model.search.ensemble import Ensemble
 from model.search.hypothesis import Hypothesis, length_penalty
@@ -15,17 +16,45 @@ GROUP = 64
 """Neighbouring tokens of which the best one alone is looked at first."""
 
 
-class _Finished:
-    """The best finished hypotheses of one sentence, as many as are wanted."""
+_Path = tuple["_Path", int] | None
+"""A hypothesis: the one that it follows, and its last token. None holds nothing."""
+
+
+class _Sentence:
+    """What the host knows of a sentence: its open hypotheses, and the best finished ones, as many as are wanted."""
 
     def __init__(self, capacity: int, limit: int, section: SearchSection) -> None:
         self._capacity = capacity
+        self._limit = limit
         self._section = section
         self._largest_divisor = self._divisor(limit)
         self._left = max(capacity, section.patience * section.beam) if section.patience else math.inf
+        self._open: list[_Path] = [None]
         self.best: list[Hypothesis] = []
 
-    def add(self, ids: list[int], total: float) -> None:
+    def see(self, step: int, numbers: Sequence[float]) -> bool:
+        """Take what a step has found; whether the sentence is done, and what follows has no part in it.
+
+        Args:
+            step: from 1.
+            numbers: see `_found`.
+        """
+        k = len(numbers) // 4
+        for total, origin in zip(numbers[:k], numbers[k : 2 * k], strict=True):
+            if total > NEVER / 2:
+                self._add(self._ids(self._open[int(origin)]), total)
+        origins, tokens = numbers[2 * k : 3 * k], numbers[3 * k : 4 * k]
+        self._open = [(self._open[int(o)], int(token)) for o, token in zip(origins, tokens, strict=True)]
+        return step >= self._limit or self._is_done(numbers[-1])
+
+    def _ids(self, path: _Path) -> list[int]:
+        ids = []
+        while path is not None:
+            path, token = path
+            ids.append(token)
+        return ids[::-1]
+
+    def _add(self, ids: list[int], total: float) -> None:
         """Take a finished hypothesis, where it is one of the best."""
         score = total / self._divisor(len(ids) + 1)
         self.best.append(Hypothesis(ids=ids, log_prob=total, score=score))
@@ -33,7 +62,7 @@ class _Finished:
         del self.best[self._capacity :]
         self._left -= 1
 
-    def is_done(self, best_open_sum: float) -> bool:
+    def _is_done(self, best_open_sum: float) -> bool:
         """Whether as many have ended as the patience wants, or no open hypothesis can still enter.
 
         It cannot where its sum over the largest divisor, that of the limit, is too low: sums only fall.
@@ -48,18 +77,18 @@ class _Finished:
 def beam_search(
     model: Ensemble, source_BS: Tensor, constraints: Constraints, section: SearchSection, n_best: int
 ) -> list[list[Hypothesis]]:
-    """Each step keeps the `beam` best open hypotheses of a sentence, until it is done (see `_Finished`).
+    """Each step keeps the `beam` best open hypotheses of a sentence, until it is done (see `_Sentence`).
 
     Shapes: k open hypotheses of a sentence, one at first and up to `beam` then; c candidates to follow them.
     """
     device, eos, beam, limits = source_BS.device, model.special.eos, section.beam, constraints.limits
-    finished = [_Finished(n_best, limit, section) for limit in limits]
+    all_sentences = [_Sentence(n_best, limit, section) for limit in limits]
     sentences = list(range(len(limits)))  # those still in the batch, in the order of its rows
     state = model.start(source_BS)
     history_BkT = source_BS.new_empty((len(limits), 1, 0))
     sums_Bk = torch.zeros((len(limits), 1), device=device)
     last_N = source_BS.new_full((len(limits),), model.special.bos)
-    step = 0
+    step, steps, unseen = 0, steps_between_looks(device), []
     while sentences:
         step += 1
         num_open = sums_Bk.shape[1]
@@ -70,42 +99,51 @@ def beam_search(
         is_end_Bc = token_Bc == eos
         sums_Bk, slot_Bk = top_Bc.masked_fill(is_end_Bc, 2 * NEVER).topk(min(beam, top_Bc.shape[1]), dim=1)
         # an end that ranks below `beam` candidates is not among the best of its step
-        ends = top_Bc.masked_fill(~is_end_Bc, 2 * NEVER)[:, :beam]
-        *ends_by_slot, best_open = torch.cat([ends, sums_Bk[:, :1]], dim=1).T.tolist()  # the one look at the device
-        for row, ids, total in _ended(ends_by_slot, history_BkT, origin_Bc):
-            finished[sentences[row]].add(ids, total)
-        staying = [
-            row for row, s in enumerate(sentences) if step < limits[s] and not finished[s].is_done(best_open[row])
-        ]
+        ends_Bk = top_Bc.masked_fill(~is_end_Bc, 2 * NEVER)[:, :beam]
+        origin_Bk, token_Bk = origin_Bc.gather(1, slot_Bk), token_Bc.gather(1, slot_Bk)
+        unseen.append(_found(ends_Bk, origin_Bc[:, :beam], origin_Bk, token_Bk, sums_Bk))
+        staying = list(range(len(sentences)))
+        if step % steps == 0 or step >= max(limits[s] for s in sentences):
+            staying, unseen = _look(unseen, [all_sentences[s] for s in sentences], step), []
         if not staying:
             break
-        origin_Bk, token_Bk = origin_Bc.gather(1, slot_Bk), token_Bc.gather(1, slot_Bk)
         history_BkT = history_BkT.gather(1, origin_Bk[..., None].expand(-1, -1, step - 1))
         history_BkT = torch.cat([history_BkT, token_Bk[..., None]], dim=2)
         rows_Bk = torch.arange(len(sentences), device=device)[:, None] * num_open + origin_Bk
         keep = None  # all do
         if len(staying) < len(sentences):
-            keep = torch.tensor(staying, device=device, dtype=torch.long)
+            keep = upload(staying, device)
             rows_Bk, token_Bk, sums_Bk, history_BkT = (x[keep] for x in (rows_Bk, token_Bk, sums_Bk, history_BkT))
             sentences = [sentences[row] for row in staying]
         state.select(rows_Bk.flatten(), keep)
         last_N = token_Bk.flatten()
-    return [f.best or [Hypothesis(ids=[], log_prob=math.nan, score=math.nan)] for f in finished]
+    return [s.best or [Hypothesis(ids=[], log_prob=math.nan, score=math.nan)] for s in all_sentences]
 
 
-def _ended(
-    ends_by_slot: list[list[float]], history_BkT: Tensor, origin_Bc: Tensor
-) -> Iterator[tuple[int, list[int], float]]:
-    """Row, ids and sum of the hypotheses that end."""
-    ended = [
-        (row, slot, total)
-        for slot, totals in enumerate(ends_by_slot)
-        for row, total in enumerate(totals)
-        if total > NEVER / 2
-    ]
-    if ended:
-        rows, slots, totals = zip(*ended, strict=True)
-        yield from zip(rows, history_BkT[rows, origin_Bc[rows, slots]].tolist(), totals, strict=True)
+def _found(ends_Bk: Tensor, end_origin_Bk: Tensor, origin_Bk: Tensor, token_Bk: Tensor, sums_Bk: Tensor) -> Tensor:
+    """What the host is to know of a step, as (B, 4 k + 1) in fp32, which holds whole numbers up to 16 million.
+
+    Args:
+        ends_Bk: sums of the hypotheses that end, NEVER for others.
+        end_origin_Bk: what they follow.
+        origin_Bk, token_Bk: what those that are open now follow, and by what.
+        sums_Bk: of these, the best first.
+    """
+    return torch.cat([ends_Bk, end_origin_Bk, origin_Bk, token_Bk, sums_Bk[:, :1]], dim=1)
+
+
+def _look(unseen: Sequence[Tensor], sentences: Sequence[_Sentence], step: int) -> list[int]:
+    """Have sentences see their steps, the last of which is `step`; those that are not done. The one wait."""
+    sizes, staying = [found.shape[1] for found in unseen], []
+    for row, (sentence, numbers) in enumerate(zip(sentences, torch.cat(list(unseen), dim=1).tolist(), strict=True)):
+        begin = 0
+        for number, size in enumerate(sizes, start=step - len(sizes) + 1):
+            if sentence.see(number, numbers[begin : begin + size]):
+                break
+            begin += size
+        else:
+            staying.append(row)
+    return staying
 
 
 def best_candidates(log_p_BkV: Tensor, sums_Bk: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from configs import SearchSection
+from model.kernels import upload
 from model.search.ensemble import Ensemble
 from model.transformer import Transformer
 
@@ -69,15 +70,15 @@ class Constraints:
             history_BkT: what each hypothesis holds so far.
         """
         only = self._only(step, sentences)
-        rows = torch.tensor([row for row, _ in only], device=log_p_BkV.device, dtype=torch.long)
-        tokens = torch.tensor([token for _, token in only], device=log_p_BkV.device, dtype=torch.long)
-        kept = log_p_BkV[rows, :, tokens] if only else None
+        if only:
+            rows, tokens = upload(list(zip(*only, strict=True)), log_p_BkV.device)
+            kept_Rk = log_p_BkV[rows, :, tokens]
         log_p_BkV[..., self._special.pad] = NEVER
         log_p_BkV[..., self._special.bos] = NEVER
         self._apply_length_and_ngrams(log_p_BkV, step, sentences, history_BkT)
-        if kept is not None:
+        if only:
             log_p_BkV[rows] = NEVER
-            log_p_BkV[rows, :, tokens] = kept
+            log_p_BkV[rows, :, tokens] = kept_Rk
 
     def _only(self, step: int, sentences: Sequence[int]) -> list[tuple[int, int]]:
         """(row, token) where one token alone may follow: that of the prefix, or the end mark at the limit."""
@@ -96,7 +97,7 @@ class Constraints:
         is_short = [step < self._shortest[s] for s in sentences]
         ends_Bk = log_p_BkV[..., eos].clone() if any(is_short) else None
         if ends_Bk is not None:
-            is_short_B1 = torch.tensor(is_short, device=log_p_BkV.device)[:, None]
+            is_short_B1 = upload(is_short, log_p_BkV.device, torch.bool)[:, None]
             log_p_BkV[..., eos] = ends_Bk.masked_fill(is_short_B1, NEVER)
         if self._ngram:
             block_repeats(log_p_BkV, history_BkT, self._ngram)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from configs import SearchSection
+from model.kernels import steps_between_looks, upload
 from model.search.constraints import Constraints
 from model.search.ensemble import Ensemble
 from model.search.hypothesis import Hypothesis, length_penalty
@@ -55,33 +56,51 @@ def _decode(
     device = source_BS.device
     state = model.start(source_BS)
     if len(owners) != source_BS.shape[0]:
-        chosen = torch.tensor(owners, device=device, dtype=torch.long)
+        chosen = upload(owners, device)
         state.select(chosen, chosen)
     found = [Hypothesis(ids=[], log_prob=0.0, score=0.0)] * len(owners)
+    ids: list[list[int]] = [[] for _ in owners]  # of those that are open, up to the last look
     rows = list(range(len(owners)))  # those still in the batch, of which some may be finished
     open_rows = set(rows)
     last_N = source_BS.new_full((len(rows),), model.special.bos)
     history_NT = source_BS.new_empty((len(rows), 0))
     sums_N = torch.zeros(len(rows), dtype=torch.float64, device=device)
-    step = 0
+    step, steps, unseen = 0, steps_between_looks(device), []
     while open_rows:
         step += 1
         log_p_NV = model.step(last_N, state)
         constraints.apply(log_p_NV[:, None], step, [owners[r] for r in rows], history_NT[:, None])
         last_N = choose(log_p_NV, rows, step)
         sums_N = sums_N + log_p_NV.gather(1, last_N[:, None])[:, 0]
-        is_end = (last_N == model.special.eos).tolist()
-        ended = [i for i, end in enumerate(is_end) if end and rows[i] in open_rows]
-        if ended:
-            divisor = length_penalty(step, section.length_penalty, section.length_penalty_kind)
-            for i, ids, total in zip(ended, history_NT[ended].tolist(), sums_N[ended].tolist(), strict=True):
-                found[rows[i]] = Hypothesis(ids=ids, log_prob=total, score=total / divisor)
-                open_rows.remove(rows[i])
-            if open_rows and len(rows) - len(open_rows) >= DROPPED_SHARE * len(rows):
-                staying = [i for i, row in enumerate(rows) if row in open_rows]
-                rows = [rows[i] for i in staying]
-                keep = torch.tensor(staying, device=device, dtype=torch.long)
-                last_N, history_NT, sums_N = last_N[keep], history_NT[keep], sums_N[keep]
-                state.select(keep, keep)
         history_NT = torch.cat([history_NT, last_N[:, None]], dim=1)
+        unseen += [last_N.double(), sums_N]
+        if step % steps and step < max(constraints.limits[owners[r]] for r in open_rows):
+            continue
+        seen, unseen = torch.stack(unseen, dim=1).tolist(), []  # the one look at the device
+        for row, numbers in zip(rows, seen, strict=True):
+            if row in open_rows and (end := _take(ids[row], numbers, model.special.eos)) is not None:
+                divisor = length_penalty(len(ids[row]) + 1, section.length_penalty, section.length_penalty_kind)
+                found[row] = Hypothesis(ids=ids[row], log_prob=end, score=end / divisor)
+                open_rows.remove(row)
+        if open_rows and len(rows) - len(open_rows) >= DROPPED_SHARE * len(rows):
+            staying = [i for i, row in enumerate(rows) if row in open_rows]
+            rows = [rows[i] for i in staying]
+            keep = upload(staying, device)
+            last_N, history_NT, sums_N = last_N[keep], history_NT[keep], sums_N[keep]
+            state.select(keep, keep)
     return found
+
+
+def _take(ids: list[int], numbers: Sequence[float], eos: int) -> float | None:
+    """Add tokens to a row's ids, up to its end mark; the sum of log-probabilities there, None where it goes on.
+
+    Args:
+        ids: of the row, so far.
+        numbers: of each step, the token and the sum with it.
+        eos: the end mark.
+    """
+    for token, total in zip(numbers[::2], numbers[1::2], strict=True):
+        if token == eos:
+            return total
+        ids.append(int(token))
+    return None

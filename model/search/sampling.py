@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from configs.components import Sampler
-from model.kernels import argmax
+from model.kernels import argmax, upload
 
 Choice = Callable[[Tensor, Sequence[int], int], Tensor]
 """Tokens (N), given log-probabilities (N, V), the rows' numbers in the batch, and the token's number from 1."""
@@ -51,7 +51,7 @@ class Draws:
         """See `Choice`."""
         p_NV, token_NV = self._candidates(log_p_NV)
         below_NV = p_NV.double().cumsum(-1)  # fp64: in fp32 a long tail would be rounded away
-        uniform_N1 = self._uniform_NT[torch.tensor(rows, device=log_p_NV.device), step - 1][:, None]
+        uniform_N1 = self._uniform_NT[upload(rows, log_p_NV.device), step - 1][:, None]
         place_N1 = (below_NV <= uniform_N1 * below_NV[:, -1:]).sum(-1, keepdim=True)
         # rounding may lead past the last one that has a probability at all
         place_N1 = torch.minimum(place_N1, (p_NV > 0).sum(-1, keepdim=True) - 1).clamp_(min=0)

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Corpus, read_metrics
+from configs import UserError
+from tests.conftest import Command, Corpus, read_metrics, zeromt
 from tests.forked import Forked
 from tests.trainer.many_runs import train_all
 from tests.trainer.test_model_options import SETTINGS
+from trainer.ranks.compiler import check_compiler
 
 
 @pytest.mark.slow  # compiling takes minutes
@@ -24,3 +26,40 @@ def test_the_same_losses(stage: int, corpus_en_fr: Corpus, forked: Forked, tmp_p
     assert len(plain) == 4
     assert compiled == pytest.approx(plain, rel=1e-5)
     assert list(kernels.rglob("*.cpp"))
+
+
+@pytest.mark.parametrize(
+    ("has_gpu", "programs", "given", "told"),
+    [
+        (True, ["gcc"], {}, None),
+        (True, ["clang"], {}, None),
+        (True, ["g++"], {}, "this machine has no gcc or clang: torch.compile needs a C compiler on a GPU"),
+        (True, ["icc"], {"CC": "icc -O2"}, None),
+        (True, ["gcc"], {"CC": "icc"}, "CC=icc is no program"),
+        (False, ["g++"], {}, None),
+        (False, ["gcc"], {}, r"this machine has no g\+\+: torch.compile needs a C\+\+ compiler on a CPU"),
+    ],
+)
+def test_a_compiler_is_looked_for(
+    has_gpu: bool, programs: list[str], given: dict[str, str], told: str | None, tmp_path: Path
+) -> None:
+    for name in programs:
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    environ = {"PATH": str(tmp_path), **given}
+    if told is None:
+        check_compiler(environ, has_gpu=has_gpu)
+    else:
+        with pytest.raises(UserError, match=rf"^engine\.compile: true, and {told}"):
+            check_compiler(environ, has_gpu=has_gpu)
+
+
+def test_without_a_compiler_a_run_is_refused(
+    corpus_en_fr: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    settings = ("debug", *corpus_en_fr.overrides, f"output={tmp_path}/runs", "engine.compile=true")
+    done = Command(zeromt("train", *settings), cwd=tmp_path).finish(120)
+    assert done.code == 2, done.err
+    assert "engine.compile: true, and this machine has no g++" in done.err

@@ -21,8 +21,10 @@ from trainer.checkpoint.newest import describe, find_newest, on_main, point_to
 from trainer.checkpoint.shard import FLOAT_BYTES, HostCopy, Shard, num_elements, write_while_gathering
 from trainer.engines.protocol import Engine
 from trainer.ranks import host_memory
+from trainer.ranks.device import is_host
 from trainer.ranks.distributed import World
 from trainer.runs import layout
+from trainer.runs.process.page_locked import page_locked_bytes
 
 log = logging.getLogger(__name__)
 
@@ -220,6 +222,8 @@ class CheckpointManager:
         """Host memory for this rank's shard, or None on all ranks where any machine has not enough of it."""
         if self._copy is None:
             needed = FLOAT_BYTES * shard.num_elements
+            if not is_host(engine.device):
+                needed = page_locked_bytes(needed)
             reports = self._world.gather((socket.gethostname(), needed, host_memory.available()))
             if (shortage := host_memory.shortage(reports)) is None:
                 try:

@@ -13,6 +13,10 @@ from torch import nn
 from model.kernels import when_memory_may_run_out
 from trainer.ranks.host_memory import available
 
+MARGIN = 0.05
+"""Of a device's memory, or of what the host has left, a share stays free where budgets are looked for: it falls into
+pieces as training goes on, and libraries take some."""
+
 Shape = tuple[int, int, int]
 """Of a micro-batch: rows, padded source length, padded target length."""
 
@@ -48,7 +52,7 @@ def blueprint(module: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def fits(plan: nn.Module, shapes: Sequence[Shape], device: torch.device, *, token: int) -> bool:
-    """Whether forward and backward of one shape after the other fit the device, gradients being kept.
+    """Whether forward and backward of one shape after the other fit the device beside `MARGIN`, gradients being kept.
 
     Args:
         plan: a blueprint of a module that is called as `Objective` is and gives a loss first.
@@ -57,7 +61,7 @@ def fits(plan: nn.Module, shapes: Sequence[Shape], device: torch.device, *, toke
         token: any id that is not padding.
     """
     try:
-        with bounded_memory(device):
+        with bounded_memory(device, margin=MARGIN):
             _run(plan, shapes, device, token)
         return True
     except (RuntimeError, MemoryError) as error:
@@ -81,17 +85,29 @@ def _run(plan: nn.Module, shapes: Sequence[Shape], device: torch.device, token: 
 
 
 @contextlib.contextmanager
-def bounded_memory(device: torch.device) -> Iterator[None]:
+def bounded_memory(device: torch.device, *, margin: float = 0.0) -> Iterator[None]:
     """On a CPU, meet the end of memory as an error: without a limit the kernel ends the process instead.
 
     The limit is what the process has and its share of what the machine has left, and is gone afterwards.
+
+    Args:
+        device: that computes.
+        margin: a share of its memory that is not to be had meanwhile.
     """
+    if device.type == "cuda":
+        size = torch.cuda.get_device_properties(device).total_memory
+        ballast = torch.empty(int(margin * size), dtype=torch.uint8, device=device)
+        try:
+            yield
+        finally:
+            del ballast
+        return
     left = available() if device.type == "cpu" else None
     if left is None:
         yield
         return
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = _data_bytes() + left // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    limit = _data_bytes() + int((1 - margin) * left) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     for bound in before:
         limit = limit if bound == resource.RLIM_INFINITY else min(limit, bound)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, before[1]))

@@ -1,5 +1,6 @@
 """Loss and scores on held-out sets, shared out over the ranks under every ZeRO stage."""
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -9,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from configs import EvaluationSection
+from configs import EvaluationSection, ModelSection
+from configs.components.model import UnsaidError
 from data_pipeline.stream.batch import Ragged, collate
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective, Transformer
 from model.loss import Loss
+from model.parameters import search_bytes
 from trainer.checkpoint.model_files import place
 from trainer.engines.batches import to_device
 from trainer.engines.protocol import Engine
@@ -70,13 +73,37 @@ class Evaluator:
         """Whether there is anything to evaluate on."""
         return bool(self._held_out)
 
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it holds the model that it evaluates with."""
+        return self._model is not None
+
+    def prepare(self) -> None:
+        """Take the memory of the model now, and not at the first evaluation."""
+        if self._model is None and self.has_sets:
+            self._model = place(self._build_model(), self._world.device, self._dtype).eval()
+
+    def bytes_to_come(self, model: ModelSection, num_parameters: int) -> int:
+        """What an evaluation takes at most beside what is held: a search's, and the model where it is not there yet.
+
+        Args:
+            model: its sections. Of a part that does not say what it keeps, nothing is counted.
+            num_parameters: elements of its weights.
+        """
+        if not self.has_sets:
+            return 0
+        element, held = self._dtype.itemsize, 0
+        with contextlib.suppress(UnsaidError):
+            held = search_bytes(model, self._section.search, self._tokenizer.target_vocab_size, element)
+        return held + (0 if self.is_prepared else element * num_parameters)
+
     def evaluate(self, engine: Engine, step: int) -> Evaluation | None:
         """Score the engine's weights; every rank gets the result, rank 0 writes the translations to `eval/`.
 
         They are `step-NNNNNNNN.hyp`, or of several sets `step-NNNNNNNN.NAME.hyp`. None where a rank was asked to stop.
         """
-        if self._model is None:
-            self._model = place(self._build_model(), self._world.device, self._dtype).eval()
+        self.prepare()
+        assert self._model is not None
         engine.copy_weights_to(self._model)
         parts = {}
         for held_out in self._held_out:

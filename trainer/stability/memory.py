@@ -1,18 +1,26 @@
 """Whether the largest micro-batches fit the device, seen before update 1, and what to do where they do not."""
 
-import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 
-from configs import RunConfig, StreamSection, UserError, load_saved
-from data_pipeline.prepared.dataset import Dataset
-from trainer.checkpoint.format import Checkpoint
-from trainer.engines.protocol import Engine
-from trainer.engines.trial import Shape, bounded_memory, is_out_of_memory
-from trainer.ranks.distributed import World
-from trainer.runs.layout import CONFIG
+import torch
 
-__all__ = ["advice", "fit", "fit_budget", "is_out_of_memory", "largest_shapes", "probe", "settle"]
+from configs import RunConfig, StreamSection, UserError
+from trainer.engines.protocol import Engine
+from trainer.engines.trial import MARGIN, Shape, bounded_memory, is_out_of_memory
+from trainer.ranks.distributed import World
+
+__all__ = [
+    "MARGIN",
+    "advice",
+    "evaluation_advice",
+    "fit",
+    "fit_budget",
+    "is_out_of_memory",
+    "largest_shapes",
+    "probe",
+    "probe_evaluation",
+]
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +101,8 @@ def probe(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: W
 def fit(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: World) -> tuple[int, int]:
     """The largest budgets, in the proportion of those that are set and up to them, that fit every rank's device.
 
+    With them, `MARGIN` of its memory stays free.
+
     Args:
         engine: new.
         config: whose stream sets budgets.
@@ -135,29 +145,6 @@ def fit(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: Wor
     return budgets(tokens)
 
 
-def settle(
-    config: RunConfig, datasets: Sequence[Dataset], engine: Engine, world: World, checkpoint: Checkpoint | None
-) -> RunConfig:
-    """See that the largest shapes fit the device; a new run with `training.fit_memory` takes what does.
-
-    Raises:
-        UserError: they do not, naming the settings to lower.
-    """
-    longest = [max(int(d.blocks[f"longest_{side}"].max()) + 1 for d in datasets) for side in ("source", "target")]
-    if config.training.fit_memory:
-        if checkpoint is not None:
-            budgets = load_saved(checkpoint.folder / CONFIG, any_version=True).stream
-            tokens = budgets.source_tokens, budgets.target_tokens
-        else:
-            tokens = fit(engine, config, longest=longest, world=world)
-            log.info("budgets that fit the memory: %d source tokens, %d target tokens", *tokens)
-        stream = dataclasses.replace(config.stream, source_tokens=tokens[0], target_tokens=tokens[1])
-        config = dataclasses.replace(config, stream=stream)
-    if config.training.memory_probe:
-        probe(engine, config, longest=longest, world=world)
-    return config
-
-
 def fit_budget(try_budget: Callable[[int], bool], most: int, granularity: int, *, least: int = 1) -> int:
     """The largest budget that fits, by bisection: `most`, `least` or a step between; 0 where not even `least` does.
 
@@ -191,7 +178,7 @@ def advice(error: BaseException, config: RunConfig, *, shapes: Sequence[Shape] =
         shapes: the micro-batches that were tried, where that is known.
     """
     stream = config.stream
-    what = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    what = _first_line(error)
     if list(shapes) == [TINY]:  # not the micro-batches are too large, the model is
         return (
             f"model: out of memory before any micro-batch ({what}); allowed is {'; or '.join(_engine_advice(config))}"
@@ -208,26 +195,73 @@ def advice(error: BaseException, config: RunConfig, *, shapes: Sequence[Shape] =
     )
 
 
+def probe_evaluation(held: int, config: RunConfig, world: World) -> None:
+    """See that an evaluation fits beside all that there is already.
+
+    Args:
+        held: bytes; see `Evaluator.bytes_to_come`.
+        config: the run's.
+        world: the ranks.
+
+    Raises:
+        UserError: as `probe`.
+    """
+
+    def hold() -> None:
+        with bounded_memory(world.device):
+            torch.empty(held, dtype=torch.uint8, device=world.device)
+
+    _attempt(hold, lambda error: evaluation_advice(error, config), world)
+
+
+def evaluation_advice(error: BaseException, config: RunConfig) -> str:
+    """What to tell the user whose evaluation is out of memory; see `advice`."""
+    fewer = "less, which changes no score"
+    return (
+        f"evaluation.search.batch_tokens={config.evaluation.search.batch_tokens}: out of memory in an evaluation "
+        f"({_first_line(error)}); allowed is {'; or '.join([fewer, *_engine_advice(config)])}"
+    )
+
+
 def _try(engine: Engine, updates: Sequence[Sequence[Shape]], config: RunConfig, world: World) -> None:
     """Try updates of some shapes each.
 
     Raises:
         UserError: a rank has not enough memory.
     """
-    problem, tried = None, updates[0]
-    try:
+    tried = updates[0]
+
+    def try_all() -> None:
+        nonlocal tried
         with bounded_memory(engine.device):
             for tried in updates:
                 engine.try_shapes(tried)
+
+    _attempt(try_all, lambda error: advice(error, config, shapes=tried), world)
+
+
+def _attempt(action: Callable[[], None], describe: Callable[[BaseException], str], world: World) -> None:
+    """Do what may need more memory than a rank has.
+
+    Raises:
+        UserError: it did, with the description.
+    """
+    problem = None
+    try:
+        action()
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        problem = f"rank {world.rank}: {advice(error, config, shapes=tried)}"
+        problem = f"rank {world.rank}: {describe(error)}"
     if not world.meets(MEETING_SECONDS) and problem is not None:
         raise UserError(problem)  # the others wait for this rank in the engine; its end is theirs
     problem = next((p for p in world.gather(problem) if p is not None), None)
     if problem is not None:
         raise UserError(problem)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def _engine_advice(config: RunConfig) -> list[str]:

@@ -8,8 +8,9 @@ from typing import Literal
 from configs import EngineSection, ModelSection, RunConfig
 from launcher.planning.costs.activations import activations, output_bytes
 from launcher.planning.costs.flops import Shape
-from launcher.planning.costs.model_states import ELEMENT, ModelStates, model_states, num_moments
-from model.parameters import Parameter, Vocabularies, parameters
+from launcher.planning.costs.model_states import ELEMENT, FLOAT, ModelStates, model_states, num_moments
+from model.parameters import Parameter, Vocabularies, parameters, search_bytes
+from trainer.runs.process.page_locked import page_locked_bytes
 
 WORKSPACE = 32 << 20
 """Of cuBLAS, on Hopper (8 MiB on what came before)."""
@@ -57,6 +58,7 @@ class Memory:
     moment: str
     """When that is."""
     host: int
+    """In host memory: what is offloaded, and a copy for saves."""
 
 
 class MemoryModel:
@@ -91,7 +93,7 @@ class MemoryModel:
             "backward": training + batch + states.buckets_in_backward,
             "reduction": training + states.buckets,
             "step": training + states.step,
-            "evaluation": states.total + WORKSPACE + copy + self._search_caches(),
+            "evaluation": states.total + WORKSPACE + copy + self._search_bytes(),
             "start": states.start,
         }
         moment = max(moments, key=lambda name: moments[name])
@@ -108,7 +110,7 @@ class MemoryModel:
             moments=moments,
             peak=moments[moment],
             moment=moment,
-            host=states.host,
+            host=states.host + self._save_bytes(world_size),
         )
 
     def states(self, setting: Setting, world_size: int) -> ModelStates:
@@ -149,12 +151,16 @@ class MemoryModel:
         stream = self.config.stream
         return max(1, target_tokens * stream.source_tokens // stream.target_tokens)
 
-    def _search_caches(self) -> int:
-        """Keys and values of the decoder: of hypotheses as long as they may get, and of their sources."""
-        model, search = self.config.model, self.config.evaluation.search
-        width = model.decoder_layers * model.attention.cached_numbers(model.d_model)
-        tokens = search.batch_tokens * search.max_length_ratio + search.batch_tokens / search.beam
-        return ELEMENT[self.precision] * int(tokens) * width
+    def _save_bytes(self, world_size: int) -> int:
+        """Page-locked, of the copy that a save is written from while training goes on; an even share."""
+        if not self.config.checkpoint.asynchronous:
+            return 0
+        numbers = 1 + num_moments(self.config) + (self.config.training.ema_decay > 0)
+        return page_locked_bytes(FLOAT * numbers * -(-self.num_parameters // world_size))
+
+    def _search_bytes(self) -> int:
+        search = self.config.evaluation.search
+        return search_bytes(self.config.model, search, self.vocabularies.target, ELEMENT[self.precision])
 
     def section(self, setting: Setting) -> ModelSection:
         """The model with checkpointing or without."""

@@ -11,10 +11,10 @@ from model.kernels.cpu.feed_forward import CpuFeedForward
 from model.kernels.cpu.linear import CpuLinear, gains_by_bf16, without_onednn
 from model.kernels.cpu.loss import CpuOutputLayer
 from model.kernels.cpu.packing import packed
-from model.kernels.cpu.search import argmax
+from model.kernels.cpu.search import STEPS_BETWEEN_LOOKS, argmax
 from model.loss import OutputLayer
 
-__all__ = ["argmax", "gains_by_bf16", "packed", "use", "without_onednn"]
+__all__ = ["STEPS_BETWEEN_LOOKS", "argmax", "gains_by_bf16", "packed", "use", "without_onednn"]
 
 FASTER: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: CpuLinear,

@@ -34,6 +34,7 @@ class CpuOutputLayer(OutputLayer):
             self.bias,
             label_smoothing=loss.label_smoothing,
             padding_id=self.padding_id,
+            gradient_scale=loss.gradient_scale,
             steps=CPU_STEPS,
         )
 
@@ -56,7 +57,7 @@ class CpuLossSteps(LossSteps):
         return add_weight_gradient(total_OI, grad_RO, x_RI)
 
     def likelihoods_(
-        self, logits_NV: Tensor, targets_N1: Tensor, smoothing: float, with_grad: bool
+        self, logits_NV: Tensor, targets_N1: Tensor, smoothing: float, with_grad: bool, gradient_scale: float
     ) -> tuple[Tensor, Tensor]:
         """See LossSteps: some rows at a time."""
         vocab = logits_NV.shape[1]
@@ -72,6 +73,8 @@ class CpuLossSteps(LossSteps):
             if with_grad:
                 x.mul_(total.reciprocal_()).sub_(smoothing / vocab)
                 x.scatter_add_(1, t, torch.full_like(picked, smoothing - 1))
+                if gradient_scale != 1:
+                    x.mul_(gradient_scale)
                 if x.dtype != block.dtype:
                     block.copy_(x)
         nll, mean_nll = zip(*found, strict=True)

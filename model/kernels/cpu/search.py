@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+STEPS_BETWEEN_LOOKS = 1
+"""See `model.kernels.steps_between_looks`."""
 GROUP = 128
 """Neighbours of which the best one alone is looked at first."""
 

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+from deepspeed.accelerator import cuda_accelerator
 from deepspeed.comm.torch import TorchBackend
 from deepspeed.runtime.fp16.unfused_optimizer import FP16_UnfusedOptimizer
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
@@ -71,3 +73,14 @@ def test_a_probe_notices_what_is_gone(owner: Any, name: str, target: str, monkey
     for patch in concerned:
         with pytest.raises(AttributeError, match=name):
             patch.probe()
+
+
+@pytest.mark.parametrize("visible", ["GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "MIG-a", "3"])
+def test_free_memory_of_gpus_by_name(visible: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DeepSpeed asks for it where stages 1 and 2 start; on a machine with NVML."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(cuda_accelerator, "pynvml", mock.MagicMock())
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (5 if device == 0 else 7, 10))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    accelerator = cuda_accelerator.CUDA_Accelerator()
+    assert (accelerator.available_memory(), accelerator.available_memory(1)) == (5, 7)

@@ -11,6 +11,7 @@ from launcher.agents.job import describe_idle
 from tests.conftest import Command, Corpus, zeromt
 from trainer.runs.process import gpus
 from trainer.runs.process.gpus import TorchBuild, gpus_to_use, num_gpus, torch_build
+from trainer.runs.process.page_locked import page_locked_bytes
 
 CPU_BUILD = torch_build() is not None and torch_build().cuda is None  # type: ignore[union-attr]
 SMI = """#!/bin/sh
@@ -43,12 +44,19 @@ def test_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("0,1,2,3,4,5", 4),
         ("0,9,1", 1),
         ("MIG-a", 1),
+        ("MIG-a,MIG-b", 1),
+        ("GPU-a,MIG-b", 1),
+        (" GPU-a , gpu-b", 2),
         ("NoDevFiles", 0),
         ("none", 0),
     ]:
         assert num_gpus({"CUDA_VISIBLE_DEVICES": visible}, driver) == expected, visible
     smi.write_text("#!/bin/sh\nexit 9\n")
     assert num_gpus({}, driver) == 2
+
+
+def test_page_locked_memory_comes_in_powers_of_two() -> None:
+    assert [page_locked_bytes(n) for n in (0, 1, 2, 3, 4, 5, 2**33 + 1)] == [0, 1, 2, 4, 4, 8, 2**34]
 
 
 @pytest.fixture

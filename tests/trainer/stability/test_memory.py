@@ -1,15 +1,31 @@
 """The largest shapes, the budget that fits, and what someone without memory is told."""
 
 import random
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from configs import RunConfig, StreamSection
+from configs import RunConfig, StreamSection, load_run
 from data_pipeline.order.windows import Budget
+from tests.conftest import Corpus
+from tests.forked import Forked
+from tests.forking import fork
+from trainer.engines import trial
+from trainer.ranks.distributed import World
+from trainer.runs.errors import TrainingError
 from trainer.stability import memory
-from trainer.stability.memory import advice, fit_budget, is_out_of_memory, largest_shapes
+from trainer.stability.memory import (
+    _engine_advice,
+    advice,
+    evaluation_advice,
+    fit_budget,
+    is_out_of_memory,
+    largest_shapes,
+)
 
 
 @pytest.mark.parametrize("multiple", [1, 8])
@@ -110,3 +126,72 @@ def test_advice_names_settings_and_values() -> None:
     alone = advice(MemoryError(), config, shapes=[memory.TINY])
     assert "stream." not in alone
     assert "engine.zero_stage" in alone
+
+
+def test_an_evaluation_gets_the_same_advice() -> None:
+    said = evaluation_advice(torch.OutOfMemoryError("CUDA out of memory.\nmore"), RunConfig())
+    assert "\n" not in said
+    for part in ("evaluation.search.batch_tokens=4096", "CUDA out of memory.", *_engine_advice(RunConfig())):
+        assert part in said
+
+
+class Hungry(nn.Module):
+    """Takes so many bytes while it goes forward."""
+
+    num_bytes = 1 << 29
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, *_: torch.Tensor) -> tuple[torch.Tensor]:
+        taken = torch.empty(self.num_bytes, dtype=torch.uint8)
+        return (self.weight.sum() * (taken.numel() > 0),)
+
+
+@pytest.mark.parametrize(("more", "expected"), [(1.02, False), (1.2, True)])
+def test_budgets_that_fit_leave_a_margin(more: float, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "available", lambda: int(more * Hungry.num_bytes))
+    plan, cpu = trial.blueprint(Hungry(), torch.float32), torch.device("cpu")
+    assert fork(lambda: trial.fits(plan, [(1, 1, 1)], cpu, token=3)) == expected
+    with trial.bounded_memory(cpu):  # without one it would do
+        torch.empty(Hungry.num_bytes, dtype=torch.uint8)
+
+
+def out_of_memory_in_an_evaluation(world: World, settings: Sequence[str]) -> tuple[bool, str]:
+    """As a rank: whether the model that is evaluated was there before the first update, and what the run said."""
+    from trainer.build import build
+
+    config = load_run("debug", settings)
+    Path(config.folder).mkdir(parents=True)
+    built = build(config, world, stop_requested=lambda: False)
+    is_there = built.evaluator.is_prepared
+
+    def evaluate(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    vars(built.evaluator)["evaluate"] = evaluate
+    try:
+        built.trainer.fit()
+    except TrainingError as error:
+        return is_there, str(error)
+    return is_there, ""
+
+
+@pytest.mark.parametrize("every", [1, 0])
+def test_out_of_memory_in_an_evaluation(every: int, corpus_en_fr: Corpus, forked: Forked, tmp_path: Path) -> None:
+    settings = (*corpus_en_fr.overrides, f"output={tmp_path}", f"evaluation.every_updates={every}")
+    limits = ("training.max_updates=1", "stream.micro_batches=1")
+    [(is_there, said)] = forked.ranks(1, out_of_memory_in_an_evaluation, (*settings, *limits), cwd=tmp_path)
+    assert is_there == (every > 0)
+    assert said.startswith("evaluation.search.batch_tokens=4096: out of memory in an evaluation (CUDA out of memory.")
+
+
+def test_what_a_search_holds_is_tried_before_the_first_update(
+    corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
+) -> None:
+    settings = ("debug", *corpus_en_fr.overrides, f"output={tmp_path}", "evaluation.search.batch_tokens=10000000000")
+    done = forked.trainer(1, *settings, cwd=tmp_path)
+    assert done.code == 2, done.err
+    assert "evaluation.search.batch_tokens=10000000000: out of memory in an evaluation" in done.err
+    assert "step 1 " not in done.out

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import deepspeed
 import torch
+from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
 from deepspeed.runtime import bf16_optimizer
 from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.utils import logger as deepspeed_logger
@@ -32,6 +33,7 @@ deepspeed_logger.setLevel(logging.ERROR)
 patches.KEEP_OUT_MUON.apply()
 patches.SHOW_TO_COMPILER.apply(PartitionedParameterCoordinator)
 patches.HIDE_MEMORY_REPORTS.apply(bf16_optimizer)
+patches.ASK_TORCH_FOR_MEMORY.apply(CUDA_Accelerator)
 
 
 class DeepSpeedEngine:
@@ -85,10 +87,13 @@ class DeepSpeedEngine:
     def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
         """See Engine."""
         self._engine.set_gradient_accumulation_boundary(is_last)
-        with self._forward_clock:
-            loss_sum, nll_sum = self._engine(batch.source, batch.target_input, batch.target_output)
         # DeepSpeed averages over the ranks; the caller's scale makes it a sum over the update's tokens.
-        factor = scale * self._world_size * self._stage.scale_left_out
+        factor = scale * self._world_size
+        # in fp16 the loss scale has no effect on gradients that were 0 before they met it
+        gradient_scale = factor * self.loss_scale if self._precision == "fp16" and factor else 1.0
+        with self._forward_clock:
+            loss_sum, nll_sum = self._engine(batch.source, batch.target_input, batch.target_output, gradient_scale)
+        factor *= self._stage.scale_left_out
         self._engine.backward(loss_sum * factor, scale_wrt_gas=False)
         self._stage.end_micro_batch()
         return ObjectiveOutput(loss_sum.detach(), nll_sum.detach())

@@ -171,6 +171,21 @@ def keep_out_muon() -> None:
         import deepspeed.runtime.zero.muon.original_muon  # noqa: F401
 
 
+def ask_torch_for_memory(kind: type) -> None:
+    """Have free memory asked of torch, which knows GPUs by their names too.
+
+    DeepSpeed asks NVML by the number that it reads in CUDA_VISIBLE_DEVICES, where there may be `GPU-...` or `MIG-...`.
+
+    Args:
+        kind: `CUDA_Accelerator`.
+    """
+
+    def available_memory(accelerator: Any, device_index: int | None = None) -> int:
+        return torch.cuda.mem_get_info(accelerator.current_device() if device_index is None else device_index)[0]
+
+    kind.available_memory = available_memory  # type: ignore[attr-defined]
+
+
 def link_moments(optimizer: Any) -> None:
     """Let DeepSpeed's getters find the moments of every parameter group, at stages 1 and 2.
 
@@ -238,6 +253,13 @@ KEEP_OUT_MUON = Patch(
     apply=keep_out_muon,
     probe=probes.muon,
 )
+ASK_TORCH_FOR_MEMORY = Patch(
+    target="CUDA_Accelerator.available_memory",
+    versions="deepspeed 0.19",
+    reason="names of GPUs in CUDA_VISIBLE_DEVICES, which it takes for numbers, end the run where it starts",
+    apply=ask_torch_for_memory,
+    probe=probes.available_memory,
+)
 LINK_MOMENTS = Patch(
     target="DeepSpeedZeroOptimizer._hp_optimizer_states_linked",
     versions="deepspeed 0.19",
@@ -254,6 +276,7 @@ PATCHES = (
     KEEP_OUT_SHARED_MEMORY_OP,
     HIDE_MEMORY_REPORTS,
     KEEP_OUT_MUON,
+    ASK_TORCH_FOR_MEMORY,
     LINK_MOMENTS,
     *steps.PATCHES,
 )

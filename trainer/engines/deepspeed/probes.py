@@ -74,6 +74,14 @@ def muon() -> None:
     from deepspeed.runtime.zero.muon import original_muon  # noqa: F401
 
 
+def available_memory() -> None:
+    """Of `ask_torch_for_memory`."""
+    from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
+
+    takes(CUDA_Accelerator.available_memory, "device_index")
+    assert callable(CUDA_Accelerator.current_device)
+
+
 def link_moments() -> None:
     """Of `link_moments`."""
     from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer as Optimizer

@@ -38,12 +38,27 @@ def num_gpus(environ: Mapping[str, str], driver: Path = DRIVER) -> int:
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return present
-    named = 0
-    for device in visible.split(","):  # CUDA stops at the first entry that is no device
-        if not _is_a_gpu(device.strip(), present):
+    return min(present, len(named_gpus(visible, present)))
+
+
+def named_gpus(visible: str, present: int) -> list[str]:
+    """The entries of CUDA_VISIBLE_DEVICES that a process is shown.
+
+    Up to the first that is no device; and of instances of MIG, whatever their number, CUDA shows one.
+
+    Args:
+        visible: the variable.
+        present: GPUs of the machine.
+    """
+    named: list[str] = []
+    for device in map(str.strip, visible.split(",")):
+        is_instance = device.upper().startswith("MIG-")
+        if not _is_a_gpu(device, present) or (named and is_instance):
             break
-        named += 1
-    return min(present, named)
+        named.append(device)
+        if is_instance:
+            break
+    return named
 
 
 def _is_a_gpu(device: str, present: int) -> bool:

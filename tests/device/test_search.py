@@ -1,0 +1,72 @@
+"""A search on a device: how often the host waits for it, and that nothing is found otherwise for that."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from configs import SearchSection
+from model import Transformer, kernels
+from model.components.sampler import Truncated
+from model.kernels import cpu
+from model.search import Hypothesis, search
+from tests.device.pseudo import DEVICE, metered
+from tests.model.reference import EOS, pad
+from tests.model.search.plain import peaked_model
+
+SOURCES = pad([[5, 4, 3, 6, EOS], [4, EOS], [5, 3, 3, EOS], [6, 6, 4, 5, 3, EOS], [3, EOS]])
+PREFIXES = [[5, 6], [], [7], [], [3, 4, 5]]
+SECTIONS: dict[str, dict[str, Any]] = {
+    "greedy": {"beam": 1},
+    "beam": {"beam": 3},
+    "patient": {"beam": 3, "patience": 1.0},
+    "repeats": {"beam": 3, "no_repeat_ngram": 2, "min_length_extra": 4},
+    "sampled": {"beam": 1, "sampler": Truncated(top_k=5)},
+}
+
+
+def a_model() -> Transformer:
+    return peaked_model(3, vocab=9, max_positions=32)
+
+
+def found_by(section: SearchSection, device: str | torch.device = "cpu", **options: Any) -> list[list[Hypothesis]]:
+    n_best = section.beam if section.sampler is None else 2
+    return search(a_model().to(device), SOURCES.to(device), section, n_best=n_best, **options)
+
+
+def assert_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert [h.ids for h in one] == [h.ids for h in other]
+        assert [h.log_prob for h in one] == pytest.approx([h.log_prob for h in other], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_the_host_waits_every_eighth_step(name: str) -> None:
+    section = SearchSection(
+        **{**SECTIONS[name], "min_length_extra": 20, "max_length_extra": 20, "max_length_ratio": 1e-9}
+    )
+    model, source = a_model().to(DEVICE), SOURCES.to(DEVICE)
+    with metered() as meter:
+        found = search(model, source, section)
+    assert max(len(hypotheses[0].ids) for hypotheses in found) == 19, "20 steps with the end mark"
+    assert meter.num_waits <= 1 + 3, meter.waits
+    assert not [line for line in meter.uploads if "greedy" in line or "beam" in line or "constraints" in line]
+
+
+@pytest.mark.parametrize("prefixes", [None, PREFIXES], ids=["free", "prefixes"])
+@pytest.mark.parametrize("name", SECTIONS)
+def test_looking_less_often_finds_the_same(
+    name: str, prefixes: list[list[int]] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = SearchSection(max_length_extra=9, **SECTIONS[name])
+    each_step = found_by(section, prefixes=prefixes)
+    assert len({len(h.ids) for hypotheses in each_step for h in hypotheses}) > 2, "they end at different steps"
+    for steps in (3, 8, 100):
+        monkeypatch.setattr(cpu, "STEPS_BETWEEN_LOOKS", steps)
+        assert_equal(found_by(section, prefixes=prefixes), each_step)
+    assert_equal(found_by(section, DEVICE, prefixes=prefixes), each_step)
+
+
+def test_a_cpu_looks_at_each_step() -> None:
+    assert kernels.steps_between_looks(torch.device("cpu")) == 1
+    assert kernels.steps_between_looks(DEVICE) == 8

@@ -1,0 +1,76 @@
+"""What a process sets before it computes, on GPUs that are said to be there."""
+
+import os
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+from configs import UserError
+from tests.forking import fork
+from trainer.ranks.process import compute_deterministically, tune_process
+
+ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+
+
+def allocator_after_tuning(given: dict[str, str], *, has_gpu: bool) -> dict[str, str]:
+    """What the environment says of torch's memory then."""
+
+    def task() -> dict[str, str]:
+        for name in ALLOCATOR:
+            os.environ.pop(name, None)
+        os.environ.update(given)
+        with mock.patch.object(torch.cuda, "is_available", return_value=has_gpu):
+            tune_process()
+        return {name: os.environ[name] for name in ALLOCATOR if name in os.environ}
+
+    return fork(task)
+
+
+@pytest.mark.parametrize(
+    ("given", "has_gpu", "expected"),
+    [
+        ({}, True, {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}),
+        ({}, False, {}),
+        ({"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}, True, {"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}, True, {"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}),
+    ],
+)
+def test_segments_grow_unless_the_user_says_otherwise(
+    given: dict[str, str], has_gpu: bool, expected: dict[str, str]
+) -> None:
+    assert allocator_after_tuning(given, has_gpu=has_gpu) == expected
+
+
+def test_torch_reads_it_after_its_import() -> None:
+    """At the first allocation: a rank sets it when torch is there already."""
+
+    def task() -> str:
+        os.environ.pop(ALLOCATOR[1], None)
+        os.environ[ALLOCATOR[0]] = "expandable_segments:True"
+        found: Any = torch._C._accelerator_getAllocatorSettings()
+        return str(found)
+
+    assert fork(task) == "expandable_segments:True"
+
+
+def test_operators_without_a_deterministic_form_are_refused() -> None:
+    """Not merely warned of: only then does attention go backward in one order on a GPU."""
+
+    def task() -> tuple[bool, bool, str]:
+        os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
+        compute_deterministically(draws_samples=True)
+        strict = not torch.is_deterministic_algorithms_warn_only_enabled()
+        return torch.are_deterministic_algorithms_enabled(), strict, os.environ["CUBLAS_WORKSPACE_CONFIG"]
+
+    assert fork(task) == (True, True, ":4096:8")
+
+
+def test_what_has_no_deterministic_form_on_a_gpu_is_named() -> None:
+    with (
+        mock.patch.object(torch.cuda, "is_available", return_value=True),
+        pytest.raises(UserError, match=r"^training\.deterministic: true with evaluation\.search\.sampler"),
+    ):
+        compute_deterministically(draws_samples=True)
+    assert not torch.are_deterministic_algorithms_enabled()

@@ -1,0 +1,51 @@
+"""The memory of a run, seen to before its first update: what is tried, and with which budgets it trains."""
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+
+from configs import RunConfig, load_saved
+from data_pipeline.prepared.dataset import Dataset
+from trainer.checkpoint.format import Checkpoint
+from trainer.engines.protocol import Engine
+from trainer.evaluation.evaluator import Evaluator
+from trainer.ranks.distributed import World
+from trainer.runs.layout import CONFIG
+from trainer.stability import memory
+
+log = logging.getLogger(__name__)
+
+
+def settle_memory(
+    config: RunConfig,
+    datasets: Sequence[Dataset],
+    engine: Engine,
+    evaluator: Evaluator,
+    world: World,
+    checkpoint: Checkpoint | None,
+) -> RunConfig:
+    """See that the largest shapes fit the device beside the evaluator's model, and a search where they are gone again.
+
+    A new run with `training.fit_memory` takes what does.
+
+    Raises:
+        UserError: they do not, naming the settings to lower.
+    """
+    if config.evaluation.every_updates and (config.training.fit_memory or config.training.memory_probe):
+        evaluator.prepare()  # it is there from the first evaluation on
+    longest = [max(int(d.blocks[f"longest_{side}"].max()) + 1 for d in datasets) for side in ("source", "target")]
+    if config.training.fit_memory:
+        if checkpoint is not None:
+            budgets = load_saved(checkpoint.folder / CONFIG, any_version=True).stream
+            tokens = budgets.source_tokens, budgets.target_tokens
+        else:
+            tokens = memory.fit(engine, config, longest=longest, world=world)
+            left = f"{memory.MARGIN:.0%} of it stay free"
+            log.info("budgets that fit the memory: %d source tokens, %d target tokens; %s", *tokens, left)
+        stream = dataclasses.replace(config.stream, source_tokens=tokens[0], target_tokens=tokens[1])
+        config = dataclasses.replace(config, stream=stream)
+    if config.training.memory_probe:
+        memory.probe(engine, config, longest=longest, world=world)
+        held = evaluator.bytes_to_come(config.model, sum(engine.parameter_sizes().values()))
+        memory.probe_evaluation(held, config, world)
+    return config
