@@ -120,6 +120,13 @@ COMMANDS: dict[str, Command] = {
         target="trainer.looking.batch:run",
         computes=True,
     ),
+    "diff": Command(
+        summary="the first update at which two runs part, and what differs there",
+        usage="RUN_A RUN_B",
+        add_arguments=options.add_diff,
+        target="trainer.looking.diff:run",
+        computes=True,
+    ),
     "inspect": Command(
         summary="a dataset, a checkpoint or a run: what it holds, whether it is whole",
         usage="PATH",

@@ -36,8 +36,8 @@ from trainer.ranks.precision import Precision, agreed_precision
 from trainer.ranks.watchdog import Watchdog
 from trainer.records.history import open_history
 from trainer.records.metrics import Metrics, NoMetrics, RunMetrics
-from trainer.records.pairs import PairLog
-from trainer.runs.layout import CHECKPOINTS, CONFIG, PAIRS, STATUS_FILE
+from trainer.records.updates import UpdateRecords
+from trainer.runs.layout import CHECKPOINTS, CONFIG, STATUS_FILE
 from trainer.runs.ledger import Ledger
 from trainer.runs.parents.record import PARENT, Parent
 from trainer.runs.status import finished_step
@@ -59,7 +59,7 @@ class BuiltRun:
     evaluator: Evaluator
     metrics: Metrics
     reader: StreamReader
-    pair_log: PairLog
+    records: UpdateRecords
     checkpoints: CheckpointManager
     saver: Saver
     queue: ScoreQueue | None
@@ -75,9 +75,9 @@ class BuiltRun:
         self.reader.close()
         self.checkpoints.close()
         self.engine.close()
-        self.pair_log.close()
         if self.queue is not None:
             self.queue.close()
+        self.records.close()
         self.metrics.close()
 
 
@@ -218,7 +218,7 @@ def _assemble(
     folder = Path(config.folder)
     metrics = _metrics(config, checkpoints.identity, -1 if begins_trained else state.step, world)
     queue = score_queue(config, held_out, state, metrics) if world.is_main else None
-    pair_log = PairLog(folder / PAIRS, enabled=config.training.record_pairs, resume_step=state.step, world=world)
+    records = UpdateRecords(folder, config.training, resume_step=state.step, world=world)
     saver = Saver(
         config.checkpoint,
         world=world,
@@ -239,7 +239,7 @@ def _assemble(
         evaluator=evaluator,
         saver=saver,
         metrics=metrics,
-        pair_log=pair_log,
+        records=records,
         state=state,
         begins_trained=begins_trained,
         phases=phases,
@@ -254,7 +254,7 @@ def _assemble(
         evaluator=evaluator,
         metrics=metrics,
         reader=reader,
-        pair_log=pair_log,
+        records=records,
         checkpoints=checkpoints,
         saver=saver,
         resumed_step=state.step,

@@ -26,7 +26,7 @@ from trainer.ranks.phases import Phases
 from trainer.ranks.stragglers import describe_stragglers, step_times, stragglers
 from trainer.records.interval import Interval, describe_datasets
 from trainer.records.metrics import Metrics
-from trainer.records.pairs import PairLog
+from trainer.records.updates import UpdateRecords
 from trainer.runs.errors import TrainingError
 from trainer.runs.ledger import Ledger
 from trainer.runs.status import write_status
@@ -54,7 +54,7 @@ class Trainer:
         evaluator: Evaluator,
         saver: Saver,
         metrics: Metrics,
-        pair_log: PairLog,
+        records: UpdateRecords,
         state: TrainerState,
         phases: Phases,
         ledger: Ledger | None,
@@ -76,7 +76,7 @@ class Trainer:
         self._evaluator = evaluator
         self._saver = saver
         self._metrics = metrics
-        self._pair_log = pair_log
+        self._records = records
         self._state = state
         self._phases = phases
         self._ledger = ledger
@@ -185,7 +185,7 @@ class Trainer:
                 raise TrainingError(memory.advice(error, self._config)) from error
             losses = dict(zip(lanes, copy.read().to(torch.float64), strict=True))
             mine = sum(losses.values(), torch.zeros(2, dtype=torch.float64))
-            [loss_sum] = self._world.sum_floats([float(mine[0])])
+            loss = self._world.sum_floats([float(mine[0])])[0] / update.counts.target_tokens
             if _is_due(state.step + 1, self._config.stability.hash_every_updates):
                 self._compare_replicas()
         state.step += 1
@@ -193,11 +193,11 @@ class Trainer:
         self._interval.update_seconds.append(time.monotonic() - begin)
         self._interval.add_update(update.counts, lr, result.grad_norm, self._config.stream.micro_batches)
         self._interval.add_datasets(update.micro_batches)
-        self._pair_log.write(state.step, update.micro_batches)
+        self._records.write(state.step, update, loss)
         if result.applied:
             state.skipped_in_a_row = 0
             self._interval.add_losses(mine, update.counts.target_tokens)
-            self._recovery.look_for_spike(update, loss_sum / update.counts.target_tokens)
+            self._recovery.look_for_spike(update, loss)
         else:
             self._recovery.note_skip(update, result, losses)
 

@@ -8,7 +8,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,13 @@ from tests.device.accelerator import use_pseudo_device
 from tests.device.meter import Call, Meter, metered
 from tests.device.pseudo import DEVICE, without_numbers
 from trainer.checkpoint.state import TrainerState
+from trainer.engines.batches import Update
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.loop import Trainer
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
 from trainer.ranks.watchdog import Watchdog
 from trainer.records.metrics import NoMetrics
-from trainer.records.pairs import PairLog
 
 WARM_UP = 2
 """Updates before the one that is counted: the first makes the optimizer's states, the next learn the weights' order."""
@@ -94,6 +93,11 @@ class _NoSaver:
 
     def commit(self) -> float:
         return 0.0
+
+
+class _NoRecords:
+    def write(self, step: int, update: Update, loss: float) -> None:
+        """Nothing: none of it is the device's work."""
 
 
 class _EnoughError(Exception):
@@ -178,7 +182,7 @@ def _count_update(
         "reader": _MadeUp(shape, num_micro_batches),
         "evaluator": None,
         "saver": saver,
-        "pair_log": PairLog(Path(), enabled=False, resume_step=0, world=world),
+        "records": _NoRecords(),
     }
     trainer = Trainer(
         config,

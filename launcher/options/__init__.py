@@ -1,6 +1,6 @@
 """The arguments of every command, each checked as far as that needs no configuration."""
 
-from launcher.options.looking import add_batch
+from launcher.options.looking import add_batch, add_diff
 from launcher.options.parser import Parser
 from launcher.options.running import (
     add_config,
@@ -32,6 +32,7 @@ __all__ = [
     "add_batch",
     "add_config",
     "add_device",
+    "add_diff",
     "add_evaluate",
     "add_export",
     "add_import",

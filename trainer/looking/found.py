@@ -22,6 +22,7 @@ from trainer.runs.metrics_file import read_lines, whole
 from trainer.stability.rewind import SkippedRange, is_skipped
 
 SkippedRanges = Sequence[SkippedRange]
+MADE_WITH = ("versions", "fingerprints", "precision", "world_size")
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -34,6 +35,8 @@ class Standing:
     """`StreamState.to_json`; None at the beginning of the data."""
     config: RunConfig
     skipped_ranges: SkippedRanges
+    made_with: Mapping[str, Any]
+    """Versions, fingerprints, precision and world size, by these names; empty where they are not known."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -145,10 +148,12 @@ def standing_before(run: Path, step: int) -> Standing:
             stream=position.stream,
             config=config,
             skipped_ranges=position.start.skipped_ranges,
+            made_with={name: getattr(position.start, name) for name in MADE_WITH},
         )
     checkpoint = _any_before(run, step)
     if checkpoint is None:
-        return Standing(step=0, stream=None, config=_first_config(run), skipped_ranges=_rewinds(run, step) or ())
+        config, skipped = _first_config(run), _rewinds(run, step) or ()
+        return Standing(step=0, stream=None, config=config, skipped_ranges=skipped, made_with={})
     tree = checkpoint.state()
     state = TrainerState.from_json(tree["trainer"])
     return Standing(
@@ -156,6 +161,7 @@ def standing_before(run: Path, step: int) -> Standing:
         stream=tree.get("stream"),
         config=load_saved(checkpoint.folder / CONFIG, any_version=True),
         skipped_ranges=_rewinds(run, step) or state.skipped_ranges,
+        made_with={name: checkpoint.manifest[name] for name in MADE_WITH if name in checkpoint.manifest},
     )
 
 

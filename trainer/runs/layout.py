@@ -6,6 +6,7 @@
     parent.json                  the checkpoint of another run that it began from (`--from`)
     ledger.json                  where the time went
     metrics.jsonl                figures, one line each
+    updates.bin                  16 bytes an update: digests of its pairs and its loss
     history.jsonl                with what it was started, and where its data stood at every start and save
     run.lock, launch.lock        held by the job that writes the run
     STOP                         somebody asks it to save and stop
@@ -35,6 +36,7 @@ CHECKPOINTS, STATUS_FILE, METRICS_FILE = SIGNS_OF_A_RUN
 ORIGIN_FILE = "origin.json"
 HISTORY_FILE = "history.jsonl"
 PARENT_FILE = "parent.json"
+UPDATES_FILE = "updates.bin"
 LEDGER_FILE = "ledger.json"
 RUN_LOCK = "run.lock"
 """Held by rank 0."""

@@ -1,0 +1,42 @@
+"""What a run writes down of every update."""
+
+from pathlib import Path
+
+from configs import TrainingSection
+from trainer.engines.batches import Update
+from trainer.ranks.distributed import World
+from trainer.records.pairs import PairLog
+from trainer.runs.history.updates import NoUpdateLog, UpdateLog
+from trainer.runs.layout import PAIRS
+
+
+class UpdateRecords:
+    """Digests of all updates, and their pairs where that is asked for. All ranks write alike, each its own part."""
+
+    def __init__(self, run: Path, section: TrainingSection, *, resume_step: int, world: World) -> None:
+        """Cut back what was written after the checkpoint's step.
+
+        Args:
+            run: the run's folder.
+            section: says whether the pairs are written down.
+            resume_step: updates done.
+            world: the ranks.
+        """
+        self._pairs = PairLog(run / PAIRS, enabled=section.record_pairs, resume_step=resume_step, world=world)
+        self._digests = UpdateLog(run, resume_step=resume_step) if world.is_main else NoUpdateLog()
+
+    def write(self, step: int, update: Update, loss: float) -> None:
+        """Record an update.
+
+        Args:
+            step: its number.
+            update: this rank's part of it.
+            loss: a target token's, over all ranks.
+        """
+        self._pairs.write(step, update.micro_batches)
+        self._digests.write(step, update.counts.pairs_digest, loss)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._pairs.close()
+        self._digests.close()

@@ -1,0 +1,160 @@
+"""updates.bin in a run's folder: 16 bytes an update, by which two runs are compared in a few reads.
+
+    0      zeromt updates 1
+    16 n   of update n, from 1: chain of the pairs (6 bytes), chain of the losses (6), the loss in fp32 (4)
+
+A chain is a hash of the chain before and of what the update adds to it: where two runs have the same, all is the same
+up to there. Zeros stand where an update is not known: it was made by an earlier version, or the disk was full.
+"""
+
+import hashlib
+import logging
+import math
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.runs.layout import UPDATES_FILE
+
+log = logging.getLogger(__name__)
+
+MAGIC = b"zeromt updates 1"
+RECORD_BYTES = 16
+_RECORD = struct.Struct("<6s6sf")
+_CHAIN_BYTES = 6
+_BEGIN = bytes(_CHAIN_BYTES)
+_UNKNOWN = bytes(RECORD_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is kept of an update."""
+
+    pairs: bytes
+    """The chain of the pairs."""
+    losses: bytes
+    """The chain of the losses, to the last bit."""
+    loss: float
+    """A target token's; not finite where the update was skipped."""
+
+
+class UpdateLog:
+    """Writes updates.bin: 16 bytes at their place, in one call of the system. Only rank 0 has one."""
+
+    def __init__(self, run: Path, *, resume_step: int) -> None:
+        """Cut away what was written of later updates, and go on with the chains.
+
+        Raises:
+            OSError: the file cannot be read or written.
+        """
+        self._path = run / UPDATES_FILE
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        if os.pread(self._file, len(MAGIC), 0) != MAGIC:
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, MAGIC, 0)
+        if os.fstat(self._file).st_size > _place(resume_step + 1):
+            os.ftruncate(self._file, _place(resume_step + 1))
+        last = _decode(os.pread(self._file, RECORD_BYTES, _place(resume_step))) if resume_step else None
+        self._pairs, self._losses = (_BEGIN, _BEGIN) if last is None else (last.pairs, last.losses)
+
+    def write(self, step: int, pairs_digest: int, loss: float) -> None:
+        """Keep an update.
+
+        Args:
+            step: its number, from 1.
+            pairs_digest: `UpdateCounts.pairs_digest`, wrapped or not.
+            loss: a target token's, over all ranks.
+        """
+        self._pairs = _chain(self._pairs, struct.pack("<Q", pairs_digest % 2**64))
+        self._losses = _chain(self._losses, struct.pack("<d", loss if math.isfinite(loss) else math.nan))
+        try:
+            os.pwrite(self._file, _RECORD.pack(self._pairs, self._losses, _in_fp32(loss)), _place(step))
+        except OSError as error:
+            log.warning("%s has a gap at step %d, training goes on: %s", self._path, step, error)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+class NoUpdateLog:
+    """What every rank but the first has."""
+
+    def write(self, step: int, pairs_digest: int, loss: float) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class UpdatesFile:
+    """Reads updates.bin, a record at a time."""
+
+    def __init__(self, run: Path) -> None:
+        """Open it.
+
+        Raises:
+            FileNotFoundError: the run is of an earlier version.
+            OSError: it cannot be read.
+        """
+        path = run / UPDATES_FILE
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._kept: dict[int, Record | None] = {}
+        self.bytes_read = 0
+        """Of the file so far."""
+        if self._read(0) != MAGIC:
+            self.close()
+            raise FileNotFoundError(f"{path}: is no such file of this version")
+        self.num_updates = max(0, os.fstat(self._file).st_size // RECORD_BYTES - 1)
+        """Up to the last that was made."""
+
+    def record(self, step: int) -> Record | None:
+        """What is kept of an update; None where it is not known. Of one that was asked for before, nothing is read."""
+        if step not in self._kept:
+            self._kept[step] = _decode(self._read(_place(step)))
+        return self._kept[step]
+
+    def first_known(self) -> int:
+        """The first update from which on they are known; one more than there are where none is."""
+        return first_where(lambda step: self.record(step) is not None, 1, self.num_updates)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def _read(self, place: int) -> bytes:
+        found = os.pread(self._file, RECORD_BYTES, place)
+        self.bytes_read += len(found)
+        return found
+
+
+def first_where(holds: Callable[[int], bool], first: int, last: int) -> int:
+    """The first of some numbers for which something holds that holds for all behind it; `last + 1` where for none.
+
+    Asks about log2 of their number times, of the last one first.
+    """
+    if first > last or not holds(last):
+        return last + 1
+    while first < last:
+        middle = (first + last) // 2
+        first, last = (first, middle) if holds(middle) else (middle + 1, last)
+    return first
+
+
+def _chain(before: bytes, more: bytes) -> bytes:
+    return hashlib.blake2b(before + more, digest_size=_CHAIN_BYTES).digest()
+
+
+def _in_fp32(loss: float) -> float:
+    """A number that fits: what is too large is infinite."""
+    return loss if not math.isfinite(loss) or abs(loss) < 3e38 else math.inf
+
+
+def _place(step: int) -> int:
+    return RECORD_BYTES * step
+
+
+def _decode(data: bytes) -> Record | None:
+    return None if len(data) < RECORD_BYTES or data == _UNKNOWN else Record(*_RECORD.unpack(data))
