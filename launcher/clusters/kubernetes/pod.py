@@ -27,7 +27,7 @@ from launcher.machine.supervise import Supervisor
 from launcher.options.node import parse_launch_node
 from trainer.runs.layout import LAUNCH_LOCK, METRICS_FILE, STATUS_FILE, STUCK_FILE
 from trainer.runs.process.streams import note, tell
-from trainer.runs.run_lock import RunLock
+from trainer.runs.run_lock import RunLock, RunLockedError
 from trainer.runs.signals import STOPPED_BY_FILE
 from trainer.runs.status import Status, read_status
 
@@ -137,8 +137,8 @@ def _node(supervisor: Supervisor, given: argparse.Namespace, words: Sequence[str
         code = launch_node(supervisor, **arguments)
     except meeting.StoppedError:
         return Ending(end=End.INTERRUPTED, why="stopped before the pods had met")
-    except meeting.MissingError as error:
-        return _capped(folder, job, given.max_requeues, Ending(end=End.LOST_NODE, why=f"{LOST_NODE}{error}"), index)
+    except meeting.MissingError as error:  # which may be for want of machines: that does not count
+        return Ending(end=End.LOST_NODE, why=f"{error}; to be started again")
     except SystemExit as leaving:  # a usage error, which has been said
         return Ending(end=End.REFUSED, why=f"refused with exit code {leaving.code}")
     except UserError as error:
@@ -185,7 +185,7 @@ def _wait_for_lock(supervisor: Supervisor, folder: Path) -> None:
     deadline = time.monotonic() + LOCK_SECONDS
     while time.monotonic() < deadline and not supervisor.was_stopped:
         lock = RunLock(folder, LAUNCH_LOCK)
-        with contextlib.suppress(UserError):
+        with contextlib.suppress(RunLockedError):
             lock.acquire(1.0)
             lock.release()
             return

@@ -1,4 +1,4 @@
-"""What a pod decides before and after its run, how pods meet, and what kubectl's answers mean."""
+"""What a pod decides before and after its run, how pods meet, and what is refused before there is one."""
 
 import json
 import socket
@@ -13,8 +13,6 @@ import pytest
 
 from launcher.agents.peers import LOST_NODE
 from launcher.clusters.kubernetes import meeting
-from launcher.clusters.kubernetes.cluster import KubernetesCluster
-from launcher.clusters.kubernetes.kubectl import command, state_of
 from launcher.clusters.kubernetes.pod import _capped, decide_begin, decide_end, exit_code
 from launcher.jobs import End, Ending
 from tests.launcher.conftest import Zeromt
@@ -175,92 +173,6 @@ def test_a_request_to_stop_ends_the_waiting(pool: ThreadPoolExecutor, port: int)
     for waiting in (first, second):
         with pytest.raises(meeting.StoppedError):
             waiting.result(timeout=10)
-
-
-# --- kubectl's answers
-
-
-def condition(kind: str, **more: str) -> dict[str, Any]:
-    return {"status": {"conditions": [{"type": kind, "status": "True", **more}]}}
-
-
-def pod(phase: str, **status: Any) -> dict[str, Any]:
-    return {"metadata": {"name": "p"}, "status": {"phase": phase, **status}}
-
-
-NO_ROOM = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes\n have room"}]
-WAITING = [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]
-STOPPED = [{"state": {"terminated": {"exitCode": 0, "message": "stopped: by `zeromt stop`"}}}]
-
-
-@pytest.mark.parametrize(
-    ("job", "pods", "state", "reason", "end"),
-    [
-        ({}, [], "PENDING", None, None),
-        ({}, [pod("Pending", conditions=NO_ROOM)], "PENDING", "Unschedulable: 0/4 nodes have room", None),
-        ({}, [pod("Pending", containerStatuses=WAITING)], "PENDING", "ImagePullBackOff", None),
-        ({}, [pod("Pending"), pod("Running")], "RUNNING", None, None),
-        ({"spec": {"suspend": True}}, [pod("Running")], "COMPLETING", None, None),
-        ({"spec": {"suspend": True}}, [pod("Failed")], "SUSPENDED", None, End.STOPPED),
-        (condition("FailureTarget"), [pod("Running")], "COMPLETING", None, None),
-        (condition("Complete"), [], "COMPLETED", None, End.FINISHED),
-        (condition("Complete"), [pod("Succeeded", containerStatuses=STOPPED)], "COMPLETED", None, End.STOPPED),
-        (condition("Failed", reason="PodFailurePolicy"), [], "FAILED", None, End.REFUSED),
-        (condition("Failed", reason="BackoffLimitExceeded"), [], "FAILED", None, End.FAILED),
-        ({"status": {"conditions": [{"type": "Failed", "status": "False"}]}}, [], "PENDING", None, None),
-        ({"status": {"conditions": None}}, [{"metadata": {}, "status": None}], "PENDING", None, None),
-    ],
-)
-def test_states(
-    job: dict[str, Any], pods: list[dict[str, Any]], state: str, reason: str | None, end: End | None
-) -> None:
-    found = state_of("job", job, pods)
-    assert (found.state, found.reason, found.end) == (state, reason, end)
-
-
-@pytest.mark.parametrize(
-    ("answer", "state"),
-    [
-        ("echo 'Error from server (NotFound): jobs.batch \"job\" not found' >&2; exit 1", "GONE"),
-        ("echo 'Unable to connect to the server' >&2; exit 1", "UNKNOWN"),
-        ("echo '{'", "UNKNOWN"),
-        ("echo '[]'", "UNKNOWN"),
-        ("echo '{\"items\": []}'", "PENDING"),
-    ],
-)
-def test_answers_that_are_none(answer: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "kubectl").write_text(f"#!/bin/sh\n{answer}\n")
-    (tmp_path / "kubectl").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    site = KubernetesCluster()
-    found = site.query("job")
-    assert found is not None
-    assert found.state == state
-    assert site.reach("job", ["status", "runs/x"]) is None
-
-
-@pytest.mark.parametrize("job", ["--all", "a b", "../x", "", "A", "$(x)", "a;b"])
-def test_a_name_that_is_no_jobs_is_not_asked_for(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    site = KubernetesCluster()
-    found = site.query(job)
-    assert found is not None
-    assert found.state == "UNKNOWN"
-    assert site.reach(job, ["stop", "x"]) is None
-    for ask in (site.stop, lambda job: site.log(job, Path(), follow=False)):
-        with pytest.raises(Exception, match=r"^RUN: .* is no job of Kubernetes; allowed is a run"):
-            ask(job)
-
-
-def test_where_kubectl_is_pointed() -> None:
-    assert command("a@b", "mt", "get", "job") == ["kubectl", "--context=a@b", "--namespace=mt", "get", "job"]
-    site = KubernetesCluster(namespace="mt")
-    assert site.log("job", Path(), follow=True)[:4] == [
-        "kubectl",
-        "--namespace=mt",
-        "logs",
-        "--selector=batch.kubernetes.io/job-name=job",
-    ]
 
 
 @pytest.mark.parametrize(
