@@ -28,7 +28,7 @@ from configs.fields import (
 )
 from configs.model import ModelSection
 from configs.plugins.record import Plugin
-from configs.zero_keys import zero_problems
+from configs.zero_keys import needs_quantizer, value_of, zero_problems
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -57,7 +57,9 @@ class EngineSection:
             yield "offload_optimizer: true at zero_stage=0; allowed at stages 1 to 3"
         if self.compile and self.zero_stage == 3:
             yield "compile: true at zero_stage=3, whose hooks cut every layer in pieces; allowed at stages 0 to 2"
-        yield from zero_problems(self.zero_optimization, self.zero_stage)
+        yield from zero_problems(self.zero_optimization, self.zero_stage, offload=self.offload_optimizer)
+        if self.device == "cpu" and (key := needs_quantizer(self.zero_optimization)) is not None:
+            yield f"zero_optimization.{key}: true with device=cpu; allowed on GPUs, which DeepSpeed has a kernel for"
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -204,6 +206,11 @@ class RunConfig:
             yield (
                 f"schedule.warmup_updates: {self.schedule.warmup_updates} leaves nothing of "
                 f"training.max_updates={self.training.max_updates} to decay in; allowed is less than that"
+            )
+        if value_of(self.engine.zero_optimization, "compute_grad_norm") is False and self.optimizer.clip_norm:
+            yield (
+                f"engine.zero_optimization.compute_grad_norm: false with optimizer.clip_norm={self.optimizer.clip_norm}"
+                ", which is of that norm; allowed is optimizer.clip_norm=0"
             )
         yield from self._figure_problems()
         most = min(self.supervision.setup_minutes, self.engine.communication_timeout_minutes)

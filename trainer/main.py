@@ -25,6 +25,7 @@ from trainer.ranks.device import settle_device
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
 from trainer.ranks.process import compute_deterministically, tune_process
+from trainer.ranks.sharding import check_engine
 from trainer.ranks.shared_folder import make_shared
 from trainer.ranks.watchdog import Watchdog, process_watchdog
 from trainer.runs.errors import says_all
@@ -173,6 +174,7 @@ def _train(
     if config.engine.compile:
         check_compiler(os.environ, has_gpu=torch.cuda.is_available())
     world = World(timeout_minutes=config.engine.communication_timeout_minutes, waiting=watchdog.waiting)
+    check_engine(config.engine, world)
     reset = world.from_main(origin.reset)  # the launchers of several nodes may not have seen the same newest checkpoint
     what = ",".join(sorted(reset))
     _on_main(world, lambda: check_parent(folder, origin.parent, fresh=False, reset=what))

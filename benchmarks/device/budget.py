@@ -26,6 +26,9 @@ from trainer.ranks.distributed import World
 
 STAGE_OF = {"vaswani_base": 1, "vaswani_big": 2}
 """Of the runs that are shipped with these presets."""
+TARGETS = [{"added": 260, "step": 60, "waits": 1}] * 3 + [{"added": 600, "step": 300, "waits": 1}]
+"""By stage: kernels that DeepSpeed may add to a micro-batch, those of the step, and waits of an update."""
+WAITS_TARGET_OFFLOADED = 4
 MOST_LINES = 6
 NOTE = "estimated"
 
@@ -182,6 +185,7 @@ def _write(args: argparse.Namespace, figures: Row) -> None:
     counted = [
         {"part": "counts", "preset": args.preset, "ranks": args.ranks, "stage": int(stage), **figures["kernels"]}
         | {key: found[key] for key in ("added", "added_later", "step", "waits")}
+        | _targets(int(stage), offload=args.offload)
         for stage, found in figures["stages"].items()
     ]
     roofline = [
@@ -200,8 +204,15 @@ def _write(args: argparse.Namespace, figures: Row) -> None:
         {"machine": machine(), "lines": lines},
         settings=settings,
         estimated=["host_ms", "device_ms", "waits_ms", "mfu", "limit"],
-        name=f"{args.preset}-{args.ranks}",
+        name=f"{args.preset}-{args.ranks}{'-offload' * args.offload}",
     )
+
+
+def _targets(stage: int, *, offload: bool) -> Row:
+    """Of a row of counts; offloaded, waits alone have one."""
+    if offload:
+        return {"waits_target": WAITS_TARGET_OFFLOADED} if stage == 2 else {}
+    return {f"{key}_target": value for key, value in TARGETS[stage].items()}
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
+import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -47,8 +48,8 @@ class Counted:
 class Alone(World):
     """A rank of many, of which the others are not there: collectives return at once, with whatever stood there."""
 
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank, self.size, self.local_rank, self.device = rank, size, 0, DEVICE
+    def __init__(self, rank: int, size: int, device: torch.device) -> None:
+        self.rank, self.size, self.local_rank, self.device = rank, size, 0, device
         dist.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())
         from deepspeed.runtime.zero import partitioned_param_coordinator
 
@@ -203,10 +204,11 @@ def _count_update(
     return watch.counted
 
 
-def lone_rank(rank: int, size: int) -> World:
-    """One of many; this process takes the pseudo device for its own."""
-    use_pseudo_device()
-    return Alone(rank, size)
+def lone_rank(rank: int, size: int, *, on_device: bool = True) -> World:
+    """One of many; this process takes the pseudo device for its own, or computes on the CPU."""
+    if on_device:
+        use_pseudo_device()
+    return Alone(rank, size, DEVICE if on_device else torch.device("cpu"))
 
 
 def counts(found: Counted, model: int) -> dict[str, int]:

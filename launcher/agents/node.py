@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import UserError, load_run
+from configs.zero_keys import check_ranks
 from launcher.agents.attempts import run_job
 from launcher.agents.datasets import check_datasets
 from launcher.agents.job import Job, Node, choose_processes, describe_idle, shutdown_seconds
@@ -103,6 +104,8 @@ def launch(supervisor: Supervisor, order: Order) -> int:
         plugins=tuple(run.plugins),
         node=node,
     )
+    ranks = order.nnodes * job.num_processes
+    check_ranks(run.engine.zero_optimization, ranks=ranks, on_each=job.num_processes)
     idle = describe_idle(gpus, job.num_processes, lanes, of_each=order.nnodes)
     where = f"on each of {order.nnodes} nodes" if order.nnodes > 1 else "on this node"
     begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} {where}{idle}; logs: {job.folder / LOGS}"

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from configs import RunConfig, UserError, load_run
 from configs.plugins import keep_copies, pins_of, variables
+from configs.zero_keys import check_ranks
 from launcher.agents.run_folder import make_ready
 from launcher.dispatch import resolve
 from launcher.jobs.cluster import Cluster
@@ -191,7 +192,12 @@ def jobs_of(cluster: BatchCluster, order: Order, run: RunConfig) -> Iterator[Job
 
 
 def check_size(run: RunConfig, nodes: str, nproc: int) -> None:
-    """Refuse more ranks than the stream has lanes.
+    """Refuse more ranks than the stream has lanes, or that DeepSpeed cannot group as it is asked to.
+
+    Args:
+        run: that is to be submitted.
+        nodes: how many, or from and to.
+        nproc: ranks on each; 0 where only the nodes know.
 
     Raises:
         UserError: there would be.
@@ -202,6 +208,8 @@ def check_size(run: RunConfig, nodes: str, nproc: int) -> None:
             f"--nodes: {most} with {max(nproc, 1)} processes each is more than stream.micro_batches={lanes}; "
             f"allowed are {lanes} processes together"
         )
+    if nproc:
+        check_ranks(run.engine.zero_optimization, ranks=most * nproc, on_each=nproc)
 
 
 def slowest_save(metrics: Path) -> float:

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import pytest
 from pydantic import TypeAdapter
 
-from configs import ConfigError, load_run
-from configs.zero_keys import KEYS, OWN, REMOVED
+from configs import ConfigError, UserError, load_run
+from configs.zero_keys import KEYS, OWN, REMOVED, check_ranks
 
 
 def _assert_same(keys: Mapping[str, Any], model: Any, left_out: set[str]) -> None:
@@ -30,7 +30,7 @@ def _assert_same(keys: Mapping[str, Any], model: Any, left_out: set[str]) -> Non
 def test_keys_are_those_of_the_installed_deepspeed() -> None:
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
 
-    _assert_same(KEYS, DeepSpeedZeroConfig, {*OWN, *REMOVED})
+    _assert_same(KEYS, DeepSpeedZeroConfig, {*OWN, *REMOVED, "zenflow"})
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,22 @@ def test_keys_are_those_of_the_installed_deepspeed() -> None:
         (["reduce_bucket_size=[1]"], "reduce_bucket_size: [1]; allowed is a valid integer"),
         (["reduce_bucket_size.x=1"], "reduce_bucket_size: a section; allowed is a valid integer"),
         (["contiguous_gradients=maybe"], "contiguous_gradients: 'maybe'; allowed is a valid boolean"),
-        (["zenflow=1"], "zenflow: 1; allowed is a section with keys"),
-        (["zenflow.topk=1"], "zenflow.topk: unknown key of DeepSpeed; did you mean"),
+        (["leaf_module=1"], "leaf_module: 1; allowed is a section with keys"),
+        (["leaf_module.name=1"], "leaf_module.name: unknown key of DeepSpeed; did you mean"),
+        (["zenflow.topk_ratio=0.1"], "zenflow: updates some parameters in other steps"),
         (["leaf_module.names=5"], "leaf_module.names: 5; allowed is"),
         (["cpu_offload_param=true"], "cpu_offload_param: DeepSpeed removed it"),
-        (["compute_grad_norm=false"], "compute_grad_norm: false at zero_stage=0; allowed at stages 1 and 2"),
+        (["mics_shard_size=8"], "DeepSpeed removed it; allowed in its place is zero_hpz_partition_size, at stage 3"),
+        (["mics_hierarchical_params_gather=true"], "allowed in its place is zero_hpz_partition_size, at stage 3"),
+        (["mics_shards=8"], "mics_shards: unknown key of DeepSpeed; "),
+        (["zeropp_loco_param.err_beta=0.1"], "allowed in its place is zero_quantized_gradients"),
+        (["zero_hpz_partition=8"], "did you mean engine.zero_optimization.zero_hpz_partition_size?"),
+        (["zero_hpz_partition_size=8"], "8 at zero_stage=0, where it does nothing; allowed at stage 3"),
+        (["zero_hpz_partition_size=-1"], "zero_hpz_partition_size: -1; allowed is greater than or equal to 0"),
+        (["zero_quantized_weights=true"], "true at zero_stage=0, where it does nothing; allowed at stage 3"),
+        (["overlap_comm=true"], "overlap_comm: true at zero_stage=0; allowed at stages 2 and 3"),
+        (["legacy_stage1=true"], "legacy_stage1: true; DeepSpeed removed it; allowed is false"),
+        (["max_live_parameters=1", "stage3_max_live_parameters=2"], "is stage3_max_live_parameters by another name"),
     ],
 )  # fmt: skip
 def test_wrong_key_is_one_line(settings: list[str], said: str) -> None:
@@ -60,6 +71,63 @@ def test_wrong_key_is_one_line(settings: list[str], said: str) -> None:
     [line] = caught.value.problems
     assert line.startswith("engine.zero_optimization.")
     assert said in line
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["zero_stage=2", "zero_optimization.zero_hpz_partition_size=8"], "engine.zero_optimization.zero_hpz_part"),
+        (["zero_stage=1", "zero_optimization.overlap_comm=true"], "overlap_comm: true at zero_stage=1"),
+        (["zero_stage=1", "zero_optimization.allgather_bucket_size=3"], "3; allowed is an even number"),
+        (["zero_stage=0", "zero_optimization.compute_grad_norm=false"], "allowed at stages 1 and 2"),
+        (["zero_stage=2", "zero_optimization.compute_grad_norm=false"], "allowed is optimizer.clip_norm=0"),
+        (
+            ["zero_stage=3", "device=cpu", "zero_optimization.zero_quantized_gradients=true"],
+            "zero_quantized_gradients: true with device=cpu; allowed on GPUs",
+        ),
+    ],
+)
+def test_keys_that_other_settings_rule_out(settings: list[str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_run("debug", [f"engine.{setting}" for setting in settings])
+    assert any(said in line for line in caught.value.problems), caught.value.problems
+
+
+def test_without_a_norm_nothing_is_offloaded() -> None:
+    settings = ["zero_stage=2", "offload_optimizer=true", "zero_optimization.compute_grad_norm=false"]
+    with pytest.raises(ConfigError, match="compute_grad_norm: false with offload_optimizer=true"):
+        load_run("debug", ["optimizer.clip_norm=0", *(f"engine.{setting}" for setting in settings)])
+
+
+@pytest.mark.parametrize(
+    ("size", "ranks", "on_each", "allowed"),
+    [
+        (8, 64, 8, None),
+        (4, 64, 8, None),
+        (16, 64, 8, None),  # two machines each
+        (8, 4, 4, None),  # DeepSpeed makes one group of all
+        (1, 7, 7, None),
+        (0, 7, 7, None),
+        ("auto", 7, 7, None),
+        ("4", 8, 8, None),
+        (3, 8, 8, "1, 2, 4 or 8"),
+        (8, 12, 4, "1, 2, 4 or 12"),
+        (6, 24, 4, "1, 2, 4, 8, 12 or 24"),  # divides the ranks, and lies across machines
+        (4, 6, 6, "1, 2, 3 or 6"),
+        (8, 4_096, 8, None),
+    ],
+)
+def test_groups_of_ranks_come_out_even(size: Any, ranks: int, on_each: int, allowed: str | None) -> None:
+    keys = {"zero_hpz_partition_size": size}
+    if allowed is None:
+        check_ranks(keys, ranks=ranks, on_each=on_each)
+        return
+    with pytest.raises(UserError) as caught:
+        check_ranks(keys, ranks=ranks, on_each=on_each)
+    assert str(caught.value) == (
+        f"engine.zero_optimization.zero_hpz_partition_size: {size} with {ranks} ranks, {on_each} on each machine; "
+        f"allowed is {allowed}"
+    )
 
 
 @pytest.mark.parametrize(

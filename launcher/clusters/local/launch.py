@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from configs import load_run
+from configs.zero_keys import check_ranks
 from launcher.agents.attempts import run_job
 from launcher.agents.datasets import check_datasets
 from launcher.agents.job import Job, choose_processes, describe_idle, shutdown_seconds
@@ -63,6 +64,7 @@ def launch(
         parent=parent,
         plugins=tuple(run.plugins),
     )
+    check_ranks(run.engine.zero_optimization, ranks=job.num_processes, on_each=job.num_processes)
     others = f"; logs of the others than rank 0: {job.logs}" if job.num_processes > 1 else ""
     idle = describe_idle(gpus, job.num_processes, run.stream.micro_batches)
     begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} on this machine{idle}{others}"

@@ -104,6 +104,9 @@ def test_own_address() -> None:
         own_address(("no.such.host.invalid", 29500), None, is_first=False)
 
 
+HPZ_2 = ["stream.micro_batches=6", "engine.zero_stage=3", "engine.zero_optimization.zero_hpz_partition_size=2"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -116,6 +119,22 @@ def test_own_address() -> None:
         (
             ["--nnodes", "3", "--rendezvous", "localhost:1", "--job-id", "1", "--node-rank", "0"],
             "--nnodes: 3 is more than stream.micro_batches=2; allowed is 1 to 2",
+        ),
+        (
+            [
+                "--nnodes",
+                "2",
+                "--rendezvous",
+                "localhost:1",
+                "--job-id",
+                "1",
+                "--node-rank",
+                "0",
+                "--nproc",
+                "3",
+                *HPZ_2,
+            ],
+            "engine.zero_optimization.zero_hpz_partition_size: 2 with 6 ranks, 3 on each machine; allowed is 1, 3 or 6",
         ),
     ],
 )

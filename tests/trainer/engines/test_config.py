@@ -46,6 +46,15 @@ def test_users_zero_keys_pass_through() -> None:
     assert zero["offload_optimizer"] == {"device": "cpu"}
 
 
+@pytest.mark.parametrize("name", ["prefetch_bucket_size", "stage3_prefetch_bucket_size"])
+def test_a_key_by_its_other_name_replaces_ours(name: str) -> None:
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
+    section = EngineSection(zero_stage=3, zero_optimization={name: 7})
+    zero = deepspeed_config(section, precision="fp32", clip_norm=0.0, world_size=1)["zero_optimization"]
+    assert DeepSpeedZeroConfig(**zero).prefetch_bucket_size == 7
+
+
 @pytest.mark.parametrize(
     ("stage", "precision", "clipped"), [(0, "fp32", 0.0), (0, "bf16", 0.5), (0, "fp16", 0.5), (1, "fp32", 0.5)]
 )

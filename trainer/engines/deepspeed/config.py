@@ -3,6 +3,7 @@
 from typing import Any
 
 from configs import EngineSection
+from configs.zero_keys import by_deepspeeds_names
 from trainer.ranks.precision import Precision
 
 BUCKET_ELEMENTS = 50_000_000
@@ -35,7 +36,7 @@ def deepspeed_config(
         "gradient_accumulation_steps": 1,
         # there the engine clips, by the norm that it has taken already
         "gradient_clipping": 0.0 if precision == "fp32" and section.zero_stage == 0 else clip_norm,
-        "zero_optimization": zero | dict(section.zero_optimization),
+        "zero_optimization": zero | by_deepspeeds_names(section.zero_optimization),
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,  # torch's own AdamW steps on the CPU: no compiler is needed
         "steps_per_print": None,

@@ -83,11 +83,18 @@ def test_refusal_of_the_cluster(zeromt: Zeromt, sbatch: dict[str, str], workplac
     assert not (workplace / "runs").exists()
 
 
+HPZ_2 = "engine.zero_optimization.zero_hpz_partition_size=2"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--nodes", "x"], "--nodes: 'x'; allowed is a number from 1"),
         (["--nodes", "3", "--nproc", "1"], "--nodes: 3 with 1 processes each is more than stream.micro_batches=2"),
+        (
+            ["--nodes", "2", "--nproc", "3", "stream.micro_batches=6", "engine.zero_stage=3", HPZ_2],
+            "engine.zero_optimization.zero_hpz_partition_size: 2 with 6 ranks, 3 on each machine",
+        ),
         (["--time", "4"], "--time: 0-00:04:00 is less than signal_lead=300 and a save of 0 s; allowed is 0-00:05:00"),
         (["--time", "x"], "time: 'x'; allowed is D-HH:MM:SS"),
         (["--partition", "a;b"], "partition: 'a;b'; allowed is text that matches"),
