@@ -74,7 +74,7 @@ def as_one_of_many(case: Case) -> dict[str, Any]:
     )
     ids = torch.full((3, 7), 5).to(world.device)
     batch = DeviceBatch(source=ids, target_input=ids, target_output=ids)
-    parameters = list(engine._model.parameters())
+    parameters: list[Any] = list(engine._model.parameters())
     applied, copies = [], []
     for _ in range(UPDATES):
         for slot in range(MICRO_BATCHES):

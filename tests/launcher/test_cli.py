@@ -145,22 +145,13 @@ BAD = [
         for start in (["train"], ["launch", "local"])
         for what in ("weights", "data,data", "")
     ),
-    *(
-        (
-            [*start, "debug", "engine.zero_stage=3", f"engine.zero_optimization.{setting}"],
-            f"engine.zero_optimization.{said}",
-        )
-        for start in (["train"], ["launch", "local"])
-        for setting, said in (
-            (
-                "zero_hpz_size=2",
-                "zero_hpz_size: unknown key of DeepSpeed; did you mean engine.zero_optimization.zero_hpz",
-            ),
-            (
-                "mics_shard_size=2",
-                "mics_shard_size: DeepSpeed removed it; allowed in its place is zero_hpz_partition_size",
-            ),
-        )
+    (
+        ["launch", "local", "debug", "engine.zero_optimization.mics_shard_size=2"],
+        "engine.zero_optimization.mics_shard_size: DeepSpeed removed it; allowed in its place is zero_hpz_partition_size",
+    ),
+    (
+        ["train", "debug", "engine.zero_optimization.zero_hpz_size=2"],
+        "engine.zero_optimization.zero_hpz_size: unknown key of DeepSpeed; did you mean engine.zero_optimization.zero_",
     ),
     (["stop"], "the following arguments are required: RUN"),
     (["stop", "none"], "argument RUN: 'none': no such folder; allowed is a run's folder"),
