@@ -147,7 +147,7 @@ BAD = [
     ),
     (
         ["launch", "local", "debug", "engine.zero_optimization.mics_shard_size=2"],
-        "engine.zero_optimization.mics_shard_size: DeepSpeed removed it; allowed in its place is zero_hpz_partition_size",
+        "engine.zero_optimization.mics_shard_size: DeepSpeed removed it; allowed in its place is zero_hpz_partiti",
     ),
     (
         ["train", "debug", "engine.zero_optimization.zero_hpz_size=2"],
