@@ -121,7 +121,7 @@ class CleaningSection:
     """Unicode scripts of the source's letters, such as [Latin] or [Han, Hiragana, Katakana]; empty allows all."""
     target_scripts: list[Script] = field(default_factory=list)
     min_script_share: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Least share of a side's letters in its scripts. A side without letters passes."""
+    """Least fraction of a side's letters in its scripts. A side without letters passes."""
     language_identification: bool = False
     """Drop pairs of which either side is of another language (optional package: zeromt[langid])."""
     min_language_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
@@ -162,11 +162,11 @@ class PrepareSection:
     max_pieces: Annotated[int, Field(ge=1, le=65_000)] = 512
     """A training pair with more pieces on either side is dropped and counted."""
     max_unknown: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """Refuse the corpus where more than this share of either side's pieces is unknown to the tokenizer (`<unk>`)."""
+    """Refuse the corpus where more than this fraction of either side's pieces is unknown to the tokenizer (`<unk>`)."""
     on_bad_pair: Literal["drop", "error"] = "drop"
     """What becomes of empty and too long training pairs. Broken files are an error always."""
     pairs_per_block: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Unless said, 1,024, and fewer for small corpora, so that ranks can share out the blocks."""
+    """Unless said, 1,024, and fewer for small corpora, so that there are blocks for every rank."""
     blocks_per_shard: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
     workers: Count = 0
     """Processes that encode; 0 takes one for each core. The result does not depend on it."""
@@ -201,7 +201,7 @@ class DatasetSource:
     path: PathText
     """A folder, or a URL of one (http, https, s3, gs; optional packages: zeromt[http], zeromt[s3], zeromt[gs])."""
     weight: PositiveFloat | None = None
-    """Its share of the pairs is this over the sum of all weights. Unless said: by size and `stream.temperature`."""
+    """Its proportion of the pairs is this over the sum of all weights. By default: by size and `stream.temperature`."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -233,7 +233,7 @@ class StreamSection:
     max_corrupt_blocks: Count = 0
     """Broken blocks that a rank leaves out and counts before it stops; 0 stops at the first."""
     temperature: Annotated[float, Field(ge=1, le=100)] = 1.0
-    """T of a mixture without weights: a dataset of n pairs has a share proportional to n ** (1 / T)."""
+    """T of a mixture without weights: a dataset of n pairs gives pairs in proportion to n ** (1 / T)."""
     cache: str = "~/.cache/zeromt"
     """Folder for what is read of remote datasets."""
     cache_gigabytes: PositiveFloat = 50.0

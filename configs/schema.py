@@ -153,7 +153,7 @@ class CheckpointSection:
     keep_every: Count = 0
     """Besides those, every checkpoint whose step is a multiple of this is kept for good; 0 keeps none."""
     asynchronous: bool = True
-    """Copy the shares to host memory and write them while training goes on, where the memory suffices."""
+    """Copy the shards to host memory and write them while training goes on, where the memory suffices."""
     max_failures: Positive = 3
     """Saves that may fail one after the other before the run stops."""
 

@@ -128,7 +128,7 @@ def _histogram(lengths: NDArray[np.uint16]) -> list[str]:
 
 
 def _padding(lengths: NDArray[np.uint16]) -> list[str]:
-    """The share of padding in micro-batches of several budgets."""
+    """The fraction of padding in micro-batches of several budgets."""
     window = lengths[:PADDING_PAIRS]
     lines = [f"padding   in micro-batches of the first {len(window):,} pairs, by padded tokens a side"]
     for tokens in PADDING_BUDGETS:
@@ -141,6 +141,6 @@ def _padding(lengths: NDArray[np.uint16]) -> list[str]:
             padded += len(rows) * int(rows.max(axis=0).sum())
         left_out = len(window) - len(plan.rows)
         oversized = f"; {left_out:,} pairs fit none" if left_out else ""
-        share = f"{(padded - real) / padded:.1%}" if padded else "-"
-        lines.append(f"  {tokens:>9,} {share:>10} in {len(plan):,} micro-batches{oversized}")
+        fraction = f"{(padded - real) / padded:.1%}" if padded else "-"
+        lines.append(f"  {tokens:>9,} {fraction:>10} in {len(plan):,} micro-batches{oversized}")
     return lines

@@ -22,15 +22,15 @@ STOPPED = 75
 def prepare(
     *, config: str, overrides: Sequence[str], part: tuple[int, int] | None, merge: bool, plugins: Sequence[str]
 ) -> int:
-    """`zeromt prepare`: raw text -> tokenizer, shards and index; or a share of it, or the shares' merge.
+    """`zeromt prepare`: raw text -> tokenizer, shards and index; or one part of it, or the merge of all parts.
 
     Raises:
         UserError: the configuration or the corpus is wrong.
     """
     with _ending_at_a_signal():
         section = resolve("configs:load_run")(config, overrides, plugins=plugins, say=note).prepare
-        share = resolve("data_pipeline.preparation.prepare:Share")(*part) if part is not None else None
-        resolve("data_pipeline.preparation.prepare:run")(section, share=share, merge=merge)
+        which = resolve("data_pipeline.preparation.prepare:Part")(*part) if part is not None else None
+        resolve("data_pipeline.preparation.prepare:run")(section, part=which, merge=merge)
     return 0
 
 

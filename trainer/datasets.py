@@ -27,18 +27,18 @@ def describe_mixture(datasets: Sequence[Dataset], mixture: Mixture, usual_pairs:
 
     Args:
         datasets: of the mixture.
-        mixture: the shares.
+        mixture: the proportions.
         usual_pairs: mean pairs of each dataset's micro-batches.
     """
     if mixture.is_single:
         return []
     total, lines = sum(mixture.sizes), []
-    each = zip(dataset_names(datasets).items(), mixture.shares, usual_pairs, strict=True)
-    for (name, dataset), share, pairs in each:
-        part = share / sum(mixture.shares)
+    each = zip(dataset_names(datasets).items(), mixture.proportions, usual_pairs, strict=True)
+    for (name, dataset), given, pairs in each:
+        part = given / sum(mixture.proportions)
         passes = part * total / dataset.num_pairs
         lines.append(
-            f"dataset {name}: {dataset.num_pairs:,} pairs, share {part:.2%}, {passes:.2f} passes an epoch, "
+            f"dataset {name}: {dataset.num_pairs:,} pairs, proportion {part:.2%}, {passes:.2f} passes an epoch, "
             f"about {part * total / pairs:,.0f} micro-batches of {float(pairs):,.0f} pairs"
         )
     updates = mixture.epoch_updates(0, usual_pairs)

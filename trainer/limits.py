@@ -175,10 +175,10 @@ class Limits:
             return None
         self._has_warned = True
         update = last - state.skipped_updates - state.schedule_start
-        share = schedule.rate(update, peak=1.0, last=self.schedule_end(state.seconds))
+        fraction = schedule.rate(update, peak=1.0, last=self.schedule_end(state.seconds))
         return (
             f"training.max_minutes={minutes:g} ends the run near step {last:,}, and the schedule is made for "
-            f"{self.last_step:,}: the learning rate will be at {share:.0%} of its peak then; "
+            f"{self.last_step:,}: the learning rate will be at {fraction:.0%} of its peak then; "
             "schedule.ends_with=minutes brings it to its end with the clock"
         )
 

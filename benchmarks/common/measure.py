@@ -46,14 +46,14 @@ class TreeMemory:
     Args:
         pid: the process's number.
         seconds: between two looks.
-        counts_shares: find out what processes share. The kernel walks through all of a process's memory for that and
+        counts_shared: find out what processes share. The kernel walks through all of a process's memory for that and
             stops it meanwhile: a trainer of a gigabyte took 1.45 times as long. Without, `proportional` is `resident`.
     """
 
-    def __init__(self, pid: int, *, seconds: float = 0.05, counts_shares: bool = True) -> None:
+    def __init__(self, pid: int, *, seconds: float = 0.05, counts_shared: bool = True) -> None:
         self._pid = pid
         self._seconds = seconds
-        self._counts_shares = counts_shares
+        self._counts_shared = counts_shared
         self._marks: dict[int, int] = {}
         self._stop = threading.Event()
         self.peak = TreePeak()
@@ -68,7 +68,7 @@ class TreeMemory:
 
     def _watch(self) -> None:
         while not self._stop.wait(self._seconds):
-            found = {pid: f for pid in tree(self._pid) if (f := _memory(pid, self._counts_shares))}
+            found = {pid: f for pid in tree(self._pid) if (f := _memory(pid, self._counts_shared))}
             fields = list(found.values())
             self._marks |= {pid: f["VmHWM"] for pid, f in found.items()}
             peak = self.peak
@@ -99,16 +99,16 @@ def tree(root: int) -> list[int]:
 
 def high_water(root: int) -> int:
     """The sum of the kernel's high-water marks of a process and all below it that live now, in bytes."""
-    return sum(_memory(pid, counts_shares=False).get("VmHWM", 0) for pid in tree(root))
+    return sum(_memory(pid, counts_shared=False).get("VmHWM", 0) for pid in tree(root))
 
 
-def _memory(pid: int, counts_shares: bool) -> dict[str, int]:
+def _memory(pid: int, counts_shared: bool) -> dict[str, int]:
     """A process's memory by the kernel's names; empty where it ended."""
     try:
         fields = _fields(Path(f"/proc/{pid}/status"))
     except OSError:
         return {}
-    if counts_shares:
+    if counts_shared:
         with contextlib.suppress(OSError):
             fields |= _fields(Path(f"/proc/{pid}/smaps_rollup"))
     return fields if "VmRSS" in fields else {}

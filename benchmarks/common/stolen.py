@@ -11,7 +11,7 @@ from typing import Any, Self
 LEAST_UPDATES = 10
 """Of fewer undisturbed updates no rate is formed."""
 DISTURBED = 0.05
-"""An update is disturbed where the host took more than this share of the cores' time."""
+"""An update is disturbed where the host took more than this fraction of the cores' time."""
 _STAT = Path("/proc/stat")
 _LOOK_SECONDS = 0.05
 _STOLEN = 7
@@ -39,9 +39,9 @@ class StolenTime:
         self._thread.join()
         self._moments.append(look())
 
-    def share(self, begin: float | None = None, end: float | None = None) -> float:
+    def fraction(self, begin: float | None = None, end: float | None = None) -> float:
         """Of the cores' time between two moments, seconds since the epoch; of all that was watched without them."""
-        return share_between(self._moments, begin, end)
+        return fraction_between(self._moments, begin, end)
 
     def _watch(self) -> None:
         while not self._stop.wait(_LOOK_SECONDS):
@@ -57,7 +57,7 @@ def look() -> Moment:
     return time.time(), sum(ticks), ticks[_STOLEN] if len(ticks) > _STOLEN else 0.0
 
 
-def share_between(moments: Sequence[Moment], begin: float | None, end: float | None) -> float:
+def fraction_between(moments: Sequence[Moment], begin: float | None, end: float | None) -> float:
     """Stolen ticks over all, between the looks just before `begin` and just after `end`."""
     times = [at for at, _, _ in moments]
     first = 0 if begin is None else max(0, bisect_right(times, begin) - 1)
@@ -75,14 +75,14 @@ def undisturbed(found: dict[str, Any], stolen: StolenTime) -> dict[str, Any]:
         stolen: watched meanwhile.
     """
     if "ends" not in found:
-        return {"stolen": stolen.share()}
+        return {"stolen": stolen.fraction()}
     spans = list(pairwise(found["ends"]))
     kept = [
         (end - begin, count)
         for (begin, end), count in zip(spans, found["counts"], strict=True)
-        if stolen.share(begin, end) <= DISTURBED
+        if stolen.fraction(begin, end) <= DISTURBED
     ]
-    more: dict[str, Any] = {"stolen": stolen.share(spans[0][0], spans[-1][1]), "undisturbed_updates": len(kept)}
+    more: dict[str, Any] = {"stolen": stolen.fraction(spans[0][0], spans[-1][1]), "undisturbed_updates": len(kept)}
     if len(kept) >= LEAST_UPDATES:
         more["undisturbed_tokens_per_second"] = sum(c for _, c in kept) / sum(s for s, _ in kept)
     return more

@@ -10,7 +10,7 @@ from data_pipeline.prepared.dataset import Dataset
 
 
 def unplanned(*, dataset: str, tokens: int, max_rows: int) -> dict[str, Any]:
-    """The share of padding with pairs in random order, and sorted by source length and, where equal, target length.
+    """The fraction of padding with pairs in random order, and sorted by source length and, where equal, target length.
 
     Batches are filled in order, each until the next pair would exceed the padded tokens of either side or the rows.
     """
@@ -18,12 +18,12 @@ def unplanned(*, dataset: str, tokens: int, max_rows: int) -> dict[str, Any]:
     shuffled = np.random.default_rng(1).permutation(len(lengths))
     by_length = np.lexsort((lengths[:, 1], lengths[:, 0]))
     return {
-        name: padding_share(lengths[order], tokens, max_rows)
+        name: padding_fraction(lengths[order], tokens, max_rows)
         for name, order in (("random", shuffled), ("sorted", by_length))
     }
 
 
-def padding_share(lengths: NDArray[np.int64], tokens: int, max_rows: int) -> float:
+def padding_fraction(lengths: NDArray[np.int64], tokens: int, max_rows: int) -> float:
     """Of all places of the batches that (pairs, 2) lengths fill in their order, both sides together."""
     padded = rows = source = target = 0
     for next_source, next_target in lengths.tolist():

@@ -1,4 +1,4 @@
-"""Measure the data pipeline: preparation, size on disk, reading, padding, and how ranks share out the reading.
+"""Measure the data pipeline: preparation, size on disk, reading, padding, and how ranks divide the reading.
 
 Everything is measured in one run on the same text, in turns, `--rounds` times; figures are medians of the rounds, with
 the lowest and highest in brackets, and ratios are formed within a round. benchmarks/README.md says what they mean.
@@ -188,7 +188,7 @@ def _reading(name: str, reader: str, speed: float, times: str) -> dict[str, str]
 
 
 def measure_padding(bench: Bench) -> Figures:
-    """The share of padding of an epoch, beside random and sorted batches under the same budgets."""
+    """The fraction of padding of an epoch, beside random and sorted batches under the same budgets."""
     rows, figures = [], {}
     for name, prepared in bench.prepared.items():
         shares: dict[str, float] = call(

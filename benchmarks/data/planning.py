@@ -53,13 +53,13 @@ def scale(*, folder: str, num_lanes: int, lane: int) -> dict[str, Any]:
     plan = _plan(dataset, num_lanes)
     oversized, _ = plan.oversized()
     planned = clock.lap()
-    share = plan.lane(0, lane)
+    lane_pass = plan.lane(0, lane)
     dealt = clock.lap()
-    plan.window(share, pass_=0, lane=lane, window=0, before=0)
+    plan.window(lane_pass, pass_=0, lane=lane, window=0, before=0)
     first_window = clock.lap()
     windows, pairs, before = [], [], 0
-    for number in range(min(WINDOWS, share.num_windows)):
-        rows, cut = plan.window(share, pass_=0, lane=lane, window=number, before=before)
+    for number in range(min(WINDOWS, lane_pass.num_windows)):
+        rows, cut = plan.window(lane_pass, pass_=0, lane=lane, window=number, before=before)
         windows.append(clock.lap())
         pairs.append(len(rows))
         before += len(cut)
@@ -74,7 +74,7 @@ def scale(*, folder: str, num_lanes: int, lane: int) -> dict[str, Any]:
         "first_window": first_window,
         "window": float(np.median(windows)),
         "window_pairs": float(np.mean(pairs)),
-        "windows_a_lane": share.num_windows,
+        "windows_a_lane": lane_pass.num_windows,
         "next_pass": clock.lap(),
     }
 
@@ -85,10 +85,10 @@ def walk(*, folder: str, num_lanes: int, lane: int, updates: Sequence[int]) -> d
     Updates that the epoch does not have are left out.
     """
     plan = _plan(Dataset.load(Path(folder)), num_lanes)
-    share = plan.lane(0, lane)
+    lane_pass = plan.lane(0, lane)
     left, first, places = sorted(updates), 0, []
-    for window in range(share.num_windows):
-        pairs, cut = plan.window(share, pass_=0, lane=lane, window=window, before=first)
+    for window in range(lane_pass.num_windows):
+        pairs, cut = plan.window(lane_pass, pass_=0, lane=lane, window=window, before=first)
         while left and left[0] < first + len(cut):
             update = left.pop(0)
             position = update - first
@@ -108,9 +108,9 @@ def resume(*, folder: str, num_lanes: int, lane: int, window: int, position: int
     opened = clock.lap()
     plan = _plan(dataset, num_lanes)
     plan.oversized()
-    share = plan.lane(0, lane)
+    lane_pass = plan.lane(0, lane)
     dealt = clock.lap()
-    pairs, cut = plan.window(share, pass_=0, lane=lane, window=window, before=before)
+    pairs, cut = plan.window(lane_pass, pass_=0, lane=lane, window=window, before=before)
     planned, busy = clock.lap(), time.process_time() - processor
     digest = _digest(pairs, cut, position)
     return {"open": opened, "deal": dealt, "window": planned, "processor": busy, "digest": digest}
@@ -127,18 +127,18 @@ def shuffling(*, folder: str, num_lanes: int, window_pairs: int, tokens: int) ->
 
     Returns:
         distance: the mean distance between neighbours' rows, over N / 3, what it is after a full permutation.
-        same_block: the share of neighbours out of one block. A full permutation has one over the number of blocks.
+        same_block: the fraction of neighbours out of one block. A full permutation has one over the number of blocks.
         padding: 1 - tokens / places of micro-batches of at most `tokens` places a side.
     """
     dataset = Dataset.load(Path(folder))
     plan = _plan(dataset, num_lanes, window_pairs=window_pairs, source_tokens=tokens, target_tokens=tokens)
-    share = plan.lane(0, 0)
+    lane_pass = plan.lane(0, 0)
     firsts = dataset.blocks["first_pair"].astype(np.int64)
     clock, seconds = Clock(), 0.0
     ids, places, real, before = [], 0, 0, 0
-    for number in range(share.num_windows):
+    for number in range(lane_pass.num_windows):
         clock.lap()
-        pairs, cut = plan.window(share, pass_=0, lane=0, window=number, before=before)
+        pairs, cut = plan.window(lane_pass, pass_=0, lane=0, window=number, before=before)
         seconds += clock.lap()
         before += len(cut)
         for micro_batch in range(len(cut)):
@@ -161,7 +161,7 @@ def shuffling(*, folder: str, num_lanes: int, window_pairs: int, tokens: int) ->
 
 
 def balance(*, folder: str, num_lanes: int, blocks_a_lane: float) -> dict[str, Any]:
-    """The share of empty micro-batches in an epoch of the dataset's first blocks.
+    """The fraction of empty micro-batches in an epoch of the dataset's first blocks.
 
     Of more than 64 lanes, 48 tell the mean and the 16 that have most tokens the longest.
     """

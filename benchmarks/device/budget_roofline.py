@@ -21,7 +21,7 @@ WAIT_SECONDS = 20e-6
 BYTES_PER_SECOND = 3.35e12 * 0.8
 """Of an H100 SXM's memory, and what kernels reach of it."""
 PEAK_FLOPS = 989e12
-"""Of an H100 SXM in bf16, dense: what MFU is a share of."""
+"""Of an H100 SXM in bf16, dense: what MFU is a fraction of."""
 MATMUL_FLOPS = PEAK_FLOPS * 0.65
 """What matrix products reach of it."""
 LENGTH_MULTIPLE = 8
@@ -92,7 +92,7 @@ def padded(lengths: NDArray[np.int64]) -> tuple[int, int, int]:
 
 
 def padding_of(lengths: NDArray[np.int64]) -> float:
-    """The share of the places in a micro-batch of such pairs that hold no token."""
+    """The fraction of the places in a micro-batch of such pairs that hold no token."""
     rows, source, target = padded(lengths)
     return 1 - int(lengths.sum()) / (rows * (source + target))
 

@@ -222,9 +222,9 @@ def pair(trees: Sequence[Tree], number: int, args: Any) -> dict[str, Any]:
             found = tree.train(number, warm_up=args.warm_up, seconds=args.seconds)
             rates[tree.name] = found["tokens_per_second"]
     this, other = (rates[tree.name] for tree in trees)
-    said = f"{this:,.0f} and {other:,.0f} target tokens/s, {stolen.share():.1%} stolen"
+    said = f"{this:,.0f} and {other:,.0f} target tokens/s, {stolen.fraction():.1%} stolen"
     print(f"pair {number + 1}: {this / other:.3f} ({said})", flush=True)
-    return {"this_tree": this, "other": other, "ratio": this / other, "stolen": stolen.share()}
+    return {"this_tree": this, "other": other, "ratio": this / other, "stolen": stolen.fraction()}
 
 
 def report(figures: dict[str, Any], args: Any) -> int:

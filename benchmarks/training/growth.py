@@ -31,8 +31,8 @@ from model.parameters import Vocabularies, parameters
 
 MIB = 2**20
 HEAD_WIDTH = 64
-ALLOWED_SHARE, ALLOWED_SECONDS = 0.2, 1.0
-"""That a start may take longer with a larger corpus: the larger of both. The share is that of tokens a second too."""
+ALLOWED_FRACTION, ALLOWED_SECONDS = 0.2, 1.0
+"""How much longer a start may take with a larger corpus, at most either. The fraction bounds tokens a second too."""
 
 VARIED = {"depth": "layers", "vocab": "vocabulary", "ranks": "ranks, one thread each"}
 VARIED |= {part: part for part in ("width", "batch")}
@@ -240,8 +240,10 @@ def _medians(found: Sequence[Figures]) -> Figures:
 
 def is_flat(found: Figures, base: Figures) -> bool:
     """Whether starts and speed at one size of the corpus are as at another."""
-    starts = (found[way] - base[way] <= max(ALLOWED_SHARE * base[way], ALLOWED_SECONDS) for way in ("new", "resumed"))
-    return all(starts) and found["tokens_per_second"] >= (1 - ALLOWED_SHARE) * base["tokens_per_second"]
+    starts = (
+        found[way] - base[way] <= max(ALLOWED_FRACTION * base[way], ALLOWED_SECONDS) for way in ("new", "resumed")
+    )
+    return all(starts) and found["tokens_per_second"] >= (1 - ALLOWED_FRACTION) * base["tokens_per_second"]
 
 
 def rows_of(part: str, figures: Figures) -> list[Row]:

@@ -120,7 +120,7 @@ def ours(
         precision: `engine.precision`.
         ranks: that share an update's budget and the threads.
         stage: of ZeRO.
-        side: tokens of either side of a rank's micro-batch; half its share of the budget unless given.
+        side: tokens of either side of a rank's micro-batch; half its part of the budget unless given.
         run: an earlier run, which goes on from its last checkpoint to `work.updates`; a new one unless given.
     """
     name = run or f"ours-{precision}-{ranks}-{stage}-{time.time_ns()}"
@@ -217,7 +217,7 @@ def _run(
     with (folder / "log").open("w+") as log:
         start = time.perf_counter()
         process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
-        memory = TreeMemory(process.pid, seconds=0.5, counts_shares=False)
+        memory = TreeMemory(process.pid, seconds=0.5, counts_shared=False)
         while process.poll() is None and not has_begun():
             time.sleep(0.01)
         seconds = time.perf_counter() - start

@@ -35,7 +35,7 @@ class Schedule(Component):
         raise NotImplementedError
 
     def done(self, update: int, last: int) -> float:
-        """The share of the updates after the warm-up that is done, from 0 to 1.
+        """The fraction of the updates after the warm-up that is done, from 0 to 1.
 
         The first update after the warm-up still runs at the peak where there was none.
         """

@@ -12,18 +12,18 @@ from fractions import Fraction
 from data_pipeline.order.state import LaneCursor
 
 SCALE = 1 << 32
-"""Shares are counted in parts of it: sums of integers do not depend on the machine."""
+"""Proportions are counted in parts of it: sums of integers do not depend on the machine."""
 PARTS = 1 << 16
 """Of a pair, that lanes begin apart by: where a micro-batch is of a pair or two, they do as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixture:
-    """The datasets' sizes and shares. A lane keeps to the shares by itself; it knows not what other lanes take."""
+    """Sizes and proportions of the datasets. Each lane keeps to them without knowing what the others take."""
 
     sizes: tuple[int, ...]
     """Pairs of each dataset."""
-    shares: tuple[int, ...]
+    proportions: tuple[int, ...]
     """Of the pairs handed out, in parts of their sum."""
     num_lanes: int
     """K."""
@@ -32,7 +32,7 @@ class Mixture:
     def of(
         cls, sizes: Sequence[int], weights: Sequence[float | None], *, temperature: float, num_lanes: int
     ) -> "Mixture":
-        """Shares proportional to the weights, or without weights to size ** (1 / temperature).
+        """Proportions proportional to the weights, or without weights to size ** (1 / temperature).
 
         The temperature is that of Arivazhagan et al. (2019).
 
@@ -42,9 +42,9 @@ class Mixture:
             temperature: 1 takes all pairs equally often, a large one all datasets.
             num_lanes: K.
         """
-        wanted = [n ** (1 / temperature) if w is None else w for n, w in zip(sizes, weights, strict=True)]
-        shares = tuple(max(1, round(w / sum(wanted) * SCALE)) for w in wanted)
-        return cls(sizes=tuple(sizes), shares=shares, num_lanes=num_lanes)
+        target = [n ** (1 / temperature) if w is None else w for n, w in zip(sizes, weights, strict=True)]
+        proportions = tuple(max(1, round(w / sum(target) * SCALE)) for w in target)
+        return cls(sizes=tuple(sizes), proportions=proportions, num_lanes=num_lanes)
 
     @property
     def is_single(self) -> bool:
@@ -52,8 +52,8 @@ class Mixture:
         return len(self.sizes) == 1
 
     def part(self, count: int, dataset: int) -> int:
-        """A dataset's share of a count, rounded down."""
-        return count * self.shares[dataset] // sum(self.shares)
+        """What a dataset gives of a count, rounded down."""
+        return count * self.proportions[dataset] // sum(self.proportions)
 
     @property
     def lane_pairs(self) -> int:
@@ -67,40 +67,40 @@ class Mixture:
             epoch: which; where the number is no whole one, some have one more.
             usual_pairs: mean pairs of a micro-batch of each dataset.
         """
-        micro_batches = sum(share / pairs for share, pairs in zip(self.shares, usual_pairs, strict=True))
-        updates = Fraction(sum(self.sizes), self.num_lanes) * micro_batches / sum(self.shares)
+        micro_batches = sum(proportion / pairs for proportion, pairs in zip(self.proportions, usual_pairs, strict=True))
+        updates = Fraction(sum(self.sizes), self.num_lanes) * micro_batches / sum(self.proportions)
         before, after = (max(count, int(count * updates + Fraction(1, 2))) for count in (epoch, epoch + 1))
         return after - before
 
     def choose(self, taken: Sequence[int], coming: Sequence[int]) -> int:
-        """The dataset whose next micro-batch leaves a lane nearest to the shares; of equals the first.
+        """The dataset whose next micro-batch leaves a lane nearest to the proportions; the first of equals.
 
-        Nearest is the least sum over the datasets of (share * all pairs - pairs of the dataset) squared. Counting what
-        the micro-batch would add keeps small shares free of a bias.
+        Nearest: the smallest sum over the datasets of (proportion * all pairs - pairs of the dataset) squared. What the
+        micro-batch would add counts too, or small proportions would be biased.
 
         Args:
             taken: parts of pairs that the lane has handed out of each dataset, and `ahead`.
             coming: parts of pairs of each dataset's next micro-batch; of a usual one where it is the lane's first, or
                 lanes would begin with small ones.
         """
-        whole, total = sum(self.shares), sum(taken)
-        behind = [share * total - whole * count for share, count in zip(self.shares, taken, strict=True)]
-        common = sum(share * b for share, b in zip(self.shares, behind, strict=True))
-        squares = sum(share * share for share in self.shares)
+        whole, total = sum(self.proportions), sum(taken)
+        behind = [proportion * total - whole * count for proportion, count in zip(self.proportions, taken, strict=True)]
+        common = sum(proportion * b for proportion, b in zip(self.proportions, behind, strict=True))
+        squares = sum(proportion * proportion for proportion in self.proportions)
 
         def growth(dataset: int) -> int:
-            size, share = coming[dataset], self.shares[dataset]
+            size, proportion = coming[dataset], self.proportions[dataset]
             return size * (
-                2 * (common - whole * behind[dataset]) + size * (squares - 2 * share * whole + whole * whole)
+                2 * (common - whole * behind[dataset]) + size * (squares - 2 * proportion * whole + whole * whole)
             )
 
-        return min(range(len(self.shares)), key=growth)
+        return min(range(len(self.proportions)), key=growth)
 
     def ahead(self, turn: int, usual_pairs: Fraction) -> int:
-        """Parts of pairs by which a lane's count of a dataset begins ahead of the share (or behind it: then below 0).
+        """How many parts of pairs a lane's count of a dataset starts ahead of its proportion; behind it: below 0.
 
-        The lanes' counts begin up to half a micro-batch apart from the share, evenly. So at each update some lanes come
-        to take a micro-batch of the dataset, in the order of their turns, and not all of them at once.
+        The lanes' counts start up to half a micro-batch off the proportion, evenly spread. So in each update some lanes
+        take a micro-batch of the dataset, by turns, not all at once.
 
         Args:
             turn: the lane's; see `Sharing.turn`.

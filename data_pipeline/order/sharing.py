@@ -34,20 +34,20 @@ class Sharing:
 
     @classmethod
     def of(
-        cls, *, num_pairs: int, wanted: int, window_pairs: int, num_lanes: int, dataset: int, num_datasets: int
+        cls, *, num_pairs: int, target: int, window_pairs: int, num_lanes: int, dataset: int, num_datasets: int
     ) -> "Sharing":
         """As many groups as leave each about a window, three quarters of it at least.
 
         Args:
             num_pairs: of the dataset.
-            wanted: pairs that a window should hold.
+            target: pairs that a window should hold.
             window_pairs: most that it may hold.
             num_lanes: K.
             dataset: its number in the mixture.
             num_datasets: of the mixture.
         """
-        groups = max((n for n in divisors(num_lanes) if 4 * num_pairs >= 3 * wanted * n), default=1)
-        passes = 1 if groups > 1 else max(1, min(round(wanted / num_pairs), window_pairs // num_pairs))
+        groups = max((n for n in divisors(num_lanes) if 4 * num_pairs >= 3 * target * n), default=1)
+        passes = 1 if groups > 1 else max(1, min(round(target / num_pairs), window_pairs // num_pairs))
         return cls(num_lanes, groups, passes, dataset, num_datasets)
 
     @property
@@ -79,7 +79,7 @@ class Sharing:
         return self.turn(lane) // self.num_groups
 
 
-def wanted_pairs(*, num_pairs: int, rows: int, lane_pairs: int, window_pairs: int) -> int:
+def target_pairs(*, num_pairs: int, rows: int, lane_pairs: int, window_pairs: int) -> int:
     """Pairs that a window of a dataset in a mixture should hold at least.
 
     Half as many again as a lane's window would have if all datasets were one: what is left of a window makes a

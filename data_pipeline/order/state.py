@@ -52,7 +52,7 @@ class StreamState:
     fingerprints: list[str]
     """Of the datasets."""
     shares: list[int]
-    """Of the datasets; see `Mixture.shares`."""
+    """Of the datasets; see `Mixture.proportions`. The name is that of the states that are saved."""
     settings: dict[str, int] = field(default_factory=dict)
     """Fields of the stream's section that positions within an epoch depend on."""
     version: Literal[4, 5] = VERSION

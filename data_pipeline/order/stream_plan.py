@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from configs import StreamSection
 from data_pipeline.order.planner import Deal, Units, choose_units, cut_windows, deal, expand, lane_order
-from data_pipeline.order.sharing import Sharing, wanted_pairs
+from data_pipeline.order.sharing import Sharing, target_pairs
 from data_pipeline.order.windows import Budget, WindowPlan, plan_window
 from data_pipeline.prepared.dataset import Dataset
 
@@ -26,7 +26,7 @@ SAMPLED_WINDOWS = 16
 
 @dataclass(frozen=True, slots=True)
 class LanePass:
-    """A lane's share of a pass, or that of a group of lanes: its units in order, cut into windows."""
+    """What a lane, or a group of lanes, gets of a pass: its units in order, cut into windows."""
 
     units: Integers
     cuts: Integers
@@ -90,7 +90,7 @@ class StreamPlan:
         self._units = choose_units(
             self._blocks, first_blocks, lengths, num_lanes=self.num_lanes, window_pairs=self._window_pairs
         )
-        if self.num_lanes < section.micro_batches:  # shares of a pass differ by a unit, and are to be as many windows
+        if self.num_lanes < section.micro_batches:  # lanes get one unit more or less of a pass, in equally many windows
             self._window_pairs = min(self._window_pairs + self._units.largest, section.window_pairs)
         self._deal = lru_cache(maxsize=2)(self._compute_deal)
         self._deal_lock = Lock()
@@ -138,28 +138,28 @@ class StreamPlan:
         if len(fitting) == 0:
             return
         rows = self.budget.usual_rows(fitting)
-        wanted = wanted_pairs(num_pairs=num_pairs, rows=rows, lane_pairs=lane_pairs, window_pairs=most)
-        wanted = min(wanted * len(sample) // len(fitting), most)  # pairs that no micro-batch can hold fill no window
+        target = target_pairs(num_pairs=num_pairs, rows=rows, lane_pairs=lane_pairs, window_pairs=most)
+        target = min(target * len(sample) // len(fitting), most)  # pairs that no micro-batch can hold fill no window
         self.sharing = Sharing.of(
             num_pairs=num_pairs,
-            wanted=wanted,
+            target=target,
             window_pairs=most,
             num_lanes=num_lanes,
             dataset=self._dataset,
             num_datasets=num_datasets,
         )
-        share = -(-num_pairs // self.sharing.num_groups)
+        of_group = -(-num_pairs // self.sharing.num_groups)
         if self.sharing.num_groups < num_lanes:
-            self._window_pairs = min(most, -(-share // max(1, round(share / wanted))))
+            self._window_pairs = min(most, -(-of_group // max(1, round(of_group / target))))
 
     def _mean_pairs(self) -> Fraction:
         """Mean pairs of the micro-batches of a few windows."""
         num_pairs = num_micro_batches = 0
         for lane in range(min(self.num_lanes, SAMPLED_WINDOWS)):
-            share = self.lane(0, lane)
-            if num_pairs >= SAMPLED_PAIRS or share.num_windows == 0:
+            lane_pass = self.lane(0, lane)
+            if num_pairs >= SAMPLED_PAIRS or lane_pass.num_windows == 0:
                 break
-            some = expand(share.window_units(0), self._units.bounds)[:SAMPLED_PAIRS]
+            some = expand(lane_pass.window_units(0), self._units.bounds)[:SAMPLED_PAIRS]
             lengths = self.lengths[some].repeat(self.sharing.num_passes, axis=0)
             planned = plan_window(lengths, self.budget, seed=self._seed, place=(self._dataset, 0, lane, 0), before=None)
             num_pairs += len(planned.rows)
@@ -185,7 +185,7 @@ class StreamPlan:
         return deal(self._units.tokens, self.num_lanes, seed=self._seed, dataset=self._dataset, pass_=pass_)
 
     def lane(self, pass_: int, lane: int) -> LanePass:
-        """A lane's share of a pass."""
+        """What a lane gets of a pass."""
         with self._deal_lock:  # two threads would both sort all units
             dealt = self._deal(pass_).of_lane(lane)
         units = lane_order(dealt, seed=self._seed, dataset=self._dataset, pass_=pass_, lane=lane)
@@ -193,22 +193,22 @@ class StreamPlan:
         return LanePass(units, cut_windows(counts, self._window_pairs))
 
     def window(
-        self, share: LanePass, *, pass_: int, lane: int, window: int, before: int
+        self, lane_pass: LanePass, *, pass_: int, lane: int, window: int, before: int
     ) -> tuple[Integers, WindowPlan]:
         """A window's pairs in ascending order, and its micro-batches as rows of them; `before` as in `plan_window`.
 
         A pair is there as often as the window takes passes.
         """
-        pairs = np.repeat(expand(share.window_units(window), self._units.bounds), self.sharing.num_passes)
+        pairs = np.repeat(expand(lane_pass.window_units(window), self._units.bounds), self.sharing.num_passes)
         place = (self._dataset, pass_, lane, window)
         together = before if self._is_alone else None
         return pairs, plan_window(self.lengths[pairs], self.budget, seed=self._seed, place=place, before=together)
 
     def micro_batches(self, pass_: int, lane: int) -> Iterator[Integers]:
         """The pair ids of each micro-batch of a lane in a pass, in order."""
-        share, before = self.lane(pass_, lane), 0
-        for number in range(share.num_windows):
-            pairs, plan = self.window(share, pass_=pass_, lane=lane, window=number, before=before)
+        lane_pass, before = self.lane(pass_, lane), 0
+        for number in range(lane_pass.num_windows):
+            pairs, plan = self.window(lane_pass, pass_=pass_, lane=lane, window=number, before=before)
             before += len(plan)
             for micro_batch in range(len(plan)):
                 yield pairs[plan.micro_batch(micro_batch)]

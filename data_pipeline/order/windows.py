@@ -25,7 +25,7 @@ Integers = NDArray[np.int64]
 Sides = NDArray[np.int32]
 
 GROUPS = (0.5, 1.0, 2.0)
-"""Numbers of groups to try, as shares of the square root of the number of micro-batches. More were tried: no gain."""
+"""Numbers of groups to try, as multiples of the square root of the number of micro-batches. More gain nothing."""
 
 
 REFINED = range(32, 513)
@@ -148,7 +148,7 @@ def _candidates(padded: Integers, budget: Budget) -> Iterator[Integers]:
     sums = padded.sum(axis=0)
     num_batches = max(sums[0] / budget.source_tokens, sums[1] / budget.target_tokens, len(padded) / budget.max_rows)
     keys = np.minimum(padded, np.iinfo(np.uint16).max).astype(np.uint16)  # 16 bits: numpy sorts them by radix
-    numbers = sorted({max(1, round(share * float(num_batches) ** 0.5)) for share in GROUPS})
+    numbers = sorted({max(1, round(group * float(num_batches) ** 0.5)) for group in GROUPS})
     for first in (0, 1):
         by_first = np.argsort(keys[:, first], kind="stable")
         lengths = padded[by_first, first]

@@ -64,11 +64,11 @@ def built_in(section: CleaningSection) -> Iterator[tuple[str, Filter]]:
         yield "identical", Identical()
     if section.max_characters is not None:
         yield "max_characters", MaxCharacters(limit=section.max_characters)
-    share = section.min_script_share
+    least = section.min_script_share
     if section.source_scripts:
-        yield "source_scripts", Scripts(side="source", scripts=section.source_scripts, min_share=share)
+        yield "source_scripts", Scripts(side="source", scripts=section.source_scripts, min_share=least)
     if section.target_scripts:
-        yield "target_scripts", Scripts(side="target", scripts=section.target_scripts, min_share=share)
+        yield "target_scripts", Scripts(side="target", scripts=section.target_scripts, min_share=least)
     if section.language_identification:
         yield "language_identification", LanguageIdentification(min_probability=section.min_language_probability)
     if section.held_out_overlap != "keep":

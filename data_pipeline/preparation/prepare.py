@@ -1,6 +1,6 @@
 """`zeromt prepare`: raw text -> tokenizer, shards and index, the same bytes for the same input.
 
-A map and a reduce. The corpus is cut into parts; each is cleaned, encoded and scattered at random over the shards
+A map and a reduce. The corpus is cut into spans; each is cleaned, encoded and scattered at random over the shards
 (`encode`, `spill`). Then each shard gathers its pairs, drops duplicates, shuffles and is written (`shards`). So every
 shard is a random sample of the corpus in random order, in bounded memory. Each step ends with a rename: interrupted at
 any moment and run again, it goes on where it was and ends in the same bytes, whatever the number of workers.
@@ -21,7 +21,7 @@ from data_pipeline.preparation.cleaning import filters_of
 from data_pipeline.preparation.pool import run_tasks
 from data_pipeline.preparation.progress import Progress, say
 from data_pipeline.preparation.raw import corpus
-from data_pipeline.preparation.raw.corpus import Part, RawPart, Unit, corpus_units, stream_parts
+from data_pipeline.preparation.raw.corpus import RawSpan, Span, Unit, corpus_units, stream_spans
 from data_pipeline.preparation.recipe import is_already_prepared, make_recipe
 from data_pipeline.preparation.report import Report
 from data_pipeline.preparation.staging import (
@@ -55,31 +55,31 @@ from data_pipeline.tokenizer import Tokenizer
 BYTES_A_WORKER = 1 << 22
 """A process takes half a second to start: small corpora are not worth one."""
 SMALL_CORPUS = 1 << 30
-"""Bytes up to which parts are smaller, so that processes finish at about the same time."""
+"""Bytes up to which spans are smaller, so that processes finish at about the same time."""
 LEAST_BLOCK, MOST_BLOCK = 128, 1024
 BLOCKS_A_CORPUS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """One of the equal shares of a corpus that machines prepare side by side: `--part NUMBER/OF`."""
+class Part:
+    """One of the equal parts of a corpus that machines prepare side by side: `--part NUMBER/OF`."""
 
     number: int
     """From 1."""
     of: int
 
 
-def run(section: PrepareSection, *, share: Share | None = None, merge: bool = False) -> None:
+def run(section: PrepareSection, *, part: Part | None = None, merge: bool = False) -> None:
     """Prepare the dataset that a section describes, unless it is there already.
 
     Args:
         section: what to prepare.
-        share: encode this share only, into the work folder that stands beside the output.
-        merge: make the dataset of shares that are all there.
+        part: encode this part only, into the work folder that stands beside the output.
+        merge: make the dataset of parts that are all there.
 
     Raises:
         UserError: an input is broken, nothing is left of it, the output cannot be written, another process is at
-            work there, or shares are missing.
+            work there, or parts are missing.
     """
     started = time.monotonic()
     with naming("prepare.output"):
@@ -99,19 +99,19 @@ def run(section: PrepareSection, *, share: Share | None = None, merge: bool = Fa
     preparation = Preparation(section, inputs, recipe, tokenizer)
     if not work.root.exists():
         check_disk(output, inputs)
-    with work.lock(output, shared=share is not None), disk_errors(output):
+    with work.lock(output, shared=part is not None), disk_errors(output):
         folder = work.of_recipe(recipe)
         keep_hashes(inputs, work.hashes)
-        if share is None:
+        if part is None:
             remove_partial(folder)
-            if not merge:  # by other settings or plugins, it would take the shares that it does not find
+            if not merge:  # by other settings or plugins, it would take the parts that it does not find
                 work.remove_others(folder)
         try:
-            index = _make(preparation, folder, work, output, share=share, merge=merge)
+            index = _make(preparation, folder, work, output, part=part, merge=merge)
         except UnknownPiecesError:  # goes on from here where more of them are allowed
             raise
         except UserError:
-            if share is None and not merge:  # mended input or settings make another recipe: this is of no use to it
+            if part is None and not merge:  # mended input or settings make another recipe: this is of no use to it
                 discard(folder)
                 if not any(p.is_dir() for p in work.root.iterdir()):
                     work.remove()
@@ -135,23 +135,23 @@ def _leave_as_it_is(output: Path, work: WorkFolder) -> None:
 
 
 def _make(
-    preparation: "Preparation", folder: Path, work: WorkFolder, output: Path, *, share: Share | None, merge: bool
+    preparation: "Preparation", folder: Path, work: WorkFolder, output: Path, *, part: Part | None, merge: bool
 ) -> DatasetIndex | None:
-    """The steps of the whole, or of one share; the index of the dataset in `folder`, None for a share.
+    """The steps of the whole, or of one part; the index of the dataset in `folder`, None for a part.
 
     Raises:
-        UserError: an input is broken, nothing is left of it, or shares are missing.
+        UserError: an input is broken, nothing is left of it, or parts are missing.
     """
     with work.lock(output, shared=False, name="survey.lock", wait=True):
         job = preparation.begin(folder)
-    if share is not None:
-        with work.lock(output, shared=False, name=f"share-{share.number}-of-{share.of}.lock"):
-            preparation.encode(job, [p for p in job.survey.parts if p.number % share.of == share.number - 1])
-        say(f"{output}: share {share.number} of {share.of} is ready; zeromt prepare --merge joins them")
+    if part is not None:
+        with work.lock(output, shared=False, name=f"part-{part.number}-of-{part.of}.lock"):
+            preparation.encode(job, [p for p in job.survey.spans if p.number % part.of == part.number - 1])
+        say(f"{output}: part {part.number} of {part.of} is ready; zeromt prepare --merge joins them")
         return None
     if merge:
         _must_be_complete(job, output)
-    preparation.encode(job, job.survey.parts)
+    preparation.encode(job, job.survey.spans)
     return preparation.finish(job)
 
 
@@ -191,13 +191,13 @@ class Preparation:
         entries = {s: write_held_out(s, pairs, folder / "dataset", target_tag=tag) for s, pairs in sets.items()}
         units = corpus_units(section.train, section.root)
         large = self._num_bytes() > SMALL_CORPUS
-        part_pairs = corpus.PART_PAIRS if large else corpus.PART_PAIRS // 4
+        span_pairs = corpus.SPAN_PAIRS if large else corpus.SPAN_PAIRS // 4
         first_pass = SurveyJob(
             section=section,
             units=units,
             held_out=held_out,
             tokenizer_files=self.tokenizer.files() if self.tokenizer else None,
-            part_pairs=part_pairs,
+            span_pairs=span_pairs,
         )
         apart = self.tokenizer is None and self._num_bytes() > BYTES_A_WORKER
         found = survey(first_pass, folder / "survey", apart=apart)
@@ -217,18 +217,18 @@ class Preparation:
         )
         return Encoding(folder, found, job, entries, pairs_per_block)
 
-    def encode(self, encoding: Encoding, parts: list[Part]) -> None:
-        """The map step, over those of `parts` that are not there yet."""
+    def encode(self, encoding: Encoding, spans: list[Span]) -> None:
+        """The map step, over those of `spans` that are not there yet."""
         spill = encoding.job.spill_folder()
-        missing = {part.number for part in parts if not spill.has(part.number)}
+        missing = {span.number for span in spans if not spill.has(span.number)}
         workers = self._num_workers(len(missing))
         if workers > 1:  # webdataset brings torch, which takes seconds to import: meanwhile, this process only waits
             shards = "data_pipeline.preparation.writing.shards"
             threading.Thread(target=import_module, args=[shards], daemon=True).start()
-        total = sum(part.pairs for part in parts)
-        done = sum(part.pairs for part in parts if part.number not in missing)
+        total = sum(span.pairs for span in spans)
+        done = sum(span.pairs for span in spans if span.number not in missing)
         with Progress("encoding", total, done) as progress:
-            tasks = _tasks(encoding.job.units, encoding.survey.parts, missing)
+            tasks = _tasks(encoding.job.units, encoding.survey.spans, missing)
             for num_read in run_tasks(encoding.job, tasks, workers):
                 progress.advance(num_read)
         check_unchanged(self.inputs)
@@ -240,12 +240,12 @@ class Preparation:
         from data_pipeline.preparation.writing.shards import ShardJob
 
         spill = encoding.job.spill_folder()
-        num_parts = len(encoding.survey.parts)
+        num_spans = len(encoding.survey.spans)
         report = Report.empty()
-        for part in range(num_parts):
-            report = report.merge(spill.report(part))
+        for span in range(num_spans):
+            report = report.merge(spill.report(span))
         check_unknown(self.section, report)
-        spill.collect_places(num_parts)
+        spill.collect_places(num_spans)
         job = ShardJob(
             encoding=encoding.job,
             folder=encoding.dataset,
@@ -272,32 +272,32 @@ class Preparation:
         return sum(file.bytes for file in self.inputs if file.split == "train")
 
 
-def _tasks(units: Sequence[Unit], parts: list[Part], wanted: set[int]) -> Iterator[tuple[Part, RawPart | None]]:
-    """The parts to encode; those that cannot be read by themselves come with their text."""
+def _tasks(units: Sequence[Unit], spans: list[Span], wanted: set[int]) -> Iterator[tuple[Span, RawSpan | None]]:
+    """The spans to encode; those that cannot be read by themselves come with their text."""
     for number, unit in enumerate(units):
-        own = [part for part in parts if part.unit == number and part.number in wanted]
+        own = [span for span in spans if span.unit == number and span.number in wanted]
         if unit.is_seekable:
-            yield from ((part, None) for part in own)
+            yield from ((span, None) for span in own)
         elif own:
-            first = next(part for part in parts if part.unit == number)
-            for part, raw in stream_parts(unit, number, first.number, first.pairs):
-                if part.number in wanted:
-                    yield part, raw
-                if part.number == own[-1].number:
+            first = next(span for span in spans if span.unit == number)
+            for span, raw in stream_spans(unit, number, first.number, first.pairs):
+                if span.number in wanted:
+                    yield span, raw
+                if span.number == own[-1].number:
                     break
 
 
 def _must_be_complete(encoding: Encoding, output: Path) -> None:
-    """Raise unless every share was prepared.
+    """Raise unless every part was prepared.
 
     Raises:
         UserError: naming what is missing.
     """
     spill = encoding.job.spill_folder()
-    missing = [part.number for part in encoding.survey.parts if not spill.has(part.number)]
+    missing = [span.number for span in encoding.survey.spans if not spill.has(span.number)]
     if missing:
         raise UserError(
-            f"prepare.output: {output}: {len(missing)} of {len(encoding.survey.parts)} parts of the corpus are not "
+            f"prepare.output: {output}: {len(missing)} of {len(encoding.survey.spans)} spans of the corpus are not "
             f"encoded yet (the first is number {missing[0]}); run the missing --part, or without --merge"
         )
 

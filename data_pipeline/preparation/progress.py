@@ -51,10 +51,10 @@ class Progress:
 
     def _line(self, seconds: float) -> str:
         done = self._done - self._before
-        share = ""
+        so_far = ""
         if self._total is not None:
-            share = f" of {self._total:,} {self._unit} ({self._done / max(1, self._total):.0%})"
-        said = [f"{self._what}: {self._done:,}{share or f' {self._unit}'}"]
+            so_far = f" of {self._total:,} {self._unit} ({self._done / max(1, self._total):.0%})"
+        said = [f"{self._what}: {self._done:,}{so_far or f' {self._unit}'}"]
         if done:
             said.append(f"{_figures(done / seconds)} {self._unit}/s")
             if self._total is not None:

@@ -71,7 +71,7 @@ class PieceCount:
     pieces: Count = 0
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         """Of the unknown ones."""
         return self.unknown / max(1, self.pieces)
 
@@ -80,7 +80,7 @@ class PieceCount:
         return PieceCount(unknown=self.unknown + more.unknown, pieces=self.pieces + more.pieces)
 
     def __str__(self) -> str:
-        return f"{self.unknown:,} of {self.pieces:,} ({self.share:.2%})"
+        return f"{self.unknown:,} of {self.pieces:,} ({self.fraction:.2%})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,7 @@ class Report:
 
     def table(self) -> list[str]:
         """One line for each filter, under a head."""
-        head = ("filter", "dropped", "share", "changed")
+        head = ("filter", "rejected", "fraction", "changed")
         rows = [
             (name, f"{entry.dropped:,}", f"{entry.dropped / max(1, self.read):.2%}", f"{entry.changed:,}")
             for name, entry in self.filters.items()

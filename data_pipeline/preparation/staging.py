@@ -1,7 +1,7 @@
 """Where a dataset is made and what it is made from: the inputs, the work folder, the disk.
 
 The work folder stands beside the output and is named after the recipe, so that a preparation that was interrupted goes
-on, and machines that share a file system can each prepare a share of it.
+on, and machines that share a file system can each prepare a part of it.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """The first pass over a corpus: how many pairs there are and where, and the tokenizer.
 
-What it found is kept in the work folder, so that a preparation that goes on, or a share of one on another machine, does
+What it found is kept in the work folder, so that a resumed preparation, or a part of it on another machine, does
 not look again.
 """
 
@@ -17,26 +17,26 @@ from pydantic import TypeAdapter
 from configs import PrepareSection, UserError
 from data_pipeline.preparation.pool import run_apart
 from data_pipeline.preparation.progress import Progress, say
-from data_pipeline.preparation.raw.corpus import Part, Unit, stream_parts
+from data_pipeline.preparation.raw.corpus import Span, Unit, stream_spans
 from data_pipeline.preparation.staging import sync_folder
 from data_pipeline.preparation.tokenizing.training import Sample, forecast_memory, train_tokenizer
 from data_pipeline.preparation.writing.encode import HeldOutPairs, make_cleaner
 from data_pipeline.tokenizer import Tokenizer
 
-PARTS_FILE = "parts.json"
+SPANS_FILE = "parts.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
     """What the first pass found."""
 
-    parts: list[Part]
+    spans: list[Span]
     tokenizer: Tokenizer
 
     @property
     def num_pairs(self) -> int:
         """Pairs of the corpus as it was given."""
-        return sum(part.pairs for part in self.parts)
+        return sum(span.pairs for span in self.spans)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +50,8 @@ class SurveyJob:
     """What a filter may take out of it."""
     tokenizer_files: dict[str, bytes] | None
     """Of an existing tokenizer, or None to train one."""
-    part_pairs: int
-    """Pairs of a part."""
+    span_pairs: int
+    """Pairs of a span."""
 
     def open(self) -> Callable[[Path], None]:
         """The function that makes the first pass and writes what it found into a folder."""
@@ -65,20 +65,20 @@ class SurveyJob:
         """
         settings = self.section.tokenizer
         sample = Sample(settings.sample_pairs, settings.sample_megabytes * 1_000_000, self.section.seed)
-        parts: list[Part] = []
+        spans: list[Span] = []
         with Progress("reading") as progress:
             for number, unit in enumerate(self.units):
-                for part, raw in stream_parts(unit, number, len(parts), self.part_pairs):
+                for span, raw in stream_spans(unit, number, len(spans), self.span_pairs):
                     if self.tokenizer_files is None:
-                        sample.add(raw, part.number)
-                    parts.append(part)
-                    progress.advance(part.pairs)
+                        sample.add(raw, span.number)
+                    spans.append(span)
+                    progress.advance(span.pairs)
         if self.tokenizer_files is None:
-            tokenizer = self._train(sample, sum(part.pairs for part in parts))
+            tokenizer = self._train(sample, sum(span.pairs for span in spans))
         else:
             tokenizer = Tokenizer(self.tokenizer_files)
         tokenizer.save(folder)
-        (folder / PARTS_FILE).write_text(json.dumps([dataclasses.asdict(part) for part in parts]))
+        (folder / SPANS_FILE).write_text(json.dumps([dataclasses.asdict(span) for span in spans]))
 
     def _train(self, sample: Sample, num_pairs: int) -> Tokenizer:
         """A tokenizer of the cleaned sample.
@@ -123,9 +123,9 @@ def survey(job: SurveyJob, folder: Path, *, apart: bool) -> Survey:
         sync_folder(beside)
         try:
             beside.rename(folder)
-        except OSError:  # another share was quicker, on a file system without locks; it found the same
+        except OSError:  # another part was quicker, on a file system without locks; it found the same
             if not folder.exists():
                 raise
             shutil.rmtree(beside, ignore_errors=True)
-    parts = TypeAdapter(list[Part]).validate_json((folder / PARTS_FILE).read_bytes())
-    return Survey(parts, Tokenizer.load(folder))
+    spans = TypeAdapter(list[Span]).validate_json((folder / SPANS_FILE).read_bytes())
+    return Survey(spans, Tokenizer.load(folder))

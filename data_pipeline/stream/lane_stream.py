@@ -17,7 +17,7 @@ from data_pipeline.stream.prefetch import Background
 from data_pipeline.stream.window_tokens import BLOCKS_AT_ONCE, CACHE_BYTES, BlockCache, LeftOut
 
 LEAST_WINDOW_PAIRS = 16_384
-"""Of a dataset in a mixture, whatever its share."""
+"""Of a dataset in a mixture, whatever its proportion."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ class GroupWindows:
         self._lane = sharing.group(lanes[0])
         self._members = np.isin(np.arange(sharing.num_members), [sharing.member(lane) for lane in lanes])
         self._background = background
-        self._share: tuple[int, LanePass] | None = None
+        self._of_pass: tuple[int, LanePass] | None = None
         self._begun: dict[Place, Callable[[], Window]] = {}
         self._places: dict[int, Place] = {}
         self._num_lanes: Counter[Place] = Counter()
@@ -104,19 +104,19 @@ class GroupWindows:
 
     def _read(self, pass_: int, number: int, before: int, first: int) -> Window:
         plan = self.source.plan
-        if self._share is None or self._share[0] != pass_:
-            self._share = pass_, plan.lane(pass_, self._lane)
-        share = self._share[1]
-        if number >= share.num_windows:
+        if self._of_pass is None or self._of_pass[0] != pass_:
+            self._of_pass = pass_, plan.lane(pass_, self._lane)
+        lane_pass = self._of_pass[1]
+        if number >= lane_pass.num_windows:
             none = np.empty(0, dtype=np.int64)
             pairs, micro_batches = none, WindowPlan(none, np.empty((0, 2), dtype=np.int64))
         else:
-            pairs, micro_batches = plan.window(share, pass_=pass_, lane=self._lane, window=number, before=before)
+            pairs, micro_batches = plan.window(lane_pass, pass_=pass_, lane=self._lane, window=number, before=before)
             if plan.sharing.is_shared:
                 turns = (first + np.arange(len(micro_batches))) % len(self._members)
                 pairs, micro_batches = _only(pairs, micro_batches, self._members[turns])
         return Window(
-            share.num_windows, pairs, micro_batches, read_pairs(self.source.cache, pairs, self.left_out.limit)
+            lane_pass.num_windows, pairs, micro_batches, read_pairs(self.source.cache, pairs, self.left_out.limit)
         )
 
 

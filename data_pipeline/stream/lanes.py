@@ -12,8 +12,8 @@ from data_pipeline.stream.lane_windows import GroupWindows, Source, Window
 __all__ = ["GroupWindows", "Lane", "Source", "Track"]
 
 READ_NEXT_AFTER = 0.125
-"""The share of a window that is handed out before the next one is read: a run's first updates, where kernels are made,
-have the processor for themselves, and what is left of a large window lasts far longer than reading takes."""
+"""The fraction of a window that is handed out before the next one is read. So a run's first updates, in which kernels
+are built, have the processor for themselves; the rest of a large window lasts far longer than reading the next."""
 
 MAX_EMPTY_PASSES = 10_000
 """Passes in a row that have no micro-batch for a lane or its group, as where hardly a pair fits one."""
@@ -153,7 +153,7 @@ class Lane:
         """See the class.
 
         Args:
-            mixture: the shares.
+            mixture: the proportions.
             windows: of the lane's group, for each dataset.
             lane: which.
             cursors: where to go on in each dataset.

@@ -42,7 +42,7 @@ class StreamReader:
         """Plan the stream; nothing is read before the first update is asked for.
 
         Args:
-            datasets: each with its weight, or all without one: shares by size and `section.temperature`.
+            datasets: each with its weight, or all without one: proportions by size and `section.temperature`.
             section: budgets, lanes, windows.
             seed: the run's seed.
             rank: of this process.
@@ -139,7 +139,7 @@ class StreamReader:
             seed=self._seed,
             micro_batches=self._section.micro_batches,
             fingerprints=[dataset.fingerprint for dataset in self._datasets],
-            shares=list(self.mixture.shares),
+            shares=list(self.mixture.proportions),
             settings=self._settings(),
             version=VERSION if self.mixture.is_single else MIXTURE_VERSION,
         )
@@ -147,19 +147,19 @@ class StreamReader:
     def restore(self, state: StreamState) -> None:
         """Go on where a merged state of all ranks, of any world size, left off.
 
-        K, budgets and shares may have changed since where an epoch has just ended. A mixture then leaves the passes
-        that it is in, and begins new ones.
+        K, budgets and proportions may have changed if an epoch has just ended. In a mixture this restarts the current
+        pass over every dataset.
 
         Raises:
             UserError: the state is of another seed or of other datasets, or, within an epoch, of another K or other
-                budgets or shares, or of a mixture that an earlier version saved.
+                budgets or proportions, or of a mixture that an earlier version saved.
         """
         _must_equal("seed", state.seed, self._seed, "the run's own")
         self._check_fingerprints(state.fingerprints)
         state.check_version()
         if state.update > 0:
             self._check_settings(state)
-        now = (self._section.micro_batches, self._settings(), list(self.mixture.shares))
+        now = (self._section.micro_batches, self._settings(), list(self.mixture.proportions))
         saved = (state.micro_batches, {**self._settings(), **state.settings}, state.shares)
         if now == saved and not state.is_earlier_mixture:
             missing = [n for n in self._lanes if len(state.lanes.get(n, ())) != len(self._datasets)]
@@ -242,11 +242,11 @@ class StreamReader:
         _must_equal("stream.micro_batches", state.micro_batches, self._section.micro_batches, allowed)
         for name, value in self._settings().items():
             _must_equal(f"stream.{name}", state.settings.get(name, value), value, allowed)
-        _must_equal("stream.datasets: shares", _percent(state.shares), _percent(self.mixture.shares), allowed)
+        _must_equal("stream.datasets: proportions", _percent(state.shares), _percent(self.mixture.proportions), allowed)
 
 
-def _percent(shares: Sequence[int]) -> str:
-    return ", ".join(f"{100 * share / sum(shares):.4f} %" for share in shares)
+def _percent(proportions: Sequence[int]) -> str:
+    return ", ".join(f"{100 * value / sum(proportions):.4f} %" for value in proportions)
 
 
 def _check_tokenizers(datasets: Sequence[Dataset]) -> None:

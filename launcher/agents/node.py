@@ -31,7 +31,7 @@ class Order:
     config: str
     """A YAML file, or the name of a shipped run."""
     nproc: int | None
-    """Processes on this machine; None takes one for each GPU, else for each core, up to its share of
+    """Processes on this machine; None takes one for each GPU, else for each core, up to its part of
     stream.micro_batches."""
     max_restarts: int
     """Times that the ranks are started again after failures, counted anew with every new checkpoint."""

@@ -39,7 +39,7 @@ class Order:
     max_restarts: int
     """Of the ranks within a job."""
     prepare: int | None
-    """Shares of the corpus; None trains."""
+    """Parts of a preparation; None trains."""
     after: object | None
     """A job that must have succeeded."""
     fresh: bool

@@ -66,7 +66,7 @@ class Training(Job):
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Preparation(Job):
-    """A share of the corpus for each task of an array; or the merge of the shares, which begins when all are there."""
+    """One part of the corpus for each task of an array; or the merge of the parts, which starts when all are done."""
 
     parts: int
     is_merge: bool = False
@@ -75,11 +75,11 @@ class Preparation(Job):
         """What runs: `zeromt prepare`.
 
         Args:
-            part: number of the share, from 1, or what stands for it.
+            part: number of the part, from 1, or what stands for it.
             python: that has zeromt.
         """
-        share = ["--merge"] if self.is_merge else ["--part", f"{part}/{self.parts}"]
-        return [python, "-P", "-m", "launcher", "prepare", self.config, *share, "--", *self.overrides]
+        which = ["--merge"] if self.is_merge else ["--part", f"{part}/{self.parts}"]
+        return [python, "-P", "-m", "launcher", "prepare", self.config, *which, "--", *self.overrides]
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -123,8 +123,8 @@ def _checkpoints(steps: list[int], age: float | None) -> str:
 def _ledger(ledger: dict[str, float]) -> str:
     kinds = {key.removesuffix("_seconds"): s for key, s in ledger.items() if key.endswith("_seconds")}
     total = kinds.pop("wall")
-    shares = ", ".join(f"{kind.replace('_', ' ')} {duration(s)}" for kind, s in kinds.items() if s)
-    return f"{duration(total)}, goodput {ledger['goodput']:.1%}: {shares}"
+    seconds = ", ".join(f"{kind.replace('_', ' ')} {duration(s)}" for kind, s in kinds.items() if s)
+    return f"{duration(total)}, goodput {ledger['goodput']:.1%}: {seconds}"
 
 
 def ago(seconds: float) -> str:

@@ -1,7 +1,7 @@
 """The arguments of preparing, training, and of looking at runs."""
 
 from launcher.options.parser import Parser, add_plugins, add_run_folder
-from launcher.options.values import existing_or_url, path, processes, reset, share, whole
+from launcher.options.values import existing_or_url, part, path, processes, reset, whole
 
 
 def add_config(parser: Parser) -> None:
@@ -24,10 +24,10 @@ def add_prepare(parser: Parser) -> None:
     which.add_argument(
         "--part",
         metavar="I/N",
-        type=share,
-        help="encode only share I of N, on one of N machines that share the file system; --merge joins the shares",
+        type=part,
+        help="encode only part I of N, on one of N machines that share the file system; --merge joins the parts",
     )
-    which.add_argument("--merge", action="store_true", help="make the dataset of shares that are all encoded")
+    which.add_argument("--merge", action="store_true", help="make the dataset, when all parts are encoded")
 
 
 def add_device(parser: Parser) -> None:

@@ -40,8 +40,8 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
-def share(text: str) -> tuple[int, int]:
-    """A share of several, as I/N."""
+def part(text: str) -> tuple[int, int]:
+    """A part of a preparation, as I/N."""
     number, slash, of = text.partition("/")
     if slash and number.isascii() and of.isascii() and number.isdigit() and of.isdigit():
         found = int(number), int(of)

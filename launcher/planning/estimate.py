@@ -35,7 +35,7 @@ class Prices:
     """Target tokens to train on; where None, `epochs`, and where that is None too, `training.max_updates`."""
     epochs: float | None
     padding: float
-    """Share of a micro-batch's tokens that are padding."""
+    """Fraction of a micro-batch's tokens that are padding."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

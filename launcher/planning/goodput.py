@@ -34,7 +34,7 @@ def daly(failures: Failures) -> float:
 
 
 def goodput(interval: float, failures: Failures) -> float:
-    """Share of the time that goes into updates that last: interval / (M e^(R/M) (e^((interval + d)/M) - 1))."""
+    """Fraction of the time in which lasting updates are made: interval / (M e^(R/M) (e^((interval + d)/M) - 1))."""
     if math.isinf(failures.mtbf):
         return interval / (interval + failures.save)
     exponent = (interval + failures.save) / failures.mtbf

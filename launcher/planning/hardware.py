@@ -44,7 +44,7 @@ class Cluster:
     peak_flops: float
     """FLOP/s of one GPU."""
     mfu: float
-    """Share of the peak that matrix products reach while a rank computes."""
+    """Fraction of the peak that matmuls reach while a rank computes."""
     intra_bandwidth: float
     """Bytes a second of one GPU to others of its node, one way."""
     inter_bandwidth: float
@@ -52,7 +52,7 @@ class Cluster:
     storage_bandwidth: float
     """Bytes a second that all ranks together write to the file system, or read."""
     gpu_mtbf: float | None
-    """Hours between failures of one GPU with its share of the machine."""
+    """Hours between failures of one GPU with its part of the machine."""
     node_mtbf: float | None
     """Hours between failures of one node."""
     restart: float
@@ -65,7 +65,7 @@ class Cluster:
 
     @property
     def bandwidth(self) -> float:
-        """Bytes a second at which a ring over all ranks moves data, the slowest link's share being what counts."""
+        """Bytes a second at which a ring over all ranks moves data, limited by the slowest link."""
         return self.intra_bandwidth if self.nodes == 1 else min(self.intra_bandwidth, self.inter_bandwidth)
 
     @property

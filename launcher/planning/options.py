@@ -54,10 +54,10 @@ def _add_speed(parser: Parser) -> None:
     )
     parser.add_argument(
         "--mfu",
-        metavar="SHARE",
+        metavar="FRACTION",
         type=number(0, 1, is_open=True),
         default=0.35,
-        help="share of the peak that a rank reaches while it computes; measure it (default: 0.35)",
+        help="fraction of the peak that a rank reaches while it computes; measure it (default: 0.35)",
     )
     parser.add_argument(
         "--intra-bandwidth", metavar="BYTES", type=size, help="a second from one GPU within its node (default: --gpu's)"
@@ -94,7 +94,7 @@ def _add_speed(parser: Parser) -> None:
         "--length", metavar="N", type=number(1), help="tokens of a sentence (default: the dataset's, or 32)"
     )
     parser.add_argument(
-        "--padding", metavar="SHARE", type=number(0, 0.99), default=0.1, help="of tokens (default: 0.1)"
+        "--padding", metavar="FRACTION", type=number(0, 0.99), default=0.1, help="of tokens (default: 0.1)"
     )
 
 

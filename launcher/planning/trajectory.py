@@ -20,7 +20,7 @@ class MicroBatches:
     slots: int
     """Micro-batches of the busiest rank: its accumulation."""
     idle: float
-    """Share of the ranks' slots that hold nothing."""
+    """Fraction of the ranks' slots that hold nothing."""
     is_same: bool
     """Whether K and budgets are those of the configuration: then the run goes on with the same updates."""
     is_larger: bool

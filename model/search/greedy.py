@@ -13,7 +13,7 @@ from model.search.hypothesis import Hypothesis, length_penalty
 from model.search.sampling import Choice, Draws, choose_best
 
 DROPPED_SHARE = 1 / 8
-"""Finished rows leave the batch when they are this share of it, since the caches of all others move then."""
+"""Finished rows leave the batch when they are this fraction of it, since the caches of all others move then."""
 
 
 def greedy(model: Ensemble, source_BS: Tensor, constraints: Constraints, section: SearchSection) -> list[Hypothesis]:

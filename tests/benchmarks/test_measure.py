@@ -21,13 +21,13 @@ child.wait()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("counts_shares", [True, False])
-def test_the_whole_tree_is_watched(counts_shares: bool) -> None:
+@pytest.mark.parametrize("counts_shared", [True, False])
+def test_the_whole_tree_is_watched(counts_shared: bool) -> None:
     process = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdout.readline()
-    watch = measure.TreeMemory(process.pid, seconds=0.01, counts_shares=counts_shares)
+    watch = measure.TreeMemory(process.pid, seconds=0.01, counts_shared=counts_shared)
     while watch.peak.num_samples < 3:
         time.sleep(0.01)
     process.communicate(b"\n")

@@ -5,14 +5,14 @@ from itertools import pairwise
 
 import pytest
 
-from benchmarks.common.stolen import LEAST_UPDATES, StolenTime, look, share_between, undisturbed
+from benchmarks.common.stolen import LEAST_UPDATES, StolenTime, fraction_between, look, undisturbed
 from benchmarks.training.train import ratio
 
 MOMENTS = [(10.0, 1000.0, 50.0), (11.0, 1200.0, 50.0), (12.0, 1400.0, 150.0), (13.0, 1600.0, 160.0)]
 
 
 @pytest.mark.parametrize(
-    ("begin", "end", "share"),
+    ("begin", "end", "fraction"),
     [
         (None, None, 110 / 600),
         (10.0, 11.0, 0.0),
@@ -24,8 +24,8 @@ MOMENTS = [(10.0, 1000.0, 50.0), (11.0, 1200.0, 50.0), (12.0, 1400.0, 150.0), (1
         (13.0, 14.0, 0.0),
     ],
 )
-def test_share(begin: float | None, end: float | None, share: float) -> None:
-    assert share_between(MOMENTS, begin, end) == pytest.approx(share)
+def test_fraction(begin: float | None, end: float | None, fraction: float) -> None:
+    assert fraction_between(MOMENTS, begin, end) == pytest.approx(fraction)
 
 
 class Pretended(StolenTime):
@@ -59,7 +59,7 @@ def test_this_machine() -> None:
     with StolenTime() as stolen:
         time.sleep(0.2)
         middle = look()
-    assert 0.0 <= stolen.share() <= 1.0
-    assert 0.0 <= stolen.share(middle[0] - 0.1, middle[0]) <= 1.0
+    assert 0.0 <= stolen.fraction() <= 1.0
+    assert 0.0 <= stolen.fraction(middle[0] - 0.1, middle[0]) <= 1.0
     assert middle[1] > 0
     assert all(earlier[0] < later[0] for earlier, later in pairwise(stolen._moments))

@@ -315,25 +315,25 @@ def test_prepare_hands_over_its_section(monkeypatch: pytest.MonkeyPatch) -> None
 
     seen: list[tuple[object, object, bool]] = []
 
-    def stand_in(section: object, *, share: object, merge: bool) -> None:
-        seen.append((section, share, merge))
+    def stand_in(section: object, *, part: object, merge: bool) -> None:
+        seen.append((section, part, merge))
 
     targets = {
         "configs:load_run": load_run,
         "data_pipeline.preparation.prepare:run": stand_in,
-        "data_pipeline.preparation.prepare:Share": lambda *numbers: numbers,
+        "data_pipeline.preparation.prepare:Part": lambda *numbers: numbers,
     }
     monkeypatch.setattr(commands, "resolve", targets.__getitem__)
     assert main(["prepare", "debug", "prepare.seed=9"]) == 0
     assert main(["prepare", "debug", "--part", "3/16", "prepare.seed=9"]) == 0
     assert main(["prepare", "debug", "--merge"]) == 0
     assert getattr(seen[0][0], "seed", None) == 9
-    assert [(share, merge) for _, share, merge in seen] == [(None, False), ((3, 16), False), (None, True)]
+    assert [(part, merge) for _, part, merge in seen] == [(None, False), ((3, 16), False), (None, True)]
 
 
-@pytest.mark.parametrize("share", ["0/4", "5/4", "3", "a/b", "-1/4", "1/0", "1/2/3"])
-def test_shares_that_are_none(share: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["prepare", "debug", f"--part={share}"]) == 2
+@pytest.mark.parametrize("part", ["0/4", "5/4", "3", "a/b", "-1/4", "1/0", "1/2/3"])
+def test_parts_that_are_none(part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", "debug", f"--part={part}"]) == 2
     assert "allowed is I/N with I from 1 to N, such as 3/16" in capsys.readouterr().err
 
 

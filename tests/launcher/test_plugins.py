@@ -163,9 +163,9 @@ class TestPreparing:
         assert f"prepare.plugins.filter odd_ends: {sha256(plugin)}, the dataset has {then}; out was prepared" in line
         assert forked.zeromt("inspect", "out", cwd=text).code == 0
 
-    def test_shares_of_one_version_make_a_dataset(self, text: Path, forked: Forked) -> None:
-        for share in ("1/2", "2/2"):
-            done = forked.zeromt("prepare", "my.yaml", "--part", share, cwd=text)
+    def test_parts_of_one_version_make_a_dataset(self, text: Path, forked: Forked) -> None:
+        for part in ("1/2", "2/2"):
+            done = forked.zeromt("prepare", "my.yaml", "--part", part, cwd=text)
             assert done.code == 0, done.err
         plugin = text / "theirs" / "odd.py"
         plugin.write_text(FILTERS + "\n")

@@ -1,4 +1,4 @@
-"""A run on a mixture: every dataset is evaluated, shares are said, and it resumes on other ranks with other workers."""
+"""A run on a mixture: every dataset is evaluated, proportions are printed, it resumes on other ranks and workers."""
 
 import json
 import re
@@ -73,13 +73,13 @@ def root(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_mixture(root: Path, forked: Forked) -> None:
     out = _run(forked, root, 1, "through")
     for name, part in PARTS.items():
-        assert re.search(rf"dataset {name}: {part.stop - part.start} pairs, share \d\d\.\d\d%, \d\.\d\d passes", out), (
-            out
-        )
+        assert re.search(
+            rf"dataset {name}: {part.stop - part.start} pairs, proportion \d\d\.\d\d%, \d\.\d\d passes", out
+        ), out
     assert "not evaluated, for want of a validation set (prepare.valid): third" in out
     assert re.search(r"an epoch of the mixture is 360 pairs, about \d+ updates", out), out
     run = root / "runs" / "through"
-    _check_realised_shares(run, out)
+    _check_realised_proportions(run, out)
     evaluations = read_metrics(run, "evaluation")
     assert [e["step"] for e in evaluations] == [20, 40]
     for evaluation in evaluations:
@@ -109,9 +109,9 @@ def test_mixture(root: Path, forked: Forked) -> None:
     assert one == two, "over all ranks"
 
 
-def _check_realised_shares(run: Path, out: str) -> None:
+def _check_realised_proportions(run: Path, out: str) -> None:
     """Of each log step: micro-batches of each dataset, which add up, and parts of the target tokens, printed and in
-    TensorBoard; over the run near to the shares at temperature 5, which are of pairs."""
+    TensorBoard; over the run near to the proportions at temperature 5, which are of pairs."""
     lines, shown = read_metrics(run), re.findall(r"target tokens by dataset: (.*) micro-batches", out)
     assert len(shown) == len(lines)
     board = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0})

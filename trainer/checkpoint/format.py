@@ -137,7 +137,7 @@ def shard_name(kind: str, rank: int, world_size: int) -> str:
     return f"{kind}-{rank:05d}-of-{world_size:05d}.safetensors"
 
 
-def share_out(sizes: Mapping[str, int], world_size: int) -> list[list[str]]:
+def divide(sizes: Mapping[str, int], world_size: int) -> list[list[str]]:
     """Names of tensors for each rank, balanced by size: the largest first, each to the rank with the least so far."""
     shards: list[list[str]] = [[] for _ in range(world_size)]
     loads = [0] * world_size

@@ -7,9 +7,9 @@ from pathlib import Path
 from trainer.checkpoint.format import (
     Checkpoint,
     CheckpointError,
+    divide,
     file_problem,
     read_checkpoint,
-    share_out,
     sync_folder,
     write_bytes,
 )
@@ -104,7 +104,7 @@ def problems_of(folder: Path, world: World) -> list[str]:
     try:
         checkpoint = read_checkpoint(folder)
         sizes = {name: record.bytes for name, record in checkpoint.files.items()}
-        names = sorted(share_out(sizes, world.size)[world.rank])
+        names = sorted(divide(sizes, world.size)[world.rank])
         mine = [p for name in names if (p := file_problem(checkpoint, name)) is not None]
     except CheckpointError as error:
         mine = [str(error)]

@@ -14,7 +14,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from trainer.checkpoint.format import FileRecord, shard_name, share_out
+from trainer.checkpoint.format import FileRecord, divide, shard_name
 from trainer.checkpoint.tensor_file import TensorFile
 from trainer.engines.protocol import ParameterState
 from trainer.ranks.device import is_host, wait
@@ -46,7 +46,7 @@ class Shard:
             count: gives the elements that are saved of some parameters; see `num_elements`.
             has_ema: whether the weights' moving average is saved too.
         """
-        self._names = frozenset(share_out(sizes, world_size)[rank])
+        self._names = frozenset(divide(sizes, world_size)[rank])
         self.file_names = {kind: shard_name(kind, rank, world_size) for kind in KINDS if has_ema or kind != "ema"}
         own = {name: sizes[name] for name in self._names}
         self.num_elements = count(own)

@@ -39,7 +39,7 @@ LOSS_BATCH_TOKENS = 4096
 class Evaluator:
     """Evaluates the weights of an engine on held-out sets.
 
-    Every rank holds a plain copy of the model, filled parameter by parameter, and works through its share of the
+    Every rank holds a plain copy of the model, filled parameter by parameter, and works through its part of the
     batches at its own pace: under ZeRO-3, ranks that decode different lengths with the sharded model would wait for one
     another for ever. Batches are cut without regard to the number of ranks, so the scores do not depend on it.
     """
@@ -121,15 +121,15 @@ class Evaluator:
         all_references = [lines[: self._section.max_pairs] for lines in held_out.references]
         references = all_references[0]
         try:
-            mine: _Share | None = self._share(model, sources, references, held_out.tags)
+            mine: _Part | None = self._score_part(model, sources, references, held_out.tags)
         except Interrupted:
             mine = None
-        shares: list[_Share | None] = self._world.gather(mine)
-        whole = [share for share in shares if share is not None]
-        if len(whole) < len(shares):
+        parts: list[_Part | None] = self._world.gather(mine)
+        whole = [part for part in parts if part is not None]
+        if len(whole) < len(parts):
             return None
-        num_tokens = max(sum(share.num_tokens for share in whole), 1)
-        texts = {i: text for share in whole for i, text in share.texts.items()}
+        num_tokens = max(sum(part.num_tokens for part in whole), 1)
+        texts = {i: text for part in whole for i, text in part.texts.items()}
         hypotheses = [texts[i] for i in range(len(sources))]
         scores = held_out.scorer.score(sources, hypotheses, all_references) if self._world.is_main else None
         if self._world.is_main:
@@ -139,8 +139,8 @@ class Evaluator:
             except OSError as error:
                 log.warning("%s cannot be written, training goes on: %s", path, error)
         return Evaluation(
-            loss=sum(share.loss_sum for share in whole) / num_tokens,
-            nll=sum(share.nll_sum for share in whole) / num_tokens,
+            loss=sum(part.loss_sum for part in whole) / num_tokens,
+            nll=sum(part.nll_sum for part in whole) / num_tokens,
             scores=self._world.from_main(scores),  # one score for all, whatever a metric does
             sources=sources,
             references=references,
@@ -173,13 +173,13 @@ class Evaluator:
         return found
 
     @torch.inference_mode()
-    def _share(
+    def _score_part(
         self,
         model: Transformer,
         source_lines: Sequence[str],
         reference_lines: Sequence[str],
         tags: LanguageTags | None,
-    ) -> "_Share":
+    ) -> "_Part":
         """This rank's part; the loss leaves out pairs beyond the model's positions.
 
         Raises:
@@ -209,18 +209,18 @@ class Evaluator:
             nll_sum += float(out.nll_sum)
             num_tokens += micro_batch.num_target_tokens
         translator = Translator(model, self._tokenizer, self._section.search, self._world.device, tags=tags)
-        found = translator.translate_share(
+        found = translator.translate_part(
             source_lines,
             rank=self._world.rank,
             world_size=self._world.size,
             stop_requested=self._stop_requested,
         )
         texts = {i: row[0].text for i, row in enumerate(found) if row is not None}
-        return _Share(loss_sum, nll_sum, num_tokens, texts)
+        return _Part(loss_sum, nll_sum, num_tokens, texts)
 
 
 @dataclass(slots=True, frozen=True)
-class _Share:
+class _Part:
     """What one rank found: sums over its pairs, and translations by line."""
 
     loss_sum: float

@@ -14,12 +14,12 @@ class Cosine(Schedule):
 
     ends: ClassVar[bool] = True
     min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """What is left at the last update, as a share of the peak."""
+    """What is left at the last update, as a fraction of the peak."""
 
     def factor(self, update: int, last: int) -> float:
         """See Schedule."""
-        share = (1 + math.cos(math.pi * self.done(update, last))) / 2
-        return self.min_lr_ratio + (1 - self.min_lr_ratio) * share
+        fraction = (1 + math.cos(math.pi * self.done(update, last))) / 2
+        return self.min_lr_ratio + (1 - self.min_lr_ratio) * fraction
 
 
 @component("schedule", "linear")
@@ -28,9 +28,9 @@ class Linear(Schedule):
 
     ends: ClassVar[bool] = True
     min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """What is left at the last update, as a share of the peak."""
+    """What is left at the last update, as a fraction of the peak."""
 
     def factor(self, update: int, last: int) -> float:
         """See Schedule."""
-        share = 1 - self.done(update, last)
-        return self.min_lr_ratio + (1 - self.min_lr_ratio) * share
+        fraction = 1 - self.done(update, last)
+        return self.min_lr_ratio + (1 - self.min_lr_ratio) * fraction

@@ -13,7 +13,7 @@ class InverseSqrt(Schedule):
     """With the inverse of the square root of the update's number (Vaswani et al., 2017, section 5.3)."""
 
     min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Floor of the decay as a share of the peak."""
+    """Floor of the decay as a fraction of the peak."""
 
     def factor(self, update: int, last: int) -> float:
         """See Schedule."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 MAD_TO_SIGMA = 1.4826
 """The deviation of a normal distribution over its median absolute deviation."""
 FLOOR = 0.01
-"""Least deviation, as a share of the median: a flat stretch of losses must not make a ripple a spike."""
+"""Least deviation, as a fraction of the median: after a flat stretch of losses a ripple must not count as a spike."""
 MIN_HISTORY = 16
 """Losses that must have been seen before any is called a spike."""
 

@@ -10,13 +10,13 @@ from configs.data import Script
 
 @component("filter", "scripts")
 class Scripts(DroppingFilter):
-    """Drops pairs of which one side has too small a share of letters in some Unicode scripts (Annex 24)."""
+    """Rejects pairs of which one side has too small a fraction of letters in some Unicode scripts (Annex 24)."""
 
     side: Literal["source", "target"]
     scripts: Annotated[list[Script], Field(min_length=1)]
     """Such as [Latin] or [Han, Hiragana, Katakana]."""
     min_share: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Least share of the side's letters in its scripts. A side without letters passes."""
+    """Least fraction of the side's letters in its scripts. A side without letters passes."""
 
     def report_name(self) -> str:
         """See Filter."""

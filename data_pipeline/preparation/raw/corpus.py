@@ -1,8 +1,8 @@
-"""A parallel corpus in parts of a fixed number of pairs, whatever its form.
+"""A parallel corpus in spans of a fixed number of pairs, whatever its form.
 
 A corpus is a list of units: two files side by side, or one TSV file, JSON-lines file or Hugging Face dataset. A unit is
-cut into parts of `PART_PAIRS` lines. A part holds bytes: cutting a file costs no more than looking for its line
-feeds, and processes decode parts side by side.
+cut into spans of `SPAN_PAIRS` lines. A span holds bytes: cutting a file costs no more than looking for its line
+feeds, and processes decode spans side by side.
 """
 
 import json
@@ -19,7 +19,7 @@ from data_pipeline.preparation.raw import huggingface
 from data_pipeline.preparation.raw.fields import MISSING, find
 from data_pipeline.preparation.raw.lines import LINE_FEED, LineReader, TextChunk, corpus_paths, decode_lines, packing_of
 
-PART_PAIRS = 65_536
+SPAN_PAIRS = 65_536
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 ONE_LINE = str.maketrans("\n\r", "  ")
 
@@ -38,12 +38,12 @@ class Unit:
 
     @property
     def is_seekable(self) -> bool:
-        """Whether a part can be read without what is before it."""
+        """Whether a span can be read without what is before it."""
         return not any(packing_of(path) for path in self.paths if self.kind != "huggingface")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Span:
     """Consecutive lines of a unit, by number and place. Plain integers: it goes into JSON and comes back."""
 
     unit: int
@@ -60,8 +60,8 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class RawPart:
-    """The bytes of a part; its text is decoded when it is asked for."""
+class RawSpan:
+    """The bytes of a span; its text is decoded when it is asked for."""
 
     unit: Unit
     first_line: int
@@ -124,31 +124,31 @@ def corpus_units(files: CorpusFiles, root: str) -> list[Unit]:
     return [Unit(kind=kind, paths=(path,), **fields) for path in paths]
 
 
-def stream_parts(
-    unit: Unit, number_of_unit: int, first_number: int, part_pairs: int = PART_PAIRS
-) -> Iterator[tuple[Part, RawPart]]:
-    """The parts of a unit in order, each of `part_pairs` lines but the last.
+def stream_spans(
+    unit: Unit, number_of_unit: int, first_number: int, span_pairs: int = SPAN_PAIRS
+) -> Iterator[tuple[Span, RawSpan]]:
+    """The spans of a unit in order, each of `span_pairs` lines but the last.
 
-    Holds two parts at most, the one given and the one being read. The text is not decoded.
+    Holds two spans at most, the one given and the one being read. The text is not decoded.
 
     Args:
         unit: what is read.
-        number_of_unit: its number, from 0, for `Part.unit`.
-        first_number: number of its first part in the whole corpus.
-        part_pairs: lines of a part.
+        number_of_unit: its number, from 0, for `Span.unit`.
+        first_number: number of its first span in the whole corpus.
+        span_pairs: lines of a span.
 
     Raises:
         UserError: a file is missing, empty, unreadable, broken, cut short, or has another number of lines than the
             file beside it.
     """
     if unit.kind == "huggingface":
-        yield from _stream_rows(unit, number_of_unit, first_number, part_pairs)
+        yield from _stream_rows(unit, number_of_unit, first_number, span_pairs)
         return
     readers = [LineReader(path) for path in unit.paths]
     number, first_line = first_number, 1
     while True:
         offsets = tuple(reader.offset for reader in readers)
-        data = tuple(reader.take(part_pairs) for reader in readers)
+        data = tuple(reader.take(span_pairs) for reader in readers)
         if len({reader.num_lines for reader in readers}) > 1:
             left, right = (reader.count_rest() for reader in readers)
             raise UserError(
@@ -160,27 +160,27 @@ def stream_parts(
         sizes = tuple(reader.offset - offset for reader, offset in zip(readers, offsets, strict=True))
         if not unit.is_seekable:
             offsets = sizes = ()
-        part = Part(
+        span = Span(
             unit=number_of_unit, number=number, first_line=first_line, pairs=pairs, offsets=offsets, sizes=sizes
         )
-        yield part, _raw_part(unit, part, data)
+        yield span, _raw_span(unit, span, data)
         number, first_line = number + 1, first_line + pairs
 
 
-def read_part(unit: Unit, part: Part) -> RawPart:
-    """The bytes of one part of a unit that is seekable.
+def read_span(unit: Unit, span: Span) -> RawSpan:
+    """The bytes of one span of a unit that is seekable.
 
     Raises:
-        UserError: a file cannot be read, or is not what it was when the part was made.
+        UserError: a file cannot be read, or is not what it was when the span was made.
     """
     assert unit.is_seekable
     if unit.kind == "huggingface":
         dataset = huggingface.open_dataset(unit.paths[0])
-        if len(dataset) < part.first_line - 1 + part.pairs:
+        if len(dataset) < span.first_line - 1 + span.pairs:
             raise _changed(unit.paths[0])
-        return _rows(unit, dataset, part)
+        return _rows(unit, dataset, span)
     data = []
-    for path, offset, size in zip(unit.paths, part.offsets, part.sizes, strict=True):
+    for path, offset, size in zip(unit.paths, span.offsets, span.sizes, strict=True):
         try:
             with path.open("rb") as file:
                 file.seek(offset)
@@ -191,45 +191,45 @@ def read_part(unit: Unit, part: Part) -> RawPart:
             raise _changed(path)
         if not lines.endswith(b"\n"):  # the last line of the file may lack its end
             lines += b"\n"
-        if np.count_nonzero(np.frombuffer(lines, dtype=np.uint8) == LINE_FEED) != part.pairs:
+        if np.count_nonzero(np.frombuffer(lines, dtype=np.uint8) == LINE_FEED) != span.pairs:
             raise _changed(path)
         data.append(lines)
-    return _raw_part(unit, part, tuple(data))
+    return _raw_span(unit, span, tuple(data))
 
 
 def read_chunks(files: CorpusFiles, root: str, size: int) -> Iterator[TextChunk]:
     """All pairs of a corpus in chunks of `size` lines; a unit's last chunk may be shorter.
 
     Raises:
-        UserError: as for `stream_parts` and `RawPart.pairs`.
+        UserError: as for `stream_spans` and `RawSpan.pairs`.
     """
     for number, unit in enumerate(corpus_units(files, root)):
-        for _, raw in stream_parts(unit, number, 0, size):
+        for _, raw in stream_spans(unit, number, 0, size):
             yield raw.pairs()
 
 
-def _stream_rows(unit: Unit, number_of_unit: int, first_number: int, part_pairs: int) -> Iterator[tuple[Part, RawPart]]:
+def _stream_rows(unit: Unit, number_of_unit: int, first_number: int, span_pairs: int) -> Iterator[tuple[Span, RawSpan]]:
     dataset = huggingface.open_dataset(unit.paths[0])
     if len(dataset) == 0:
         raise UserError(f"{unit.paths[0]}: is empty; allowed is a dataset with at least one row")
-    for index, first in enumerate(range(0, len(dataset), part_pairs)):
-        pairs = min(part_pairs, len(dataset) - first)
-        part = Part(unit=number_of_unit, number=first_number + index, first_line=first + 1, pairs=pairs)
-        yield part, _rows(unit, dataset, part)
+    for index, first in enumerate(range(0, len(dataset), span_pairs)):
+        pairs = min(span_pairs, len(dataset) - first)
+        span = Span(unit=number_of_unit, number=first_number + index, first_line=first + 1, pairs=pairs)
+        yield span, _rows(unit, dataset, span)
 
 
-def _rows(unit: Unit, dataset: Any, part: Part) -> RawPart:
+def _rows(unit: Unit, dataset: Any, span: Span) -> RawSpan:
     columns = tuple(
-        huggingface.read_column(unit.paths[0], dataset, field, part.first_line - 1, part.pairs)
+        huggingface.read_column(unit.paths[0], dataset, field, span.first_line - 1, span.pairs)
         for field in (unit.source_field, unit.target_field)
     )
-    return RawPart(unit, part.first_line, part.pairs, columns)
+    return RawSpan(unit, span.first_line, span.pairs, columns)
 
 
-def _raw_part(unit: Unit, part: Part, data: tuple[bytes, ...]) -> RawPart:
-    if part.first_line == 1:  # a byte order mark is no part of the first sentence
+def _raw_span(unit: Unit, span: Span, data: tuple[bytes, ...]) -> RawSpan:
+    if span.first_line == 1:  # a byte order mark is no part of the first sentence
         data = tuple(lines.removeprefix(BYTE_ORDER_MARK) for lines in data)
-    return RawPart(unit, part.first_line, part.pairs, data)
+    return RawSpan(unit, span.first_line, span.pairs, data)
 
 
 def _changed(path: Path) -> UserError:

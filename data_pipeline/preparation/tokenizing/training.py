@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from configs import PrepareSection, TokenizerSection, UserError
 from data_pipeline.order.randomness import Purpose, random_bits
-from data_pipeline.preparation.raw.corpus import RawPart
+from data_pipeline.preparation.raw.corpus import RawSpan
 from data_pipeline.tokenizer import (
     BOS_ID,
     EOS_ID,
@@ -38,7 +38,7 @@ SLACK = 1.5
 class Sample:
     """The pairs with the smallest random keys among those that went by: an even sample over the whole corpus.
 
-    Each pair's key is a function of seed, part and row, so the sample does not depend on the order in which parts are
+    Each pair's key is a function of seed, span and row, so the sample does not depend on the order in which spans are
     added. One pass, bounded memory. Pairs with a blank side are passed over.
     """
 
@@ -51,23 +51,23 @@ class Sample:
     """Pairs that went by, blank ones included."""
     _keys: list[NDArray[np.uint64]] = field(default_factory=list)
     _places: list[NDArray[np.int64]] = field(default_factory=list)
-    """(pairs, 2): part and row."""
+    """(pairs, 2): span and row."""
     _texts: list[bytes] = field(default_factory=list)
     """Source, line feed, target: half the memory of two strings."""
     _num_bytes: int = 0
     _highest: int = (1 << 64) - 1
     """No pair with a higher key can belong to the sample any more."""
 
-    def add(self, part: RawPart, number: int) -> None:
-        """Let a part's pairs go by; `number` is its own in the corpus.
+    def add(self, span: RawSpan, number: int) -> None:
+        """Let a span's pairs go by; `number` is its own in the corpus.
 
         Raises:
-            UserError: a pair that is looked at is no text (see `RawPart.pairs`). Not every pair is.
+            UserError: a pair that is looked at is no text (see `RawSpan.pairs`). Not every pair is.
         """
-        keys = random_bits(part.num_pairs, self.seed, Purpose.TOKENIZER_SAMPLE, number)
+        keys = random_bits(span.num_pairs, self.seed, Purpose.TOKENIZER_SAMPLE, number)
         rows = np.flatnonzero(keys <= np.uint64(self._highest))
-        self.num_seen += part.num_pairs
-        pairs = part.rows(rows)
+        self.num_seen += span.num_pairs
+        pairs = span.rows(rows)
         is_text = np.array([bool(s.strip() and t.strip()) for s, t in pairs], dtype=np.bool_)
         texts = [f"{s}\n{t}".encode() for (s, t), kept in zip(pairs, is_text.tolist(), strict=True) if kept]
         rows = rows[is_text]

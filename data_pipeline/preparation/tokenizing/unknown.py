@@ -9,7 +9,7 @@ from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import UNK_ID
 
 WORTH_A_WARNING = 0.001
-"""Share of a side's pieces."""
+"""Fraction of a side's pieces."""
 
 
 class UnknownPiecesError(UserError):
@@ -20,11 +20,11 @@ def check_unknown(section: PrepareSection, report: Report) -> None:
     """Refuse a corpus that the tokenizer does not know.
 
     Raises:
-        UnknownPiecesError: naming the side and its share.
+        UnknownPiecesError: naming the side and its fraction.
     """
     for side in SIDES:
         count = report.num_pieces(side)
-        if count.share > section.max_unknown:
+        if count.fraction > section.max_unknown:
             given = section.tokenizer.path
             other = (
                 f"another tokenizer than that of {given}"
@@ -41,11 +41,11 @@ def warnings(report: Report, dataset: Dataset) -> Iterator[str]:
     """What is worth a warning about a dataset that was prepared: its training pairs and its held-out sets."""
     for side in SIDES:
         count = report.num_pieces(side)
-        if count.share > WORTH_A_WARNING:
+        if count.fraction > WORTH_A_WARNING:
             yield f"prepare.train: {count} {side} pieces are unknown to the tokenizer (<unk>)"
     for split in dataset.index.held_out:
         for side, count in zip(SIDES, _of_held_out(dataset, split), strict=True):
-            if count.share > WORTH_A_WARNING:
+            if count.fraction > WORTH_A_WARNING:
                 yield f"prepare.{split}: {count} {side} pieces are unknown to the tokenizer (<unk>)"
         tags = dataset.tokenizer.tags_that_are_text(dataset.held_out(split)[0])
         yield from (f"prepare.{split}: {line}" for line in describe_tags(tags))

@@ -1,1 +1,1 @@
-"""From pairs to a dataset: parts are encoded and scattered, shards gathered and written, the index last."""
+"""From pairs to a dataset: spans are encoded and scattered, shards gathered and written, the index last."""

@@ -1,4 +1,4 @@
-"""The map step of preparation: a part of the corpus is read, cleaned, encoded and scattered over the shards.
+"""The map step of preparation: a span of the corpus is read, cleaned, encoded and scattered over the shards.
 
 Processes import this module: it stays light (no torch, no webdataset).
 """
@@ -17,7 +17,7 @@ from configs import PrepareSection, UserError
 from configs.components import Corpus
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.cleaning import DUPLICATE, EMPTY, LENGTH_RATIO, TOO_LONG, Cleaner, filters_of
-from data_pipeline.preparation.raw.corpus import Part, RawPart, Unit, read_part
+from data_pipeline.preparation.raw.corpus import RawSpan, Span, Unit, read_span
 from data_pipeline.preparation.raw.lines import TextChunk
 from data_pipeline.preparation.report import SIDES, PieceCount, Report
 from data_pipeline.preparation.writing.spill import HASH_BYTES, PairRows, SpillFolder, first_occurrences, take
@@ -33,7 +33,7 @@ HeldOutPairs = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeJob:
-    """What a process needs to encode parts."""
+    """What a process needs to encode spans."""
 
     section: PrepareSection
     units: Sequence[Unit]
@@ -43,12 +43,12 @@ class EncodeJob:
     spill: Path
     num_shards: int
 
-    def open(self) -> Callable[[tuple[Part, RawPart | None]], int]:
-        """The function that encodes a part and returns the number of pairs that it read."""
-        return PartEncoder(self).encode_part
+    def open(self) -> Callable[[tuple[Span, RawSpan | None]], int]:
+        """The function that encodes a span and returns the number of pairs that it read."""
+        return PartEncoder(self).encode_span
 
     def spill_folder(self) -> SpillFolder:
-        """Where parts go."""
+        """Where spans go."""
         has_hashes = self.section.cleaning.duplicates == "drop"
         return SpillFolder(
             self.spill,
@@ -71,7 +71,7 @@ class _Chunk:
 
 
 class PartEncoder:
-    """Encodes parts in one process."""
+    """Encodes spans in one process."""
 
     def __init__(self, job: EncodeJob) -> None:
         self._job = job
@@ -82,14 +82,14 @@ class PartEncoder:
         self._spill = job.spill_folder()
         self._drops_duplicates = job.section.cleaning.duplicates == "drop"
 
-    def encode_part(self, task: tuple[Part, RawPart | None]) -> int:
-        """Encode a part and write it to the spill folder. Parts that cannot be read by themselves come along.
+    def encode_span(self, task: tuple[Span, RawSpan | None]) -> int:
+        """Encode a span and write it to the spill folder. Spans that cannot be read by themselves come along.
 
         Raises:
             UserError: it is no text, or a pair is empty or too long and such pairs are refused.
         """
-        part, raw = task
-        raw = raw if raw is not None else read_part(self._job.units[part.unit], part)
+        span, raw = task
+        raw = raw if raw is not None else read_span(self._job.units[span.unit], span)
         report = Report.empty()
         chunks, first = [], 0
         for text in raw.chunks(CHUNK_LINES):
@@ -97,7 +97,7 @@ class PartEncoder:
             chunks.append(chunk)
             report = report.merge(found)
             first += len(text.sources)
-        keys = random_bits(first, self._section.seed, Purpose.SHUFFLE, part.number)
+        keys = random_bits(first, self._section.seed, Purpose.SHUFFLE, span.number)
         rows = np.concatenate([c.rows for c in chunks])
         pairs = PairRows(
             keys=(keys[rows] & np.uint64(0xFFFFFFFF)).astype(np.uint32),
@@ -112,14 +112,14 @@ class PartEncoder:
             is_first = first_occurrences(pairs.hashes)
             report = report.merge(Report.of(dropped={DUPLICATE: int(np.count_nonzero(~is_first))}))
             pairs = select(pairs, np.flatnonzero(is_first))
-            # By the text, so that a pair meets its duplicates from other parts in one shard.
+            # By the text, so that a pair meets its duplicates from other spans in one shard.
             bits = np.frombuffer(pairs.hashes[:, :4].tobytes(), dtype="<u4").astype(np.uint64)
             shards = _spread(bits, self._job.num_shards)
-        self._spill.write(part.number, pairs, shards, report)
+        self._spill.write(span.number, pairs, shards, report)
         return first
 
     def _encode_chunk(self, text: TextChunk, first_row: int) -> tuple[_Chunk, Report]:
-        """Clean and encode; rows are counted within the part."""
+        """Clean and encode; rows are counted within the span."""
         cleaned = self._cleaner.clean(text.sources, text.targets)
         empty = cleaned.dropped.get(EMPTY)
         if empty is not None and len(empty) and self._section.on_bad_pair == "error":

@@ -1,7 +1,7 @@
-"""Between encoding and writing: the pairs of a part, sorted by the shard that each goes to.
+"""Between encoding and writing: the pairs of a span, sorted by the shard that each goes to.
 
-A part's file holds a segment for each shard, so that a shard is gathered with one read a part. What a part holds for
-which shard stands in its table, which is written last: a part whose table is there is complete.
+A span's file holds a segment for each shard, so that a shard is gathered with one read a span. What a span holds for
+which shard stands in its table, which is written last: a span whose table is there is complete.
 """
 
 import os
@@ -59,7 +59,7 @@ def take_at(pieces: Pieces, starts: NDArray[np.int64], lengths: NDArray[np.unsig
 
 
 class SpillFolder:
-    """The parts' files of one preparation."""
+    """The spans' files of one preparation."""
 
     def __init__(
         self, folder: Path, *, num_shards: int, has_hashes: bool, dtype: str, has_places: bool = False
@@ -70,12 +70,12 @@ class SpillFolder:
         self._has_places = has_places
         self._dtype = np.dtype(dtype)
 
-    def has(self, part: int) -> bool:
-        """Whether a part is complete."""
-        return self._table(part).exists()
+    def has(self, span: int) -> bool:
+        """Whether a span is complete."""
+        return self._table(span).exists()
 
-    def write(self, part: int, pairs: PairRows, shards: NDArray[np.int64], report: Report) -> None:
-        """Write a part's pairs, given the shard of each; the same bytes at every try, complete or not there."""
+    def write(self, span: int, pairs: PairRows, shards: NDArray[np.int64], report: Report) -> None:
+        """Write a span's pairs, given the shard of each; the same bytes at every try, complete or not there."""
         order = np.argsort(shards, kind="stable")
         lengths = pairs.lengths[order]
         source = take(pairs.source, pairs.lengths[:, 0], order)
@@ -87,7 +87,7 @@ class SpillFolder:
         rows = np.concatenate([[0], np.cumsum(table[:, 0], dtype=np.int64)])
         ends = np.concatenate([np.zeros((1, 2), dtype=np.int64), np.cumsum(lengths, axis=0, dtype=np.int64)])[rows]
         table[:, 1:] = np.diff(ends, axis=0)
-        beside = self.folder / f"{part:08d}.{os.getpid()}.tmp"
+        beside = self.folder / f"{span:08d}.{os.getpid()}.tmp"
         with beside.open("wb") as file:
             for shard in np.flatnonzero(table[:, 0]).tolist():
                 first, last = int(rows[shard]), int(rows[shard + 1])
@@ -103,29 +103,29 @@ class SpillFolder:
                     file.write(array.tobytes())
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(self._data(part))
+        beside.replace(self._data(span))
         with beside.open("wb") as file:
             np.savez(file, table=table, report=np.frombuffer(report.to_json(), dtype=np.uint8))
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(self._table(part))
+        beside.replace(self._table(span))
 
-    def report(self, part: int) -> Report:
-        """What became of a part's pairs."""
-        with np.load(self._table(part), allow_pickle=False) as content:
+    def report(self, span: int) -> Report:
+        """What became of a span's pairs."""
+        with np.load(self._table(span), allow_pickle=False) as content:
             return Report.from_json(content["report"].tobytes())
 
-    def collect_places(self, num_parts: int) -> Path:
-        """Turn the parts' tables into one file by shard: what `read` wants of a shard then stands together."""
+    def collect_places(self, num_spans: int) -> Path:
+        """Turn the spans' tables into one file by shard: what `read` wants of a shard then stands together."""
         path = self.folder / "places.npy"
-        places = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint64, shape=(self.num_shards, num_parts, 4))
-        for part in range(num_parts):
-            with np.load(self._table(part), allow_pickle=False) as content:
+        places = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint64, shape=(self.num_shards, num_spans, 4))
+        for span in range(num_spans):
+            with np.load(self._table(span), allow_pickle=False) as content:
                 table = content["table"].astype(np.uint64)
             bytes_a_pair = 8 + self._hash_bytes + PLACE_BYTES * self._has_places
             sizes = table[:, 0] * bytes_a_pair + (table[:, 1] + table[:, 2]) * self._dtype.itemsize
-            places[:, part, 0] = np.cumsum(sizes) - sizes
-            places[:, part, 1:] = table
+            places[:, span, 0] = np.cumsum(sizes) - sizes
+            places[:, span, 1:] = table
         places.flush()
         return path
 
@@ -146,14 +146,14 @@ class SpillFolder:
             places=np.empty(pairs, dtype=np.uint64) if self._has_places else None,
         )
         done = np.zeros(3, dtype=np.int64)
-        for part in np.flatnonzero(places[:, 1]).tolist():
-            after = done + places[part, 1:]
-            with self._data(part).open("rb", buffering=0) as file:
-                file.seek(places[part, 0])
+        for span in np.flatnonzero(places[:, 1]).tolist():
+            after = done + places[span, 1:]
+            with self._data(span).open("rb", buffering=0) as file:
+                file.seek(places[span, 0])
                 for array, column in self._columns(rows):
                     wanted = array[done[column] : after[column]]
                     if wanted.size and file.readinto(wanted.reshape(-1).view(np.uint8).data) != wanted.nbytes:
-                        raise RuntimeError(f"{self._data(part)}: is cut short; remove its folder and prepare again")
+                        raise RuntimeError(f"{self._data(span)}: is cut short; remove its folder and prepare again")
             done = after
         return rows
 
@@ -167,11 +167,11 @@ class SpillFolder:
         yield rows.source, 1
         yield rows.target, 2
 
-    def _data(self, part: int) -> Path:
-        return self.folder / f"{part:08d}.pairs"
+    def _data(self, span: int) -> Path:
+        return self.folder / f"{span:08d}.pairs"
 
-    def _table(self, part: int) -> Path:
-        return self.folder / f"{part:08d}.npz"
+    def _table(self, span: int) -> Path:
+        return self.folder / f"{span:08d}.npz"
 
 
 def first_occurrences(hashes: NDArray[np.uint8]) -> NDArray[np.bool_]:

@@ -49,7 +49,7 @@ class SlurmCluster(SlurmSection):
         queue = f"squeue -j {','.join(jobs)}"
         if is_preparation:
             return [
-                f"submitted job {jobs[0]} (the shares) and {jobs[1]} (their merge)",
+                f"submitted job {jobs[0]} (the parts) and {jobs[1]} (their merge)",
                 f"follow them:  {queue};  tail -F {logs}/prepare-*.out",
                 f"train after them:  zeromt launch slurm ... --after {jobs[1]}",
             ]

@@ -51,4 +51,4 @@ def volume(model: MemoryModel, setting: Setting, *, world_size: int, num_slots: 
     # In the backward pass what was released meanwhile is gathered again; what stays gathered is so after each step.
     released = layout.released + (layout.released - layout.live)
     gathered = element * (num_slots * released + layout.persistent)
-    return Volume(all_reduced=0, gathered=gathered, scattered=num_slots * FLOAT * layout.shares * world_size)
+    return Volume(all_reduced=0, gathered=gathered, scattered=num_slots * FLOAT * layout.shards * world_size)

@@ -112,7 +112,7 @@ class Layout:
         self._groups = [group for group in groups if group]
         self.flat = sum(_round_up(sum(group), 2 * world_size) for group in self._groups)
         self.partition = self.flat // world_size
-        self.shares = sum(-(-size // world_size) for size in sizes)
+        self.shards = sum(-(-size // world_size) for size in sizes)
         threshold = self.key("stage3_param_persistence_threshold", PERSISTENT_ELEMENTS)
         # what is gathered is a multiple of the ranks
         whole = [(size, _round_up(size, world_size) if world_size > 1 else 0) for size in sizes]
@@ -157,13 +157,13 @@ def model_states(
     gradients, host_gradients = _gradients(layout)
     optimizer = _optimizer(layout)
     buckets, in_backward = _buckets(layout)
-    is_shared_out = layout.stage == 3
-    weights = layout.shares + layout.persistent if is_shared_out else layout.flat if layout.stage else layout.all
+    is_sharded = layout.stage == 3
+    weights = layout.shards + layout.persistent if is_sharded else layout.flat if layout.stage else layout.all
     offloaded = layout.offload and layout.stage > 0
-    own = layout.shares if is_shared_out else layout.partition
+    own = layout.shards if is_sharded else layout.partition
     return ModelStates(
         weights=weights * layout.element,
-        live_weights=layout.live * layout.element if is_shared_out else 0,
+        live_weights=layout.live * layout.element if is_sharded else 0,
         gradients=gradients,
         optimizer=0 if offloaded else optimizer,
         buckets=buckets,
@@ -179,7 +179,7 @@ def model_states(
 def _optimizer(layout: Layout) -> int:
     if layout.stage == 0:
         return FLOAT * layout.all * (layout.num_moments + (layout.precision != "fp32"))
-    return FLOAT * (1 + layout.num_moments) * (layout.shares if layout.stage == 3 else layout.partition)
+    return FLOAT * (1 + layout.num_moments) * (layout.shards if layout.stage == 3 else layout.partition)
 
 
 def _gradients(layout: Layout) -> tuple[int, int]:
@@ -188,8 +188,8 @@ def _gradients(layout: Layout) -> tuple[int, int]:
     if layout.stage == 0:
         return summed * layout.all, 0
     if layout.stage == 3:
-        own = summed * layout.shares
-        return (0, own + FLOAT * layout.shares) if layout.offload else (own, 0)
+        own = summed * layout.shards
+        return (0, own + FLOAT * layout.shards) if layout.offload else (own, 0)
     is_flat = layout.precision == "bf16"
     if layout.stage == 1:
         if layout.offload:
@@ -229,7 +229,7 @@ def _step(layout: Layout) -> int:
     if layout.offload or layout.stage == 0:
         return 0
     if layout.stage == 3:
-        return FLOAT * layout.shares
+        return FLOAT * layout.shards
     return 0 if layout.precision == "bf16" else FLOAT * layout.partition
 
 

@@ -49,17 +49,17 @@ class CpuDropout(Dropout):
 
 @lru_cache
 def rounded(p: float) -> tuple[float, float]:
-    """A threshold, and the share of all bf16 bit patterns that are not above it, which is about `p` but not 0 or 1.
+    """A threshold, and the fraction of all bf16 bit patterns that are not above it, which is about `p` but not 0 or 1.
 
     No pattern of NaN is above or below anything, so those are kept. Thresholds are no numbers that some processors
-    take for 0, lest the share be theirs.
+    take for 0, or the fraction would be theirs.
     """
     numbers = torch.arange(_PATTERNS, device="cpu").to(torch.int16).view(torch.bfloat16).float()
     numbers = numbers[~numbers.isnan()].sort().values
     thresholds = numbers[numbers.abs() >= torch.finfo(torch.bfloat16).tiny]
-    shares = torch.searchsorted(numbers, thresholds, right=True).double() / _PATTERNS
-    nearest = int((shares - p).abs().argmin())
-    return float(thresholds[nearest]), float(shares[nearest])
+    fractions = torch.searchsorted(numbers, thresholds, right=True).double() / _PATTERNS
+    nearest = int((fractions - p).abs().argmin())
+    return float(thresholds[nearest]), float(fractions[nearest])
 
 
 @torch.library.impl(_LIBRARY, "random_words", "CPU")

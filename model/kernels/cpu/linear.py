@@ -157,7 +157,7 @@ def together(x: Tensor, layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
 
 
 def rounded_rows(num_rows: int, *, up: bool = True, least_step: int = 1) -> int:
-    """The next, or last, of `ROW_COUNTS` numbers between two powers of two: at most a share of 1 / ROW_COUNTS away.
+    """The next, or last, of `ROW_COUNTS` numbers between two powers of two: at most a fraction 1 / ROW_COUNTS away.
 
     Of these the multiples of `least_step`, a power of two.
     """

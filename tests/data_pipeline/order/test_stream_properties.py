@@ -96,11 +96,11 @@ class Rank:
         while True:
             window, position, before = self.cursors[lane]
             if lane not in self._windows or self._windows[lane][1] != window:
-                share = self._plan.lane(self._epoch, lane)
-                if window == share.num_windows:
+                lane_pass = self._plan.lane(self._epoch, lane)
+                if window == lane_pass.num_windows:
                     return None
-                pairs, plan = self._plan.window(share, pass_=self._epoch, lane=lane, window=window, before=before)
-                self._windows[lane] = (share, window, pairs, plan)
+                pairs, plan = self._plan.window(lane_pass, pass_=self._epoch, lane=lane, window=window, before=before)
+                self._windows[lane] = (lane_pass, window, pairs, plan)
             _, _, pairs, plan = self._windows[lane]
             if position < len(plan):
                 self.cursors[lane] = Cursor(window, position + 1, before)
@@ -218,10 +218,10 @@ def test_lengths_are_read_where_they_are_needed_only() -> None:
     section = StreamSection(micro_batches=8, source_tokens=64, target_tokens=64, window_pairs=512)
     Watched.looked_at = 0
     plan = StreamPlan(lengths.view(Watched), table, section, seed=1)
-    share = plan.lane(0, 3)
+    lane_pass = plan.lane(0, 3)
     assert plan.num_units == 100
     assert Watched.looked_at == 0
     assert plan.oversized() == (2, 3333)
     assert Watched.looked_at == 16  # both stand in one block
-    pairs, _ = plan.window(share, pass_=0, lane=3, window=0, before=0)
+    pairs, _ = plan.window(lane_pass, pass_=0, lane=3, window=0, before=0)
     assert Watched.looked_at == 16 + len(pairs) <= 16 + 512

@@ -32,14 +32,14 @@ def test_a_full_disk_is_gone_on_from(corpus: Corpus, monkeypatch: pytest.MonkeyP
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "train.en", "train.fr"]
 
 
-def test_two_at_once_are_refused(in_parts: PrepareSection, tmp_path: Path) -> None:
+def test_two_at_once_are_refused(in_spans: PrepareSection, tmp_path: Path) -> None:
     work = staging.WorkFolder.beside(tmp_path / "out")
     with (
         work.lock(tmp_path / "out", shared=True),
         pytest.raises(UserError, match=r"out is being prepared by another process"),
     ):
-        prepare.run(in_parts)
-    prepare.run(in_parts)
+        prepare.run(in_spans)
+    prepare.run(in_spans)
 
 
 RUN = """
@@ -49,7 +49,7 @@ from pathlib import Path
 from configs import CleaningSection, CorpusFiles, PrepareSection, TokenizerSection
 from data_pipeline.preparation.raw import corpus
 from data_pipeline.preparation import prepare
-corpus.PART_PAIRS = 1000
+corpus.SPAN_PAIRS = 1000
 if __name__ == "__main__":
     prepare.run(PrepareSection(output="out", train=CorpusFiles(source=["train.en"], target=["train.fr"]),
                                tokenizer=TokenizerSection(vocab_size=64, threads=1), workers=int(sys.argv[1]),
@@ -57,9 +57,9 @@ if __name__ == "__main__":
 """
 
 
-def test_killed_ten_times_the_bytes_are_the_same(in_parts: PrepareSection, tmp_path: Path) -> None:
+def test_killed_ten_times_the_bytes_are_the_same(in_spans: PrepareSection, tmp_path: Path) -> None:
     """SIGKILL at random moments, run again each time; the kills leave no process, the end no work folder."""
-    prepare.run(in_parts)
+    prepare.run(in_spans)
     wanted = contents(tmp_path / "out")
     shutil.rmtree(tmp_path / "out")
     (tmp_path / "run.py").write_text(RUN)
@@ -95,24 +95,24 @@ def test_killed_ten_times_the_bytes_are_the_same(in_parts: PrepareSection, tmp_p
 
 
 def test_killed_after_the_last_rename(
-    in_parts: PrepareSection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    in_spans: PrepareSection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(staging.WorkFolder, "remove", lambda _: None)
-        prepare.run(in_parts)
+        prepare.run(in_spans)
     wanted = contents(tmp_path / "out")
     assert (tmp_path / ".out.preparing").exists()
     shutil.rmtree(tmp_path / "out")
     with monkeypatch.context() as patch:
         patch.setattr(staging.WorkFolder, "remove", lambda _: None)
-        prepare.run(in_parts)  # the tables are there, the shards are gone
+        prepare.run(in_spans)  # the tables are there, the shards are gone
     assert contents(tmp_path / "out") == wanted
-    prepare.run(in_parts)
+    prepare.run(in_spans)
     assert not (tmp_path / ".out.preparing").exists()
 
 
 def test_killed_while_the_work_folder_is_removed(
-    in_parts: PrepareSection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    in_spans: PrepareSection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What is left of it is not gone on with, should the output be removed too."""
 
@@ -124,10 +124,10 @@ def test_killed_while_the_work_folder_is_removed(
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
-            prepare.run(in_parts)
+            prepare.run(in_spans)
     wanted = contents(tmp_path / "out")
     shutil.rmtree(tmp_path / "out")
-    prepare.run(in_parts)
+    prepare.run(in_spans)
     assert contents(tmp_path / "out") == wanted
     assert not (tmp_path / ".out.preparing").exists()
 

@@ -12,7 +12,7 @@ import sentencepiece
 
 from configs import CorpusFiles, PrepareSection, TokenizerSection, UserError
 from data_pipeline.preparation import prepare
-from data_pipeline.preparation.prepare import Share
+from data_pipeline.preparation.prepare import Part
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import contents
 from tests.data_pipeline.preparation.made import PAIRS, Corpus, many
@@ -125,8 +125,8 @@ def test_nothing_left(corpus: Corpus, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_duplicates_are_dropped_over_the_whole_corpus(in_parts: PrepareSection, tmp_path: Path) -> None:
-    prepare.run(in_parts)
+def test_duplicates_are_dropped_over_the_whole_corpus(in_spans: PrepareSection, tmp_path: Path) -> None:
+    prepare.run(in_spans)
     dataset = Dataset.load(tmp_path / "out")
     different = set(many(3000))
     assert dataset.num_pairs == len(different) < 2900
@@ -141,8 +141,8 @@ def test_duplicates_are_dropped_over_the_whole_corpus(in_parts: PrepareSection, 
 
 
 @pytest.mark.parametrize("form", ["text", "gz", "tsv"])
-def test_shares_merge_to_the_single_run(in_parts: PrepareSection, tmp_path: Path, form: str) -> None:
-    section = in_parts
+def test_parts_merge_to_the_single_run(in_spans: PrepareSection, tmp_path: Path, form: str) -> None:
+    section = in_spans
     if form == "gz":
         for side in ("en", "fr"):
             data = (tmp_path / f"train.{side}").read_bytes()
@@ -154,11 +154,11 @@ def test_shares_merge_to_the_single_run(in_parts: PrepareSection, tmp_path: Path
     prepare.run(section)
     wanted = contents(tmp_path / "out")
     other = dataclasses.replace(section, output=str(tmp_path / "shared"))
-    prepare.run(other, share=Share(3, 3))
-    prepare.run(dataclasses.replace(other, workers=2), share=Share(1, 3))
-    with pytest.raises(UserError, match=r"4 of 12 parts of the corpus are not encoded yet \(the first is number 1\)"):
+    prepare.run(other, part=Part(3, 3))
+    prepare.run(dataclasses.replace(other, workers=2), part=Part(1, 3))
+    with pytest.raises(UserError, match=r"4 of 12 spans of the corpus are not encoded yet \(the first is number 1\)"):
         prepare.run(other, merge=True)
-    prepare.run(other, share=Share(2, 3))
+    prepare.run(other, part=Part(2, 3))
     prepare.run(dataclasses.replace(other, workers=2), merge=True)
     assert contents(tmp_path / "shared") == wanted
     prepare.run(dataclasses.replace(section, output=str(tmp_path / "two"), workers=2))

@@ -133,13 +133,13 @@ def test_json_can_be_read_by_others() -> None:
 
 def test_table() -> None:
     assert _report(PAIRS * 200).table() == [
-        "filter               dropped   share  changed",
-        "normalization              0   0.00%      200",
-        "control characters         0   0.00%      200",
-        "empty                    400  25.00%        0",
-        "too many characters      200  12.50%        0",
-        "too long                 200  12.50%        0",
-        "duplicate                200  12.50%        0",
+        "filter               rejected  fraction  changed",
+        "normalization               0     0.00%      200",
+        "control characters          0     0.00%      200",
+        "empty                     400    25.00%        0",
+        "too many characters       200    12.50%        0",
+        "too long                  200    12.50%        0",
+        "duplicate                 200    12.50%        0",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Several datasets in one stream: shares, passes, resuming."""
+"""Several datasets in one stream: proportions, passes, resuming."""
 
 import dataclasses
 import itertools
@@ -56,45 +56,45 @@ def two(make_dataset: Make) -> list[Dataset]:
 TWO = dataclasses.replace(SECTION, source_tokens=100, target_tokens=100, window_pairs=60, temperature=2.0, max_rows=6)
 
 
-def test_shares() -> None:
+def test_proportions() -> None:
     sizes = (2_000, 10_000, 50_000)
     for temperature in (1.0, 5.0, 100.0):
         mixture = Mixture.of(sizes, [None] * 3, temperature=temperature, num_lanes=4)
         wanted = np.array(sizes) ** (1 / temperature)
-        assert np.allclose(np.array(mixture.shares) / sum(mixture.shares), wanted / wanted.sum(), rtol=1e-8)
+        assert np.allclose(np.array(mixture.proportions) / sum(mixture.proportions), wanted / wanted.sum(), rtol=1e-8)
     weighted = Mixture.of(sizes, [1.0, 3.0, 4.0], temperature=1, num_lanes=4)
     assert [weighted.part(80_000, n) for n in range(3)] == [10_000, 30_000, 40_000]
     assert [Mixture.of([7], [None], temperature=1, num_lanes=n).lane_pairs for n in (1, 3, 9)] == [7, 3, 1]
     tiny = Mixture.of([10, 10], [1e-12, 1.0], temperature=1, num_lanes=1)
-    assert tiny.shares[0] >= 1, "a dataset is never left out altogether"
+    assert tiny.proportions[0] >= 1, "a dataset is never forgotten"
 
 
 def test_an_epoch_is_as_many_updates_as_hold_all_pairs() -> None:
-    """Of 16,000 and 4,000 pairs at even shares: 20,000 pairs, in micro-batches of 100 and 50, hence 300 of them."""
+    """Of 16,000 and 4,000 pairs at even proportions: 20,000 pairs, in 300 micro-batches of 100 and 50."""
     sizes, usual = (16_000, 4_000), [Fraction(100), Fraction(50)]
     for num_lanes, updates in ((1, [300] * 4), (32, [9, 10, 9, 10]), (400, [1, 1, 1, 1])):
         mixture = Mixture.of(sizes, [1, 1], temperature=1, num_lanes=num_lanes)
         assert [mixture.epoch_updates(epoch, usual) for epoch in range(4)] == updates
 
 
-def test_the_choice_keeps_to_the_shares() -> None:
-    """At every moment no dataset is further from its share than two micro-batches, of sizes drawn anew each time."""
+def test_the_choice_keeps_to_the_proportions() -> None:
+    """At every moment no dataset is further from its proportion than two micro-batches, whose sizes vary."""
     random = np.random.Generator(np.random.Philox(5))
-    for shares in ((1, 1), (1, 9, 90), (233, 322, 445), tuple(range(1, 21))):
-        mixture = Mixture(sizes=(10**6,) * len(shares), shares=shares, num_lanes=1)
-        taken = [0] * len(shares)
-        coming = random.integers(10, 50, len(shares)).tolist()
+    for proportions in ((1, 1), (1, 9, 90), (233, 322, 445), tuple(range(1, 21))):
+        mixture = Mixture(sizes=(10**6,) * len(proportions), proportions=proportions, num_lanes=1)
+        taken = [0] * len(proportions)
+        coming = random.integers(10, 50, len(proportions)).tolist()
         for _ in range(2_000):
             chosen = mixture.choose(taken, coming)
             taken[chosen] += coming[chosen]
             coming[chosen] = int(random.integers(10, 50))
-            errors = np.array(taken) - np.array(shares) / sum(shares) * sum(taken)
+            errors = np.array(taken) - np.array(proportions) / sum(proportions) * sum(taken)
             assert np.abs(errors).max() < 100
-        assert mixture.choose([0] * len(shares), [5] * len(shares)) == int(np.argmax(shares))
+        assert mixture.choose([0] * len(proportions), [5] * len(proportions)) == int(np.argmax(proportions))
 
 
 @pytest.mark.parametrize("num_lanes", [4, 1, 16])
-def test_realised_shares_are_within_one_percent(three: list[Dataset], num_lanes: int) -> None:
+def test_realised_proportions_are_within_one_percent(three: list[Dataset], num_lanes: int) -> None:
     """Over an epoch of three corpora at temperature 5, and over each of the following ones."""
     readers = open_readers(three, dataclasses.replace(SECTION, micro_batches=num_lanes))
     sizes = np.array([d.num_pairs for d in three])
@@ -105,7 +105,7 @@ def test_realised_shares_are_within_one_percent(three: list[Dataset], num_lanes:
         for batch in read_epoch(readers):
             taken[batch.dataset] += batch.num_pairs
         relative = np.abs(taken / taken.sum() / wanted - 1)
-        print(f"K={num_lanes} epoch {epoch}: shares {taken / taken.sum()}, off by {100 * relative} %")
+        print(f"K={num_lanes} epoch {epoch}: proportions {taken / taken.sum()}, off by {100 * relative} %")
         assert relative.max() < 0.01
         assert abs(taken.sum() / sizes.sum() - 1) < 0.01
         total += taken
@@ -223,7 +223,7 @@ def test_settings_change_between_epochs_only(
     """New passes begin: each pair of a dataset is used once in those too."""
     between, within = states(two)
     section = dataclasses.replace(TWO, **change, temperature=1.0 if weights else TWO.temperature)
-    what = r"shares: 16.6667 %, 83.3333 %" if weights else f"stream.{next(iter(change), '')}"
+    what = r"proportions: 16.6667 %, 83.3333 %" if weights else f"stream.{next(iter(change), '')}"
     with pytest.raises(UserError, match=rf"{what}.* where the stream was begun with .*until the epoch ends"):
         open_readers(two, section, 1, within, weights)
     highest = [max(cursors[n].pass_ for cursors in between.lanes.values()) for n in range(2)]
@@ -256,7 +256,7 @@ def test_refused(small: Dataset, two: list[Dataset], copied: Path) -> None:
     close(readers)
 
 
-def test_windows_follow_the_shares(three: list[Dataset]) -> None:
+def test_windows_follow_the_proportions(three: list[Dataset]) -> None:
     """Memory does not grow with the number of datasets."""
     section = dataclasses.replace(SECTION, micro_batches=1, window_pairs=40_000)
     mixture = Mixture.of([d.num_pairs for d in three], [1, 1, 8], temperature=1, num_lanes=1)

@@ -1,4 +1,4 @@
-"""What holds for a mixture of any sizes, shares and K: full updates, exactly-once, resuming on any ranks."""
+"""What holds for a mixture of any sizes, proportions and K: full updates, exactly-once, resuming on any ranks."""
 
 import dataclasses
 import itertools
@@ -130,7 +130,7 @@ def test_updates_are_as_large_as_without_a_mixture(pool: Pool, case: Case) -> No
 
 @pytest.mark.parametrize("num_lanes", [1, 2, 8, 32, 512])
 def test_a_small_dataset_does_not_make_updates_small(pool: Pool, num_lanes: int) -> None:
-    """The case of issue 35: at temperature 5 a small dataset has a large share, of pairs and of micro-batches alike."""
+    """The case of issue 35: at temperature 5 a small dataset has a large proportion of pairs and micro-batches."""
     datasets = [pool[4_000, 0], pool[30, 0]]
     section = StreamSection(micro_batches=num_lanes, source_tokens=512, target_tokens=512, prefetch_updates=0)
     tokens, updates = [], []

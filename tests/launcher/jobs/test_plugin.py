@@ -139,7 +139,7 @@ def test_it_is_asked_for_its_jobs(zeromt: Zeromt, paper: dict[str, str], workpla
     assert gone["job"] == {"id": "page-1", "state": "UNKNOWN", "reason": None, "time_left": None}
 
 
-def test_a_preparation_is_shares_and_their_merge(zeromt: Zeromt, paper: dict[str, str]) -> None:
+def test_a_preparation_is_parts_and_their_merge(zeromt: Zeromt, paper: dict[str, str]) -> None:
     done = zeromt("launch", "paper", "debug", "--prepare", "4", **paper)
     assert [line.partition(" -P ")[2] for line in done.stdout.splitlines() if " " in line] == [
         "-m launcher prepare debug --part PART/4 --",

@@ -12,7 +12,7 @@ from tests.conftest import Command, Finished, Start, zeromt
 from tests.forked import Forked
 from tests.trainer.checkpoint.small_engine import problems
 from tests.trainer.conftest import TrainedRun
-from trainer.checkpoint.format import share_out
+from trainer.checkpoint.format import divide
 
 
 @pytest.fixture
@@ -59,14 +59,14 @@ def test_names_outside_the_folder_are_refused(name: str, checkpoint: Path) -> No
     assert "allowed are plain file names" in problems(checkpoint)[0]
 
 
-def test_shares_are_balanced_whole_and_stable() -> None:
+def test_shards_are_balanced_whole_and_stable() -> None:
     sizes = {f"p{i}": (i * 7919) % 1000 + 1 for i in range(200)}
     for world_size in (1, 2, 3, 64):
-        shares = share_out(sizes, world_size)
-        assert sorted(n for share in shares for n in share) == sorted(sizes)
-        loads = [sum(sizes[n] for n in share) for share in shares]
+        shards = divide(sizes, world_size)
+        assert sorted(n for shard in shards for n in shard) == sorted(sizes)
+        loads = [sum(sizes[n] for n in shard) for shard in shards]
         assert max(loads) - min(loads) <= max(sizes.values())
-    assert len(share_out({"only": 3}, 4)) == 4
+    assert len(divide({"only": 3}, 4)) == 4
 
 
 def copy_of(trained: TrainedRun, folder: Path) -> tuple[Path, Path]:

@@ -1,6 +1,6 @@
 """Translation in several processes, each with models of its own: one for each GPU, or some on a CPU.
 
-Every chunk of lines goes to every process, and each does its share of the batches: batches are the same for any number
+Every chunk of lines goes to every process, and each does its part of the batches: batches are the same for any number
 of processes, and so are the translations.
 """
 

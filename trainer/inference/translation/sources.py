@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from data_pipeline.tokenizer import UNK_ID, Tokenizer
 
 MUCH_UNKNOWN = 0.01
-"""Share of unknown pieces from which on it is said of what is translated: a rare sign here and there is no news."""
+"""Fraction of unknown pieces above which there is a warning: a rare character here and there is no news."""
 
 
 @dataclass(slots=True)

@@ -56,9 +56,9 @@ class Translator:
         A line that the tokenizer turns into nothing is empty. One that is longer than the model's positions is cut
         there and counted.
         """
-        return self.translate_share(lines, rank=0, world_size=1, n_best=n_best)  # type: ignore[return-value]
+        return self.translate_part(lines, rank=0, world_size=1, n_best=n_best)  # type: ignore[return-value]
 
-    def translate_share(
+    def translate_part(
         self,
         lines: Sequence[str],
         *,
@@ -108,7 +108,7 @@ class Translator:
                     results[i] = [_translation(next(texts), h) for h in hypotheses]
         return results
 
-    def score_share(
+    def score_part(
         self, lines: Sequence[str], targets: Sequence[str], *, rank: int, world_size: int
     ) -> list[Translation | None]:
         """Scores of given translations, every `world_size`-th batch only, from `rank` on; None for the others.
@@ -177,7 +177,7 @@ def _translation(text: str, hypothesis: Hypothesis) -> Translation:
 def cut_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
     """Indices of sequences in batches of similar length, at most `budget` padded tokens each (one sequence at least).
 
-    The longest come first, so that ranks which share the batches end at about the same time.
+    The longest come first, so that ranks that divide the batches end at about the same time.
     """
     batches: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):

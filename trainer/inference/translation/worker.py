@@ -93,7 +93,7 @@ class Worker:
 
     def _translations(self, chunk: Chunk) -> list[list[Translation] | None]:
         if chunk.targets is None:
-            return self._translator.translate_share(
+            return self._translator.translate_part(
                 chunk.sources,
                 rank=self._rank,
                 world_size=self._world_size,
@@ -101,9 +101,7 @@ class Worker:
                 prefixes=chunk.prefixes,
                 first=chunk.first,
             )
-        scored = self._translator.score_share(
-            chunk.sources, chunk.targets, rank=self._rank, world_size=self._world_size
-        )
+        scored = self._translator.score_part(chunk.sources, chunk.targets, rank=self._rank, world_size=self._world_size)
         return [None if one is None else [one] for one in scored]
 
     def _attentions(self, chunk: Chunk, found: dict[int, list[Translation]]) -> dict[int, list[Attention]]:

@@ -26,7 +26,7 @@ NO_LETTER, FOREIGN, OWN = 0, 1, 2
 
 
 class ScriptFilter:
-    """Finds lines of too small a share of letters in some scripts. Letters that many scripts share do not count."""
+    """Finds lines of too small a fraction of letters in some scripts. Letters that many scripts share do not count."""
 
     def __init__(self, place: str, scripts: Sequence[str], min_share: float) -> None:
         """Raises `UserError` naming the place where a script is not known or has no letters."""
@@ -40,13 +40,13 @@ class ScriptFilter:
             self._kinds[own] = OWN
 
     def find(self, lines: list[str]) -> list[int]:
-        """Rows of lines with letters of which less than the least share is in the scripts."""
+        """Rows of lines with letters of which less than the least fraction is in the scripts."""
         ends = np.cumsum(np.fromiter(map(len, lines), dtype=np.int64, count=len(lines)))
         codes = np.frombuffer("".join(lines).encode("utf-32-le"), dtype="<u4")
         kinds = self._kinds[codes]
         own, foreign = (_per_line(kinds == kind, ends) for kind in (OWN, FOREIGN))
-        share = own / np.maximum(own + foreign, 1)
-        rows: list[int] = np.flatnonzero((share < self._min_share) & (own + foreign > 0)).tolist()
+        fraction = own / np.maximum(own + foreign, 1)
+        rows: list[int] = np.flatnonzero((fraction < self._min_share) & (own + foreign > 0)).tolist()
         return rows
 
 

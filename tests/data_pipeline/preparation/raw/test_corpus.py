@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from configs import CorpusFiles, UserError
 from configs.load import parse_run
-from data_pipeline.preparation.raw.corpus import Part, RawPart, Unit, corpus_units, read_chunks, read_part, stream_parts
+from data_pipeline.preparation.raw.corpus import RawSpan, Span, Unit, corpus_units, read_chunks, read_span, stream_spans
 
 Pairs = list[tuple[str, str]]
 
@@ -55,16 +55,16 @@ def write(folder: Path, form: str, suffix: str, pairs: Pairs, ends: bool = True)
     return CorpusFiles(**{form: names}, source_field="translation.en", target_field="translation.de")
 
 
-def parts_of(files: CorpusFiles, folder: Path, size: int) -> list[tuple[Unit, Part, RawPart]]:
-    """Every part of a corpus, as preparation reads them."""
-    found: list[tuple[Unit, Part, RawPart]] = []
+def parts_of(files: CorpusFiles, folder: Path, size: int) -> list[tuple[Unit, Span, RawSpan]]:
+    """Every span of a corpus, as preparation reads them."""
+    found: list[tuple[Unit, Span, RawSpan]] = []
     for number, unit in enumerate(corpus_units(files, str(folder))):
-        found += [(unit, part, raw) for part, raw in stream_parts(unit, number, len(found), size)]
+        found += [(unit, span, raw) for span, raw in stream_spans(unit, number, len(found), size)]
     return found
 
 
-def pairs_of(raw: RawPart) -> Pairs:
-    """The pairs of a part."""
+def pairs_of(raw: RawSpan) -> Pairs:
+    """The pairs of a span."""
     chunk = raw.pairs()
     return list(zip(chunk.sources, chunk.targets, strict=True))
 
@@ -84,16 +84,16 @@ def test_every_form_in_parts(tmp_path: Path, form: str, suffix: str) -> None:
     for size in (1, 5, 23, 100):
         found = parts_of(files, tmp_path, size)
         assert [p for _, _, raw in found for p in pairs_of(raw)] == PAIRS
-        assert [part.pairs for _, part, _ in found] == [min(size, 23 - n) for n in range(0, 23, size)]
-        assert [part.first_line for _, part, _ in found] == list(range(1, 24, size))[: len(found)]
-        assert [part.number for _, part, _ in found] == list(range(len(found)))
-        for unit, part, raw in found:
+        assert [span.pairs for _, span, _ in found] == [min(size, 23 - n) for n in range(0, 23, size)]
+        assert [span.first_line for _, span, _ in found] == list(range(1, 24, size))[: len(found)]
+        assert [span.number for _, span, _ in found] == list(range(len(found)))
+        for unit, span, raw in found:
             assert unit.is_seekable == (not suffix)
-            assert raw.num_pairs == part.pairs
+            assert raw.num_pairs == span.pairs
             assert pickle.loads(pickle.dumps(raw)) == raw
-            assert TypeAdapter(Part).validate_json(json.dumps(dataclasses.asdict(part))) == part
+            assert TypeAdapter(Span).validate_json(json.dumps(dataclasses.asdict(span))) == span
             if unit.is_seekable:
-                assert read_part(pickle.loads(pickle.dumps(unit)), part) == raw
+                assert read_span(pickle.loads(pickle.dumps(unit)), span) == raw
         assert read(files, tmp_path, size) == PAIRS
 
 
@@ -128,13 +128,13 @@ def test_any_text_by_part_by_chunk_and_by_row(
         path.write_bytes((b"\xef\xbb\xbf" if mark or content.startswith(b"\xef\xbb\xbf") else b"") + content)
     found = parts_of(files, folder, size)
     assert [p for _, _, raw in found for p in pairs_of(raw)] == pairs
-    for unit, part, raw in found:
-        assert read_part(unit, part) == raw
+    for unit, span, raw in found:
+        assert read_span(unit, span) == raw
         chunks = list(raw.chunks(chunk))
         assert [len(c.sources) for c in chunks[:-1]] == [chunk] * (len(chunks) - 1)
         assert [p for c in chunks for p in zip(c.sources, c.targets, strict=True)] == pairs_of(raw)
-        assert [c.first_line for c in chunks] == [part.first_line + chunk * n for n in range(len(chunks))]
-        rows = data.draw(st.lists(st.integers(0, part.pairs - 1), unique=True))
+        assert [c.first_line for c in chunks] == [span.first_line + chunk * n for n in range(len(chunks))]
+        rows = data.draw(st.lists(st.integers(0, span.pairs - 1), unique=True))
         assert raw.rows(np.array(rows, dtype=np.int64)) == [pairs_of(raw)[r] for r in rows]
 
 
@@ -142,7 +142,7 @@ def test_any_text_by_part_by_chunk_and_by_row(
 def test_the_last_line_may_lack_its_end(tmp_path: Path, form: str) -> None:
     files = write(tmp_path, form, "", PAIRS, ends=False)
     found = parts_of(files, tmp_path, 5)
-    assert [p for unit, part, _ in found for p in pairs_of(read_part(unit, part))] == PAIRS
+    assert [p for unit, span, _ in found for p in pairs_of(read_span(unit, span))] == PAIRS
     assert read(files, tmp_path) == PAIRS
 
 
@@ -235,7 +235,7 @@ def test_a_part_of_a_file_that_changed(tmp_path: Path, content: bytes | None) ->
     else:
         (tmp_path / "a").write_bytes(content)
     with pytest.raises(UserError, match=r"a: (was changed while it was read|cannot be read)"):
-        read_part(found[1][0], found[1][1])
+        read_span(found[1][0], found[1][1])
 
 
 def test_memory_is_that_of_a_part(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_memory_is_that_of_a_part(tmp_path: Path) -> None:
     for count in (200_000, 800_000):
         [unit] = corpus_units(CorpusFiles(source=[f"{count}"], target=[f"{count}"]), str(tmp_path))
         tracemalloc.start()
-        for _ in stream_parts(unit, 0, 0, 10_000):
+        for _ in stream_spans(unit, 0, 0, 10_000):
             pass
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
@@ -325,7 +325,7 @@ def test_a_hugging_face_dataset_that_changed(tmp_path: Path) -> None:
     found = parts_of(_save(tmp_path, source=["a", "b", "c"], target=["x", "y", "z"]), tmp_path, 2)
     _save(tmp_path, source=["a"], target=["x"])
     with pytest.raises(UserError, match="hf: was changed while it was read"):
-        read_part(found[1][0], found[1][1])
+        read_span(found[1][0], found[1][1])
 
 
 def test_chosen_rows_of_a_hugging_face_dataset(tmp_path: Path) -> None:

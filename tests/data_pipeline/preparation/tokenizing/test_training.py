@@ -9,7 +9,7 @@ import pytest
 
 from configs import TokenizerSection, UserError
 from data_pipeline.order.randomness import Purpose, random_bits
-from data_pipeline.preparation.raw.corpus import RawPart, Unit
+from data_pipeline.preparation.raw.corpus import RawSpan, Unit
 from data_pipeline.preparation.tokenizing.training import (
     SEGMENT_CHARS,
     Sample,
@@ -32,19 +32,19 @@ def _section(**settings: Any) -> TokenizerSection:
     return TokenizerSection(**{"vocab_size": 80, "threads": 1, **settings})
 
 
-def _part(first: int, sources: list[str], targets: list[str]) -> RawPart:
+def _part(first: int, sources: list[str], targets: list[str]) -> RawSpan:
     data = tuple("".join(f"{line}\n" for line in lines).encode() for lines in (sources, targets))
-    return RawPart(UNIT, first + 1, len(sources), data)
+    return RawSpan(UNIT, first + 1, len(sources), data)
 
 
-def _parts(size: int = 50) -> list[RawPart]:
+def _spans(size: int = 50) -> list[RawSpan]:
     return [_part(n, SOURCES[n : n + size], TARGETS[n : n + size]) for n in range(0, len(SOURCES), size)]
 
 
 def _drawn(size: int, max_bytes: int = 1 << 30, seed: int = 1) -> list[str]:
     sample = Sample(size, max_bytes, seed)
-    for number, part in enumerate(_parts()):
-        sample.add(part, number)
+    for number, span in enumerate(_spans()):
+        sample.add(span, number)
     sources, targets = sample.finish()
     assert targets == [line.upper() for line in sources]
     assert sample.num_seen == 300
@@ -78,11 +78,11 @@ def test_the_sample_is_even_and_depends_on_the_seed() -> None:
 
 def test_the_order_of_parts_does_not_matter() -> None:
     for seed in range(10):
-        numbered = list(enumerate(_parts()))
+        numbered = list(enumerate(_spans()))
         random.Random(seed).shuffle(numbered)
         sample = Sample(40, 2500, 1)
-        for number, part in numbered:
-            sample.add(part, number)
+        for number, span in numbered:
+            sample.add(span, number)
         assert sample.finish()[0] == _drawn(40, 2500)
 
 

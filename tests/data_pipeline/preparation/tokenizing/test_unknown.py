@@ -36,7 +36,7 @@ def test_a_corpus_that_the_tokenizer_does_not_know(
     with pytest.raises(UserError, match=said):
         prepare.run(section)
     assert not (tmp_path / "out").exists()
-    monkeypatch.setattr(PartEncoder, "encode_part", None)  # it goes on from what is encoded
+    monkeypatch.setattr(PartEncoder, "encode_span", None)  # it goes on from what is encoded
     capsys.readouterr()
     prepare.run(dataclasses.replace(section, max_unknown=0.5))
     output = capsys.readouterr()

@@ -56,7 +56,7 @@ def test_a_run_of_half_precision_on_a_cpu(
     tokenizer = make_tokenizer()
     model = make_run(tmp_path / "run", tokenizer, precision=trained_with)
     translator = Translator(model, tokenizer, SearchSection(), CPU)
-    exact = [t.log_prob for t in translator.score_share(ENGLISH[:20], FRENCH[:20], rank=0, world_size=1) if t]
+    exact = [t.log_prob for t in translator.score_part(ENGLISH[:20], FRENCH[:20], rank=0, world_size=1) if t]
     (tmp_path / "in").write_text("".join(f"{s}\t{t}\n" for s, t in zip(ENGLISH[:20], FRENCH[:20], strict=True)))
     scores = {}
     for name, options in (("default", []), ("bf16", ["--precision", "bf16"])):
