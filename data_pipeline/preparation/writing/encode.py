@@ -105,7 +105,7 @@ class PartEncoder:
             lengths=np.concatenate([c.lengths for c in chunks]),
             source=np.concatenate([c.source for c in chunks]),
             target=np.concatenate([c.target for c in chunks]),
-            places=place_numbers(part.unit, part.first_line + rows) if self._section.record_places else None,
+            places=place_numbers(span.unit, span.first_line + rows) if self._section.record_places else None,
         )
         shards = _spread((keys[rows] >> np.uint64(32)), self._job.num_shards)
         if self._drops_duplicates:

@@ -32,7 +32,7 @@ def texts(dataset: Dataset) -> list[tuple[str, str]]:
 def test_places_lead_to_the_raw_lines(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, duplicates: Literal["keep", "drop"]
 ) -> None:
-    monkeypatch.setattr(corpora, "PART_PAIRS", 400)  # parts of 100
+    monkeypatch.setattr(corpora, "SPAN_PAIRS", 400)  # spans of 100
     lines = [("", "") if n % 17 == 3 else pair for n, pair in enumerate(PAIRS)]  # those are dropped
     section = corpus(lines, cleaning=CleaningSection(duplicates=duplicates), record_places=True, blocks_per_shard=2)
     prepare.run(section)
