@@ -161,11 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rounds = [take_turns(runs, args) for _ in range(args.rounds)]
             for run in runs.values():
                 run.finish()
-        figures |= {
-            "rounds": rounds,
-            "stolen": stolen.fraction(),
-            "peaks": {name: run.peak for name, run in runs.items()},
-        }
+        figures |= {"rounds": rounds, "stolen": stolen.fraction(), "peaks": {n: run.peak for n, run in runs.items()}}
     figures["ratios"] = report(figures, args, threads)
     settings = {name: getattr(args, name) for name in ("ranks", "precision", "budget", "turns", "rounds")}
     settings |= {"threads": threads, "corpus": f"{args.source.name}, {args.target.name}", "stolen": figures["stolen"]}
