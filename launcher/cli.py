@@ -127,6 +127,13 @@ COMMANDS: dict[str, Command] = {
         target="trainer.looking.diff:run",
         computes=True,
     ),
+    "replay": Command(
+        summary="updates of a run again with some pairs left out, or what is behind a spike of the loss",
+        usage="RUN --at UPDATE [--updates N] [--without-dataset D ... | --without-pairs FILE | --blame]",
+        add_arguments=options.add_replay,
+        target="trainer.looking.replay:run",
+        computes=True,
+    ),
     "inspect": Command(
         summary="a dataset, a checkpoint or a run: what it holds, whether it is whole",
         usage="PATH",

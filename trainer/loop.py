@@ -147,7 +147,7 @@ class Trainer:
             counts = UpdateCounts(
                 **dict(zip(UpdateCounts.__dataclass_fields__, numbers, strict=True))  # in their order
             )
-            if counts.target_tokens == 0:
+            if counts.pairs == 0:
                 self._reader.end_epoch()
                 log.info("epoch %d ended after %d updates", epoch, number)
                 continue
@@ -185,7 +185,7 @@ class Trainer:
                 raise TrainingError(memory.advice(error, self._config)) from error
             losses = dict(zip(lanes, copy.read().to(torch.float64), strict=True))
             mine = sum(losses.values(), torch.zeros(2, dtype=torch.float64))
-            loss = self._world.sum_floats([float(mine[0])])[0] / update.counts.target_tokens
+            loss = self._world.sum_floats([float(mine[0])])[0] / max(update.counts.target_tokens, 1)
             if _is_due(state.step + 1, self._config.stability.hash_every_updates):
                 self._compare_replicas()
         state.step += 1
@@ -215,7 +215,7 @@ class Trainer:
                 self._engine.accumulate(empty_batch(device), scale=0.0, is_last=slot == last)
                 continue
             seed(device, micro_batch_seed(self._config.seed, update.epoch, update.number, micro_batch.lane))
-            out = self._engine.accumulate(batch, scale=1 / update.counts.target_tokens, is_last=slot == last)
+            out = self._engine.accumulate(batch, scale=1 / max(update.counts.target_tokens, 1), is_last=slot == last)
             self._interval.padded_tokens += micro_batch.num_padded_source + micro_batch.num_padded_target
             lanes.append(micro_batch.lane)
             losses += [out.loss_sum, out.nll_sum]

@@ -1,7 +1,7 @@
 """The canonical stream of one rank: the same updates at any world size, from any point on."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
 
@@ -72,6 +72,8 @@ class StreamReader:
         self.num_dropped = sum(dropped)
         """Pairs of the datasets that are left out of every pass because no micro-batch can hold them."""
         self._left_out = LeftOut(section.max_corrupt_blocks)
+        self.adapt: Callable[[list[MicroBatch | None]], list[MicroBatch | None]] | None = None
+        """What an update's micro-batches go through before they are handed out; nothing unless set: `zeromt replay`."""
         self.epoch = 0
         self.update = 0
         """Updates handed out within the epoch."""
@@ -116,7 +118,7 @@ class StreamReader:
                 for lane, micro_batch in part.micro_batches.items():
                     slots[lane // self._world_size] = micro_batch
         self.update += 1
-        return slots
+        return slots if self.adapt is None else self.adapt(slots)
 
     def end_epoch(self) -> None:
         """Go on with the next epoch.

@@ -1,6 +1,6 @@
 """The arguments of every command, each checked as far as that needs no configuration."""
 
-from launcher.options.looking import add_batch, add_diff
+from launcher.options.looking import add_batch, add_diff, add_replay
 from launcher.options.parser import Parser
 from launcher.options.running import (
     add_config,
@@ -40,6 +40,7 @@ __all__ = [
     "add_launch_local",
     "add_log",
     "add_prepare",
+    "add_replay",
     "add_status",
     "add_stop",
     "add_train",

@@ -1,7 +1,7 @@
 """The arguments of looking into a run."""
 
 from launcher.options.parser import Parser, add_plugins, add_run_folder
-from launcher.options.values import existing_folder, whole
+from launcher.options.values import existing_file, existing_folder, whole
 
 MOST_UPDATES = 10**12
 
@@ -21,4 +21,29 @@ def add_diff(parser: Parser) -> None:
     """Arguments of `zeromt diff`."""
     parser.add_argument("run", metavar="RUN_A", type=existing_folder, help="a run's folder")
     parser.add_argument("other", metavar="RUN_B", type=existing_folder, help="another's")
+    add_plugins(parser)
+
+
+def add_replay(parser: Parser) -> None:
+    """Arguments of `zeromt replay`."""
+    add_run_folder(parser)
+    number = whole(1, MOST_UPDATES)
+    parser.add_argument(
+        "--at", dest="update", metavar="UPDATE", type=number, required=True, help="the update that is looked at"
+    )
+    parser.add_argument(
+        "--updates",
+        dest="num_updates",
+        metavar="N",
+        type=whole(1, 1_000_000),
+        default=1,
+        help="go on for so many updates, from UPDATE on (default: 1)",
+    )
+    parser.add_argument(
+        "--without-dataset", metavar="D", action="append", default=[], help="a dataset to leave out, by its name"
+    )
+    parser.add_argument(
+        "--without-pairs", metavar="FILE", type=existing_file, help="pairs to leave out: a number first on each line"
+    )
+    parser.add_argument("--blame", action="store_true", help="find the dataset, or the block, behind a spike at UPDATE")
     add_plugins(parser)

@@ -1,5 +1,6 @@
 """What a run writes down of every update."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from configs import TrainingSection
@@ -24,6 +25,8 @@ class UpdateRecords:
         """
         self._pairs = PairLog(run / PAIRS, enabled=section.record_pairs, resume_step=resume_step, world=world)
         self._digests = UpdateLog(run, resume_step=resume_step) if world.is_main else NoUpdateLog()
+        self.on_update: Callable[[int, Update, float], None] | None = None
+        """Is told of every update that was recorded, if set: `zeromt replay`."""
 
     def write(self, step: int, update: Update, loss: float) -> None:
         """Record an update.
@@ -35,6 +38,8 @@ class UpdateRecords:
         """
         self._pairs.write(step, update.micro_batches)
         self._digests.write(step, update.counts.pairs_digest, loss)
+        if self.on_update is not None:
+            self.on_update(step, update, loss)
 
     def close(self) -> None:
         """Close the files."""

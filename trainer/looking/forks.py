@@ -1,0 +1,179 @@
+"""Forks of a run: from a checkpoint on, its updates again, with some pairs of weight 0."""
+
+import contextlib
+import dataclasses
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from configs import RunConfig, UserError
+from data_pipeline.stream.batch import MicroBatch
+from data_pipeline.tokenizer import PAD_ID
+from trainer.build import build
+from trainer.changes import changed_fields
+from trainer.checkpoint.format import Checkpoint
+from trainer.engines.batches import Update
+from trainer.looking.found import Standing, checkpoint_before, standing_before
+from trainer.ranks.device import settle_device
+from trainer.ranks.distributed import World
+from trainer.ranks.process import tune_process
+from trainer.runs.layout import CHECKPOINTS
+from trainer.runs.process.streams import tell
+
+Leaves = Callable[[MicroBatch], NDArray[np.bool_]]
+"""(B,): which rows of a micro-batch are left out."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Forking:
+    """Where forks begin."""
+
+    checkpoint: Checkpoint
+    standing: Standing
+    """At the checkpoint; its configuration is that of the updates that follow."""
+
+    @property
+    def step(self) -> int:
+        """Updates done before the first of a fork."""
+        return int(self.checkpoint.manifest["step"])
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Replayed:
+    """An update of a fork."""
+
+    loss: float
+    """A target token's, of the pairs that are not left out; NaN where none remains."""
+    num_left_out: int
+    """Pairs."""
+
+
+def find_beginning(run: Path, update: int) -> Forking:
+    """The newest whole checkpoint before an update, and what was configured behind it.
+
+    Raises:
+        UserError: there is none, or training did not go on from it as it stands.
+    """
+    checkpoint = checkpoint_before(run, update)
+    step = int(checkpoint.manifest["step"])
+    standing, at = standing_before(run, step + 1), standing_before(run, update)
+    stream = checkpoint.state().get("stream")
+    if standing.step == step and stream != standing.stream:
+        raise UserError(
+            f"--at: {update}: the run began its data anew with the weights of step {step}; allowed is an update behind "
+            "its first save from there on"
+        )
+    for key, (then, now) in changed_fields(standing.config, at.config).items():
+        tell(f"zeromt: from step {step} to {update} the run was started again with {key}: {now}; the replay has {then}")
+    return Forking(checkpoint=checkpoint, standing=standing)
+
+
+@contextlib.contextmanager
+def forks(config: RunConfig) -> Iterator[World]:
+    """The one process that forks are trained in, one after the other."""
+    settle_device(config.engine.device)
+    tune_process()
+    before = torch.are_deterministic_algorithms_enabled()
+    if config.training.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    world = World(timeout_minutes=config.engine.communication_timeout_minutes)
+    try:
+        yield world
+    finally:
+        world.close()
+        torch.use_deterministic_algorithms(before)
+
+
+def train_fork(forking: Forking, world: World, num_updates: int, leaves: Leaves | None) -> dict[int, Replayed]:
+    """Train a fork that is thrown away, by the trainer itself.
+
+    What is left out stays in its micro-batch, with targets that count nothing: no shape, no draw of dropout and no
+    other micro-batch changes, and an update is normalised by the target tokens that remain. One of which nothing
+    remains has a gradient of zero.
+
+    Args:
+        forking: where it begins.
+        world: of one rank.
+        num_updates: how many.
+        leaves: what is left out; None for nothing.
+
+    Returns:
+        By number of the update; fewer where the run ends before.
+    """
+    num_left_out, found = 0, dict[int, Replayed]()
+
+    def adapt(micro_batches: list[MicroBatch | None]) -> list[MicroBatch | None]:
+        nonlocal num_left_out
+        if leaves is None:
+            return micro_batches
+        rows = [None if m is None else leaves(m) for m in micro_batches]
+        num_left_out = sum(int(np.count_nonzero(r)) for r in rows if r is not None)
+        return [m if m is None or r is None else without(m, r) for m, r in zip(micro_batches, rows, strict=True)]
+
+    def note(step: int, update: Update, loss: float) -> None:
+        found[step] = Replayed(loss=loss if update.counts.target_tokens else math.nan, num_left_out=num_left_out)
+        if len(found) == num_updates:
+            raise _EnoughError
+
+    with tempfile.TemporaryDirectory(prefix="zeromt-replay-") as folder:
+        config = _config(forking.standing.config, Path(folder))
+        checkpoints = Path(config.folder) / CHECKPOINTS
+        checkpoints.mkdir(parents=True)
+        (checkpoints / forking.checkpoint.folder.name).symlink_to(forking.checkpoint.folder.absolute())
+        skipped = forking.standing.skipped_ranges
+        built = build(config, world, stop_requested=lambda: False, skipped_ranges=skipped)
+        try:
+            built.reader.adapt, built.records.on_update = adapt, note
+            with contextlib.suppress(_EnoughError):
+                built.trainer.fit()
+        finally:
+            built.close()
+    return found
+
+
+class _EnoughError(Exception):
+    """The fork has made its updates: nothing of it is evaluated or saved."""
+
+
+def _config(config: RunConfig, folder: Path) -> RunConfig:
+    """Of a fork: what changes no update is off, and nothing ends or rewinds it."""
+    training = dataclasses.replace(
+        config.training,
+        tensorboard=False,
+        record_pairs=False,
+        memory_probe=False,
+        max_skipped_in_a_row=sys.maxsize,
+    )
+    return dataclasses.replace(
+        config,
+        output=str(folder),
+        name="fork",
+        training=training,
+        trackers=[],
+        stability=dataclasses.replace(config.stability, spike_score=0),
+        stream=dataclasses.replace(config.stream, workers=0),
+        evaluation=dataclasses.replace(config.evaluation, every_updates=0),
+        checkpoint=dataclasses.replace(config.checkpoint, every_updates=0),
+    )
+
+
+def without(micro_batch: MicroBatch, rows: NDArray[np.bool_]) -> MicroBatch:
+    """A micro-batch of the same shape in which some rows have no targets.
+
+    Args:
+        micro_batch: B rows.
+        rows: (B,), which.
+    """
+    if not rows.any():
+        return micro_batch
+    target_output = np.where(rows[:, None], PAD_ID, micro_batch.target_output)
+    return dataclasses.replace(micro_batch, target_output=target_output)
