@@ -86,6 +86,20 @@ COMMANDS: dict[str, Command] = {
         target="trainer.evaluation.command:run",
         computes=True,
     ),
+    "compare": Command(
+        summary="runs beside one another: scores with tests, where they differ, curves, cost",
+        usage="RUN RUN [...] [--set SET] [--json | --markdown] [...]",
+        add_arguments=options.add_compare,
+        target="trainer.comparison.command:compare_runs",
+        computes=True,
+    ),
+    "report": Command(
+        summary="the same of one run",
+        usage="RUN [--set SET] [--json | --markdown] [...]",
+        add_arguments=options.add_report,
+        target="trainer.comparison.command:report",
+        computes=True,
+    ),
     "export": Command(
         summary="the model as Hugging Face Transformers, CTranslate2 or plain safetensors load it, checked",
         usage="RUN --format FORMAT -o DIR [--dtype D | --quantization Q] [--source FILE --reference FILE]",

@@ -21,7 +21,7 @@ from configs.files import problem_of
 from configs.plugins import keep_copies
 from trainer.limits import NothingToDo
 from trainer.ranks.compiler import check_compiler
-from trainer.ranks.device import settle_device
+from trainer.ranks.device import device_name, settle_device
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
 from trainer.ranks.process import compute_deterministically, tune_process
@@ -185,7 +185,7 @@ def _train(
     _on_main(world, lock.acquire)
     _on_main(world, lambda: claim(folder, origin.config, origin.overrides, resets=bool(reset)))
     _share_plugins(config, folder, world)
-    ledger = _ledger(folder, watchdog.started) if world.is_main else None
+    ledger = _ledger(folder, watchdog.started, world) if world.is_main else None
     if world.is_main:
         stop.watch_file(folder)
         write_status(folder, "running", exit_code=EXIT_FAILED)
@@ -291,10 +291,16 @@ def _fit(
         gc.collect()
 
 
-def _ledger(folder: Path, started: float) -> Ledger:
+def _ledger(folder: Path, started: float, world: World) -> Ledger:
     """The run's, before this process says that it runs."""
     before = read_status(folder / STATUS_FILE)
-    return Ledger(folder / LEDGER_FILE, started=started, was_over=before is not None and before.is_over)
+    return Ledger(
+        folder / LEDGER_FILE,
+        started=started,
+        was_over=before is not None and before.is_over,
+        ranks=world.size,
+        device=device_name(world.device),
+    )
 
 
 def _stop_reason(world: World, stop: StopRequest) -> str | None:

@@ -1,5 +1,6 @@
 """The arguments of every command, each checked as far as that needs no configuration."""
 
+from launcher.options.comparing import add_compare, add_report
 from launcher.options.looking import add_batch, add_diff, add_replay
 from launcher.options.parser import Parser
 from launcher.options.running import (
@@ -30,6 +31,7 @@ __all__ = [
     "Parser",
     "add_average",
     "add_batch",
+    "add_compare",
     "add_config",
     "add_device",
     "add_diff",
@@ -41,6 +43,7 @@ __all__ = [
     "add_log",
     "add_prepare",
     "add_replay",
+    "add_report",
     "add_status",
     "add_stop",
     "add_train",

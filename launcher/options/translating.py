@@ -23,7 +23,7 @@ def add_translate(parser: Parser) -> None:
     _add_runs(parser)
     parser.add_argument("-i", "--input", metavar="FILE", type=input_file, help="one sentence a line (default: stdin)")
     parser.add_argument("-o", "--output", metavar="FILE", type=output_file, help="translations (default: stdout)")
-    _add_search(parser)
+    add_search(parser)
     parser.add_argument(
         "--n-best",
         metavar="K",
@@ -82,21 +82,8 @@ def add_evaluate(parser: Parser) -> None:
         help="in place of files: a set of the run's evaluation.sets by name, or one such as '{name: N, sacrebleu: "
         "wmt14/full}'; again for another (default without --source: all of the run's)",
     )
-    _add_search(parser)
-    parser.add_argument(
-        "--metrics",
-        metavar="METRIC",
-        nargs="+",
-        help="such as bleu, chrf, ter or '{kind: chrf, word_order: 2}' (default: the run's evaluation.metrics)",
-    )
-    parser.add_argument(
-        "-lc", "--lowercase", action="store_true", help="score blind to case, by the metrics that can be"
-    )
-    parser.add_argument(
-        "--tokenizer",
-        metavar="NAME",
-        help="BLEU's tokeniser, such as 13a, zh or ja-mecab; auto: by the target language (default: the run's)",
-    )
+    add_search(parser)
+    add_metrics(parser)
     parser.add_argument("-o", "--output", metavar="FILE", type=output_file, help="write the translations here too")
 
 
@@ -111,17 +98,40 @@ def _add_runs(parser: Parser) -> None:
         help="further runs with the same tokenizer, whose probabilities are averaged with those of RUN",
     )
     add_raw_weights(parser)
+    add_precision(parser)
+    add_languages(parser)
+    add_plugins(parser)
+
+
+def add_metrics(parser: Parser) -> None:
+    """What translations are scored by."""
+    parser.add_argument(
+        "--metrics",
+        metavar="METRIC",
+        nargs="+",
+        help="such as bleu, chrf, ter or '{kind: chrf, word_order: 2}' (default: the run's evaluation.metrics)",
+    )
+    parser.add_argument(
+        "-lc", "--lowercase", action="store_true", help="score blind to case, by the metrics that can be"
+    )
+    parser.add_argument(
+        "--tokenizer",
+        metavar="NAME",
+        help="BLEU's tokeniser, such as 13a, zh or ja-mecab; auto: by the target language (default: the run's)",
+    )
+
+
+def add_precision(parser: Parser) -> None:
+    """What number format to translate in."""
     parser.add_argument(
         "--precision",
         metavar="P",
         type=one_of("auto", "fp32", "bf16", "fp16"),
         help="number format: auto, fp32, bf16 or fp16 (default: fp32 on CPUs, the run's on GPUs)",
     )
-    add_languages(parser)
-    add_plugins(parser)
 
 
-def _add_search(parser: Parser) -> None:
+def add_search(parser: Parser) -> None:
     """What replaces fields of the run's `evaluation.search`; it arrives as one mapping, `search`."""
     parser.set_defaults(search={})
     _add_setting(parser, "--beam", "N", whole(1, 256), "hypotheses kept; 1 is greedy")

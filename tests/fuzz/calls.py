@@ -84,6 +84,8 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "import": ("--huggingface=hf-marian", "-o", "out/new"),
     "plan": ("small.yaml", "--nodes=1", "--gpus-per-node=2", "--gpu-memory=80GB"),
     "inspect": (places.RUN,),
+    "compare": (places.RUN, places.RUN, "--bootstrap", "20", "--randomisation", "20"),
+    "report": (places.RUN, "--bootstrap", "20"),
 }
 """A call that is right. A command that is not here is called with whatever is drawn."""
 SETTINGS = ("training.max_updates=11", "evaluation.max_pairs=2")

@@ -16,6 +16,7 @@ from data_pipeline.prepared.dataset import Dataset
 from model.search import Ensemble
 from trainer.checkpoint.format import Checkpoint
 from trainer.datasets import dataset_names
+from trainer.evaluation.kept import Work, keep
 from trainer.evaluation.sets import SetText, load_sets, read_set
 from trainer.inference.loading import TrainedModel, check_same_tokenizer, load_ensemble, places_of, with_checkpoints
 from trainer.inference.options import parse_option
@@ -80,7 +81,7 @@ def run(
         raise UserError(f"--output: one file for {len(texts)} sets; allowed is one set at a time")
     section = search_section(trained.config.evaluation.search, search)
     with contextlib.nullcontext() if output is None else written(output, "--output") as sink:
-        done = [_evaluate(text, chosen.tags(text, trained), wanted, model, trained, section) for text in texts]
+        done = [_evaluate(t, chosen.tags(t, trained), wanted, model, trained, section, raw=raw_weights) for t in texts]
         settings = _settings(section, checkpoints, trained, raw=raw_weights)
         report = _of_sets(done, settings) if chosen.files is None else {**done[0].figures, **settings, **_work(done[0])}
         print(json.dumps(report, indent=1), flush=True)  # first: whatever becomes of the file
@@ -210,13 +211,19 @@ def _evaluate(
     model: Ensemble,
     trained: TrainedModel,
     section: SearchSection,
+    *,
+    raw: bool,
 ) -> Evaluated:
-    """Translate and score a set."""
+    """Translate and score a set; the translations of one model are kept for `zeromt compare`."""
     scorer = wanted.scorer(trained.config.evaluation, text)
     translator = Translator(model, trained.tokenizer, section, trained.device, tags=tags)
     begin = time.monotonic()
     hypotheses = [best[0].text for best in translator.translate(text.sources)]
     seconds = time.monotonic() - begin
+    if len(model.models) == 1:
+        weights = trained.checkpoint.weights_kind(raw=raw)
+        work = Work.of(text, section, tags, weights=weights, precision=trained.precision)
+        keep(trained.checkpoint, work, hypotheses, name=text.name)
     scores = scorer.score(text.sources, hypotheses, text.references)
     figures: dict[str, Any] = {}
     for metric in scorer.metrics:
@@ -320,10 +327,10 @@ def _choose(
     for side, language in languages.items():
         if language is not None:
             raise UserError(f"--{side}-language: {language!r} without --source; sets have languages of their own")
-    return Chosen(files=None, languages=languages, sets=[_parse_set(text) for text in sets or ()])
+    return Chosen(files=None, languages=languages, sets=[parse_set(text) for text in sets or ()])
 
 
-def _parse_set(text: str) -> str | HeldOutSection:
+def parse_set(text: str) -> str | HeldOutSection:
     """A set by its name, or as it would stand in `evaluation.sets`.
 
     Raises:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from configs.components import Metric, ScoredText
+from configs.components import Metric, ScoredText, Scoring
 from configs.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,6 @@ class Scorer:
         """
         self.metrics = list(metrics)
         self._scorings = [metric.build(text) for metric in metrics]
-        self._num_references = num_references
         self.signatures: dict[str, str] = {}
         """By the names of the figures."""
         for metric, scoring in zip(self.metrics, self._scorings, strict=True):
@@ -46,6 +45,11 @@ class Scorer:
                 self.signatures[metric.key()] = str(scoring.get_signature())
             except Exception as error:
                 raise UserError(f"evaluation.metrics: {metric.key()} cannot be used: {_said(error)}") from error
+
+    @property
+    def scorings(self) -> dict[str, Scoring]:
+        """What computes each metric, by the names of the figures."""
+        return {metric.key(): scoring for metric, scoring in zip(self.metrics, self._scorings, strict=True)}
 
     def score(
         self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]

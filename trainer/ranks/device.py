@@ -167,6 +167,11 @@ def kind(device: torch.device) -> str:
     return device.type
 
 
+def device_name(device: torch.device) -> str:
+    """What people call it: the name of a GPU, or CPU."""
+    return "CPU" if is_host(device) else str(torch.cuda.get_device_name(device))
+
+
 def is_host(device: torch.device) -> bool:
     """Whether its memory is the host's, and the host computes."""
     return device.type == "cpu"

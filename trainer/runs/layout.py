@@ -17,6 +17,7 @@
     checkpoints/step-00000500/   state.json, config.yaml, the tokenizer and the weights; manifest.json lists them
     checkpoints/tmp-*            one that is being written or deleted; counts for nothing
     eval/step-00000500.hyp       translations behind a score
+    eval/kept/HASH-HASH.hyp      translations of any set by a checkpoint and a search; .json says which
     eval/queue/                  what a metric's command is still to score
     plugins/NAME-HASH.py         files with components that the run was started with
     pairs/  tensorboard/  logs/  failures/
@@ -95,6 +96,16 @@ def hypotheses_file(step: int, name: str | None = None) -> str:
         name: of the set, where there are several.
     """
     return f"{step_folder(step)}.hyp" if name is None else f"{step_folder(step)}.{name}.hyp"
+
+
+def kept_hypotheses(checkpoint: str, work: str) -> str:
+    """The file of translations that were made after training, in the run's folder, without its ending.
+
+    Args:
+        checkpoint: SHA-256 of its manifest.
+        work: of what was translated, and how.
+    """
+    return f"{EVALUATIONS}/kept/{checkpoint[:12]}-{work[:12]}"
 
 
 def list_steps(checkpoints: Path) -> list[Path]:

@@ -31,6 +31,8 @@ class Ledger:
         clock: Callable[[], float] = time.time,
         started: float | None = None,
         was_over: bool = False,
+        ranks: int = 1,
+        device: str = "CPU",
     ) -> None:
         """Go on with the file, or begin.
 
@@ -39,17 +41,22 @@ class Ledger:
             clock: seconds since the epoch.
             started: when this process began by that clock; the time since then is `setup`. Now by default.
             was_over: the run had finished before, or a person had asked it to stop.
+            ranks: processes that work from now on, each with a device of its own.
+            device: what that is, such as the name of a GPU.
         """
         self._path = path
         self._clock = clock
         now = clock()
         started = now if started is None else started
         self._seconds: dict[Kind, float] = dict.fromkeys(KINDS, 0.0)
+        self._device_seconds: dict[str, float] | None = {}
+        self._ranks, self._device = ranks, device
         self.highest_step = 0
         """The last update that was made, in any process of the run."""
         self._is_warned = False
         try:
             self._seconds, self.highest_step, last_word = _read(path)
+            self._device_seconds = read_device_seconds(path)
             if not was_over:
                 self.add("stalled", started - last_word)
         except FileNotFoundError:
@@ -61,6 +68,9 @@ class Ledger:
     def add(self, kind: Kind, seconds: float) -> None:
         """Count seconds. Negative ones, of a clock that was set back, count nothing."""
         self._seconds[kind] += max(0.0, seconds)
+        if self._device_seconds is not None and kind != "stalled":
+            spent = self._device_seconds.get(self._device, 0.0)
+            self._device_seconds[self._device] = spent + self._ranks * max(0.0, seconds)
 
     def note_step(self, step: int) -> None:
         """An update was made."""
@@ -74,7 +84,9 @@ class Ledger:
 
     def write(self) -> None:
         """Put the file in place of the one before, whole or not at all. Warns once where it cannot be written."""
-        tree = {"seconds": self._seconds, "highest_step": self.highest_step, "time": self._clock()}
+        tree: dict[str, Any] = {"seconds": self._seconds, "highest_step": self.highest_step, "time": self._clock()}
+        if self._device_seconds is not None:
+            tree["device_seconds"] = self._device_seconds
         beside = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
         try:
             beside.write_text(json.dumps(tree) + "\n", encoding="utf-8")
@@ -91,6 +103,18 @@ def read_figures(path: Path) -> dict[str, float] | None:
     try:
         return _figures(_read(path)[0])
     except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def read_device_seconds(path: Path) -> dict[str, float] | None:
+    """Seconds of work by the name of the device, those of each rank counted; the time when nobody worked costs none.
+
+    None where it is not known: there is no ledger to read, or it was begun before this was counted.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["device_seconds"]
+        return {str(device): _number(seconds) for device, seconds in found.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

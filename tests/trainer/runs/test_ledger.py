@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.runs.ledger import KINDS, Ledger, read_figures
+from trainer.runs.ledger import KINDS, Ledger, read_device_seconds, read_figures
 from trainer.runs.status import read_status
 
 
@@ -111,3 +111,31 @@ def test_folder_that_is_gone_is_said_once(tmp_path: Path, caplog: pytest.LogCapt
     ledger.write()
     ledger.write()
     assert caplog.text.count("cannot be written, training goes on") == 1
+
+
+def test_seconds_of_devices_count_every_rank_and_no_idle_time(tmp_path: Path) -> None:
+    clock = Clock()
+    path = tmp_path / "ledger.json"
+    first = Ledger(path, clock=clock, ranks=4, device="GPU")
+    first.add("productive", 50)
+    first.write()
+    clock.now = 1200
+    second = Ledger(path, clock=clock, started=1180, ranks=2, device="CPU")
+    second.add("saving", 5)
+    second.write()
+    assert read_device_seconds(path) == {"GPU": 200, "CPU": 2 * (20 + 5)}
+    third = Ledger(path, clock=clock, ranks=1, device="GPU")
+    third.add("evaluating", 10)
+    third.write()
+    assert read_device_seconds(path) == {"GPU": 210, "CPU": 50}
+
+
+def test_a_ledger_from_before_goes_on_without_seconds_of_devices(tmp_path: Path) -> None:
+    """Else they would be those since then alone."""
+    path = tmp_path / "ledger.json"
+    path.write_text(json.dumps({"seconds": dict.fromkeys(KINDS, 7.0), "highest_step": 3, "time": 1000.0}))
+    ledger = Ledger(path, clock=Clock(), ranks=4)
+    ledger.add("productive", 50)
+    ledger.write()
+    assert read_device_seconds(path) is None
+    assert ledger.figures()["productive_seconds"] == 57

@@ -1,0 +1,64 @@
+"""The arguments of comparing runs, and of reporting one."""
+
+from launcher.options.parser import Parser, add_plugins, add_raw_weights, add_run
+from launcher.options.translating import add_metrics, add_precision, add_search
+from launcher.options.values import existing, whole
+
+
+def add_compare(parser: Parser) -> None:
+    """Arguments of `zeromt compare`."""
+    parser.add_argument(
+        "runs",
+        metavar="RUN",
+        type=existing,
+        nargs="+",
+        help="runs' folders, or checkpoints in them; the others are tested beside the first",
+    )
+    _add_common(parser)
+
+
+def add_report(parser: Parser) -> None:
+    """Arguments of `zeromt report`."""
+    add_run(parser)
+    _add_common(parser)
+
+
+def _add_common(parser: Parser) -> None:
+    parser.add_argument(
+        "--set",
+        dest="sets",
+        metavar="SET",
+        action="append",
+        help="a set of any of the runs by name, or one such as '{name: N, source: F, references: [G]}', that every run "
+        "translates; again for another (default: the sets that all runs are evaluated on)",
+    )
+    add_metrics(parser)
+    form = parser.add_mutually_exclusive_group()
+    parser.set_defaults(form="terminal")
+    form.add_argument("--json", dest="form", action="store_const", const="json", help="one JSON object")
+    form.add_argument("--markdown", dest="form", action="store_const", const="markdown", help="GitHub's Markdown")
+    parser.add_argument(
+        "--sentences",
+        metavar="N",
+        type=whole(0, 10_000),
+        default=10,
+        help="of each set, so many that differ most (default: 10)",
+    )
+    parser.add_argument(
+        "--bootstrap",
+        metavar="N",
+        type=whole(0, 1_000_000),
+        default=1000,
+        help="resamples of the intervals and of the paired bootstrap; 0: none (default: sacreBLEU's 1000)",
+    )
+    parser.add_argument(
+        "--randomisation",
+        metavar="N",
+        type=whole(0, 1_000_000),
+        default=10_000,
+        help="trials of the approximate randomisation; 0: none (default: sacreBLEU's 10000)",
+    )
+    add_raw_weights(parser)
+    add_precision(parser)
+    add_search(parser)
+    add_plugins(parser)

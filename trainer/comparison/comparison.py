@@ -1,0 +1,179 @@
+"""All that is known of some runs beside one another, gathered."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from configs import EvaluationSection, HeldOutSection
+from trainer.comparison import breakdown, curves, differences
+from trainer.comparison.breakdown import Breakdown
+from trainer.comparison.curves import Cost, Figure
+from trainer.comparison.hypotheses import How, translations
+from trainer.comparison.scores import MetricScores, Samples, can_resample, score_set
+from trainer.comparison.sentences import Sentence, differing
+from trainer.comparison.sets import SharedSet, shared_sets
+from trainer.comparison.subjects import Subject, load_subjects
+from trainer.evaluation.command import Wanted
+from trainer.evaluation.kept import Hypotheses, plain_search
+from trainer.inference.translate import search_section
+from trainer.metrics.scoring import Scorer
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Asked:
+    """What is to be compared."""
+
+    sets: Sequence[str | HeldOutSection] = ()
+    """None: those that all runs have."""
+    wanted: Wanted = field(default_factory=lambda: Wanted(metrics=None, tokenizer=None, lowercase=False))
+    samples: Samples = field(default_factory=Samples)
+    how: How = field(default_factory=How)
+    sentences: int = 10
+    """Of each set that are shown."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Run:
+    """A run, as it is shown."""
+
+    label: str
+    path: str
+    step: int | None
+    checkpoint: str | None
+    """SHA-256 of its manifest."""
+    search: Mapping[str, Any]
+    cost: Cost
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class OfSet:
+    """What became of a set."""
+
+    name: str
+    languages: str
+    role: str
+    pairs: int
+    references: int
+    files: Sequence[str | None]
+    """With the translations, of every run; None where they could not be kept."""
+    scores: Sequence[MetricScores]
+    breakdowns: Sequence[Breakdown]
+    sentences: Sequence[Sentence]
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Comparison:
+    """Runs beside one another; of one alone, a report."""
+
+    runs: Sequence[Run]
+    sets: Sequence[OfSet]
+    language_pairs: Mapping[str, Sequence[tuple[str, int, Sequence[float | None]]]]
+    configuration: differences.Rows
+    data: differences.Rows
+    figures: Sequence[Figure]
+    samples: Samples
+    notes: Sequence[str]
+
+
+def compare(paths: Sequence[str], asked: Asked) -> Comparison:
+    """Gather all that is known of some runs; what is not at hand is left out, and said.
+
+    Args:
+        paths: of runs or checkpoints; the others are tested beside the first.
+        asked: what is to be compared.
+
+    Raises:
+        UserError: a path is no run, a set cannot be had that is asked for, or a metric cannot be computed.
+    """
+    subjects = load_subjects(paths)
+    notes = [f"{s.label}: not scored: {s.no_checkpoint}" for s in subjects if s.no_checkpoint is not None]
+    shared: list[SharedSet] = []
+    if not notes:
+        shared, notes = shared_sets(subjects, asked.sets)
+        if not shared:
+            notes.append("nothing is scored: there is no set that every run is evaluated on; --set names one")
+    hypotheses = translations(subjects, shared, asked.how) if shared else {}
+    words = _TrainingWords(subjects[0])
+    sets = [_of_set(one, hypotheses[one.name], subjects, asked, words) for one in shared]
+    return Comparison(
+        runs=[_run(subject, asked.how) for subject in subjects],
+        sets=sets,
+        language_pairs=breakdown.by_languages(shared, [one.scores for one in sets]),
+        configuration=differences.configured(subjects),
+        data=differences.data(subjects),
+        figures=curves.read_curves(subjects),
+        samples=asked.samples,
+        notes=list(dict.fromkeys(notes)),
+    )
+
+
+def _run(subject: Subject, how: How) -> Run:
+    return Run(
+        label=subject.label,
+        path=subject.path,
+        step=subject.step,
+        checkpoint=subject.checkpoint_hash,
+        search=plain_search(search_section(subject.config.evaluation.search, how.search)),
+        cost=curves.read_cost(subject),
+    )
+
+
+class _TrainingWords:
+    """Words of a run's training data, counted once for each language that sets are in."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._config = subject.config
+        self._known: dict[str, tuple[Mapping[str, int], str] | None] = {}
+
+    def of(self, language: str, words: breakdown.Words) -> tuple[Mapping[str, int], str] | None:
+        """Counts, and what to call the text that they are of; None where it is not at hand."""
+        if language not in self._known:
+            self._known[language] = breakdown.training_words(self._config, words)
+        return self._known[language]
+
+
+def _of_set(
+    shared: SharedSet,
+    hypotheses: Sequence[Hypotheses],
+    subjects: Sequence[Subject],
+    asked: Asked,
+    training: _TrainingWords,
+) -> OfSet:
+    """Score a set and look into it."""
+    section: EvaluationSection = subjects[0].config.evaluation
+    scorer = asked.wanted.scorer(section, shared.texts[0])
+    lines = [list(one.lines) for one in hypotheses]
+    labels = [subject.label for subject in subjects]
+    return OfSet(
+        name=shared.name,
+        languages=shared.languages,
+        role=shared.role,
+        pairs=len(shared.sources),
+        references=len(shared.references),
+        files=[_file(one.file) for one in hypotheses],
+        scores=score_set(scorer, shared, lines, labels, asked.samples),
+        breakdowns=_breakdowns(scorer, shared, lines, asked, training),
+        sentences=differing(shared, lines, asked.sentences) if len(lines) > 1 else [],
+    )
+
+
+def _breakdowns(
+    scorer: Scorer, shared: SharedSet, lines: Sequence[Sequence[str]], asked: Asked, training: _TrainingWords
+) -> list[Breakdown]:
+    """By length, by the first metric that samples can be drawn of, and by frequency."""
+    words = breakdown.words_of(shared.texts[0].languages[1])
+    tested = [metric for metric in scorer.metrics if can_resample(metric, scorer.scorings[metric.key()])]
+    found = []
+    for metric in tested[:1]:
+        scoring = scorer.scorings[metric.key()]
+        found.append(breakdown.by_length(shared, lines, words, metric.label(), scoring, asked.samples.bootstrap))
+    counted = training.of(shared.texts[0].languages[1], words)
+    if counted is None:
+        counted = breakdown.count_words(shared.references[0], words), "the references, as the data are not at hand"
+    counts, where = counted
+    return [*found, breakdown.by_frequency(shared, lines, words, counts, where)]
+
+
+def _file(path: Path | None) -> str | None:
+    return None if path is None else str(path)

@@ -1,0 +1,191 @@
+"""How runs came to where they are: figures by updates, by target tokens and by time, and what it cost."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.components.metric import OF_REFERENCES, metric_keys
+from trainer.comparison.subjects import Subject
+from trainer.runs.layout import LEDGER_FILE, METRICS_FILE, STATUS_FILE
+from trainer.runs.ledger import KINDS, read_device_seconds, read_figures
+from trainer.runs.metrics_file import UNSIGNED, Line, number, read_lines, read_shown
+from trainer.runs.status import read_status
+
+AXES = ("updates", "target tokens", "hours")
+MOST_POINTS = 400
+"""Of a curve; of more, every so many."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Curve:
+    """A figure of a run."""
+
+    axes: Mapping[str, Sequence[float | None]]
+    """Where its points are, by each of `AXES`; None where that is not known."""
+    values: Sequence[float]
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Figure:
+    """A figure of several runs."""
+
+    key: str
+    label: str
+    digits: int
+    higher_is_better: bool | None
+    curves: Sequence[Curve]
+    """By run; without points where a run has no such figure."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Common:
+    """The values of a figure at the farthest point that all runs have come to."""
+
+    axis: str
+    at: float
+    values: Sequence[float]
+    """Between two points on the line that joins them."""
+
+
+def read_curves(subjects: Sequence[Subject]) -> list[Figure]:
+    """Every figure that is logged: the loss of training, then those of evaluations."""
+    of_runs = [_read(subject.folder) for subject in subjects]
+    keys = list(dict.fromkeys(key for figures, _ in of_runs for key in figures))
+    shown = [read_shown(subject.folder).figures for subject in subjects if subject.folder is not None]
+    found = []
+    for key in keys:
+        name, slash, part = key.partition("/")
+        known = next((figures[name] for figures in shown if name in figures), OF_REFERENCES.get(name))
+        label = "training loss" if key == TRAINING else "validation loss" if name == "loss" else None
+        label = label or (known.label if known else name)
+        found.append(
+            Figure(
+                key=key,
+                label=f"{label}, {part}" if slash and key != TRAINING else label,
+                digits=known.digits if known else 4 if key == TRAINING else 2,
+                higher_is_better=known.higher_is_better if known else False if key == TRAINING else None,
+                curves=[_curve(figures.get(key, []), places) for figures, places in of_runs],
+            )
+        )
+    return found
+
+
+TRAINING = "train/nll"
+"""Without label smoothing, where that is logged: so runs with different smoothing can be compared."""
+
+
+def _read(folder: Path | None) -> tuple[dict[str, list[tuple[int, float]]], dict[str, tuple[list[float], list[float]]]]:
+    """Points by figure, and for target tokens and hours the steps at which they are known."""
+    figures: dict[str, list[tuple[int, float]]] = {}
+    steps: list[float] = []
+    tokens: list[float] = []
+    hours: list[float] = []
+    for line in read_lines(folder / METRICS_FILE) if folder is not None else ():
+        step = number(line, "step")
+        if not math.isfinite(step):
+            continue
+        if line.get("kind") == "train":
+            steps.append(step)
+            tokens.append(number(line, "total_target_tokens"))
+            hours.append(number(line, "total_seconds") / 3600)
+            _add(figures, TRAINING, step, number(line, "nll" if "nll" in line else "loss"))
+        elif line.get("kind") == "evaluation":
+            for key in _figures_of(line):
+                _add(figures, key, step, number(line, key))
+    return figures, {"target tokens": (steps, tokens), "hours": (steps, hours)}
+
+
+def _figures_of(line: Line) -> list[str]:
+    """The figures of an evaluation that are drawn, and those of its sets and pairs of languages."""
+    names = ["loss", *(metric_keys(line) or [key for key in UNSIGNED if key in line])]
+    parts = [key for key in line if "/" in key and key.partition("/")[0] in names]
+    return [name for name in names if name in line] + parts
+
+
+def _add(figures: dict[str, list[tuple[int, float]]], key: str, step: float, value: float) -> None:
+    if math.isfinite(value):
+        figures.setdefault(key, []).append((int(step), value))
+
+
+def _curve(points: Sequence[tuple[int, float]], places: Mapping[str, tuple[list[float], list[float]]]) -> Curve:
+    """A curve of points whose place by tokens and hours is that of the lines of training about them."""
+    points = list(dict(points).items())  # a step that was made again, by its last word
+    points = points[:: max(1, -(-len(points) // MOST_POINTS))] + (points[-1:] if len(points) > MOST_POINTS else [])
+    points = sorted(dict(points).items())
+    steps = [float(step) for step, _ in points]
+    axes: dict[str, Sequence[float | None]] = {"updates": steps}
+    for name, (known, values) in places.items():
+        pairs = sorted({s: v for s, v in zip(known, values, strict=True) if math.isfinite(v)}.items())
+        if not pairs:
+            axes[name] = [None] * len(steps)
+            continue
+        at = np.interp(steps, [0.0, *(s for s, _ in pairs)], [0.0, *(v for _, v in pairs)])
+        axes[name] = [float(x) for x in at]
+    return Curve(axes=axes, values=[value for _, value in points])
+
+
+def in_common(figure: Figure) -> list[Common]:
+    """The figure at the same updates, target tokens and hours; nothing where a run has no points."""
+    found = []
+    for axis in AXES:
+        places = [[(x, y) for x, y in zip(c.axes[axis], c.values, strict=True) if x is not None] for c in figure.curves]
+        if not all(places):
+            continue
+        at = min(points[-1][0] for points in places)
+        if at < max(points[0][0] for points in places):
+            continue
+        values = [float(np.interp(at, [x for x, _ in points], [y for _, y in points])) for points in places]
+        found.append(Common(axis=axis, at=at, values=values))
+    return found
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Cost:
+    """What a run took, and how it ended."""
+
+    state: str | None
+    reason: str | None
+    """Of its end: a limit, a signal, a person, an error."""
+    updates: int | None
+    target_tokens: int | None
+    seconds: Mapping[str, float]
+    """By what was done in them, `wall` for all."""
+    goodput: float | None
+    """Part of the wall time that went into updates that count."""
+    device_hours: Mapping[str, float]
+    """By the name of the device; every rank's counts."""
+    is_by_newest: bool
+    """Whether the hours are an estimate: wall time by the ranks of the newest checkpoint."""
+    tokens_per_second: float | None
+
+
+def read_cost(subject: Subject) -> Cost:
+    """What a run's folder says of its end and of its costs."""
+    folder = subject.folder
+    status = read_status(folder / STATUS_FILE) if folder is not None else None
+    ledger = (read_figures(folder / LEDGER_FILE) if folder is not None else None) or {}
+    devices = read_device_seconds(folder / LEDGER_FILE) if folder is not None else None
+    last: Mapping[str, Any] = {}
+    for line in read_lines(folder / METRICS_FILE, having='"train"') if folder is not None else ():
+        last = line if line.get("kind") == "train" else last
+    tokens, seconds = number(last, "total_target_tokens"), number(last, "total_seconds")
+    is_by_newest = devices is None and bool(ledger) and subject.checkpoint is not None
+    if is_by_newest and subject.checkpoint is not None:
+        worked = ledger["wall_seconds"] - ledger["stalled_seconds"]
+        devices = {"device": worked * int(subject.checkpoint.manifest.get("world_size", 1))}
+    updates = number(last, "step")
+    return Cost(
+        state=None if status is None else status.state,
+        reason=None if status is None else status.error or status.stop_reason or status.refusal,
+        updates=int(updates) if math.isfinite(updates) else None,
+        target_tokens=int(tokens) if math.isfinite(tokens) else None,
+        seconds={kind: ledger[f"{kind}_seconds"] for kind in (*KINDS, "wall") if f"{kind}_seconds" in ledger},
+        goodput=ledger.get("goodput"),
+        device_hours={device: spent / 3600 for device, spent in (devices or {}).items()},
+        is_by_newest=is_by_newest,
+        tokens_per_second=tokens / seconds if seconds > 0 and math.isfinite(tokens) else None,
+    )

@@ -1,0 +1,104 @@
+"""The sentences whose translations differ most, with what differs in them."""
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainer.comparison.sets import SharedSet
+
+_TOKEN = re.compile(
+    r"[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]|"
+    r"\s+|(?:(?![\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff])\w)+|[^\w\s]"
+)
+"""A word, a space, or one character: of Chinese, Japanese and Korean, and what is no word."""
+METRIC = "chrF"
+"""What sentences are scored by; it is of use for one alone, as BLEU is not."""
+
+Piece = tuple[str, bool]
+"""Text, and whether it differs."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Translated:
+    """A translation of a sentence."""
+
+    pieces: Sequence[Piece]
+    score: float
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Sentence:
+    """A sentence and every run's translation of it."""
+
+    set: str
+    number: int
+    """Of the line, from 1."""
+    source: str
+    references: Sequence[str]
+    runs: Sequence[Translated]
+
+
+def differing(shared: SharedSet, hypotheses: Sequence[Sequence[str]], most: int) -> list[Sentence]:
+    """The sentences whose scores lie farthest apart, the farthest first.
+
+    Args:
+        shared: the set.
+        hypotheses: of every run.
+        most: sentences.
+    """
+    from sacrebleu.metrics.chrf import CHRF
+
+    scoring = CHRF()
+    lines = list(zip(*hypotheses, strict=True))
+    references = list(zip(*shared.references, strict=True))
+    scores = {
+        i: [scoring.sentence_score(text, references[i]).score for text in texts]
+        for i, texts in enumerate(lines)
+        if len(set(texts)) > 1
+    }
+    spread = {i: max(values) - min(values) for i, values in scores.items()}
+    return [
+        Sentence(
+            set=shared.name,
+            number=i + 1,
+            source=shared.sources[i],
+            references=references[i],
+            runs=[
+                Translated(pieces=pieces, score=score)
+                for pieces, score in zip(marked(lines[i]), scores[i], strict=True)
+            ],
+        )
+        for i in sorted(spread, key=lambda i: (-spread[i], i))[:most]
+    ]
+
+
+def marked(texts: Sequence[str]) -> list[list[Piece]]:
+    """Each text in pieces: of the first what not all of the others have, of these what the first does not have."""
+    first, *others = [_TOKEN.findall(text) for text in texts]
+    in_all = [True] * len(first)
+    found: list[list[Piece]] = []
+    for other in others:
+        in_other = [False] * len(first)
+        in_first = [False] * len(other)
+        for block in difflib.SequenceMatcher(None, first, other).get_matching_blocks():
+            in_other[block.a : block.a + block.size] = [True] * block.size
+            in_first[block.b : block.b + block.size] = [True] * block.size
+        in_all = [a and b for a, b in zip(in_all, in_other, strict=True)]
+        found.append(_joined(other, in_first))
+    return [_joined(first, in_all), *found]
+
+
+def _joined(tokens: Sequence[str], is_common: Sequence[bool]) -> list[Piece]:
+    """Tokens that stand beside each other and are alike as one piece; a space between words that differ does too."""
+    pieces: list[Piece] = []
+    for number, (token, common) in enumerate(zip(tokens, is_common, strict=True)):
+        if token.isspace() and 0 < number < len(tokens) - 1:
+            differs = not is_common[number - 1] and not is_common[number + 1]
+        else:
+            differs = not common
+        if pieces and pieces[-1][1] == differs:
+            pieces[-1] = (pieces[-1][0] + token, differs)
+        else:
+            pieces.append((token, differs))
+    return pieces

@@ -1,0 +1,142 @@
+"""The held-out sets that runs are compared on: the same text for all, each run's with tags of its own."""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from configs import HeldOutSection, RunConfig, UserError
+from configs.components import unknown
+from data_pipeline.prepared.dataset import Dataset
+from trainer.comparison.subjects import Subject
+from trainer.datasets import dataset_names
+from trainer.evaluation.sets import SetText, load_sets, prepared_set
+
+_TAG = re.compile(r"^>>[^<>\s]+<< ?")
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class SharedSet:
+    """A set, as each of the runs translates it."""
+
+    name: str
+    languages: str
+    """Source and target: en-fr."""
+    role: str
+    texts: Sequence[SetText]
+    """By run: the same but for tags at the beginning of source lines, and for the name."""
+
+    @property
+    def sources(self) -> list[str]:
+        """Without tags."""
+        return [untagged(line) for line in self.texts[0].sources]
+
+    @property
+    def references(self) -> Sequence[Sequence[str]]:
+        """One or more, each as many lines as sources."""
+        return self.texts[0].references
+
+
+def shared_sets(
+    subjects: Sequence[Subject], named: Sequence[str | HeldOutSection]
+) -> tuple[list[SharedSet], list[str]]:
+    """The sets that are asked for, else those that all runs have; and what is to be said of others.
+
+    Args:
+        subjects: the runs.
+        named: sets of any of the runs by name, or others.
+
+    Raises:
+        UserError: no run has a set of such a name, or one of the others cannot be read.
+    """
+    notes: list[str] = []
+    own = [_own_sets(subject, notes) for subject in subjects]
+    if named:
+        return [_named(one, subjects, own) for one in named], notes
+    found = []
+    for name, text in own[0].items():
+        texts = [next((t for t in sets.values() if _key(t) == _key(text)), None) for sets in own]
+        having = [t for t in texts if t is not None]
+        if len(having) == len(subjects):
+            found.append(_shared(name, having))
+    common = {_key(one.texts[0]) for one in found}
+    for subject, sets in zip(subjects, own, strict=True):
+        if left := [name for name, text in sets.items() if _key(text) not in common]:
+            notes.append(
+                f"{subject.label}: {', '.join(left)} not compared, since not every run is evaluated on the same text; "
+                f"--set {left[0]} has all of them translate it"
+            )
+    return found, notes
+
+
+def _own_sets(subject: Subject, notes: list[str]) -> dict[str, SetText]:
+    """The sets that a run is evaluated on, by name; what cannot be read is said."""
+    config = subject.config
+    datasets: list[Dataset] = []
+    try:
+        datasets = [Dataset.load(d.path, config.stream) for d in config.datasets]
+    except (UserError, OSError) as error:
+        notes.append(f"{subject.label}: its data are not at hand: {error}")
+    names = dataset_names(datasets)
+    found: dict[str, SetText] = {}
+    for section in config.evaluation.sets:
+        try:
+            texts = load_sets([section], config.prepare, names, option="evaluation.sets")
+        except (UserError, OSError) as error:
+            if datasets or section.prepared is None:
+                notes.append(f"{subject.label}: {section.name} cannot be read: {error}")
+        else:
+            found |= {text.name: text for text in texts}
+    if not any(section.role == "validation" for section in config.evaluation.sets):
+        having = {name: d for name, d in names.items() if "valid" in d.index.held_out}
+        found = {name: prepared_set(name, d, "valid") for name, d in having.items()} | found
+    return found
+
+
+def _named(wanted: str | HeldOutSection, subjects: Sequence[Subject], own: Sequence[dict[str, SetText]]) -> SharedSet:
+    """A set that is asked for, for every run.
+
+    Raises:
+        UserError: there is none of such a name, or it cannot be read.
+    """
+    if isinstance(wanted, str):
+        known = {name: text for sets in reversed(own) for name, text in sets.items()}
+        if wanted not in known:
+            raise UserError(f"--set: {unknown(wanted, known, what='set of the runs')}")
+        text = known[wanted]
+    else:
+        config = subjects[0].config
+        needs_data = wanted.prepared is not None
+        datasets = [Dataset.load(d.path, config.stream) for d in config.datasets] if needs_data else []
+        [text, *others] = load_sets([wanted], config.prepare, dataset_names(datasets), option="--set")
+        if others:
+            raise UserError(f"--set: {wanted.name} is of several datasets; name files, or a set of the run")
+    same = [next((t for t in sets.values() if _key(t) == _key(text)), None) for sets in own]
+    texts = [
+        replace(text, sources=_for(subject.config, text.sources)) if found is None else found
+        for subject, found in zip(subjects, same, strict=True)
+    ]
+    return _shared(text.name, texts)
+
+
+def _for(config: RunConfig, sources: Sequence[str]) -> Sequence[str]:
+    """Source lines with the tag that a run knows, or without one where it knows none."""
+    if (tag := config.prepare.target_tag) is not None:
+        return [f"{tag} {untagged(line)}" for line in sources]
+    return sources if config.prepare.tokenizer.tags else [untagged(line) for line in sources]
+
+
+def _shared(name: str, texts: Sequence[SetText]) -> SharedSet:
+    return SharedSet(name=name, languages="-".join(texts[0].languages), role=texts[0].role, texts=texts)
+
+
+def _key(text: SetText) -> str:
+    """Of what is the same text."""
+    content = [[untagged(line) for line in text.sources], *map(list, text.references)]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def untagged(line: str) -> str:
+    """A source line without the tag of the target language before it."""
+    return _TAG.sub("", line)

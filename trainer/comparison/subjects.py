@@ -1,0 +1,91 @@
+"""The runs that are compared: a folder, the checkpoint that is looked at, and its configuration."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from configs import RunConfig, UserError, load_saved
+from configs.files import is_file
+from trainer.checkpoint.format import Checkpoint
+from trainer.evaluation.kept import checkpoint_hash
+from trainer.inference.loading import find_checkpoint
+from trainer.runs.layout import CHECKPOINTS, CONFIG, MANIFEST
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Subject:
+    """One of the runs."""
+
+    label: str
+    """What it is called: no other is called so."""
+    path: str
+    """As it was given."""
+    folder: Path | None
+    """The run's; None of a checkpoint that lies elsewhere."""
+    checkpoint: Checkpoint | None
+    """The one that was named, or the newest; None where the run has none."""
+    no_checkpoint: str | None
+    """Why it has none."""
+    config: RunConfig
+    """Of the checkpoint where there is one, else of the run."""
+
+    @property
+    def step(self) -> int | None:
+        """Of the checkpoint."""
+        return None if self.checkpoint is None else int(self.checkpoint.manifest["step"])
+
+    @property
+    def checkpoint_hash(self) -> str | None:
+        """SHA-256 of the checkpoint's manifest, which has those of all its files."""
+        return None if self.checkpoint is None else checkpoint_hash(self.checkpoint)
+
+
+def load_subjects(paths: Sequence[str]) -> list[Subject]:
+    """Look at runs and checkpoints.
+
+    Raises:
+        UserError: a path is neither, or a checkpoint that was named is broken.
+    """
+    labels = _labels(paths)
+    return [_load(path, label) for path, label in zip(paths, labels, strict=True)]
+
+
+def _load(path: str, label: str) -> Subject:
+    place = Path(path)
+    folder = _run_of(place)
+    checkpoint, why = None, None
+    try:
+        checkpoint = find_checkpoint(place)
+    except UserError as error:
+        if folder != place or not is_file(place / CONFIG):
+            raise
+        why = str(error).removeprefix("RUN: ")
+    if checkpoint is None:
+        config = load_saved(place / CONFIG, any_version=True)
+    else:
+        config = load_saved(checkpoint.folder / CONFIG, any_version=True)
+    return Subject(label=label, path=path, folder=folder, checkpoint=checkpoint, no_checkpoint=why, config=config)
+
+
+def _run_of(place: Path) -> Path | None:
+    """The folder of the run that a path names, or lies in."""
+    if not is_file(place / MANIFEST):
+        return place
+    above = place.resolve().parent
+    return above.parent if above.name == CHECKPOINTS else None
+
+
+def _labels(paths: Sequence[str]) -> list[str]:
+    """Names as short as they can be told apart by; the same run twice gets a number."""
+    short = []
+    for path in paths:
+        place = Path(path)
+        run = _run_of(place)
+        is_run = run == place or run is None
+        short.append(place.resolve().name if is_run or run is None else f"{run.name}@{place.resolve().name}")
+    found: list[str] = []
+    for name, path in zip(short, paths, strict=True):
+        label = name if short.count(name) == 1 else path
+        count = found.count(label) + sum(one.startswith(f"{label} (") for one in found)
+        found.append(label if not count else f"{label} ({count + 1})")
+    return found

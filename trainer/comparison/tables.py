@@ -1,0 +1,250 @@
+"""A comparison as tables of text: what the terminal, Markdown and the page show alike."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from trainer.comparison.breakdown import Breakdown
+from trainer.comparison.comparison import Comparison, OfSet, Run
+from trainer.comparison.curves import in_common
+from trainer.comparison.scores import MetricScores, RunScore
+
+SIGNIFICANT = 0.05
+"""sacreBLEU's own threshold."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Table:
+    """Rows of text below a title."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = field(default_factory=tuple)
+    """Lines below it."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Part:
+    """Tables of one subject."""
+
+    title: str
+    key: str
+    tables: Sequence[Table]
+
+
+def to_parts(found: Comparison) -> list[Part]:
+    """The tables, part by part; parts without any are left out."""
+    parts = [
+        Part(title="Runs", key="runs", tables=[_runs(found.runs)]),
+        Part(title="Scores", key="scores", tables=[*_scores(found), *_language_pairs(found)]),
+        Part(title="By length and frequency", key="groups", tables=[*_groups(found)]),
+        Part(title="Curves", key="curves", tables=[*_best(found), *_common(found)]),
+        Part(title="Cost", key="cost", tables=[_cost(found.runs)]),
+        Part(title="Configuration and data", key="fields", tables=[*_fields(found)]),
+    ]
+    return [part for part in parts if part.tables]
+
+
+def _labels(found: Comparison) -> list[str]:
+    return [run.label for run in found.runs]
+
+
+def _runs(runs: Sequence[Run]) -> Table:
+    rows = [
+        [
+            run.label,
+            "none" if run.step is None else f"{run.step:,}",
+            run.checkpoint[:12] if run.checkpoint else "-",
+            run.cost.state or "unknown",
+            run.cost.reason or "-",
+        ]
+        for run in runs
+    ]
+    notes = [f"{run.label} is {run.path}" for run in runs if run.label != run.path]
+    return Table(
+        title="",
+        head=["run", "step of the checkpoint", "its hash", "state", "reason of the end"],
+        rows=rows,
+        notes=notes,
+    )
+
+
+def _scores(found: Comparison) -> Iterator[Table]:
+    labels = _labels(found)
+    several = len(labels) > 1
+    for one in found.sets:
+        head = ["metric", "run", "score", "mean ± 95 %"] + (
+            ["difference", "p bootstrap", "p randomised"] if several else []
+        )
+        rows = [row for metric in one.scores for row in _rows_of(metric, labels, several=several)]
+        notes = [f"{metric.label}: {metric.signature}{_of_samples(metric, found)}" for metric in one.scores]
+        if several and any(metric.is_tested for metric in one.scores):
+            notes.append(
+                f"p beside {labels[0]}: of a difference as large by chance, by sacreBLEU's paired bootstrap and "
+                f"approximate randomisation; * is below {SIGNIFICANT}"
+            )
+        notes += [f"{run}: {file}" for run, file in zip(labels, one.files, strict=True) if file is not None]
+        title = f"{one.name} ({one.role}, {one.languages}, {one.pairs:,} sentences{_references(one)})"
+        yield Table(title=title, head=head, rows=rows, notes=notes)
+
+
+def _references(one: OfSet) -> str:
+    return f", {one.references} references" if one.references > 1 else ""
+
+
+def _of_samples(metric: MetricScores, found: Comparison) -> str:
+    if not metric.is_tested:
+        return ""
+    numbers = {"bs": found.samples.bootstrap, "ar": found.samples.randomisation if len(found.runs) > 1 else 0}
+    return "".join(f"|{name}:{number}" for name, number in numbers.items() if number)
+
+
+def _rows_of(metric: MetricScores, labels: Sequence[str], *, several: bool) -> Iterator[list[str]]:
+    first = metric.runs[0].score
+    for place, (label, run) in enumerate(zip(labels, metric.runs, strict=True)):
+        row = [metric.label, label, plain(run.score, metric.digits), _interval(run, metric.digits)]
+        if several:
+            change = None if place == 0 or None in (run.score, first) else (run.score or 0) - (first or 0)
+            row += [
+                "baseline" if place == 0 else "-" if change is None else f"{change:+.{metric.digits}f}",
+                _p(run.bootstrap_p, run),
+                _p(run.randomisation_p, run),
+            ]
+        yield row
+
+
+def _interval(run: RunScore, digits: int) -> str:
+    if run.mean is None or run.interval is None:
+        return "-"
+    return f"{run.mean:.{digits}f} ± {run.interval:.{digits}f}"
+
+
+def _p(value: float | None, run: RunScore) -> str:
+    if value is None:
+        return "-"
+    if run.is_equal:
+        return f"{value:.4f} (equal)"
+    return f"{value:.4f}{'*' if value < SIGNIFICANT else ''}"
+
+
+def _language_pairs(found: Comparison) -> Iterator[Table]:
+    rows = [
+        [pair, label, *(plain(value, digits) for value in values)]
+        for pair, metrics in found.language_pairs.items()
+        for label, digits, values in metrics
+    ]
+    if rows:
+        yield Table(
+            title="By pair of languages", head=["pair", "metric", *_labels(found)], rows=rows,
+            notes=["means over the sets of each pair"],
+        )  # fmt: skip
+
+
+def _groups(found: Comparison) -> Iterator[Table]:
+    for one in found.sets:
+        for by in one.breakdowns:
+            yield _breakdown(one, by, _labels(found))
+
+
+def _breakdown(one: OfSet, by: Breakdown, labels: Sequence[str]) -> Table:
+    def shown(run: RunScore) -> str:
+        interval = "" if run.interval is None else f" ± {run.interval:.{by.digits}f}"
+        return f"{plain(run.score, by.digits)}{interval}"
+
+    counted = "words" if by.metric.startswith("F1") else "sentences"
+    return Table(
+        title=f"{one.name}: {by.metric} by {by.of}",
+        head=[by.of, counted, *labels],
+        rows=[[group.name, f"{group.size:,}", *map(shown, group.runs)] for group in by.groups],
+    )
+
+
+def _best(found: Comparison) -> Iterator[Table]:
+    rows = []
+    for figure in found.figures:
+        if figure.higher_is_better is None or "/" in figure.key.removeprefix("train/"):
+            continue
+        for label, curve in zip(_labels(found), figure.curves, strict=True):
+            if not curve.values:
+                continue
+            pick = max if figure.higher_is_better else min
+            best = curve.values.index(pick(curve.values))
+            at = [curve.axes[axis][best] for axis in ("updates", "target tokens", "hours")]
+            rows.append(
+                [figure.label, label, plain(curve.values[-1], figure.digits), plain(curve.values[best], figure.digits)]
+                + [plain(x, 0 if n < 2 else 3) for n, x in enumerate(at)]
+            )
+    if rows:
+        head = ["figure", "run", "last", "best", "at updates", "target tokens", "hours"]
+        yield Table(title="Last and best", head=head, rows=rows)
+
+
+def _common(found: Comparison) -> Iterator[Table]:
+    if len(found.runs) < 2:
+        return
+    rows = [
+        [figure.label, f"{plain(one.at, 3 if one.axis == 'hours' else 0)} {one.axis}"]
+        + [plain(value, figure.digits) for value in one.values]
+        for figure in found.figures
+        if "/" not in figure.key.removeprefix("train/")
+        for one in in_common(figure)
+    ]
+    if rows:
+        yield Table(
+            title="At the same updates, target tokens and time", head=["figure", "at", *_labels(found)], rows=rows,
+            notes=["the farthest that all runs have come to; between two evaluations on the line that joins them"],
+        )  # fmt: skip
+
+
+def _cost(runs: Sequence[Run]) -> Table:
+    def hours(seconds: float) -> str:
+        return f"{seconds / 3600:.3f}"
+
+    kinds = list(dict.fromkeys(kind for run in runs for kind in run.cost.seconds))
+    devices = list(dict.fromkeys(device for run in runs for device in run.cost.device_hours))
+    rows = {
+        "updates": [plain(run.cost.updates, 0) for run in runs],
+        "target tokens": [plain(run.cost.target_tokens, 0) for run in runs],
+        "target tokens a second": [plain(run.cost.tokens_per_second, 0) for run in runs],
+        **{f"{device} hours": [plain(run.cost.device_hours.get(device), 3) for run in runs] for device in devices},
+        "goodput": ["-" if run.cost.goodput is None else f"{run.cost.goodput:.1%}" for run in runs],
+        **{
+            f"{kind.replace('_', ' ')} hours": [
+                hours(run.cost.seconds[kind]) if kind in run.cost.seconds else "-" for run in runs
+            ]
+            for kind in kinds
+        },
+    }
+    notes = ["goodput: the part of the wall time that went into updates that count; hours of a device: of every rank"]
+    if estimated := [run.label for run in runs if run.cost.is_by_newest]:
+        notes.append(f"estimated for {', '.join(estimated)}: wall time by the ranks of the newest checkpoint")
+    return Table(
+        title="", head=["", *(run.label for run in runs)], rows=[[k, *row] for k, row in rows.items()], notes=notes
+    )
+
+
+def _fields(found: Comparison) -> Iterator[Table]:
+    several = len(found.runs) > 1
+    titles = {
+        "configuration": "Fields with another value" if several else "Fields that are not the default",
+        "data": "Data, tokenizer and versions that differ" if several else "Data, tokenizer and versions",
+    }
+    for name, rows in (("configuration", found.configuration), ("data", found.data)):
+        if rows:
+            yield Table(
+                title=titles[name],
+                head=["field", *_labels(found)],
+                rows=[[field_, *values] for field_, values in rows.items()],
+            )
+        elif several:
+            yield Table(title=titles[name], head=[], rows=[], notes=["none"])
+
+
+def plain(value: float | None, digits: int) -> str:
+    """A figure for people; a dash where there is none."""
+    return "-" if value is None else f"{value:,.{digits}f}" if digits == 0 else f"{value:.{digits}f}"
+
+
+def are_numbers(cells: Sequence[str]) -> bool:
+    """Whether a column holds figures, which stand on the right."""
+    return all(cell[:1].isdigit() or cell[:1] in "+-" or cell == "baseline" for cell in cells)

@@ -1,0 +1,208 @@
+"""Translations that are kept, so that no set is decoded twice with one checkpoint and one search.
+
+Training leaves those of its evaluations in `eval/step-NNNNNNNN[.SET].hyp`; what is made later lies in `eval/kept/`,
+by the checkpoint's hash and that of all that a translation depends on.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from configs import RunConfig, SearchSection
+from configs.components import ScoredText
+from configs.files import is_file
+from trainer.checkpoint.format import Checkpoint
+from trainer.evaluation.sets import SetText
+from trainer.inference.translation.languages import LanguageTags
+from trainer.metrics.scoring import Scorer
+from trainer.runs.layout import (
+    CHECKPOINTS,
+    CONFIG,
+    EVALUATIONS,
+    MANIFEST,
+    METRICS_FILE,
+    hypotheses_file,
+    kept_hypotheses,
+)
+from trainer.runs.metrics_file import number, read_lines
+
+_SAME_SCORE = 1e-6
+_CHECKED = ("bleu", "chrf", "ter")
+"""Metrics that are computed at once."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Work:
+    """All that a set's translations depend on, but for the checkpoint."""
+
+    sources: str
+    """SHA-256 of the lines."""
+    weights: str
+    """model or ema."""
+    precision: str
+    search: Mapping[str, Any]
+    tags: tuple[int, int] | None
+    """The pieces that source and translation begin with."""
+
+    @classmethod
+    def of(
+        cls, text: SetText, search: SearchSection, tags: LanguageTags | None, *, weights: str, precision: str
+    ) -> "Work":
+        """What is to be translated, and how."""
+        return cls(
+            sources=_sha256("".join(f"{line}\n" for line in text.sources)),
+            weights=weights,
+            precision=precision,
+            search=plain_search(search),
+            tags=None if tags is None else (tags.source, tags.target),
+        )
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Hypotheses:
+    """The translations of a set, and where they are."""
+
+    lines: Sequence[str]
+    file: Path | None
+    """None where they could not be kept."""
+    origin: str
+    """training, kept or decoded."""
+
+
+def plain_search(section: SearchSection) -> dict[str, Any]:
+    """The fields of a search that choose a translation: the size of batches moves none but by rounding."""
+    return {name: value for name, value in dataclasses.asdict(section).items() if name != "batch_tokens"}
+
+
+def run_of(checkpoint: Checkpoint) -> Path | None:
+    """The run's folder that a checkpoint lies in; None where it lies elsewhere."""
+    above = checkpoint.folder.resolve().parent
+    return above.parent if above.name == CHECKPOINTS else None
+
+
+def checkpoint_hash(checkpoint: Checkpoint) -> str:
+    """SHA-256 of a checkpoint's manifest, which has those of all its files."""
+    return hashlib.sha256((checkpoint.folder / MANIFEST).read_bytes()).hexdigest()
+
+
+def read_kept(checkpoint: Checkpoint, work: Work) -> Hypotheses | None:
+    """The translations that were kept of this work; None where there are none, or the file is not what was written."""
+    if (path := _path(checkpoint, work)) is None:
+        return None
+    try:
+        record = json.loads(_record(path).read_text(encoding="utf-8"))
+        content = path.read_bytes()
+        if record["sha256"] != hashlib.sha256(content).hexdigest() or record["work"] != _plain(work):
+            return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return Hypotheses(lines=content.decode().split("\n")[:-1], file=path, origin="kept")
+
+
+def keep(checkpoint: Checkpoint, work: Work, lines: Sequence[str], *, name: str) -> Path | None:
+    """Keep translations in the run's folder; the file, or None where that cannot be written.
+
+    Args:
+        checkpoint: that made them.
+        work: of what, and how.
+        lines: one for each source, without line feeds.
+        name: of the set.
+    """
+    if (path := _path(checkpoint, work)) is None:
+        return None
+    content = "".join(f"{line}\n" for line in lines).encode()
+    record = {
+        "set": name,
+        "step": checkpoint.manifest["step"],
+        "checkpoint": checkpoint_hash(checkpoint),
+        "work": _plain(work),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for file, data in ((path, content), (_record(path), (json.dumps(record, indent=1) + "\n").encode())):
+            beside = file.with_name(f"{file.name}.tmp")
+            beside.write_bytes(data)
+            beside.replace(file)
+    except OSError:
+        return None
+    return path
+
+
+def read_of_training(checkpoint: Checkpoint, config: RunConfig, text: SetText, work: Work) -> Hypotheses | None:
+    """The translations of a set that training left at a checkpoint's step, where they are surely of this work.
+
+    They are where the search is that of the configuration, then and now, and their score is the one that was logged.
+
+    Args:
+        checkpoint: of the run.
+        config: the checkpoint's.
+        text: by the name that the run has for it.
+        work: what is wanted. Of the number format training had its own.
+    """
+    folder, step = run_of(checkpoint), int(checkpoint.manifest["step"])
+    if folder is None or work.weights != checkpoint.weights_kind(raw=False):
+        return None
+    if work.search != plain_search(config.evaluation.search):
+        return None
+    if _search_in(folder / CONFIG) != _search_in(checkpoint.folder / CONFIG):
+        return None
+    evaluations = read_lines(folder / METRICS_FILE, having='"evaluation"')
+    logged = [line for line in evaluations if line.get("kind") == "evaluation" and line.get("step") == step]
+    for name, ending in ((text.name, f"/{text.name}"), (None, "")):
+        path = folder / EVALUATIONS / hypotheses_file(step, name)
+        if logged and is_file(path):
+            lines = path.read_bytes().decode(errors="replace").split("\n")[:-1]
+            if _has_score(lines, text, config, logged[-1], ending):
+                return Hypotheses(lines=lines, file=path, origin="training")
+    return None
+
+
+def _has_score(lines: Sequence[str], text: SetText, config: RunConfig, logged: Mapping[str, Any], ending: str) -> bool:
+    """Whether translations are of a whole set, and score what was logged, by sacreBLEU's metrics."""
+    if len(lines) != len(text.sources):
+        return False
+    metrics = [metric for metric in config.evaluation.metrics if metric.kind in _CHECKED]
+    known = {metric.key(): number(logged, metric.key() + ending) for metric in metrics}
+    # All 0 is what the worst translations of any text score.
+    if not any(known.values()) or not all(map(math.isfinite, known.values())):
+        return False
+    scored = ScoredText(target_language=text.languages[1], tokenizer=config.evaluation.tokenizer)
+    scorer = Scorer(metrics, scored, num_references=len(text.references))
+    scores = scorer.score(text.sources, lines, text.references)
+    return all(abs(scores[key].value - value) < _SAME_SCORE for key, value in known.items())
+
+
+def _search_in(path: Path) -> object:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))["evaluation"]["search"]
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        return None
+
+
+def _path(checkpoint: Checkpoint, work: Work) -> Path | None:
+    if (folder := run_of(checkpoint)) is None:
+        return None
+    digest = _sha256(json.dumps(_plain(work), sort_keys=True))
+    return folder / f"{kept_hypotheses(checkpoint_hash(checkpoint), digest)}.hyp"
+
+
+def _record(path: Path) -> Path:
+    return path.with_suffix(".json")
+
+
+def _plain(work: Work) -> dict[str, Any]:
+    """As JSON gives it back."""
+    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(work), default=str))
+    return plain
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
