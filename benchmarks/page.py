@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.common.child import ROOT
 from benchmarks.common.results import FOLDER, Result, load
-from benchmarks.report import data, inference, training, verified
+from benchmarks.report import data, device, inference, training, verified
 from benchmarks.report.plots import svg
 from benchmarks.report.section import Section
 from benchmarks.report.tables import Results, markdown
@@ -37,6 +37,7 @@ SECTIONS = (
     data.MEMORY,
     data.PLANNER,
     training.DEVICE,
+    device.BUDGET,
     training.AGAINST,
     verified.STORMS,
     verified.ELASTIC,

@@ -120,6 +120,8 @@ def _contradictions(given: Mapping[str, Any], stage: int, offload: bool) -> Iter
             yield "compute_grad_norm: false with offload_optimizer=true; allowed is one of them"
     if stage in (1, 2) and (given.get("allgather_bucket_size") or 0) % 2:
         yield f"allgather_bucket_size: {given['allgather_bucket_size']}; allowed is an even number"
+    if stage in (1, 2) and given.get("round_robin_gradients"):
+        yield "round_robin_gradients: true, with which DeepSpeed gives checkpoints wrong weights; allowed is false"
     if stage < 3:
         for key in (key for key in AT_STAGE_3_ALONE if (given.get(key) or 0) > (key == HPZ)):
             yield f"{key}: {_yaml(given[key])} at zero_stage={stage}, where it does nothing; allowed at stage 3"

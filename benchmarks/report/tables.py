@@ -108,6 +108,6 @@ def markdown(table: Table, chosen: Results, rows: Sequence[Row]) -> str:
     """A table; columns that nothing stands in are left out, and estimates are called so."""
     shown = [c for c in table.columns if any(row.get(c.key) is not None for row in rows)]
     estimated = {key for result in chosen for key in result.estimated}
-    headers = [c.header + (" (estimated)" if c.key in estimated else "") for c in shown]
+    headers = [c.header + (" (estimated)" if c.key.partition(" of ")[0] in estimated else "") for c in shown]
     lines = [headers, ["---"] * len(shown), *([text(row.get(c.key), c.form) for c in shown] for row in rows)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

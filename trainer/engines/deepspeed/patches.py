@@ -52,6 +52,10 @@ def gather_together(parameters: Sequence[Any]) -> None:
 
     def all_gather(param_list: Sequence[Any] | None = None, **_: Any) -> None:
         missing = [p for p in param_list or parameters[:1] if p.ds_status.name == "NOT_AVAILABLE"]
+        for (
+            parameter
+        ) in missing:  # with hpZ: the second copy is of before the step, and gathered from where it is there
+            parameter.ds_secondary_tensor = None
         if missing:
             missing[0].all_gather_coalesced(missing).wait()
 
