@@ -78,6 +78,9 @@ class TokenizerSection:
     normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"
     tags: list[Tag] = field(default_factory=list)
     """Target-language tags such as `>>fra<<`: each becomes one piece, recognised at the start of a source line."""
+    spare: Annotated[int, Field(ge=0, le=10_000)] = 0
+    """So many pieces are reserved for tags that are thought of later: a new one takes the place of one of them, in a
+    dataset whose `path` is this tokenizer and whose `tags` name it, and runs that exist can go on with it."""
     sample_pairs: Positive = 500_000
     """At most so many pairs, drawn evenly over the whole corpus, train the tokenizer."""
     sample_megabytes: Positive = 128

@@ -4,9 +4,12 @@ In this project's files a tag is the control symbol `>>fra<<`, which SentencePie
 takes tags at the beginning of a line alone. Where others are to encode `>>fra<< A dog` with SentencePiece alone, as
 with what is exported for CTranslate2, it is the user-defined symbol `\u2581>>fra<<`, spelled as the first piece of a
 word. Piece by piece the two are one vocabulary.
+
+A spare piece is a control symbol that stands for nothing yet. A new tag takes its place: all ids stay what they are.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -16,6 +19,8 @@ WORD_BEGIN = "\u2581"
 """What SentencePiece writes in place of a space."""
 TAG = re.compile(r">>[^<>\s]{1,32}<<")
 """A target-language tag. Where the source model has it as a piece of its own, it has meaning at the start of a line."""
+SPARE = re.compile(r"<spare-[0-9]+>")
+"""A piece that is reserved for a tag that nobody has thought of yet."""
 _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
 
 
@@ -27,6 +32,39 @@ def as_symbols(model: bytes) -> bytes:
 def as_controls(model: bytes, *, begin: str = "") -> bytes:
     """The model with its tags as control symbols, spelled with `begin` before them; without tags as it is."""
     return _retyped(model, _PIECE.CONTROL, begin)
+
+
+def spare_names(number: int) -> list[str]:
+    """What so many spare pieces are called."""
+    return [f"<spare-{n + 1}>" for n in range(number)]
+
+
+def with_tags(model: bytes, tags: Sequence[str]) -> bytes:
+    """The model with tags in the place of its first spare pieces.
+
+    Args:
+        model: has at least so many.
+        tags: it has none of them yet.
+    """
+    proto: Any = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString(model)
+    spares = [piece for piece in proto.pieces if _is_spare(piece)]
+    for piece, tag in zip(spares[: len(tags)], tags, strict=True):
+        piece.piece = tag
+    content: bytes = proto.SerializeToString(deterministic=True)
+    return content
+
+
+def has_taken_spares(new: bytes, old: bytes) -> bool:
+    """Whether a model is another one but for tags in the place of spare pieces, or none at all."""
+    protos: list[Any] = [sentencepiece_model_pb2.ModelProto() for _ in range(2)]
+    for proto, model in zip(protos, (new, old), strict=True):
+        proto.ParseFromString(as_controls(model))
+    ours, theirs = protos
+    for one, other in zip(ours.pieces, theirs.pieces, strict=False):
+        if _is_spare(other) and _is_tag(one):
+            one.piece = other.piece
+    return bool(ours.SerializeToString(deterministic=True) == theirs.SerializeToString(deterministic=True))
 
 
 def tag_of(piece: str) -> str | None:
@@ -48,6 +86,10 @@ def _retyped(model: bytes, type_: int, begin: str) -> bytes:
         piece.piece, piece.type = f"{begin}{tag_of(piece.piece)}", type_
     content: bytes = proto.SerializeToString(deterministic=True) if others else model
     return content
+
+
+def _is_spare(piece: Any) -> bool:
+    return piece.type == _PIECE.CONTROL and SPARE.fullmatch(piece.piece) is not None
 
 
 def _is_tag(piece: Any) -> bool:

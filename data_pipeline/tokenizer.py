@@ -10,7 +10,7 @@ import sentencepiece
 
 from configs import UserError
 from configs.languages import same_language
-from data_pipeline.tag_pieces import TAG, WORD_BEGIN, as_controls, tag_of
+from data_pipeline.tag_pieces import SPARE, TAG, WORD_BEGIN, as_controls, has_taken_spares, tag_of, with_tags
 
 PAD_ID = 0
 BOS_ID = 1
@@ -100,6 +100,23 @@ class Tokenizer:
     def tags(self) -> tuple[str, ...]:
         """Target-language tags of the source vocabulary, such as `>>fra<<`, in the order of their ids."""
         return tuple(self._tags)
+
+    @property
+    def spares(self) -> tuple[str, ...]:
+        """Pieces of the source vocabulary that are reserved for tags that are thought of later."""
+        controls = [piece for i, piece in enumerate(self.source_vocabulary()) if self._source.is_control(i)]
+        return tuple(piece for piece in controls if SPARE.fullmatch(piece))
+
+    def with_tags(self, tags: Sequence[str]) -> "Tokenizer":
+        """This tokenizer with tags that it has not in the place of its first spare pieces: no id changes."""
+        assert len(tags) <= len(self.spares)
+        name = JOINT_FILE if self.is_joint else SOURCE_FILE
+        return Tokenizer({**self._files, name: with_tags(self._files[name], tags)}) if tags else self
+
+    def extends(self, other: "Tokenizer") -> bool:
+        """Whether this is the other one, or the other one with tags in the place of spare pieces."""
+        files, theirs = self._files, other.files()
+        return files.keys() == theirs.keys() and all(has_taken_spares(files[n], theirs[n]) for n in files)
 
     def tag_id(self, tag: str) -> int:
         """The id of one of `tags`."""

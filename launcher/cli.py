@@ -34,7 +34,7 @@ except ImportError as error:
 COMMANDS: dict[str, Command] = {
     "prepare": Command(
         summary="raw text -> tokenizer + shards + index",
-        usage="CONFIG [--part I/N | --merge] [section.key=value ...]",
+        usage="CONFIG [--tokenizer-of RUN] [--part I/N | --merge] [section.key=value ...]",
         add_arguments=options.add_prepare,
         target="launcher.commands:prepare",
         computes=True,

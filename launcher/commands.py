@@ -4,6 +4,7 @@ They read the configuration before what trains or prepares is imported, so that 
 """
 
 import contextlib
+import json
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,13 @@ STOPPED = 75
 
 
 def prepare(
-    *, config: str, overrides: Sequence[str], part: tuple[int, int] | None, merge: bool, plugins: Sequence[str]
+    *,
+    config: str,
+    overrides: Sequence[str],
+    part: tuple[int, int] | None,
+    merge: bool,
+    tokenizer_of: str | None,
+    plugins: Sequence[str],
 ) -> int:
     """`zeromt prepare`: raw text -> tokenizer, shards and index; or one part of it, or the merge of all parts.
 
@@ -28,9 +35,13 @@ def prepare(
         UserError: the configuration or the corpus is wrong.
     """
     with _ending_at_a_signal():
+        if tokenizer_of is not None:
+            folder = resolve("trainer.runs.parents.named:tokenizer_folder")(tokenizer_of)
+            overrides = [*overrides, f"prepare.tokenizer.path={json.dumps(str(folder))}"]
         section = resolve("configs:load_run")(config, overrides, plugins=plugins, say=note).prepare
         which = resolve("data_pipeline.preparation.prepare:Part")(*part) if part is not None else None
-        resolve("data_pipeline.preparation.prepare:run")(section, part=which, merge=merge)
+        run = resolve("data_pipeline.preparation.prepare:run")
+        run(section, part=which, merge=merge, replaces=tokenizer_of is not None)
     return 0
 
 
@@ -57,7 +68,7 @@ def train(
     with resolve("configs.files:naming")("prepare.output"):
         is_there = resolve("configs.files:is_file")(Path(run.prepare.output) / "index.json")
     if not run.stream.datasets and is_there:
-        resolve("launcher.agents.datasets:check_datasets")(run, config, overrides, plugins)
+        resolve("launcher.agents.datasets:check_datasets")(run, config, overrides, plugins, parent=parent)
     resolve("trainer.runs.process.environment:check_rank")(os.environ)
     # Both before torch is imported.
     resolve("trainer.runs.signals:stop_request")()

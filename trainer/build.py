@@ -20,7 +20,7 @@ from trainer.checkpoint.model_files import build_model, load_weights
 from trainer.checkpoint.resume import check_identity, restore
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import check_reset
-from trainer.datasets import check_lengths, check_prepared, check_tags, describe_mixture
+from trainer.datasets import check_lengths, check_prepared, check_tags, describe_mixture, tokenizer_of
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import Engine
 from trainer.evaluation.evaluator import Evaluator
@@ -112,9 +112,9 @@ def build(
     weighted, datasets = _datasets(config)
     held_out = held_out_sets(config, datasets, world)
     checkpoints, checkpoint, ancestry = _open_checkpoints(config, datasets, precision, world, reset, parent)
-    _check_changes(config, datasets, checkpoint, world, reset=reset, is_rewind=skipped_ranges is not None)
-    engine = _engine(config, datasets[0].tokenizer, checkpoint, ancestry, precision, world)
-    evaluator = make_evaluator(config, datasets[0].tokenizer, held_out, world, precision, stop_requested)
+    _check_changes(config, datasets, checkpoint, ancestry, world, reset=reset, is_rewind=skipped_ranges is not None)
+    engine = _engine(config, tokenizer_of(datasets), checkpoint, ancestry, precision, world)
+    evaluator = make_evaluator(config, tokenizer_of(datasets), held_out, world, precision, stop_requested)
     config = settle_memory(config, datasets, engine, evaluator, world, checkpoint)
     checkpoints.identity = _identity(config, datasets, precision, ancestry.parent)
     reader = StreamReader(weighted, config.stream, seed=config.seed, rank=world.rank, world_size=world.size)
@@ -175,7 +175,7 @@ def _open_checkpoints(
     if checkpoint is not None:
         check_reset(checkpoint, reset)
         fingerprints = [d.fingerprint for d in datasets]
-        check_identity(checkpoint, config, datasets[0].tokenizer, fingerprints, reset=reset)
+        check_identity(checkpoint, config, tokenizer_of(datasets), fingerprints, reset=reset)
     return checkpoints, checkpoint, ancestry_of(config, parent, checkpoint, world)
 
 
@@ -183,6 +183,7 @@ def _check_changes(
     config: RunConfig,
     datasets: Sequence[Dataset],
     checkpoint: Checkpoint | None,
+    ancestry: Ancestry,
     world: World,
     *,
     reset: frozenset[str],
@@ -194,7 +195,7 @@ def _check_changes(
         UserError: so it is.
     """
     saved = None if checkpoint is None else load_saved(checkpoint.folder / CONFIG, any_version=True).prepare
-    check_prepared(datasets, config, saved=saved, reset="data" in reset)
+    check_prepared(datasets, config, saved=saved, reset="data" in reset, has_parent=ancestry.parent is not None)
     if checkpoint is not None and not reset and not is_rewind:
         check_limits(config, checkpoint, finished=world.from_main(finished_step(Path(config.folder) / STATUS_FILE)))
 
@@ -269,8 +270,7 @@ def _engine(
     precision: Precision,
     world: World,
 ) -> DeepSpeedEngine:
-    """The model in its engine, with the checkpoint's weights, or else those of the parent: DeepSpeed takes its fp32
-    masters from them at once."""
+    """The model in its engine, with the weights of checkpoint or parent: DeepSpeed takes its fp32 masters from them."""
     try:
         model = build_model(config.model, tokenizer, seed=config.seed)
     except (RuntimeError, MemoryError) as error:
@@ -335,14 +335,14 @@ def _identity(
     """What the run's checkpoints say of it."""
     return RunIdentity(
         config_yaml=dump_run(config),
-        tokenizer_files=datasets[0].tokenizer.files(),
+        tokenizer_files=tokenizer_of(datasets).files(),
         manifest={
             "zero_stage": config.engine.zero_stage,
             "precision": precision,
             "versions": versions(),
             "fingerprints": {
                 "data": [d.fingerprint for d in datasets],
-                "tokenizer": datasets[0].tokenizer.fingerprint,
+                "tokenizer": tokenizer_of(datasets).fingerprint,
                 **hashes(config.plugins),
             },
             **({} if parent is None else {PARENT: parent.to_json()}),

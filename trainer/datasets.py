@@ -9,6 +9,8 @@ from configs import PrepareSection, RunConfig, UserError
 from data_pipeline.order.mixture import Mixture
 from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.tokenizer import Tokenizer
+from data_pipeline.vocabularies import widest
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +22,13 @@ def dataset_names(datasets: Sequence[Dataset]) -> dict[str, Dataset]:
         candidates = itertools.chain([dataset.name], (f"{dataset.name}-{n}" for n in itertools.count(2)))
         names[next(name for name in candidates if name not in names)] = dataset
     return names
+
+
+def tokenizer_of(datasets: Sequence[Dataset]) -> Tokenizer:
+    """The tokenizer of a run: that of its datasets, the one with the most tags where some have taken spare pieces."""
+    if len({dataset.tokenizer_fingerprint for dataset in datasets}) == 1:
+        return datasets[0].tokenizer
+    return widest([dataset.tokenizer for dataset in datasets]) or datasets[0].tokenizer  # which the reader refuses
 
 
 def describe_mixture(datasets: Sequence[Dataset], mixture: Mixture, usual_pairs: Sequence[Fraction]) -> list[str]:
@@ -71,7 +80,12 @@ def check_lengths(datasets: Sequence[Dataset], config: RunConfig) -> None:
 
 
 def check_prepared(
-    datasets: Sequence[Dataset], config: RunConfig, *, saved: PrepareSection | None, reset: bool
+    datasets: Sequence[Dataset],
+    config: RunConfig,
+    *,
+    saved: PrepareSection | None,
+    reset: bool,
+    has_parent: bool = False,
 ) -> None:
     """Refuse a dataset that is not what `prepare` describes; those of a mixture were prepared by other sections.
 
@@ -82,6 +96,7 @@ def check_prepared(
         config: of the run.
         saved: the section in the checkpoint that is resumed.
         reset: whether the data begin anew.
+        has_parent: whether the run begins, or began, from another.
 
     Raises:
         UserError: naming the fields that differ.
@@ -89,7 +104,7 @@ def check_prepared(
     if config.stream.datasets:
         return
     [dataset] = datasets
-    fields = stale_fields(config.prepare, dataset.index)
+    fields = stale_fields(config.prepare, dataset.index, has_parent=has_parent)
     known = fields if reset else stale_fields(saved, dataset.index) if saved is not None else []
     if changed := [field for field in fields if field not in known]:
         raise stale_error(changed, dataset.location, "zeromt prepare CONFIG")

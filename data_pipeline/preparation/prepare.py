@@ -35,6 +35,7 @@ from data_pipeline.preparation.staging import (
     inspect_inputs,
     keep_hashes,
     place_of,
+    put_aside,
     remove_partial,
     sync_folder,
 )
@@ -69,13 +70,14 @@ class Part:
     of: int
 
 
-def run(section: PrepareSection, *, part: Part | None = None, merge: bool = False) -> None:
+def run(section: PrepareSection, *, part: Part | None = None, merge: bool = False, replaces: bool = False) -> None:
     """Prepare the dataset that a section describes, unless it is there already.
 
     Args:
         section: what to prepare.
         part: encode this part only, into the work folder that stands beside the output.
         merge: make the dataset of parts that are all there.
+        replaces: whether a dataset that another tokenizer made of the same corpus gives way when the new one is whole.
 
     Raises:
         UserError: an input is broken, nothing is left of it, the output cannot be written, another process is at
@@ -92,7 +94,7 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
     tokenizer = existing_tokenizer(section.tokenizer)
     recipe = make_recipe(section, inputs, tokenizer)
     with naming("prepare.output"):
-        is_there = is_already_prepared(output, recipe)
+        is_there = is_already_prepared(output, recipe, gives_way=replaces)
     if is_there:
         _leave_as_it_is(output, work)
         return
@@ -118,6 +120,7 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
             raise
         if index is None:
             return
+        put_aside(output)
         (folder / "dataset").rename(output.absolute())
         sync_folder(output.absolute().parent)
         work.remove()

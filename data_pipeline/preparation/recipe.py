@@ -55,8 +55,13 @@ def make_recipe(section: PrepareSection, inputs: list[Input], tokenizer: Tokeniz
     return recipe
 
 
-def is_already_prepared(output: Path, recipe: dict[str, Any]) -> bool:
+def is_already_prepared(output: Path, recipe: dict[str, Any], *, gives_way: bool = False) -> bool:
     """Whether the output holds the dataset of this recipe.
+
+    Args:
+        output: the folder.
+        recipe: of what is wanted.
+        gives_way: whether one that differs by its tokenizer alone counts for nothing.
 
     Raises:
         UserError: it holds something else, which is never overwritten.
@@ -68,21 +73,29 @@ def is_already_prepared(output: Path, recipe: dict[str, Any]) -> bool:
         raise UserError(f"prepare.output: {output} exists and is no prepared dataset; {advice}")
     found = parse_index((output / INDEX_FILE).read_bytes(), output / INDEX_FILE).recipe
     old, new = _in_full(found), _in_full(recipe)
-    changed = [f"{key} was {old.get(key)!r} and is {new.get(key)!r}" for key in _different(old, new)]
+    is_same_text = all(found.get(key) == recipe[key] for key in ("inputs", "forms"))
+    keys = _different(old, new)
+    if gives_way:
+        others = [key for key in keys if not key.startswith("tokenizer.")]
+        if keys and not others and is_same_text:
+            return False
+        keys = others
+    changed = [f"{key} was {old.get(key)!r} and is {new.get(key)!r}" for key in keys]
     if not changed:
-        if all(found.get(key) == recipe[key] for key in ("inputs", "forms")):
+        if is_same_text:
             return True
         changed = ["other input files"]
     raise UserError(f"prepare.output: {output} holds another dataset ({', '.join(changed)}); {advice}")
 
 
-def stale_fields(section: PrepareSection, index: DatasetIndex) -> list[str]:
+def stale_fields(section: PrepareSection, index: DatasetIndex, *, has_parent: bool = False) -> list[str]:
     """What a section says that is not what its dataset was made with, one text for each field.
 
     Files are compared by name: they need not be there any more. A section that names no training text describes no
-    preparation, and is held to what it says beside the defaults.
+    preparation, and is held to what it says beside the defaults. A run that begins from another may have a dataset that
+    took the other's tokenizer, and a section that does not name it.
     """
-    return list(_stale_settings(section, index)) + list(_stale_files(section, index))
+    return list(_stale_settings(section, index, has_parent=has_parent)) + list(_stale_files(section, index))
 
 
 def stale_error(fields: Sequence[str], where: str, command: str) -> UserError:
@@ -99,11 +112,11 @@ def stale_error(fields: Sequence[str], where: str, command: str) -> UserError:
     )
 
 
-def _stale_settings(section: PrepareSection, index: DatasetIndex) -> Iterator[str]:
+def _stale_settings(section: PrepareSection, index: DatasetIndex, *, has_parent: bool) -> Iterator[str]:
     old, new, defaults = _in_full(index.recipe), _flat(_settings_of(section)), _defaults()
     path, was_trained = section.tokenizer.path, "tokenizer.fingerprint" not in old
     if path is not None or not was_trained:  # how one is trained says nothing then
-        is_same = _is_tokenizer_of(section, index)
+        is_same = (has_parent and path is None) or _is_tokenizer_of(section, index)
         then = path if is_same else "a tokenizer of its own" if was_trained else "another existing tokenizer"
         old = {**_with_tokenizer(old, None), "tokenizer.path": then}
         new = {**_with_tokenizer(new, None), "tokenizer.path": path}

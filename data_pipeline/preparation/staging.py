@@ -13,6 +13,7 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 
 from configs import PrepareSection, UserError
 from configs.files import check_apart, exists, explain, is_dir, naming, status_of
+from data_pipeline.preparation.progress import say
 from data_pipeline.preparation.raw.lines import corpus_paths, packing_of
 from data_pipeline.prepared.index import INDEX_FILE, check_local, hash_file
 
@@ -287,3 +289,17 @@ def remove_partial(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+
+def put_aside(output: Path) -> None:
+    """Rename a dataset that gives way to another; nothing is done where there is none.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    if not is_dir(output) or not any(output.iterdir()):
+        return
+    while exists(aside := output.with_name(f"{output.name}.replaced-{time.strftime('%Y%m%d-%H%M%S')}")):
+        time.sleep(0.2)
+    output.rename(aside)
+    say(f"the dataset that was in {output} is now in {aside}")

@@ -15,6 +15,7 @@ from data_pipeline.stream.lane_stream import Fetched, LaneStreamSpec, lane_updat
 from data_pipeline.stream.prefetch import Prefetch
 from data_pipeline.stream.process_prefetch import ProcessPrefetch
 from data_pipeline.stream.window_tokens import LeftOut
+from data_pipeline.vocabularies import widest
 
 __all__ = ["LaneCursor", "StreamReader", "StreamState"]
 
@@ -253,12 +254,16 @@ def _percent(proportions: Sequence[int]) -> str:
 
 def _check_tokenizers(datasets: Sequence[Dataset]) -> None:
     first = datasets[0]
+    if len({dataset.tokenizer_fingerprint for dataset in datasets}) == 1:
+        return
+    if widest([dataset.tokenizer for dataset in datasets]) is not None:
+        return
     for other in datasets[1:]:
         if other.tokenizer_fingerprint != first.tokenizer_fingerprint:
             raise UserError(
                 f"stream.datasets: {other.location} has another tokenizer than {first.location}: "
                 f"{other.tokenizer_fingerprint[:12]}, not {first.tokenizer_fingerprint[:12]}; allowed is one for all: "
-                f"prepare the others with prepare.tokenizer.path"
+                f"prepare the others again with `zeromt prepare CONFIG --tokenizer-of {first.location}`"
             )
 
 

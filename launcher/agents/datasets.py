@@ -10,20 +10,27 @@ from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import open_index
 from data_pipeline.prepared.index import INDEX_FILE
 from trainer.runs.layout import CHECKPOINTS
+from trainer.runs.parents.record import noted_parent
 
 
-def check_datasets(run: RunConfig, config: str, overrides: Sequence[str], plugins: Sequence[str] = ()) -> None:
+def check_datasets(
+    run: RunConfig, config: str, overrides: Sequence[str], plugins: Sequence[str] = (), *, parent: str | None = None
+) -> None:
     """Refuse to start without the prepared datasets, or with one that `prepare` does not describe any more.
 
     Args:
         run: the configuration.
         config, overrides, plugins: what it was read from.
+        parent: the run that it begins from, if any: RUN[@step].
 
     Raises:
         UserError: one has no index, or another recipe.
     """
     words = [word for file in plugins for word in ("--plugins", file)]
-    command = shlex.join(["zeromt", "prepare", config, *words, *(o for o in overrides if o.startswith("prepare."))])
+    takes = [] if parent is None else ["--tokenizer-of", parent]
+    command = shlex.join(
+        ["zeromt", "prepare", config, *takes, *words, *(o for o in overrides if o.startswith("prepare."))]
+    )
     for source in run.datasets:
         if "://" in source.path:
             continue
@@ -37,10 +44,11 @@ def check_datasets(run: RunConfig, config: str, overrides: Sequence[str], plugin
         check_apart({key: source.path}, {"output/name": run.folder})
     with naming("output"):
         is_new = not is_dir(Path(run.folder) / CHECKPOINTS)  # else the ranks compare with what was saved
+    has_parent = parent is not None or noted_parent(Path(run.folder)) is not None
     if is_new and not run.stream.datasets and "://" not in run.prepare.output:
         try:
             _, index, _ = open_index(run.prepare.output)
         except UserError:  # the ranks look at the whole of it, and say what is broken
             return
-        if fields := stale_fields(run.prepare, index):
+        if fields := stale_fields(run.prepare, index, has_parent=has_parent):
             raise stale_error(fields, run.prepare.output, command)

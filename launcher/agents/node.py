@@ -82,7 +82,7 @@ def launch(supervisor: Supervisor, order: Order) -> int:
     """
     run = load_run(order.config, order.overrides, plugins=order.plugins)
     check_machine(os.environ)
-    check_datasets(run, order.config, order.overrides, order.plugins)
+    check_datasets(run, order.config, order.overrides, order.plugins, parent=order.parent)
     node = _node(order)
     if order.nnodes > run.stream.micro_batches:
         raise UserError(

@@ -138,7 +138,9 @@ def submit_order(cluster: BatchCluster, order: Order) -> int:
     run = load_run(order.config, order.overrides, plugins=order.plugins, say=note)
     if order.prepare is None:
         if order.after is None and not order.dry_run and cluster.shares_files:
-            resolve("launcher.agents.datasets:check_datasets")(run, order.config, order.overrides, order.plugins)
+            resolve("launcher.agents.datasets:check_datasets")(
+                run, order.config, order.overrides, order.plugins, parent=order.parent
+            )
             check_parent(Path(run.folder), order.parent, fresh=order.fresh)
         check_size(run, order.nodes, order.nproc or cluster.processes())
     texts = [cluster.render(job) for job in jobs_of(cluster, order, run)]

@@ -28,6 +28,13 @@ def add_prepare(parser: Parser) -> None:
         help="encode only part I of N, on one of N machines that share the file system; --merge joins the parts",
     )
     which.add_argument("--merge", action="store_true", help="make the dataset, when all parts are encoded")
+    parser.add_argument(
+        "--tokenizer-of",
+        metavar="RUN[@step]",
+        type=path,
+        help="encode with the tokenizer of this run (or dataset) and train none, as for fine-tuning it; a dataset that "
+        "another tokenizer made of the same corpus gives way: it is renamed to NAME.replaced-DATE-TIME, never deleted",
+    )
 
 
 def add_device(parser: Parser) -> None:

@@ -52,12 +52,7 @@ def check_identity(
             f"{'; '.join(differences)}; allowed is what {checkpoint.folder} was trained with, "
             "or another name for a new run"
         )
-    trained_with = checkpoint.manifest["fingerprints"]["tokenizer"]
-    if tokenizer.fingerprint != trained_with:
-        raise UserError(
-            f"tokenizer: fingerprint {tokenizer.fingerprint[:12]}, the checkpoint has {trained_with[:12]}; "
-            f"allowed is the dataset that {checkpoint.folder} was trained on, or another name for a new run"
-        )
+    _check_tokenizer(checkpoint, tokenizer, takes_tags="data" in reset)
     kind = load_saved(checkpoint.folder / CONFIG, any_version=True).optimizer.kind
     if "optimizer" not in reset and config.optimizer.kind != kind:
         raise UserError(
@@ -69,6 +64,33 @@ def check_identity(
             f"{'; '.join(differences)}; allowed is what {checkpoint.folder} was trained with, "
             "or --reset data to go through the data from the beginning"
         )
+
+
+def _check_tokenizer(checkpoint: Checkpoint, tokenizer: Tokenizer, *, takes_tags: bool) -> None:
+    """Refuse another tokenizer.
+
+    Args:
+        checkpoint: to resume from.
+        tokenizer: of the run's datasets.
+        takes_tags: whether it may have new tags in the place of spare pieces, which leaves the weights as they are.
+
+    Raises:
+        UserError: it is another.
+    """
+    trained_with = checkpoint.manifest["fingerprints"]["tokenizer"]
+    if tokenizer.fingerprint == trained_with:
+        return
+    if takes_tags:
+        saved = Tokenizer.load(checkpoint.folder)
+        if saved.fingerprint == trained_with and tokenizer.extends(saved):
+            new = [tag for tag in tokenizer.tags if tag not in saved.tags]
+            log.info("new tags in the place of spare pieces: %s", ", ".join(new))
+            return
+    raise UserError(
+        f"tokenizer: fingerprint {tokenizer.fingerprint[:12]}, the checkpoint has {trained_with[:12]}; "
+        f"allowed is the dataset that {checkpoint.folder} was trained on, data prepared with its tokenizer (zeromt "
+        "prepare --tokenizer-of RUN), or another name for a new run, which --from begins with these weights"
+    )
 
 
 def restore(

@@ -9,7 +9,7 @@ from configs.components import ScoredText
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.model_files import build_model
-from trainer.datasets import dataset_names
+from trainer.datasets import dataset_names, tokenizer_of
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.sets import HeldOutSet, SetText, load_sets, prepared_set
 from trainer.inference.translation.languages import language_tags
@@ -44,7 +44,7 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
             log.warning("evaluation.tokenizer: %s: %s", text.name, doubt)
         languages = {"source": text.languages[0], "target": text.languages[1]}
         has_tags = config.prepare.tag_both_sides and text.has_tags_of_both_sides
-        tags = language_tags(config.prepare, datasets[0].tokenizer, **languages) if has_tags else None
+        tags = language_tags(config.prepare, tokenizer_of(datasets), **languages) if has_tags else None
         found.append(
             HeldOutSet(
                 name=text.name,

@@ -19,6 +19,7 @@ from configs.languages import language
 from data_pipeline.prepared.dataset import Dataset
 from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.state import ScoreSeries, TrainerState
+from trainer.datasets import tokenizer_of
 from trainer.evaluation.sets import HeldOutSet
 from trainer.metrics import tokenizers
 from trainer.runs.layout import CONFIG
@@ -53,7 +54,7 @@ def enter_series(
         state: as the checkpoint has it.
         checkpoint: None for a new run.
     """
-    tokenizer = datasets[0].tokenizer.fingerprint
+    tokenizer = tokenizer_of(datasets).fingerprint
     curves = {figure: current_series(config, held_out, tokenizer, figure) for figure in config.evaluation.directions}
     current = curves.pop(config.best_by)
     if checkpoint is not None:
@@ -153,7 +154,7 @@ def adopt_scores_without_series(
     then, now = saved.evaluation, config.evaluation
     is_same = (
         fingerprints["data"] == [d.fingerprint for d in datasets]
-        and fingerprints["tokenizer"] == datasets[0].tokenizer.fingerprint
+        and fingerprints["tokenizer"] == tokenizer_of(datasets).fingerprint
         and checkpoint.manifest["versions"]["sacrebleu"] == versions()["sacrebleu"]
         and bool(saved.training.ema_decay) == bool(config.training.ema_decay)
         and _search(then.search) == _search(now.search)

@@ -13,7 +13,7 @@ from configs import UserError
 from configs.files import naming
 from configs.text import visible
 from data_pipeline.prepared.dataset import Dataset
-from trainer.datasets import dataset_names
+from trainer.datasets import dataset_names, tokenizer_of
 from trainer.engines.batches import wrap
 from trainer.inference.loading import load_checkpoint
 from trainer.looking.found import FoundUpdate, checkpoint_before, find_update
@@ -82,7 +82,7 @@ def pairs_of(found: FoundUpdate, losses: Sequence[Sequence[PairLoss]] | None) ->
         losses: of its micro-batches' rows.
     """
     names = {dataset.location: name for name, dataset in dataset_names(found.datasets).items()}
-    tokenizer = found.datasets[0].tokenizer
+    tokenizer = tokenizer_of(found.datasets)
     for order, micro_batch in enumerate(found.micro_batches):
         sources = tokenizer.decode_source(micro_batch.source.tolist())
         targets = tokenizer.decode_target(micro_batch.target_output.tolist())

@@ -1,5 +1,6 @@
 """Which checkpoint of another run a run begins from, or began from: all ranks agree on it and verify it together."""
 
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,6 +21,7 @@ from trainer.ranks.distributed import World
 from trainer.runs.layout import step_of
 from trainer.runs.parents.named import OPTION, Named, hash_of
 from trainer.runs.parents.record import Parent, check_same, note_parent, noted_parent, parent_in
+from trainer.transfer.rows import InVocabulary
 
 log = logging.getLogger(__name__)
 
@@ -52,27 +54,25 @@ class Ancestry:
         return self._source is not None
 
     def fill(self, model: nn.Module, tokenizer: Tokenizer) -> None:
-        """Fill the run's new model with the parent's weights, where it begins from them.
+        """Fill the run's new model with the parent's weights in its own vocabulary, where it begins from them.
 
         Args:
             model: new.
             tokenizer: of its vocabularies.
 
         Raises:
-            UserError: the names or shapes are not the model's, or the tokenizer is another.
+            UserError: the names or shapes are not the model's.
         """
         if self._source is None or self.parent is None:
             return
-        trained_with = self._source.manifest["fingerprints"]["tokenizer"]
-        if tokenizer.fingerprint != trained_with:
-            raise UserError(
-                f"tokenizer: fingerprint {tokenizer.fingerprint[:12]}, the parent has {trained_with[:12]}; prepare the "
-                f"data with its tokenizer (prepare.tokenizer.path={self._source.folder})"
-            )
-        self._weights = self._source.stored(self.parent.weights)
-        fill(model, self._weights, self._source)
         kind = ", their moving average" if self.parent.weights == "ema" else ""
         log.info("begins with the weights of %s%s", self.parent.describe(), kind)
+        self._weights = self._source.stored(self.parent.weights)
+        if tokenizer.fingerprint != self._source.manifest["fingerprints"]["tokenizer"]:
+            weights = InVocabulary(self._weights, Tokenizer.load(self._source.folder), tokenizer, model)
+            self.parent = dataclasses.replace(self.parent, rows=weights.rows)
+            self._weights = weights
+        fill(model, self._weights, self._source)
 
     def begin(self, engine: Engine, world: World) -> None:
         """Give the new engine the weights to the last bit, whatever precision its model computes in, and nothing else.

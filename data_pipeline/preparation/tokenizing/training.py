@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from configs import PrepareSection, TokenizerSection, UserError
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.raw.corpus import RawSpan
+from data_pipeline.tag_pieces import spare_names
 from data_pipeline.tokenizer import (
     BOS_ID,
     EOS_ID,
@@ -107,10 +108,10 @@ def existing_tokenizer(section: TokenizerSection) -> Tokenizer | None:
     """The tokenizer that `section.path` names, or None where one is to be trained.
 
     The path is a prepared dataset, another folder with a tokenizer, or the file of a joint one. What the section says
-    of kind and size is ignored; its tags must be there.
+    of kind and size is ignored; tags that it lacks take the place of its spare pieces.
 
     Raises:
-        UserError: there is none, it cannot be used, or it lacks a tag.
+        UserError: there is none, it cannot be used, or it lacks a tag and a piece to spare.
     """
     if section.path is None:
         return None
@@ -129,12 +130,14 @@ def existing_tokenizer(section: TokenizerSection) -> Tokenizer | None:
         raise UserError(f"{where}: cannot be read: {error.strerror or error}") from error
     except UserError as error:
         raise UserError(f"{where}: {str(error).removeprefix('tokenizer: ')}") from error
-    if missing := [tag for tag in section.tags if tag not in tokenizer.tags]:
+    missing, spares = [tag for tag in section.tags if tag not in tokenizer.tags], tokenizer.spares
+    if len(missing) > len(spares):
         found = ", ".join(tokenizer.tags) or "none"
         raise UserError(
-            f"prepare.tokenizer.tags: {missing[0]} is no piece of {path}; allowed is one of its own ({found})"
+            f"prepare.tokenizer.tags: {missing[len(spares)]} is no piece of {path}, which has {len(spares)} spare ones "
+            f"(prepare.tokenizer.spare); allowed is one of its own ({found})"
         )
-    return tokenizer
+    return tokenizer.with_tags(missing)
 
 
 def train_tokenizer(section: TokenizerSection, sources: Sequence[str], targets: Sequence[str]) -> Tokenizer:
@@ -195,7 +198,7 @@ def _train(section: TokenizerSection, lines: Iterable[str], field_name: str, siz
             bos_id=BOS_ID,
             eos_id=EOS_ID,
             unk_id=UNK_ID,
-            control_symbols=section.tags if has_tags else [],
+            control_symbols=[*section.tags, *spare_names(section.spare)] if has_tags else [],
             minloglevel=2,
         )
     except RuntimeError as error:
@@ -210,7 +213,8 @@ def without_marks(lines: Iterable[str], section: TokenizerSection) -> Iterator[s
     character that it writes for what is unknown. A space parts a mark, whose characters stay; the character goes.
     """
     normalizer = sentencepiece.SentencePieceNormalizer(rule_name=section.normalization)
-    marks = re.compile("|".join(map(re.escape, ["<pad>", "<s>", "</s>", UNKNOWN_PIECE, *section.tags])))
+    controls = [*section.tags, *spare_names(section.spare)]
+    marks = re.compile("|".join(map(re.escape, ["<pad>", "<s>", "</s>", UNKNOWN_PIECE, *controls])))
     for line in lines:
         if not line.isascii() or "<" in line:
             normal = str(normalizer.normalize(line))
@@ -261,7 +265,9 @@ def check_tags(section: PrepareSection, tokenizer: Tokenizer) -> None:
         found = tokenizer.tags_of(language)
         if not found:
             have = ", ".join(tokenizer.tags) or "none"
-            raise UserError(f"prepare.{name}: >>{language}<<: the tokenizer's tags are {have}")
+            number = len(tokenizer.spares)
+            spare = f"; prepare.tokenizer.tags takes one of its {number} spare pieces" if number else ""
+            raise UserError(f"prepare.{name}: >>{language}<<: the tokenizer's tags are {have}{spare}")
         if len(found) > 1:
             raise UserError(
                 f"prepare.{name}: {language!r} may be {' or '.join(found)} of the tokenizer; name one of them"

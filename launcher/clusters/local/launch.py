@@ -50,7 +50,7 @@ def launch(
     """
     run = load_run(config, overrides, plugins=plugins, say=note)
     check_machine(os.environ)
-    check_datasets(run, config, overrides, plugins)
+    check_datasets(run, config, overrides, plugins, parent=parent)
     cores, gpus = num_cores(), gpus_to_use(run.engine.device, os.environ)
     job = Job(
         config=config,

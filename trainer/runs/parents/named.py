@@ -5,6 +5,7 @@ from pathlib import Path
 
 from configs import UserError
 from configs.files import expand, is_dir, is_file, naming
+from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE
 from trainer.runs.kept import find_loss
 from trainer.runs.layout import CHECKPOINTS, MANIFEST, MANIFEST_HASH, list_steps, looks_complete, step_folder, step_of
 
@@ -64,6 +65,22 @@ class Named:
                 raise UserError(f"{OPTION}: {str(self.run)!r} has no checkpoint of step {self.step}; it has {there}")
             why = find_loss(self.run, by_config=False) or f"{str(self.run)!r} has no checkpoint yet"
             raise UserError(f"{OPTION}: {why}; give a run that has one")
+
+
+def tokenizer_folder(text: str) -> Path:
+    """The folder with the tokenizer of RUN[@step], or of a prepared dataset.
+
+    Raises:
+        UserError: there is none.
+    """
+    folder = Path(expand(text))
+    with naming("--tokenizer-of"):
+        if any(is_file(folder / name) for name in (JOINT_FILE, SOURCE_FILE)):
+            return folder
+    try:
+        return Named.parse(text).candidates()[0]
+    except UserError as error:
+        raise UserError(str(error).replace(OPTION, "--tokenizer-of", 1)) from error
 
 
 def hash_of(checkpoint: Path) -> str | None:

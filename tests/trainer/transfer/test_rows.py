@@ -1,0 +1,109 @@
+"""A parent's weights in another vocabulary: rows against a plain loop, every way of tying, and what they are worth."""
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from configs import PrepareSection, RunConfig, model_section
+from data_pipeline.tokenizer import EOS_ID, Tokenizer
+from data_pipeline.vocabularies import match
+from tests.conftest import bundled, read_metrics
+from tests.forked import Forked
+from tests.trainer.conftest import TrainedRun
+from tests.trainer.inference.export.made import SMALL, TAG, make_model, make_tagged, make_tokenizer
+from trainer.checkpoint.model_files import build_model
+from trainer.checkpoint.state import TrainerState
+from trainer.checkpoint.weights_only import write_run
+from trainer.transfer.ancestry import ancestry_of
+
+ALONE: Any = SimpleNamespace(rank=0, size=1, is_main=True, from_main=lambda found: found, gather=lambda found: [found])
+"""A rank that is alone, and meets nobody."""
+TYING = [("three-way", True, True), ("decoder", True, False), ("decoder", False, True), ("none", False, False)]
+"""How matrices are tied, and whether the parent's vocabulary and the new one are joint."""
+
+
+def parent_run(folder: Path, tokenizer: Tokenizer, model: Any) -> RunConfig:
+    """A run of weights alone, as imports make them; the configuration of one with the same model in the same folder."""
+    config = dataclasses.replace(
+        RunConfig(), model=model.section, prepare=PrepareSection(max_pieces=16), output=str(folder), name="tuned"
+    )
+    parameters = dict(model.named_parameters())
+    (folder / "parent").mkdir()
+    write_run(
+        folder / "parent",
+        folder / "parent",
+        config,
+        tokenizer,
+        shapes={name: list(p.shape) for name, p in parameters.items()},
+        tensors=((name, p.detach()) for name, p in parameters.items()),
+        state=TrainerState(),
+        data_fingerprints=[],
+        origin={"command": "import"},
+    )
+    return config
+
+
+@pytest.mark.parametrize(("tied", "was_joint", "is_joint"), TYING)
+@pytest.mark.parametrize("bias", [False, True])
+def test_every_way_of_tying(tmp_path: Path, tied: str, was_joint: bool, is_joint: bool, bias: bool) -> None:
+    old, new = make_tokenizer(joint=was_joint), make_tagged("unigram", is_joint, [">>deu<<", ">>fr<<"])
+    section = model_section(**SMALL, tied_embeddings=tied, output_bias=bias)
+    parent = make_model(section, old)
+    config = parent_run(tmp_path, old, parent)
+    ancestry = ancestry_of(config, f"{tmp_path}/parent", None, ALONE)
+    child = build_model(section, new, seed=7)
+    before = {name: p.detach().clone() for name, p in child.named_parameters()}
+    ancestry.fill(child, new)
+    theirs, ours = dict(parent.named_parameters()), dict(child.named_parameters())
+    num_matrices = 0
+    for name, parameter in ours.items():
+        if parameter.shape == theirs[name].shape and "tokens" not in name and not name.startswith("output."):
+            assert parameter.equal(theirs[name]), name
+            continue
+        num_matrices += 1
+        found = match(old, new, "source" if name.startswith("source") else "target")
+        for row in range(len(parameter)):
+            if row in found.kept:
+                assert parameter[row].equal(theirs[name][found.kept[row]])
+            elif row in found.cut:
+                expected = torch.stack([theirs[name][n] for n in found.cut[row]]).mean(0)
+                torch.testing.assert_close(parameter[row], expected)
+            else:
+                assert parameter[row].equal(before[name][row])
+        assert parameter[EOS_ID].equal(theirs[name][EOS_ID])
+    assert num_matrices == {"three-way": 1, "decoder": 2, "none": 3}[tied] + bias
+    if was_joint:
+        fra = match(old, new, "source").kept[new.tag_id(">>fr<<")]
+        assert fra == old.tag_id(TAG)
+    assert ancestry.parent is not None
+    assert list(ancestry.parent.rows) == (["both"] if was_joint and is_joint else ["source", "target"])
+    assert sum(ancestry.parent.rows[side]["kept"] for side in ancestry.parent.rows) > 4
+
+
+def test_better_after_100_updates_than_from_nothing(trained: TrainedRun, forked: Forked, tmp_path: Path) -> None:
+    """Half of the text is new to the parent, and all of it is cut by another tokenizer."""
+    for language in ("en", "fr"):
+        (tmp_path / f"text.{language}").write_bytes(bundled(language, slice(50, 150)))
+    settings = [
+        f"prepare.output={tmp_path}/prepared",
+        f"prepare.root={tmp_path}",
+        "prepare.tokenizer.vocab_size=300",
+        "prepare.tokenizer.kind=unigram",
+        f"output={tmp_path}/runs",
+    ]
+    assert forked.zeromt("prepare", str(trained.config), *settings, cwd=tmp_path).code == 0
+    more = ["training.max_updates=100", "evaluation.every_updates=100", "training.tensorboard=false"]
+    losses = {}
+    for name, start in (("tuned", ["--from", str(trained.folder)]), ("new", [])):
+        done = forked.trainer(1, str(trained.config), *start, *settings, *more, f"name={name}", cwd=tmp_path)
+        assert done.code == 0, done.err
+        evaluations = read_metrics(tmp_path / "runs" / name, "evaluation")
+        losses[name] = [line["nll"] for line in evaluations]
+        if start:
+            assert "keep the parent's rows" in done.out
+    assert len(losses["tuned"]) == 2, "step 0 too"
+    assert losses["tuned"][-1] < 0.8 * losses["new"][-1]

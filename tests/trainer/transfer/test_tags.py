@@ -1,0 +1,132 @@
+"""A new tag in a run that exists, and data that another tokenizer prepared."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from data_pipeline.prepared.dataset import Dataset
+from tests.conftest import Finished, bundled, contents
+from tests.forked import Forked
+from trainer.checkpoint.format import read_whole
+
+BT = ">>bt<<"
+Zeromt = Callable[..., Finished]
+
+
+@pytest.fixture(scope="module")
+def base(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with text, a dataset whose tokenizer has spare pieces, and a run of 4 updates; to be copied."""
+    root = tmp_path_factory.mktemp("base")
+    for name, lines in (("a", slice(0, 200)), ("b", slice(200, 300))):
+        for language in ("en", "fr"):
+            (root / f"{name}.{language}").write_bytes(bundled(language, lines))
+    (root / "run.yaml").write_text(
+        """
+name: base
+prepare:
+  target_language: fr
+  output: data/a
+  train: {source: [a.en], target: [a.fr]}
+  valid: {source: [b.en], target: [b.fr]}
+  tokenizer: {vocab_size: 300, spare: 2}
+  max_pieces: 128
+stream: {source_tokens: 512, target_tokens: 512}
+model: {d_model: 16, encoder_layers: 1, decoder_layers: 1, max_positions: 256, attention: {num_heads: 2},
+        feed_forward: {d_ff: 32}}
+schedule: {warmup_updates: 2}
+engine: {precision: fp32}
+training: {max_updates: 4, log_every: 1, tensorboard: false, memory_probe: false}
+evaluation: {every_updates: 2, max_pairs: 2}
+checkpoint: {every_updates: 2}
+"""
+    )
+    for words in (("prepare", "run.yaml"), ("train", "run.yaml")):
+        done = forked.zeromt(*words, cwd=root)
+        assert done.code == 0, done.err
+    return root
+
+
+BACK = ["prepare.train.source=[b.en]", "prepare.train.target=[b.fr]", "prepare.output=data/bt"]
+
+
+def test_a_run_takes_a_tag_that_nobody_had_thought_of(base: Path, forked: Forked) -> None:
+    """Old data and new ones in one line, in place and by --from; ids and rows stay what they are."""
+    tagged = [f"prepare.target_tag='{BT}'", f"prepare.tokenizer.tags=['{BT}']"]
+    done = forked.zeromt("prepare", "run.yaml", *BACK, *tagged, "--tokenizer-of", "runs/base", cwd=base)
+    assert done.code == 0, done.err
+    old, new = (Dataset.load(base / "data" / name).tokenizer for name in ("a", "bt"))
+    assert new.extends(old)
+    mixture = "stream.datasets=[{path: data/a, weight: 3}, {path: data/bt, weight: 1}]"
+    refused = forked.zeromt("train", "run.yaml", mixture, cwd=base)
+    assert refused.code == 2, "the data are others, which --reset says"
+    ways = {"tuned": ["--from", "runs/base"], "again": ["--reset", "data,optimizer"]}
+    mean = forked.zeromt("average", "runs/base", "--last", "1", "-o", "runs/again", cwd=base)
+    assert mean.code == 0, mean.err
+    for name, how in ways.items():
+        done = forked.zeromt("train", "run.yaml", mixture, *how, f"name={name}", "training.max_updates=2", cwd=base)
+        assert done.code == 0, done.err
+    assert "new tags in the place of spare pieces: >>bt<<" in done.out
+    tuned, again = (
+        read_whole(base / "runs" / name / "checkpoints" / step)
+        for name, step in (("tuned", "step-00000002"), ("again", "step-00000006"))
+    )
+    for checkpoint in (tuned, again):
+        assert checkpoint.manifest["fingerprints"]["tokenizer"] == new.fingerprint
+    assert tuned.manifest["parent"]["rows"] == {"both": {"kept": 300, "averaged": 0, "new": 0}}
+    ours, theirs = tuned.stored("model"), again.stored("model")
+    assert all(ours[name].equal(theirs[name]) for name in theirs)
+    for run in ("tuned", "again"):
+        done = forked.zeromt("translate", f"runs/{run}", "-i", "b.en", "-o", f"{run}.fr", "--beam", "1", cwd=base)
+        assert done.code == 0, done.err
+    assert (base / "tuned.fr").read_bytes() == (base / "again.fr").read_bytes()
+
+
+def test_data_of_another_tokenizer_are_prepared_again_by_one_flag(base: Path, forked: Forked) -> None:
+    own = [*BACK[:2], "prepare.output=data/own", "prepare.tokenizer.vocab_size=250", "prepare.tokenizer.spare=0"]
+    done = forked.zeromt("prepare", "run.yaml", *own, cwd=base)
+    assert done.code == 0, done.err
+    before = contents(base / "data" / "own")
+    done = forked.zeromt("prepare", "run.yaml", *own, "seed=1", "--tokenizer-of", "runs/base@2", cwd=base)
+    assert done.code == 0, done.err
+    assert "the dataset that was in data/own is now in data/own.replaced-" in done.err + done.out
+    [aside] = (base / "data").glob("own.replaced-*")
+    assert contents(aside) == before
+    found = Dataset.load(base / "data" / "own")
+    assert found.tokenizer_fingerprint == Dataset.load(base / "data" / "a").tokenizer_fingerprint
+    again = forked.zeromt("prepare", "run.yaml", *own, "--tokenizer-of", "runs/base", cwd=base)
+    assert "already prepared" in again.out
+    assert len(list((base / "data").glob("own.replaced-*"))) == 1
+    done = forked.zeromt("train", "run.yaml", *own, "--from", "runs/base", "name=own", cwd=base)
+    assert done.code == 0, done.err
+    assert "was not prepared as" not in done.out + done.err
+    assert "vocabulary: of" not in done.out, "the parent's, row for row"
+    done = forked.zeromt("train", "run.yaml", *own, "name=own", "training.max_updates=5", cwd=base)
+    assert done.code == 0, done.err
+    assert "was not prepared as" not in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["prepare.max_pieces=100"], "prepare.output: data/a holds another dataset (max_pieces was 128 and is 100)"),
+        (["prepare.train.source=[b.en]", "prepare.train.target=[b.fr]"], "holds another dataset (other input files)"),
+    ],
+)
+def test_what_is_another_dataset_stays(base: Path, forked: Forked, more: list[str], said: str) -> None:
+    done = forked.zeromt("prepare", "run.yaml", *more, "--tokenizer-of", "runs/base", cwd=base)
+    assert (done.code, said in done.err) == (2, True), done.err
+
+
+@pytest.mark.parametrize(
+    ("of", "said"),
+    [
+        ("runs/none", "--tokenizer-of: no such folder: "),
+        ("runs/base@3", "--tokenizer-of: "),
+        (".", "--tokenizer-of: "),
+    ],
+)
+def test_no_tokenizer_there(base: Path, forked: Forked, of: str, said: str) -> None:
+    done = forked.zeromt("prepare", "run.yaml", "--tokenizer-of", of, cwd=base)
+    assert (done.code, said in done.err) == (2, True), done.err
+    assert len(done.err.splitlines()) == 1
