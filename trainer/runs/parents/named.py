@@ -1,5 +1,6 @@
 """`--from RUN[@step]`: which checkpoints another run may begin from. Imports no torch."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +35,7 @@ class Named:
         """
         with naming(OPTION):
             name, at, step = expand(text).rpartition("@")
-            has_step = bool(at) and step.isascii() and step.isdigit() and not is_dir(Path(expand(text)))
+            has_step = bool(name and at) and step.isascii() and step.isdigit() and not is_dir(Path(expand(text)))
             folder = Path(name if has_step else expand(text)).absolute()
             if not has_step and is_file(folder / MANIFEST) and folder.parent.name == CHECKPOINTS:
                 return cls(text=text, run=folder.parent.parent, step=step_of(folder))
@@ -81,6 +82,11 @@ def tokenizer_folder(text: str) -> Path:
         return Named.parse(text).candidates()[0]
     except UserError as error:
         raise UserError(str(error).replace(OPTION, "--tokenizer-of", 1)) from error
+
+
+def is_same_place(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one folder, which need not be there."""
+    return os.path.realpath(one) == os.path.realpath(other)  # unlike `resolve`, it bears links in a circle
 
 
 def hash_of(checkpoint: Path) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from configs import UserError
 from trainer.runs.layout import CHECKPOINTS, MANIFEST, PARENT_FILE, checkpoint_folder, list_steps, looks_complete
-from trainer.runs.parents.named import OPTION, Named, hash_of
+from trainer.runs.parents.named import OPTION, Named, hash_of, is_same_place
 
 PARENT = "parent"
 """The key in a checkpoint's manifest."""
@@ -50,7 +50,7 @@ class Parent:
             return False
         found = hash_of(checkpoint_folder(named.run, self.step))
         if found is None:
-            return named.run.resolve() == Path(self.run).resolve()
+            return is_same_place(named.run, Path(self.run))
         return found == self.sha256
 
     def to_json(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def noted_parent(run: Path) -> Parent | None:
         return Parent.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: cannot be read: {error}; begin anew by --fresh") from error
 
 
@@ -123,7 +123,7 @@ def check_parent(run: Path, text: str | None, *, fresh: bool, reset: str | None 
     if reset:
         raise UserError(f"{OPTION}: with --reset, which goes on in place; give one of them")
     named = Named.parse(text)
-    if named.run.resolve() == run.resolve():
+    if is_same_place(named.run, run):
         raise UserError(f"{OPTION}: {text} is the run itself; give the new one another name (name=...)")
     if fresh:
         named.candidates()
