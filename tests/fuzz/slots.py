@@ -9,6 +9,10 @@ from tests.fuzz.call import Call
 MODEL = "runs/small/checkpoints/step-00000010/model-00000-of-00002.safetensors"
 SLOTS: tuple[tuple[str, ...], ...] = (
     ("inspect", "{}"),
+    ("batch", "{}", "1"),
+    ("diff", "{}", places.RUN),
+    ("replay", "{}", "--at=6"),
+    ("replay", places.RUN, "--at=6", "--without-pairs", "{}"),
     ("status", "{}"),
     ("stop", "{}", "--no-wait"),
     ("log", "{}"),

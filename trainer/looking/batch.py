@@ -19,7 +19,8 @@ from trainer.inference.loading import load_checkpoint
 from trainer.looking.found import FoundUpdate, checkpoint_before, find_update
 from trainer.looking.losses import PairLoss, pair_losses
 from trainer.ranks.process import tune_process
-from trainer.runs.layout import METRICS_FILE
+from trainer.runs.history.updates import UpdatesFile
+from trainer.runs.layout import METRICS_FILE, UPDATES_FILE
 from trainer.runs.metrics_file import Line, number, read_lines
 
 
@@ -56,8 +57,8 @@ def run(*, run: str, update: int, loss: bool, as_json: bool) -> int:
     with naming("RUN"):
         folder = Path(run)
         found = find_update(folder, update)
-        logged = logged_update(folder, update)
-        _check_recorded(found, logged)
+        recorded = Recorded.of(folder, found)
+        recorded.check(update)
         checkpoint = checkpoint_before(folder, update) if loss else None
     losses: list[list[PairLoss]] | None = None
     if checkpoint is not None:
@@ -69,7 +70,7 @@ def run(*, run: str, update: int, loss: bool, as_json: bool) -> int:
             print(json.dumps(asdict(pair), ensure_ascii=False))
     else:
         under = None if checkpoint is None else checkpoint.folder.name
-        lines = [*_head(found, folder, logged), *_of_losses(pairs, under, logged), *_table(pairs)]
+        lines = [*_head(found, folder, recorded), *_of_losses(pairs, under, recorded), *_table(pairs)]
         print("\n".join(lines))
     return 0
 
@@ -116,24 +117,49 @@ def logged_update(run: Path, step: int) -> Line | None:
     return None
 
 
-def _check_recorded(found: FoundUpdate, logged: Line | None) -> None:
-    """Refuse pairs that are not those that the run recorded.
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Recorded:
+    """What the run itself kept of an update."""
 
-    Raises:
-        UserError: so it is.
-    """
-    if logged is not None and logged["pairs_digest"] != wrap(found.counts.pairs_digest):
-        raise UserError(
-            f"UPDATE: {found.step:,}: its pairs cannot be found again: {METRICS_FILE} has another digest of them; the "
-            "run was made by another version of zeromt, or its configuration was changed by hand"
-        )
+    where: str | None
+    """The file; None where nothing is known."""
+    is_same: bool
+    """Whether its pairs have the digest of those that were found."""
+    loss: float
+    """A target token's; NaN where it is not known."""
+
+    @classmethod
+    def of(cls, run: Path, found: FoundUpdate) -> "Recorded":
+        """By the line of the log that is of this update alone, or else by updates.bin."""
+        digest = wrap(found.counts.pairs_digest)
+        if (line := logged_update(run, found.step)) is not None:
+            return cls(where=METRICS_FILE, is_same=line["pairs_digest"] == digest, loss=number(line, "loss"))
+        try:
+            file = UpdatesFile(run)
+        except FileNotFoundError:
+            return cls(where=None, is_same=True, loss=math.nan)
+        record, is_same = file.record(found.step), file.is_of(found.step, digest)
+        file.close()
+        if record is None or is_same is None:
+            return cls(where=None, is_same=True, loss=math.nan)
+        return cls(where=UPDATES_FILE, is_same=is_same, loss=record.loss)
+
+    def check(self, step: int) -> None:
+        """Refuse pairs that are not those of the run.
+
+        Raises:
+            UserError: so it is.
+        """
+        if not self.is_same:
+            raise UserError(
+                f"UPDATE: {step:,}: its pairs cannot be found again: {self.where} has another digest of them; the run "
+                "was made by another version of zeromt, or its configuration was changed by hand"
+            )
 
 
-def _head(found: FoundUpdate, run: Path, logged: Line | None) -> list[str]:
+def _head(found: FoundUpdate, run: Path, recorded: Recorded) -> list[str]:
     counts = found.counts
-    checked = "not compared: the log has no line of this update alone"
-    if logged is not None:
-        checked = f"equal to that of {METRICS_FILE}"
+    checked = "not compared: the run kept none" if recorded.where is None else f"equal to that of {recorded.where}"
     return [
         f"# update {found.step} of {visible(str(run))}: epoch {found.epoch}, update {found.number} of it",
         f"# {counts.pairs} pairs, {counts.source_tokens} source and {counts.target_tokens} target tokens in "
@@ -142,11 +168,11 @@ def _head(found: FoundUpdate, run: Path, logged: Line | None) -> list[str]:
     ]
 
 
-def _of_losses(pairs: Sequence[Pair], under: str | None, logged: Line | None) -> Iterator[str]:
+def _of_losses(pairs: Sequence[Pair], under: str | None, recorded: Recorded) -> Iterator[str]:
     if under is None:
         return
     total = math.fsum(pair.loss or 0.0 for pair in pairs) / sum(pair.target_tokens for pair in pairs)
-    said = "" if logged is None else f"; {METRICS_FILE} has {number(logged, 'loss'):.7f}"
+    said = "" if recorded.where is None else f"; {recorded.where} has {recorded.loss:.7f}"
     yield f"# loss {total:.7f} a target token under {under}, without dropout{said}"
 
 

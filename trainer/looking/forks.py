@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from configs import RunConfig, UserError
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.tokenizer import PAD_ID
-from trainer.build import build
 from trainer.changes import changed_fields
 from trainer.checkpoint.format import Checkpoint
 from trainer.engines.batches import Update
@@ -25,7 +24,7 @@ from trainer.looking.found import Standing, checkpoint_before, standing_before
 from trainer.ranks.device import settle_device
 from trainer.ranks.distributed import World
 from trainer.ranks.process import tune_process
-from trainer.runs.layout import CHECKPOINTS
+from trainer.runs.layout import CHECKPOINTS, LATEST
 from trainer.runs.process.streams import tell
 
 Leaves = Callable[[MicroBatch], NDArray[np.bool_]]
@@ -109,6 +108,9 @@ def train_fork(forking: Forking, world: World, num_updates: int, leaves: Leaves 
     Returns:
         By number of the update; fewer where the run ends before.
     """
+    # DeepSpeed takes seconds to import, and asks for its device then: `forks` has said which.
+    from trainer.build import build
+
     num_left_out, found = 0, dict[int, Replayed]()
 
     def adapt(micro_batches: list[MicroBatch | None]) -> list[MicroBatch | None]:
@@ -128,7 +130,9 @@ def train_fork(forking: Forking, world: World, num_updates: int, leaves: Leaves 
         config = _config(forking.standing.config, Path(folder))
         checkpoints = Path(config.folder) / CHECKPOINTS
         checkpoints.mkdir(parents=True)
-        (checkpoints / forking.checkpoint.folder.name).symlink_to(forking.checkpoint.folder.absolute())
+        name = forking.checkpoint.folder.name
+        (checkpoints / name).symlink_to(forking.checkpoint.folder.absolute())
+        (checkpoints / LATEST).write_text(f"{name}\n", encoding="utf-8")
         skipped = forking.standing.skipped_ranges
         built = build(config, world, stop_requested=lambda: False, skipped_ranges=skipped)
         try:

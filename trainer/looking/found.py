@@ -127,6 +127,8 @@ def check_made(run: Path, step: int) -> None:
     steps = [step_of(folder) or 0 for folder in list_steps(run / CHECKPOINTS)]
     logged = (whole(line.get("step")) or 0 for line in read_lines(run / METRICS_FILE, having='"train"'))
     made = max([read_highest_step(run / LEDGER_FILE), *steps, *logged])
+    if not made:
+        raise UserError(f"RUN: {run} has made no update; allowed is the folder of a run that has")
     if step > made:
         raise UserError(f"UPDATE: {step:,}, and {run} has made {made:,}; allowed is 1 to {made:,}")
 

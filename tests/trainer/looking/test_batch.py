@@ -1,5 +1,6 @@
 """`zeromt batch` shows what the run trained on, whatever it has been through."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -11,7 +12,7 @@ from tests.conftest import Refused, read_metrics, read_pairs
 from tests.forked import Forked
 from tests.kept import BBB3253
 from trainer.engines.batches import wrap
-from trainer.looking.batch import logged_update
+from trainer.looking.batch import Recorded, logged_update
 from trainer.looking.found import find_update
 
 Pairs = dict[tuple[int, int], list[int]]
@@ -73,6 +74,18 @@ def test_losses_add_up_to_the_logged_one(resumed: Path, forked: Forked) -> None:
     assert mean == pytest.approx(line["loss"], rel=1e-5)
     assert [p["pair"] for p in pairs] == [i for _, ids in sorted(recorded(resumed, 1000).items()) for i in ids]
     assert all(len(pair["source"]) > 0 for pair in pairs)
+
+
+def test_compared_by_its_own_digests_where_the_log_has_no_such_line(resumed: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(resumed, tmp_path / "r"))
+    log = run / "metrics.jsonl"
+    log.write_text(log.read_text().replace('"updates": 1,', '"updates": 2,'))
+    for step in (1, 601, 1000):
+        found = find_update(run, step)
+        recorded = Recorded.of(run, found)
+        assert (recorded.where, recorded.is_same) == ("updates.bin", True)
+        other = dataclasses.replace(found, counts=dataclasses.replace(found.counts, pairs_digest=1))
+        assert not Recorded.of(run, other).is_same
 
 
 def test_as_text(resumed: Path, forked: Forked) -> None:

@@ -52,6 +52,16 @@ def test_what_was_made_before_there_was_such_a_file_is_not_known(tmp_path: Path)
     file.close()
 
 
+def test_pairs_are_known_again(tmp_path: Path) -> None:
+    file = UpdatesFile(write(tmp_path / "a", [1.0, 2.0, 3.0]))
+    assert [file.is_of(step, step * 7) for step in (1, 2, 3, 4)] == [True, True, True, None]
+    assert [file.is_of(step, 8) for step in (1, 2, 3)] == [False] * 3
+    file.close()
+    late = UpdatesFile(write(tmp_path / "b", [1.0, 2.0], resume_step=10))
+    assert [late.is_of(step, step * 7) for step in (10, 11, 12)] == [None, None, True]
+    late.close()
+
+
 def bytes_read_by_this_process() -> int:
     return int(Path("/proc/self/io").read_text().split()[1])
 

@@ -67,7 +67,7 @@ class UpdateLog:
             pairs_digest: `UpdateCounts.pairs_digest`, wrapped or not.
             loss: a target token's, over all ranks.
         """
-        self._pairs = _chain(self._pairs, struct.pack("<Q", pairs_digest % 2**64))
+        self._pairs = _chain(self._pairs, _digest(pairs_digest))
         self._losses = _chain(self._losses, struct.pack("<d", loss if math.isfinite(loss) else math.nan))
         try:
             os.pwrite(self._file, _RECORD.pack(self._pairs, self._losses, _in_fp32(loss)), _place(step))
@@ -116,6 +116,20 @@ class UpdatesFile:
             self._kept[step] = _decode(self._read(_place(step)))
         return self._kept[step]
 
+    def is_of(self, step: int, pairs_digest: int) -> bool | None:
+        """Whether an update has the pairs of a digest; None where that was not kept.
+
+        Args:
+            step: its number, from 1.
+            pairs_digest: see `UpdateLog.write`.
+        """
+        record = self.record(step)
+        before = None if step == 1 else self.record(step - 1)
+        if record is None or (before is None and step > 1):
+            return None
+        chain = _BEGIN if before is None else before.pairs
+        return _chain(chain, _digest(pairs_digest)) == record.pairs
+
     def first_known(self) -> int:
         """The first update from which on they are known; one more than there are where none is."""
         return first_where(lambda step: self.record(step) is not None, 1, self.num_updates)
@@ -145,6 +159,10 @@ def first_where(holds: Callable[[int], bool], first: int, last: int) -> int:
 
 def _chain(before: bytes, more: bytes) -> bytes:
     return hashlib.blake2b(before + more, digest_size=_CHAIN_BYTES).digest()
+
+
+def _digest(pairs_digest: int) -> bytes:
+    return struct.pack("<Q", pairs_digest % 2**64)
 
 
 def _in_fp32(loss: float) -> float:
