@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from configs import ModelSection, SearchSection, UserError
 from configs.components.model import NamedShape, UnsaidError
@@ -31,11 +31,11 @@ class Parameter:
     name: str
     shape: tuple[int, ...]
     part: str
+    size: int = field(init=False, compare=False)
+    """Elements."""
 
-    @property
-    def size(self) -> int:
-        """Elements."""
-        return math.prod(self.shape)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", math.prod(self.shape))  # a plan asks for it a hundred thousand times
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -137,11 +137,10 @@ def submit_order(cluster: BatchCluster, order: Order) -> int:
     """
     run = load_run(order.config, order.overrides, plugins=order.plugins, say=note)
     if order.prepare is None:
-        if order.after is None and not order.dry_run and cluster.shares_files:
-            resolve("launcher.agents.datasets:check_datasets")(
-                run, order.config, order.overrides, order.plugins, parent=order.parent
-            )
-            check_parent(Path(run.folder), order.parent, fresh=order.fresh)
+        if order.after is None and cluster.shares_files:
+            _check_datasets(run, order)
+            if not order.dry_run:
+                check_parent(Path(run.folder), order.parent, fresh=order.fresh)
         check_size(run, order.nodes, order.nproc or cluster.processes())
     texts = [cluster.render(job) for job in jobs_of(cluster, order, run)]
     if order.dry_run:
@@ -160,6 +159,23 @@ def submit_order(cluster: BatchCluster, order: Order) -> int:
     for line in cluster.how_to_follow(names, run.folder, logs, is_preparation=order.prepare is not None):
         note(line)
     return 0
+
+
+def _check_datasets(run: RunConfig, order: Order) -> None:
+    """See that the data are prepared; where nothing is submitted, only say that they are not.
+
+    Raises:
+        UserError: something is to be submitted, and they are not.
+    """
+    try:
+        resolve("launcher.agents.datasets:check_datasets")(
+            run, order.config, order.overrides, order.plugins, parent=order.parent
+        )
+    except UserError as error:
+        if not order.dry_run:
+            raise
+        for line in str(error).splitlines():
+            note(f"before it can be submitted: {line}")
 
 
 def jobs_of(cluster: BatchCluster, order: Order, run: RunConfig) -> Iterator[Job]:
@@ -208,7 +224,8 @@ def check_size(run: RunConfig, nodes: str, nproc: int) -> None:
     if most * max(nproc, 1) > lanes:
         raise UserError(
             f"--nodes: {most} with {max(nproc, 1)} processes each is more than stream.micro_batches={lanes}; "
-            f"allowed are {lanes} processes together"
+            f"allowed are {lanes} processes together, or what `zeromt plan CONFIG --nodes {most} --gpus-per-node "
+            f"{max(nproc, 1)} --write FILE` makes of the configuration"
         )
     if nproc:
         check_ranks(run.engine.zero_optimization, ranks=most * nproc, on_each=nproc)

@@ -36,6 +36,24 @@ def alternatives(planner: Planner, estimate: Estimate) -> list[Alternative]:
     return found
 
 
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Advice:
+    """The plans that are best in one respect, of the numbers of GPUs that are looked at."""
+
+    cheapest: Estimate
+    """Fewest GPU hours; of equals, the fewest GPUs."""
+    fastest: Estimate
+    """Fewest days."""
+
+
+def advice(planner: Planner, estimate: Estimate) -> Advice:
+    """Which numbers of GPUs to think about, beside the one that was asked for."""
+    numbers = {max(1, int(estimate.cluster.num_gpus * factor)) for factor in FACTORS}
+    others = [planner.estimate(estimate.cluster.resized(number)) for number in numbers - {estimate.cluster.num_gpus}]
+    found = sorted([estimate, *(one for one in others if one is not None)], key=lambda e: e.cluster.num_gpus)
+    return Advice(cheapest=min(found, key=lambda e: e.gpu_hours), fastest=min(found, key=lambda e: e.days))
+
+
 def other_numbers(planner: Planner, estimate: Estimate) -> list[tuple[int, MicroBatches | None]]:
     """How an update is cut on fewer and on more GPUs, with the setting that was chosen; None: it does not fit."""
     cluster, stream = estimate.cluster, planner.config.stream

@@ -2,11 +2,11 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from configs import RunConfig, UserError, load_run
 from configs.files import written
-from configs.load import dump_run
+from configs.load import dump_changed
 from configs.text import to_json
 from launcher.planning import report
 from launcher.planning.corpus import read_corpus
@@ -25,7 +25,7 @@ class Options(TypedDict):
 
     nodes: int
     gpus_per_node: int
-    gpu_memory: int
+    gpu_memory: int | None
     gpu: str
     peak_tflops: float | None
     mfu: float
@@ -72,14 +72,16 @@ def run(
     estimate = planner.estimate(cluster)
     if estimate is None:
         raise too_small(planner, cluster)
-    rows = [(number, planner.estimate(resized(cluster, number))) for number in TABLE] if table else []
+    rows = [(number, planner.estimate(cluster.resized(number))) for number in TABLE] if table else []
+    changed = changes(run_config, estimate)
     if as_json:
         print(to_json(report.tree(planner, estimate, rows), indent=2), flush=True)
     else:
-        print(report.text(planner, estimate, rows, written=write), flush=True)
+        print(report.text(planner, estimate, rows, changed=changed, written=write), flush=True)
     if write is not None:
         with written(write, "--write") as file:
-            file.write(dump_run(chosen(run_config, estimate), for_user=True))
+            files = [plugin.file for plugin in run_config.plugins if plugin.file is not None]
+            file.write(dump_changed(config, overrides, changed, plugins=files))
     return 0
 
 
@@ -93,7 +95,7 @@ def _cluster(options: Options, precision: str) -> Cluster:
     return Cluster(
         nodes=nodes,
         gpus_per_node=per_node,
-        gpu_memory=options["gpu_memory"],
+        gpu_memory=options["gpu_memory"] or known.memory,
         peak_flops=1e12 * (options["peak_tflops"] or known.tflops(precision)),
         mfu=options["mfu"],
         intra_bandwidth=options["intra_bandwidth"] or known.intra_bandwidth,
@@ -116,27 +118,20 @@ def _prices(options: Options) -> Prices:
     )
 
 
-def resized(cluster: Cluster, num_gpus: int) -> Cluster:
-    """The same machines, as many as so many GPUs need; one with fewer GPUs where it has more."""
-    per_node = min(cluster.gpus_per_node, num_gpus)
-    return dataclasses.replace(cluster, nodes=-(-num_gpus // per_node), gpus_per_node=per_node)
-
-
-def chosen(config: RunConfig, estimate: Estimate) -> RunConfig:
-    """The configuration with what the estimate was made for."""
+def changes(config: RunConfig, estimate: Estimate) -> dict[str, Any]:
+    """What the estimate was made for, by dotted keys, where the configuration has it otherwise."""
     setting, micro_batches = estimate.memory.setting, estimate.micro_batches
-    return dataclasses.replace(
-        config,
-        engine=dataclasses.replace(config.engine, zero_stage=setting.stage, offload_optimizer=setting.offload),
-        model=dataclasses.replace(config.model, activation_checkpointing=setting.checkpointing),
-        stream=dataclasses.replace(
-            config.stream,
-            micro_batches=micro_batches.number,
-            source_tokens=micro_batches.source_tokens,
-            target_tokens=micro_batches.target_tokens,
-        ),
-        checkpoint=dataclasses.replace(config.checkpoint, every_updates=estimate.saving.updates),
-    )
+    engine, stream = config.engine, config.stream
+    values = {
+        "engine.zero_stage": (engine.zero_stage, setting.stage),
+        "engine.offload_optimizer": (engine.offload_optimizer, setting.offload),
+        "model.activation_checkpointing": (config.model.activation_checkpointing, setting.checkpointing),
+        "stream.micro_batches": (stream.micro_batches, micro_batches.number),
+        "stream.source_tokens": (stream.source_tokens, micro_batches.source_tokens),
+        "stream.target_tokens": (stream.target_tokens, micro_batches.target_tokens),
+        "checkpoint.every_updates": (config.checkpoint.every_updates, estimate.saving.updates),
+    }
+    return {key: now for key, (before, now) in values.items() if now != before}
 
 
 def too_small(planner: Planner, cluster: Cluster) -> UserError:

@@ -1,6 +1,8 @@
 """Time, money and energy of a run on a cluster, and the setting that it takes there."""
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from configs import RunConfig
@@ -9,6 +11,7 @@ from launcher.planning.corpus import Corpus
 from launcher.planning.costs import flops
 from launcher.planning.costs.communication import volume
 from launcher.planning.costs.flops import Shape
+from launcher.planning.costs.latency import LAUNCH, num_collectives, num_kernels, round_trip
 from launcher.planning.costs.memory import Memory, MemoryModel, Setting, settings, usable
 from launcher.planning.costs.model_states import ELEMENT, FLOAT, num_moments
 from launcher.planning.goodput import Failures
@@ -45,9 +48,13 @@ class Step:
     flops: float
     """Of one micro-batch."""
     compute: float
-    """Seconds."""
+    """Seconds of matmuls on the device."""
+    launching: float
+    """Seconds that the host takes to launch an update's kernels; the longer of this and the compute counts."""
     communication: float
     """Seconds, of which at stage 3, or with `overlap_comm`, the compute hides what it can."""
+    latency: float
+    """Seconds of the collectives' round trips, which come to that."""
     offload: float
     """Seconds of copies to the host and of AdamW there."""
     sent: float
@@ -104,19 +111,30 @@ class Planner:
         self.longest = config.prepare.max_pieces + 1
 
     def choose(self, cluster: Cluster) -> tuple[MicroBatches, Memory] | None:
-        """The first setting that holds the configuration's micro-batches, or smaller ones where none does."""
+        """The quickest setting that holds the configuration's micro-batches, or smaller ones where none does.
+
+        Stages without offload and checkpointing come first, which only take time; of equals the lowest stage.
+        """
         budget, world_size = usable(cluster.gpu_memory), cluster.num_gpus
         candidates = list(settings(self.config.engine, checkpointing=self.config.model.activation_checkpointing))
-        wanted = cut(self.config.stream, world_size, most=1 << 62, longest=self.longest)
-        assert wanted is not None
-        for setting in candidates:
-            memory = self.memory(setting, wanted, world_size)
-            if memory.peak <= budget:
-                return wanted, memory
+        configured = cut(self.config.stream, world_size, most=1 << 62, longest=self.longest)
+        assert configured is not None
+        if (memory := self._quickest(candidates, configured, cluster)) is not None:
+            return configured, memory
         best = max(candidates, key=lambda s: self.model.largest(s, world_size=world_size, budget=budget))
         most = self.model.largest(best, world_size=world_size, budget=budget)
         smaller = cut(self.config.stream, world_size, most=most, longest=self.longest)
-        return None if smaller is None else (smaller, self.memory(best, smaller, world_size))
+        if smaller is None:
+            return None
+        return smaller, self._quickest(candidates, smaller, cluster) or self.memory(best, smaller, world_size)
+
+    def _quickest(self, candidates: Sequence[Setting], micro_batches: MicroBatches, cluster: Cluster) -> Memory | None:
+        """Of the first of the candidates that fit and differ in the stage alone, the one with the shortest step."""
+        for _, stages in itertools.groupby(candidates, key=lambda s: (s.offload, s.checkpointing)):
+            memories = [self.memory(setting, micro_batches, cluster.num_gpus) for setting in stages]
+            if fitting := [memory for memory in memories if memory.peak <= usable(cluster.gpu_memory)]:
+                return min(fitting, key=lambda m: self.step(m.setting, micro_batches, cluster).seconds)
+        return None
 
     def memory(self, setting: Setting, micro_batches: MicroBatches, world_size: int) -> Memory:
         """Of one rank with these micro-batches."""
@@ -174,6 +192,11 @@ class Planner:
         world_size = cluster.num_gpus
         sent = volume(self.model, setting, world_size=world_size, num_slots=micro_batches.slots).sent(world_size)
         communication = sent / cluster.bandwidth
+        launching = LAUNCH * num_kernels(self.model, setting, num_slots=micro_batches.slots)
+        latency = 0.0
+        if world_size > 1:
+            trip = round_trip(nodes=cluster.nodes, gpus_per_node=cluster.gpus_per_node)
+            latency = trip * num_collectives(self.model, setting, num_slots=micro_batches.slots)
         offload = 0.0
         if setting.offload:
             own = self.model.num_parameters / world_size
@@ -181,11 +204,14 @@ class Planner:
             offload = own * (copies + ADAM_BYTES / HOST_BANDWIDTH)
         # DeepSpeed's own default
         is_overlapped = self.config.engine.zero_optimization.get("overlap_comm", setting.stage == 3)
-        seconds = max(compute, communication) if is_overlapped else compute + communication
+        busy, sending = max(compute, launching), communication + latency
+        seconds = max(busy, sending) if is_overlapped else busy + sending
         return Step(
             flops=once,
             compute=compute,
+            launching=launching,
             communication=communication,
+            latency=latency,
             offload=offload,
             sent=sent,
             seconds=seconds + offload,

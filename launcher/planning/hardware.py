@@ -1,5 +1,6 @@
 """GPUs by name: what their makers' data sheets say of dense matrix products, memory, links and power."""
 
+import dataclasses
 from dataclasses import dataclass
 
 
@@ -13,6 +14,8 @@ class Gpu:
     """fp32 without TF32, which the trainer does not switch on."""
     intra_bandwidth: float
     """Of its links within a node, one way, in bytes a second."""
+    memory: int
+    """Bytes."""
     watts: float
     """Thermal design power."""
 
@@ -21,16 +24,18 @@ class Gpu:
         return self.float_tflops if precision == "fp32" else self.half_tflops
 
 
+_GB = 10**9
 GPUS = {
-    "a100": Gpu(half_tflops=312, float_tflops=19.5, intra_bandwidth=300e9, watts=400),
-    "h100": Gpu(half_tflops=989, float_tflops=67, intra_bandwidth=450e9, watts=700),
-    "h200": Gpu(half_tflops=989, float_tflops=67, intra_bandwidth=450e9, watts=700),
-    "b200": Gpu(half_tflops=2250, float_tflops=80, intra_bandwidth=900e9, watts=1000),
-    "l40s": Gpu(half_tflops=362, float_tflops=91.6, intra_bandwidth=32e9, watts=350),
-    "l4": Gpu(half_tflops=121, float_tflops=30.3, intra_bandwidth=32e9, watts=72),
-    "v100": Gpu(half_tflops=125, float_tflops=15.7, intra_bandwidth=150e9, watts=300),
+    "a100": Gpu(half_tflops=312, float_tflops=19.5, intra_bandwidth=300e9, memory=80 * _GB, watts=400),
+    "h100": Gpu(half_tflops=989, float_tflops=67, intra_bandwidth=450e9, memory=80 * _GB, watts=700),
+    "h200": Gpu(half_tflops=989, float_tflops=67, intra_bandwidth=450e9, memory=141 * _GB, watts=700),
+    "b200": Gpu(half_tflops=2250, float_tflops=80, intra_bandwidth=900e9, memory=180 * _GB, watts=1000),
+    "l40s": Gpu(half_tflops=362, float_tflops=91.6, intra_bandwidth=32e9, memory=48 * _GB, watts=350),
+    "l4": Gpu(half_tflops=121, float_tflops=30.3, intra_bandwidth=32e9, memory=24 * _GB, watts=72),
+    "v100": Gpu(half_tflops=125, float_tflops=15.7, intra_bandwidth=150e9, memory=32 * _GB, watts=300),
 }
-"""NVIDIA's data sheets: SXM modules but for l40s and l4, which have PCIe 4.0 x16 (L4: x16 too)."""
+"""NVIDIA's data sheets: SXM modules but for l40s and l4, which have PCIe 4.0 x16 (L4: x16 too). The A100 and
+the V100 exist with 40 and 16 GB too."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -57,6 +62,11 @@ class Cluster:
     """Hours between failures of one node."""
     restart: float
     """Seconds from a failure to the first update after it, reading the checkpoint apart."""
+
+    def resized(self, num_gpus: int) -> "Cluster":
+        """The same machines, as many as so many GPUs need; one with fewer GPUs where it has more."""
+        per_node = min(self.gpus_per_node, num_gpus)
+        return dataclasses.replace(self, nodes=-(-num_gpus // per_node), gpus_per_node=per_node)
 
     @property
     def num_gpus(self) -> int:

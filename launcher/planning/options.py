@@ -14,7 +14,7 @@ BYTE_UNITS = {
 }  # fmt: skip
 COUNT_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12}
 
-USAGE = "CONFIG --nodes N --gpus-per-node G --gpu-memory 80GB [--gpu NAME] [--table] [--json] [--write FILE] [...]"
+USAGE = "CONFIG --nodes N --gpus-per-node G [--gpu NAME] [--gpu-memory 80GB] [--table] [--json] [--write FILE] [...]"
 
 
 def add_plan(parser: Parser) -> None:
@@ -26,7 +26,10 @@ def add_plan(parser: Parser) -> None:
     parser.add_argument("--json", dest="as_json", action="store_true", help="one JSON object in place of lines")
     parser.add_argument("--table", action="store_true", help="the same for 8, 16, ... 4,096 GPUs")
     parser.add_argument(
-        "--write", metavar="FILE", type=_new_file, help="write a configuration with the settings that were chosen"
+        "--write",
+        metavar="FILE",
+        type=_new_file,
+        help="write CONFIG with the settings that were chosen, and nothing else changed",
     )
 
 
@@ -36,14 +39,14 @@ def _add_cluster(parser: Parser) -> None:
         "--gpus-per-node", metavar="G", type=whole(1, 1024), required=True, help="GPUs, and so ranks, of each"
     )
     parser.add_argument(
-        "--gpu-memory", metavar="BYTES", type=quantity(BYTE_UNITS), required=True, help="of one GPU, such as 80GB"
+        "--gpu-memory", metavar="BYTES", type=quantity(BYTE_UNITS), help="of one GPU, such as 80GB (default: --gpu's)"
     )
     parser.add_argument(
         "--gpu",
         metavar="NAME",
         type=_gpu,
         default="a100",
-        help=f"{', '.join(GPUS)}: peak, links and power by its data sheet (default: a100)",
+        help=f"{', '.join(GPUS)}: peak, links and power by its data sheet, and memory (default: a100)",
     )
 
 

@@ -2,10 +2,11 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launcher.planning.alternatives import alternatives, other_numbers
+from launcher.planning.alternatives import advice, alternatives, other_numbers
+from launcher.planning.costs.latency import LAUNCH, round_trip
 from launcher.planning.costs.memory import usable
 from launcher.planning.costs.model_states import FLOAT
 from launcher.planning.estimate import Estimate, Planner
@@ -16,7 +17,8 @@ Row = tuple[int, Estimate | None]
 
 ASSUMPTIONS = (
     "activations: fused attention; 1 GiB outside torch's allocator and 5 % of the rest are left free",
-    "time: {mfu:.0%} of {peak:.4g} TFLOP/s while a rank computes; latency, evaluation and waiting for data left out",
+    "time: {mfu:.0%} of {peak:.4g} TFLOP/s while a rank computes; evaluation and waiting for data left out",
+    "launches of kernels: {launch:.0f} us each, counted without a GPU; a collective's round trip: {trip:.0f} us",
     "communication: rings over all ranks, {intra:.4g} GB/s of each GPU within a node and {inter:.4g} GB/s of each node",
     "checkpoints: {storage:.4g} GB/s written and read by all ranks together",
     "failures: exponential, {mtbf}; a restart takes {restart:g} minutes and reads the checkpoint",
@@ -24,9 +26,20 @@ ASSUMPTIONS = (
 )
 
 
-def text(planner: Planner, estimate: Estimate, rows: Sequence[Row], *, written: str | None) -> str:
-    """Lines for people."""
+def text(
+    planner: Planner, estimate: Estimate, rows: Sequence[Row], *, changed: Mapping[str, Any], written: str | None
+) -> str:
+    """Lines for people.
+
+    Args:
+        planner: of the run.
+        estimate: of the cluster that was asked for.
+        rows: of other numbers of GPUs.
+        changed: what was chosen otherwise than configured, by dotted keys.
+        written: the file that has it.
+    """
     blocks = [
+        _advice_lines(planner, estimate, changed),
         _model_lines(planner, estimate),
         _memory_lines(planner, estimate),
         _run_lines(planner, estimate),
@@ -49,6 +62,8 @@ def assumptions(planner: Planner, estimate: Estimate) -> list[str]:
         "restart": cluster.restart / 60,
         "watts": planner.prices.watts,
         "mfu": cluster.mfu,
+        "launch": 1e6 * LAUNCH,
+        "trip": 1e6 * round_trip(nodes=cluster.nodes, gpus_per_node=cluster.gpus_per_node),
         "peak": cluster.peak_flops / 1e12,
         "intra": cluster.intra_bandwidth / 1e9,
         "inter": cluster.inter_bandwidth / 1e9,
@@ -66,12 +81,14 @@ def assumptions(planner: Planner, estimate: Estimate) -> list[str]:
 def tree(planner: Planner, estimate: Estimate, rows: Sequence[Row]) -> dict[str, Any]:
     """For machines: bytes, seconds, FLOPs."""
     setting, shape = estimate.memory.setting, planner.shape(estimate.micro_batches)
+    found = advice(planner, estimate)
     return {
         "precision": planner.precision,
         "parameters": by_part(planner.model.parameters),
         "flops_per_target_token": {part: n / shape.target_tokens for part, n in planner.flops(setting, shape).items()},
         "settings": [dataclasses.asdict(alternative) for alternative in alternatives(planner, estimate)],
         "chosen": _estimate_tree(estimate),
+        "advice": {name: _estimate_tree(getattr(found, name)) for name in ("cheapest", "fastest")},
         "other_numbers": [
             {"gpus": n, "micro_batches": None if cut is None else dataclasses.asdict(cut)}
             for n, cut in other_numbers(planner, estimate)
@@ -86,6 +103,27 @@ def _estimate_tree(estimate: Estimate) -> dict[str, Any]:
     tree["cluster"]["num_gpus"] = estimate.cluster.num_gpus
     tree["cluster"]["usable_gpu_memory"] = usable(estimate.cluster.gpu_memory)
     return tree
+
+
+def _advice_lines(planner: Planner, estimate: Estimate, changed: Mapping[str, Any]) -> list[str]:
+    """What to do, in a line, and what to write for it."""
+    found = advice(planner, estimate)
+    line = f"advice: {_plan(estimate)} (fits)"
+    for name, one in (("fewest GPU hours", found.cheapest), ("fastest", found.fastest)):
+        line += f"; {name}: {'the same' if one.cluster.num_gpus == estimate.cluster.num_gpus else _plan(one)}"
+    settings = " ".join(f"{key}={_yaml(value)}" for key, value in changed.items())
+    return [f"{line}; estimated", *([f"change: {settings}"] if settings else [])]
+
+
+def _plan(estimate: Estimate) -> str:
+    return (
+        f"{estimate.memory.setting} on {estimate.cluster.num_gpus:,} GPUs, {_time(86_400 * estimate.days)}, "
+        f"{estimate.gpu_hours:,.0f} GPU hours"
+    )
+
+
+def _yaml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _model_lines(planner: Planner, estimate: Estimate) -> list[str]:
@@ -144,7 +182,8 @@ def _run_lines(planner: Planner, estimate: Estimate) -> list[str]:
         ["", f"{cut.update_tokens:,} target tokens of budget, configured {configured:,}{larger}"],
         [
             "  step",
-            f"{_time(step.seconds)}: {_time(step.compute)} computing, {_time(step.communication)} communicating, "
+            f"{_time(step.seconds)}: {_time(step.compute)} computing, {_time(step.launching)} launching kernels "
+            f"(the longer counts), {_time(step.communication + step.latency)} communicating, "
             f"{_time(step.offload)} on the host; {step.sent / 1e9:.3g} GB sent by each rank",
         ],
         ["  speed", f"{estimate.tokens_per_second:,.0f} target tokens a second"],

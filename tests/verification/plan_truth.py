@@ -18,7 +18,7 @@ from benchmarks.common.child import ROOT, environment
 from configs import RunConfig, UserError
 from launcher.planning.costs.communication import volume
 from launcher.planning.costs.memory import MemoryModel, Setting
-from launcher.planning.costs.model_states import model_states
+from launcher.planning.costs.model_states import Layout, model_states
 from model.parameters import Vocabularies, parameters
 from tests.verification.engine_bytes import CASES, SECTION, SLOTS, VOCABULARY, Case
 
@@ -64,7 +64,7 @@ def measure(world_size: int, *, timeout: float = 900) -> list[dict[str, Any]]:
 
 def compare_bytes(case: Case, found: dict[str, Any], *, world_size: int, rank: int) -> dict[str, Pair]:
     """Bytes by part; device and host together, which on a CPU are the same."""
-    states = model_states(
+    layout = Layout(
         parameters(SECTION, VOCABULARIES),
         case.engine_section(),
         precision=case.precision,
@@ -72,6 +72,7 @@ def compare_bytes(case: Case, found: dict[str, Any], *, world_size: int, rank: i
         rank=rank,
         num_moments=2 + case.keeps_ema,
     )
+    states = model_states(layout)
     return {
         "weights": (states.weights, found["rest"]["weights"]),
         "weights in use": (states.weights + states.live_weights, found["live"]),

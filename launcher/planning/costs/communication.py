@@ -3,13 +3,13 @@
 Rings (Patarasuk and Yuan, 2009): to all-reduce n bytes each of W ranks sends 2 n (W - 1) / W, to gather or to
 reduce-scatter them half as much. Stages 1 and 2 all-reduce gradients, where the ZeRO paper reduce-scatters; stage 2
 does so for every micro-batch, stages 0 and 1 once an update. Gradients travel in fp32 at every stage, weights in the
-training's precision. Latency and the messages of the trainer itself are left out.
+training's precision. Latency is a matter of `latency.py`; the trainer's own messages are left out.
 """
 
 from dataclasses import dataclass
 
 from launcher.planning.costs.memory import MemoryModel, Setting
-from launcher.planning.costs.model_states import ELEMENT, FLOAT, Layout, num_moments
+from launcher.planning.costs.model_states import ELEMENT, FLOAT
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -34,14 +34,7 @@ def volume(model: MemoryModel, setting: Setting, *, world_size: int, num_slots: 
         world_size: number of ranks.
         num_slots: micro-batches of one rank.
     """
-    layout = Layout(
-        model.parameters,
-        model.config.engine,
-        precision=model.precision,
-        world_size=world_size,
-        rank=0,
-        num_moments=num_moments(model.config),
-    )
+    layout = model.layout(setting, world_size)
     element = ELEMENT[model.precision]
     if setting.stage == 0:
         return Volume(all_reduced=FLOAT * layout.all if world_size > 1 else 0, gathered=0, scattered=0)

@@ -8,7 +8,7 @@ from typing import Literal
 from configs import EngineSection, ModelSection, RunConfig
 from launcher.planning.costs.activations import activations, output_bytes
 from launcher.planning.costs.flops import Shape
-from launcher.planning.costs.model_states import ELEMENT, FLOAT, ModelStates, model_states, num_moments
+from launcher.planning.costs.model_states import ELEMENT, FLOAT, Layout, ModelStates, model_states, num_moments
 from model.parameters import Parameter, Vocabularies, parameters, search_bytes
 from trainer.runs.process.page_locked import page_locked_bytes
 
@@ -74,7 +74,9 @@ class MemoryModel:
         self.config, self.vocabularies, self.precision = config, vocabularies, precision
         self.parameters: Sequence[Parameter] = parameters(config.model, vocabularies)
         self.num_parameters = sum(p.size for p in self.parameters)
-        self._states: dict[tuple[Setting, int], ModelStates] = {}  # asked for at every step of a bisection
+        # asked for at every step of a bisection; checkpointing does not matter to them
+        self._states: dict[tuple[int, bool, int], ModelStates] = {}
+        self._layouts: dict[tuple[int, bool, int], Layout] = {}
 
     def memory(self, setting: Setting, *, world_size: int, source_tokens: int, target_tokens: int) -> Memory:
         """Bytes with micro-batches of so many padded tokens."""
@@ -115,19 +117,23 @@ class MemoryModel:
 
     def states(self, setting: Setting, world_size: int) -> ModelStates:
         """What the engine holds, whatever the micro-batch."""
-        key = setting, world_size
+        key = setting.stage, setting.offload, world_size
         if key not in self._states:
-            engine = dataclasses.replace(
-                self.config.engine, zero_stage=setting.stage, offload_optimizer=setting.offload
-            )
-            self._states[key] = model_states(
+            self._states[key] = model_states(self.layout(setting, world_size))
+        return self._states[key]
+
+    def layout(self, setting: Setting, world_size: int) -> Layout:
+        """How many elements of the model lie where."""
+        key = setting.stage, setting.offload, world_size
+        if key not in self._layouts:
+            self._layouts[key] = Layout(
                 self.parameters,
-                engine,
+                dataclasses.replace(self.config.engine, zero_stage=setting.stage, offload_optimizer=setting.offload),
                 precision=self.precision,
                 world_size=world_size,
                 num_moments=num_moments(self.config),
             )
-        return self._states[key]
+        return self._layouts[key]
 
     def largest(self, setting: Setting, *, world_size: int, budget: int) -> int:
         """The most target tokens of a micro-batch that fit so many bytes, with source tokens in proportion; 0: none.

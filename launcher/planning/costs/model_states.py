@@ -13,6 +13,7 @@ because gradients add up in fp32 and because DeepSpeed keeps what it keeps. Whic
 
 import bisect
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -104,18 +105,21 @@ class Layout:
         self.world_size = world_size
         self._keys = engine.zero_optimization
         self.overlaps = bool(self._keys.get("overlap_comm", False))
-        sizes = [p.size for p in found]
-        self.all = sum(sizes)
+        # a model has many tensors and few sizes
+        sizes = Counter([p.size for p in found])
+        self.all = sum(number * size for size, number in sizes.items())
         self.largest = max(sizes)
         # as `trainer.engines.adamw.decay_groups` splits them
-        groups = [[p.size for p in found if len(p.shape) >= 2], [p.size for p in found if len(p.shape) < 2]]
+        groups: list[list[int]] = [[], []]
+        for p in found:
+            groups[len(p.shape) < 2].append(p.size)
         self._groups = [group for group in groups if group]
         self.flat = sum(_round_up(sum(group), 2 * world_size) for group in self._groups)
         self.partition = self.flat // world_size
-        self.shards = sum(-(-size // world_size) for size in sizes)
+        self.shards = sum(number * -(-size // world_size) for size, number in sizes.items())
         threshold = self.key("stage3_param_persistence_threshold", PERSISTENT_ELEMENTS)
         # what is gathered is a multiple of the ranks
-        whole = [(size, _round_up(size, world_size) if world_size > 1 else 0) for size in sizes]
+        whole = [(size, n * (_round_up(size, world_size) if world_size > 1 else 0)) for size, n in sizes.items()]
         self.persistent = sum(gathered for size, gathered in whole if size <= threshold)
         self.released = sum(gathered for size, gathered in whole if size > threshold)
         live = self.key("stage3_max_live_parameters", LIVE_ELEMENTS)
@@ -143,17 +147,8 @@ class Layout:
         return sum(_touched(group, self.world_size, self._rank, is_filled=not self.offload) for group in self._groups)
 
 
-def model_states(
-    found: Sequence[Parameter],
-    engine: EngineSection,
-    *,
-    precision: str,
-    world_size: int,
-    rank: int | None = None,
-    num_moments: int,
-) -> ModelStates:
-    """The bytes of one rank; see `Layout`."""
-    layout = Layout(found, engine, precision=precision, world_size=world_size, rank=rank, num_moments=num_moments)
+def model_states(layout: Layout) -> ModelStates:
+    """The bytes of one rank."""
     gradients, host_gradients = _gradients(layout)
     optimizer = _optimizer(layout)
     buckets, in_backward = _buckets(layout)

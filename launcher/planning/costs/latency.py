@@ -1,0 +1,59 @@
+"""What an update costs before a FLOP is done or a byte is sent: launches of kernels, and collectives' round trips.
+
+Both are estimated. A GPU gets one kernel after the other from its host, so that a small model is as slow as its host.
+The kernels were counted on a device that is not there (`python -m benchmarks.device.budget`): those of a micro-batch
+go with the number of the model's tensors, and so does what ZeRO-3 adds; what the other stages add hardly does.
+A collective goes down a tree and up again (Sanders, Speck and Träff, 2009), as NCCL's does, within nodes and between
+them; times of a hop are of the order that NCCL's own tuning table has for its protocol for large messages.
+"""
+
+import math
+
+from launcher.planning.costs.memory import MemoryModel, Setting
+from launcher.planning.costs.model_states import BUCKET_ELEMENTS, PERSISTENT_ELEMENTS, WHOLE_BUCKET_ELEMENTS
+
+LAUNCH = 6e-6
+"""Seconds that a host takes to launch a kernel from Python."""
+KERNELS_OF_A_TENSOR = 2.96
+"""Of a micro-batch, forward and backward: 750 of `vaswani_base`, with 253 tensors."""
+KERNELS_OF_DEEPSPEED = {0: (8, 12), 1: (10, 18), 2: (18, 15)}
+"""That a stage adds to a micro-batch, and those of the step."""
+KERNELS_OF_ZERO_3 = 1.88, 0.68
+"""The same of stage 3, for each tensor: 475 and 173."""
+HOP_WITHIN, HOP_BETWEEN = 4e-6, 14e-6
+"""Seconds of a hop between GPUs of a node, and between nodes."""
+
+
+def num_kernels(model: MemoryModel, setting: Setting, *, num_slots: int) -> int:
+    """Kernels of an update.
+
+    Args:
+        model: the run.
+        setting: stage, offload, checkpointing.
+        num_slots: micro-batches of one rank.
+    """
+    tensors = len(model.parameters)
+    added, step = KERNELS_OF_DEEPSPEED.get(setting.stage, (0, 0))
+    if setting.stage == 3:
+        added, step = (round(each * tensors) for each in KERNELS_OF_ZERO_3)
+    once = KERNELS_OF_A_TENSOR * tensors * (4 / 3 if setting.checkpointing else 1)
+    return round(num_slots * (once + added) + step)
+
+
+def num_collectives(model: MemoryModel, setting: Setting, *, num_slots: int) -> int:
+    """Collectives of an update, one after the other; arguments as those of `num_kernels`."""
+    size = model.num_parameters
+    bucket = int(model.config.engine.zero_optimization.get("reduce_bucket_size", BUCKET_ELEMENTS))
+    if setting.stage == 0:
+        return math.ceil(size / WHOLE_BUCKET_ELEMENTS)
+    reduced = math.ceil(size / bucket)
+    if setting.stage < 3:
+        return (num_slots if setting.stage == 2 else 1) * reduced + 1
+    gathered = sum(parameter.size > PERSISTENT_ELEMENTS for parameter in model.parameters)
+    return num_slots * (2 * gathered + reduced) + 1
+
+
+def round_trip(*, nodes: int, gpus_per_node: int) -> float:
+    """Seconds of a collective of no bytes over all ranks."""
+    within, between = math.ceil(math.log2(gpus_per_node)), math.ceil(math.log2(nodes))
+    return 2 * (HOP_WITHIN * within + HOP_BETWEEN * between)
