@@ -258,34 +258,6 @@ def save_run(config: RunConfig, path: Path) -> None:
     path.write_text(dump_run(config), encoding="utf-8")
 
 
-def dump_changed(name: str, overrides: Sequence[str], changes: Mapping[str, Any], *, plugins: Sequence[str]) -> str:
-    """A configuration of the user's as YAML, with overrides and changes, and without what it leaves to defaults.
-
-    Args:
-        name: a YAML file, or the name of a shipped run.
-        overrides: `section.key=value` settings.
-        changes: values by dotted keys.
-        plugins: paths of the files with components that it needs.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
-    path = find_config(name)
-    tree = Tree.read(path, what=f"CONFIG: {name}", old_keys=OLD_KEYS)
-    tree.put_values({"name": tree.node.get("name") or path.stem})
-    for item in overrides:
-        tree.put(item)
-    for key, value in changes.items():
-        *sections, last = key.split(".")
-        nested: Any = {last: value}
-        for section in reversed(sections):
-            nested = {section: nested}
-        tree.put_values(nested)
-    if plugins or "plugins" in tree.node:
-        tree.put_values({"plugins": list(plugins)})
-    return OmegaConf.to_yaml(tree.node)
-
-
 def dump_run(config: RunConfig) -> str:
     """The resolved tree as YAML."""
     return OmegaConf.to_yaml(OmegaConf.create(to_jsonable_python(dataclasses.asdict(config))))

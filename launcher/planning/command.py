@@ -6,7 +6,7 @@ from typing import Any, TypedDict, Unpack
 
 from configs import RunConfig, UserError, load_run
 from configs.files import written
-from configs.load import dump_changed
+from configs.reading.changed import dump_changed
 from configs.text import to_json
 from launcher.planning import report
 from launcher.planning.corpus import read_corpus

@@ -1,0 +1,38 @@
+"""A configuration of the user's, written with some values changed and nothing else."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from configs.reading.old_keys import OLD_KEYS
+from configs.reading.shipped import find_config
+from configs.reading.tree import Tree
+
+
+def dump_changed(name: str, overrides: Sequence[str], changes: Mapping[str, Any], *, plugins: Sequence[str]) -> str:
+    """A configuration of the user's as YAML, with overrides and changes, and without what it leaves to defaults.
+
+    Args:
+        name: a YAML file, or the name of a shipped run.
+        overrides: `section.key=value` settings.
+        changes: values by dotted keys.
+        plugins: paths of the files with components that it needs.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    path = find_config(name)
+    tree = Tree.read(path, what=f"CONFIG: {name}", old_keys=OLD_KEYS)
+    tree.put_values({"name": tree.node.get("name") or path.stem})
+    for item in overrides:
+        tree.put(item)
+    for key, value in changes.items():
+        *sections, last = key.split(".")
+        nested: Any = {last: value}
+        for section in reversed(sections):
+            nested = {section: nested}
+        tree.put_values(nested)
+    if plugins or "plugins" in tree.node:
+        tree.put_values({"plugins": list(plugins)})
+    return OmegaConf.to_yaml(tree.node)
