@@ -50,6 +50,10 @@ class EngineSection:
     """torch.compile of each layer while training (stages 0 to 2): takes minutes, and a compiler (CPU: C++, GPU: C)."""
     fp16_initial_scale_power: Annotated[int, Field(ge=0, le=32)] = 16
     communication_timeout_minutes: PositiveFloat = 30.0
+    """After which a collective that does not end is an error, in every group of ranks."""
+    numa_binding: Literal["auto", "off", "node", "socket", "exclusive", "core-complex"] = "auto"
+    """torchrun's `--numa-binding`: ranks run on cores beside their GPU. auto: node, where the machine has GPUs, several
+    nodes of memory and numactl."""
 
     def problems(self) -> Iterator[str]:
         """What is wrong between the fields, one line each."""

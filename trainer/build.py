@@ -28,6 +28,7 @@ from trainer.evaluation.held_out import held_out_sets, make_evaluator
 from trainer.evaluation.queued.queue import ScoreQueue, score_queue
 from trainer.evaluation.series import enter_series
 from trainer.evaluation.sets import HeldOutSet
+from trainer.lookahead import Lookahead
 from trainer.loop import Trainer
 from trainer.ranks.device import describe_uneven, is_host, kind
 from trainer.ranks.distributed import World
@@ -126,7 +127,7 @@ def build(
         config,
         world,
         engine=engine,
-        reader=reader,
+        updates=Lookahead(reader, world),
         evaluator=evaluator,
         held_out=held_out,
         checkpoints=checkpoints,
@@ -174,8 +175,7 @@ def _open_checkpoints(
     checkpoint = checkpoints.newest()
     if checkpoint is not None:
         check_reset(checkpoint, reset)
-        fingerprints = [d.fingerprint for d in datasets]
-        check_identity(checkpoint, config, tokenizer_of(datasets), fingerprints, reset=reset)
+        check_identity(checkpoint, config, tokenizer_of(datasets), [d.fingerprint for d in datasets], reset=reset)
     return checkpoints, checkpoint, ancestry_of(config, parent, checkpoint, world)
 
 
@@ -205,7 +205,7 @@ def _assemble(
     world: World,
     *,
     engine: Engine,
-    reader: StreamReader,
+    updates: Lookahead,
     evaluator: Evaluator,
     held_out: Sequence[HeldOutSet],
     checkpoints: CheckpointManager,
@@ -224,10 +224,10 @@ def _assemble(
         config.checkpoint,
         world=world,
         engine=engine,
-        reader=reader,
+        updates=updates,
         checkpoints=checkpoints,
         metrics=metrics,
-        history=open_history(folder, checkpoints.identity, reader, state, world),
+        history=open_history(folder, checkpoints.identity, updates.reader, state, world),
         state=state,
         phases=phases,
         queue=queue,
@@ -236,7 +236,7 @@ def _assemble(
         config,
         world=world,
         engine=engine,
-        reader=reader,
+        updates=updates,
         evaluator=evaluator,
         saver=saver,
         metrics=metrics,
@@ -254,7 +254,7 @@ def _assemble(
         engine=engine,
         evaluator=evaluator,
         metrics=metrics,
-        reader=reader,
+        reader=updates.reader,
         records=records,
         checkpoints=checkpoints,
         saver=saver,

@@ -93,17 +93,18 @@ class Limits:
         """The last update that `max_updates` allows."""
         return self._state.start_step + self._section.max_updates
 
-    def schedule_end(self, seconds: float) -> int:
+    def schedule_end(self, seconds: float, step: int | None = None) -> int:
         """The update at which a schedule that ends comes to its end, counted as the schedule counts.
 
         Where it ends with the clock, that is where the mean pace so far leads to.
 
         Args:
             seconds: of the run, on whose clock all ranks agree.
+            step: updates done by then; those done by now, unless given.
         """
         state, last = self._state, self.last_step
         if self._config.schedule.ends_with == "minutes":
-            last = min(last, self._last_step_by_clock(seconds))
+            last = min(last, self._last_step_by_clock(seconds, state.step if step is None else step))
         return last - state.schedule_start
 
     def is_time_up(self) -> bool:
@@ -170,7 +171,7 @@ class Limits:
             return None
         if state.seconds - state.start_seconds < SURE_SHARE * 60 * minutes:
             return None
-        last = self._last_step_by_clock(state.seconds)
+        last = self._last_step_by_clock(state.seconds, state.step)
         if last - state.start_step >= CUT_SHARE * self._section.max_updates:
             return None
         self._has_warned = True
@@ -182,14 +183,14 @@ class Limits:
             "schedule.ends_with=minutes brings it to its end with the clock"
         )
 
-    def _last_step_by_clock(self, seconds: float) -> int:
+    def _last_step_by_clock(self, seconds: float, step: int) -> int:
         """Where the mean pace since the limits are counted leads to within `max_minutes`; the next step at least."""
         state, minutes = self._state, self._section.max_minutes
         assert minutes is not None
-        spent, done = seconds - state.start_seconds, state.step - state.start_step
+        spent, done = seconds - state.start_seconds, step - state.start_step
         if spent <= 0 or done <= 0:
             return self.last_step
-        return state.step + max(1, round((60 * minutes - spent) * done / spent))
+        return max(state.step + 1, step + round((60 * minutes - spent) * done / spent))
 
     def figures(self) -> dict[str, Any]:
         """Where they are counted from, for whoever reads the run's metrics; nothing where that is step 0."""

@@ -5,25 +5,24 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from configs import RunConfig
-from data_pipeline.stream.reader import StreamReader
 from trainer.checkpoint.state import TrainerState
 from trainer.datasets import dataset_names
 from trainer.engines import replicas
-from trainer.engines.batches import HostCopy, Update, UpdateCounts, count, empty_batch, micro_batch_seed, to_device
+from trainer.engines.batches import HostCopy, Update, empty_batch, micro_batch_seed, to_device
 from trainer.engines.protocol import Engine
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.queued.queue import ScoreQueue
 from trainer.limits import Limits, reasons
+from trainer.lookahead import Lookahead, News, Note
 from trainer.metrics.scoring import describe_scores
-from trainer.ranks.device import seed
+from trainer.ranks.device import is_host, seed
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
-from trainer.ranks.stragglers import describe_stragglers, step_times, stragglers
 from trainer.records.interval import Interval, describe_datasets
 from trainer.records.metrics import Metrics
 from trainer.records.updates import UpdateRecords
@@ -37,9 +36,6 @@ from trainer.stability.rewind import is_skipped
 
 log = logging.getLogger(__name__)
 
-STRAGGLER_SECONDS = 1.0
-"""Time forward between two log steps from which on it tells who is slow; less is noise."""
-
 
 class Trainer:
     """Trains until a limit is reached or someone asks to stop."""
@@ -50,7 +46,7 @@ class Trainer:
         *,
         world: World,
         engine: Engine,
-        reader: StreamReader,
+        updates: Lookahead,
         evaluator: Evaluator,
         saver: Saver,
         metrics: Metrics,
@@ -72,7 +68,7 @@ class Trainer:
         self._config = config
         self._world = world
         self._engine = engine
-        self._reader = reader
+        self._updates = updates
         self._evaluator = evaluator
         self._saver = saver
         self._metrics = metrics
@@ -85,9 +81,11 @@ class Trainer:
         self._was_time_up = self._limits.is_time_up()  # the checkpoint's word, the same on every rank
         self.end: str | None = None
         """Which limits ended it; None before, and where someone asked it to stop."""
-        self._dataset_names = tuple(dataset_names(reader.datasets)) if len(reader.datasets) > 1 else ()
+        names = dataset_names(updates.reader.datasets)
+        self._dataset_names = tuple(names) if len(names) > 1 else ()
         self._interval = Interval(self._dataset_names)
-        self._recovery = Recovery(config, world=world, engine=engine, saver=saver, metrics=metrics, state=state)
+        self._recovery = Recovery(config, world, engine, saver=saver, metrics=metrics, records=records, state=state)
+        self._news, self._was_saving = News(), False  # what all ranks said last, and whether a save was under way then
         self._clock = time.monotonic()
 
     def fit(self) -> Literal["finished", "stopped"]:
@@ -107,16 +105,17 @@ class Trainer:
             self._log_if_due(update)
             if self._queue is not None:
                 self._queue.poll()
-            stop = update.stop_requested or not self._evaluate_if_due()
-            if stop or update.time_is_up:
+            stop = self._news.stop_requested or not self._evaluate_if_due()
+            if stop or self._news.time_is_up:
                 break
             self._save_if_due()
         else:
             stop = False
         if not stop:
             stop = not self._evaluate()
+        self._recovery.look_now()
         self._tick()
-        self.end = None if stop else reasons(self._limits.reached(self._reader.epoch))
+        self.end = None if stop else reasons(self._limits.reached(self._updates.epoch))
         self._saver.save_for_good()
         if self._queue is not None and not stop:
             with self._phases("shutdown"):
@@ -125,45 +124,47 @@ class Trainer:
         return "stopped" if stop else "finished"
 
     def _next_update(self) -> Update | None:
-        """Fetch an update's micro-batches, and count over all ranks what it holds. None where the run is at its end."""
+        """The next update, with the one after it on its way. None where the run is at its end."""
         self._tick()
         while self._state.step < self._limits.last_step and not self._was_time_up:
-            if self._limits.are_epochs_over(self._reader.epoch) or self._limits.is_standing_still():
+            if self._limits.are_epochs_over(self._updates.epoch) or self._limits.is_standing_still():
                 return None
-            epoch, number = self._reader.epoch, self._reader.update
-            begin = time.monotonic()
             with self._phases("data", step=self._state.step + 1):
-                micro_batches = self._reader.next_update()
-                self._interval.waiting_seconds += time.monotonic() - begin
-                # by the clock that is saved, or the next start might find some time left
-                time_is_up = self._world.is_main and self._limits.is_time_up()
-                flags = [self._stop_requested(), time_is_up, self._saver.is_writing]
-                milliseconds = round(1000 * self._state.seconds) if self._world.is_main else 0
-                *numbers, stops, times, writing, clock = self._world.sum(
-                    [*count(micro_batches).numbers(), *map(int, flags), milliseconds]
-                )
-            if not writing:
-                self._interval.pause(self._saver.commit())
-            counts = UpdateCounts(
-                **dict(zip(UpdateCounts.__dataclass_fields__, numbers, strict=True))  # in their order
-            )
-            if counts.pairs == 0:
-                self._reader.end_epoch()
-                log.info("epoch %d ended after %d updates", epoch, number)
-                continue
-            if is_skipped(self._state.skipped_ranges, epoch, number):
-                self._recovery.note_skipped_range(epoch, number, counts)
-                continue
-            return Update(
-                epoch=epoch,
-                number=number,
-                micro_batches=micro_batches,
-                counts=counts,
-                stop_requested=stops > 0,
-                time_is_up=times > 0,
-                seconds=clock / 1000,
-            )
+                if not self._updates.has_next:  # at the start, and after what is not trained on
+                    self._tell(fetch=True)
+                    self._hear()
+                update = self._updates.take()
+                if update is None:
+                    continue
+                if is_skipped(self._state.skipped_ranges, update.epoch, update.number):
+                    self._recovery.note_skipped_range(update.epoch, update.number, update.counts)
+                    continue
+                self._tell(fetch=self._state.step + 1 < self._limits.last_step)
+            return update
         return None
+
+    def _tell(self, *, fetch: bool) -> None:
+        """Fetch the next update, and begin to tell the other ranks what they have to know. `_hear` ends it."""
+        is_main, self._was_saving = self._world.is_main, self._saver.in_flight
+        note = Note(
+            stop_requested=self._stop_requested(),
+            time_is_up=is_main and self._limits.is_time_up(),  # by the clock that is saved, or time would be left
+            is_writing=self._saver.is_writing,
+            milliseconds=round(1000 * self._state.seconds) if is_main else 0,
+            loss_sum=self._recovery.late_loss,
+        )
+        self._interval.waiting_seconds += self._updates.begin(note, step=self._state.step, fetch=fetch)
+
+    def _hear(self) -> None:
+        """What all ranks said when this update was begun; a save that all had written by then is finished.
+
+        Raises:
+            Rewind: the loss of the update before was a spike.
+        """
+        self._news = self._updates.read()
+        if self._was_saving and not self._news.is_writing:
+            self._interval.pause(self._saver.commit())
+        self._recovery.look_for_spike(self._news.loss_sum)
 
     def _train_on(self, update: Update) -> None:
         """One optimizer step on the token-normalised loss of the whole update."""
@@ -172,7 +173,7 @@ class Trainer:
         lr = self._config.schedule.rate(
             state.step - state.skipped_updates - state.schedule_start + 1,
             peak=optimizer.lr,
-            last=self._limits.schedule_end(update.seconds),
+            last=self._limits.schedule_end(update.seconds, update.seconds_step),
         )
         with self._phases("step", step=state.step + 1):
             try:
@@ -185,7 +186,7 @@ class Trainer:
                 raise TrainingError(memory.advice(error, self._config)) from error
             losses = dict(zip(lanes, copy.read().to(torch.float64), strict=True))
             mine = sum(losses.values(), torch.zeros(2, dtype=torch.float64))
-            loss = self._world.sum_floats([float(mine[0])])[0] / max(update.counts.target_tokens, 1)
+            self._hear()
             if _is_due(state.step + 1, self._config.stability.hash_every_updates):
                 self._compare_replicas()
         state.step += 1
@@ -193,12 +194,13 @@ class Trainer:
         self._interval.update_seconds.append(time.monotonic() - begin)
         self._interval.add_update(update.counts, lr, result.grad_norm, self._config.stream.micro_batches)
         self._interval.add_datasets(update.micro_batches)
-        self._records.write(state.step, update, loss)
+        self._records.write(state.step, update)
+        self._recovery.watch(update, float(mine[0]), is_applied=result.applied)
         if result.applied:
             state.skipped_in_a_row = 0
             self._interval.add_losses(mine, update.counts.target_tokens)
-            self._recovery.look_for_spike(update, loss)
         else:
+            self._recovery.look_now()
             self._recovery.note_skip(update, result, losses)
 
     def _accumulate(self, update: Update) -> tuple[list[int], torch.Tensor]:
@@ -211,6 +213,7 @@ class Trainer:
         ahead = [None if m is None else to_device(m, device) for m in update.micro_batches]
         lanes, losses = [], []
         for slot, (micro_batch, batch) in enumerate(zip(update.micro_batches, ahead, strict=True)):
+            self._phases.reach(self._state.step + 1, slot + 1, in_device=not is_host(device))
             if micro_batch is None or batch is None:
                 self._engine.accumulate(empty_batch(device), scale=0.0, is_last=slot == last)
                 continue
@@ -219,6 +222,7 @@ class Trainer:
             self._interval.padded_tokens += micro_batch.num_padded_source + micro_batch.num_padded_target
             lanes.append(micro_batch.lane)
             losses += [out.loss_sum, out.nll_sum]
+        self._phases.reach(self._state.step + 1, last + 2, in_device=not is_host(device))
         return lanes, torch.stack(losses).view(-1, 2) if losses else torch.zeros(0, 2, device=device)
 
     def _log_if_due(self, update: Update) -> None:
@@ -231,12 +235,15 @@ class Trainer:
             "epoch": update.epoch,
             "update": update.number,
             "skipped_updates": state.skipped_updates,
-            "corrupt_blocks": self._world.sum([self._reader.num_corrupt_blocks])[0],
+            "corrupt_blocks": self._world.sum([self._updates.num_corrupt_blocks])[0],
             "total_target_tokens": state.target_tokens,
             "total_seconds": round(state.seconds, 3),
             **self._limits.figures(),
         }
-        figures |= self._figures_of_ranks()
+        ranks, slow = self._interval.figures_of_ranks(self._world, self._engine.take_forward_seconds())
+        figures |= ranks
+        if slow is not None:
+            log.warning("step %d: %s", state.step, slow)
         if self._ledger is not None:
             figures |= self._ledger.figures()
             self._ledger.write()
@@ -260,16 +267,6 @@ class Trainer:
         if (parts := describe_datasets(figures)) is not None:
             log.info("  %s", parts)
         self._interval = Interval(self._dataset_names)
-
-    def _figures_of_ranks(self) -> dict[str, Any]:
-        """Who is slower than the others, and how even updates are."""
-        forward = self._world.gather((self._engine.take_forward_seconds(), self._interval.padded_tokens))
-        seconds = [spent / max(tokens, 1) for spent, tokens in forward]
-        slow = stragglers(seconds) if max(spent for spent, _ in forward) >= STRAGGLER_SECONDS else []
-        if slow:
-            log.warning("step %d: %s", self._state.step, describe_stragglers(seconds, slow))
-        median, p95 = step_times(self._interval.update_seconds)
-        return {"stragglers": slow, "update_seconds_median": median, "update_seconds_p95": p95}
 
     def _compare_replicas(self) -> None:
         """Stop where ranks that should hold the same weights do not.
@@ -295,6 +292,7 @@ class Trainer:
         is_new = step == 0 and not self._begins_trained
         if any(step in scores for scores in known) or is_new or not self._evaluator.has_sets:
             return True
+        self._recovery.look_now()
         pause = time.monotonic()
         with self._phases("evaluation", step=step):
             try:
@@ -336,6 +334,7 @@ class Trainer:
 
     def _save_if_due(self) -> None:
         if _is_due(self._state.step, self._config.checkpoint.every_updates):
+            self._recovery.look_now()
             self._tick()
             self._interval.pause(self._saver.begin())
 

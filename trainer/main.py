@@ -21,7 +21,7 @@ from configs.files import problem_of
 from configs.plugins import keep_copies
 from trainer.limits import NothingToDo
 from trainer.ranks.compiler import check_compiler
-from trainer.ranks.device import device_name, settle_device
+from trainer.ranks.device import device_name, is_host, settle_device
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
 from trainer.ranks.process import compute_deterministically, tune_process
@@ -31,10 +31,11 @@ from trainer.ranks.watchdog import Watchdog, process_watchdog
 from trainer.runs.errors import says_all
 from trainer.runs.failure import message_of, note_failure
 from trainer.runs.kept import check_reset
-from trainer.runs.layout import LEDGER_FILE, STATUS_FILE, STUCK_FILE
+from trainer.runs.layout import FAILURES, LEDGER_FILE, STATUS_FILE, STUCK_FILE
 from trainer.runs.ledger import Ledger
 from trainer.runs.origin import claim, note
 from trainer.runs.parents.record import check_parent
+from trainer.runs.process import flight_recorder
 from trainer.runs.process.caller import restored_environment
 from trainer.runs.process.environment import check_rank, read_environment
 from trainer.runs.process.imports import quick_imports
@@ -42,7 +43,7 @@ from trainer.runs.process.restarted import load_for_rank, note_start
 from trainer.runs.process.streams import LogHandler, leave_standard_streams, tell
 from trainer.runs.run_lock import RunLock, RunLockedError
 from trainer.runs.signals import StopRequest, end_with_parent, stop_request
-from trainer.runs.status import read_status, withdraw_status, write_status
+from trainer.runs.status import LAUNCH_ID, read_status, withdraw_status, write_status
 
 RESETS = frozenset({"data", "optimizer"})
 EXIT_FINISHED, EXIT_FAILED, EXIT_REFUSED, EXIT_STOPPED = 0, 1, 2, 75
@@ -185,6 +186,9 @@ def _train(
     _on_main(world, lock.acquire)
     _on_main(world, lambda: claim(folder, origin.config, origin.overrides, resets=bool(reset)))
     _share_plugins(config, folder, world)
+    failures = _failures(folder, world)
+    if failures is not None:
+        flight_recorder.keep_in(failures, os.environ)
     ledger = _ledger(folder, watchdog.started, world) if world.is_main else None
     if world.is_main:
         stop.watch_file(folder)
@@ -205,7 +209,16 @@ def _train(
         stop.consume()
         note(folder, origin.config)
         write_status(folder, outcome, exit_code=code, step=step, stop_reason=reason)
-    return _leave(world, phases, lock, stop, code)
+    code = _leave(world, phases, lock, stop, code)
+    if failures is not None:
+        flight_recorder.leave_nothing(failures, os.environ, world.rank)
+    return code
+
+
+def _failures(folder: Path, world: World) -> Path | None:
+    """Where NCCL's flight recorder leaves its traces; None on a CPU, which has none, and without a launcher."""
+    launch_id = os.environ.get(LAUNCH_ID)
+    return None if launch_id is None or is_host(world.device) else folder / FAILURES / launch_id
 
 
 def _share_plugins(config: RunConfig, folder: Path, world: World) -> None:

@@ -5,11 +5,12 @@ import os
 import time
 
 from configs import CheckpointSection
-from data_pipeline.stream.reader import StreamReader, StreamState
+from data_pipeline.stream.reader import StreamState
 from trainer.checkpoint.manager import CheckpointManager
 from trainer.checkpoint.state import TrainerState
 from trainer.engines.protocol import Engine
 from trainer.evaluation.queued.queue import ScoreQueue
+from trainer.lookahead import Lookahead
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
 from trainer.records.metrics import Metrics
@@ -31,7 +32,7 @@ class Saver:
         *,
         world: World,
         engine: Engine,
-        reader: StreamReader,
+        updates: Lookahead,
         checkpoints: CheckpointManager,
         metrics: Metrics,
         history: History,
@@ -43,7 +44,7 @@ class Saver:
         self._queue = queue
         self._world = world
         self._engine = engine
-        self._reader = reader
+        self._updates = updates
         self._checkpoints = checkpoints
         self._metrics = metrics
         self._history = history
@@ -58,6 +59,11 @@ class Saver:
     def is_writing(self) -> bool:
         """Whether this rank still writes its shard. Cheap."""
         return not self._checkpoints.is_written
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a save has begun and is not finished; the same on all ranks."""
+        return self._checkpoints.in_flight
 
     def begin(self) -> float:
         """Save this step, in the background where that is possible; the seconds that training stood still.
@@ -96,7 +102,7 @@ class Saver:
         if self.saved_step == step or step == 0:
             return time.monotonic() - begin
         with self._phases("save", step=step):
-            stream = StreamState.merge(self._world.gather(self._reader.state()))
+            stream = StreamState.merge(self._world.gather(self._updates.state()))
             self._state.loss_scale = self._engine.loss_scale
             state = {"trainer": self._state.to_json(), "stream": stream.to_json()}
             self._history.position(step, state["stream"])

@@ -24,6 +24,7 @@ from tests.device.pseudo import DEVICE, without_numbers
 from trainer.checkpoint.state import TrainerState
 from trainer.engines.batches import Update
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
+from trainer.lookahead import Lookahead
 from trainer.loop import Trainer
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
@@ -65,12 +66,17 @@ class Alone(World):
         """As if rank 0 had the same."""
         return item
 
+    def begin_sums(self, integers: Sequence[int], floats: Sequence[float]) -> Any:
+        """As if all others had nothing."""
+        return lambda: (list(integers), list(floats))
+
 
 class _MadeUp:
     """Micro-batches of one shape without end, in place of a reader."""
 
     def __init__(self, shape: Shape, num: int) -> None:
-        self.datasets, self.epoch, self.update, self.num_corrupt_blocks = ("made up",), 0, 0, 0
+        self.datasets: list[Any] = []
+        self.epoch, self.update, self.num_corrupt_blocks = 0, 0, 0
         source, target = (np.full((shape.rows, length), 5) for length in (shape.source, shape.target))
         self._micro_batches = [
             MicroBatch(
@@ -88,9 +94,12 @@ class _MadeUp:
         self.update += 1
         return self._micro_batches
 
+    def state(self) -> None:
+        """Nothing is saved."""
+
 
 class _NoSaver:
-    is_writing, saved_step = False, None
+    is_writing, in_flight, saved_step = False, False, None
 
     def commit(self) -> float:
         return 0.0
@@ -179,8 +188,9 @@ def _count_update(
         ema_decay=config.training.ema_decay,
     )
     watch, state, metrics, saver = _Watch(engine), TrainerState(), NoMetrics(), _NoSaver()
+    reader: Any = _MadeUp(shape, num_micro_batches)
     parts: dict[str, Any] = {
-        "reader": _MadeUp(shape, num_micro_batches),
+        "updates": Lookahead(reader, world),
         "evaluator": None,
         "saver": saver,
         "records": _NoRecords(),

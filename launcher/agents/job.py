@@ -65,6 +65,8 @@ class Job:
     """None: this machine is all there is."""
     on_cpu: bool = False
     """Whether the CPU is asked for, whatever else there is."""
+    numa_binding: str | None = None
+    """Of torchrun's option; None binds no rank to cores."""
 
     @property
     def logs(self) -> Path:
@@ -134,6 +136,7 @@ def torchrun_command(job: Job, launch_id: str, *, reset: str | None = None, pyth
         f"--nnodes={1 if job.node is None else job.node.num_nodes}",
         f"--nproc-per-node={job.num_processes}",
         *_rendezvous_options(job.node, launch_id),
+        *([f"--numa-binding={job.numa_binding}"] if job.numa_binding else []),
         "--max-restarts=0",
         f"--signals-to-handle={SIGNALS}",
         f"--shutdown-timeout={job.shutdown_seconds}",

@@ -15,6 +15,7 @@ from launcher.agents.attempts import run_job
 from launcher.agents.datasets import check_datasets
 from launcher.agents.job import Job, Node, choose_processes, describe_idle, shutdown_seconds
 from launcher.machine.hardware import num_cores
+from launcher.machine.numa import choose_binding
 from launcher.machine.supervise import Supervisor
 from trainer.runs.layout import LOGS
 from trainer.runs.process.environment import check_machine
@@ -90,6 +91,7 @@ def launch(supervisor: Supervisor, order: Order) -> int:
             f"allowed is 1 to {run.stream.micro_batches}"
         )
     cores, gpus = num_cores(), gpus_to_use(run.engine.device, os.environ)
+    binding = choose_binding(run.engine.numa_binding, gpus=gpus)
     lanes = run.stream.micro_batches // order.nnodes
     job = Job(
         config=order.config,
@@ -99,6 +101,7 @@ def launch(supervisor: Supervisor, order: Order) -> int:
         shutdown_seconds=shutdown_seconds(run),
         save_seconds=60 * run.supervision.save_minutes,
         on_cpu=run.engine.device == "cpu",
+        numa_binding=binding.mode,
         reset=order.reset,
         parent=order.parent,
         plugins=tuple(run.plugins),
@@ -107,8 +110,8 @@ def launch(supervisor: Supervisor, order: Order) -> int:
     ranks = order.nnodes * job.num_processes
     check_ranks(run.engine.zero_optimization, ranks=ranks, on_each=job.num_processes)
     idle = describe_idle(gpus, job.num_processes, lanes, of_each=order.nnodes)
-    where = f"on each of {order.nnodes} nodes" if order.nnodes > 1 else "on this node"
-    begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} {where}{idle}; logs: {job.folder / LOGS}"
+    where = (f"on each of {order.nnodes} nodes" if order.nnodes > 1 else "on this node") + idle + binding.said
+    begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} {where}; logs: {job.folder / LOGS}"
     return run_job(job, supervisor, cores=cores, max_restarts=order.max_restarts, fresh=order.fresh, begin=begin)
 
 

@@ -47,11 +47,12 @@ class Fault:
     """A method of `Injector` without its underscore, or nan or spike at accumulate."""
     rank: int | None = None
     step: int | None = None
-    """The update that is made (data, accumulate, forward, step, stepped) or was made last (elsewhere), from 1."""
+    """The update that is made (data, where the next one is fetched, accumulate, forward, step, stepped) or was made
+    last (elsewhere), from 1."""
     since: int = 0
     """From this step on."""
     update: int | None = None
-    """Of its epoch, from 0, whatever the step: at data and accumulate."""
+    """Of its epoch, from 0, whatever the step: at accumulate."""
     times: int = 1
     """Over all restarts, in each rank; 0 is without end."""
     value: Any = None
@@ -271,7 +272,11 @@ def _patch_build(injector: Injector, module: Any) -> None:
 
 
 def _patch_loop(injector: Injector, module: Any) -> None:
+    def note(_seed: int, _epoch: int, update: int, _lane: int) -> None:
+        injector.update = update
+
     _before(module.Trainer, "fit", lambda *_: injector.meet("fit", step=injector.step))
+    _before(module, "micro_batch_seed", note)  # of what is trained on next
 
 
 def _patch_engine(injector: Injector, module: Any) -> None:
@@ -338,9 +343,8 @@ def _patch_manager(injector: Injector, module: Any) -> None:
 
 
 def _patch_reader(injector: Injector, module: Any) -> None:
-    def note(reader: Any) -> None:
+    def meet(_: Any) -> None:
         if injector.step >= 0:
-            injector.update = reader.update
             injector.meet("data", step=injector.step + 1)
 
-    _before(module.StreamReader, "next_update", note)
+    _before(module.StreamReader, "next_update", meet)

@@ -50,10 +50,10 @@ class Update:
     micro_batches: list[MicroBatch | None]
     counts: UpdateCounts
     """Over all ranks."""
-    stop_requested: bool
-    time_is_up: bool
     seconds: float
-    """Of the run, by the clock of rank 0."""
+    """Of the run when it was fetched, by the clock of rank 0."""
+    seconds_step: int
+    """Updates done by then."""
 
 
 def count(micro_batches: Sequence[MicroBatch | None]) -> UpdateCounts:

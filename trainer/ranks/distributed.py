@@ -5,6 +5,7 @@ over gloo in a group of their own, so that they never wait for the GPU nor mix w
 """
 
 import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
@@ -16,6 +17,8 @@ from torch.distributed import HashStore, PrefixStore, Store, rendezvous  # type:
 
 from configs import UserError
 from trainer.ranks.device import backend, choose_device, compare, describe
+from trainer.ranks.messages import Messages, Sums
+from trainer.runs.process import flight_recorder
 from trainer.runs.process.environment import read_environment
 
 
@@ -51,6 +54,8 @@ class World:
             self._store = PrefixStore(_attempt(os.environ), store)
         with waiting():
             compare(self._store, describe(self.device), self.rank, self.size)
+        if backend(self.device) == "nccl":
+            flight_recorder.switch_on(os.environ)
         prefixed = PrefixStore("default", self._store)
         dist.init_process_group(
             backend(self.device), rank=self.rank, world_size=self.size, store=prefixed, timeout=timeout
@@ -58,6 +63,7 @@ class World:
         self._control = dist.new_group(backend="gloo", timeout=timeout)
         self._waiting = waiting
         self._num_meetings = 0
+        self._messages: Messages | None = None
 
     @property
     def is_main(self) -> bool:
@@ -77,6 +83,28 @@ class World:
         with self._waiting():
             dist.all_reduce(total, group=self._control)
         return [float(n) for n in total.tolist()]
+
+    def begin_sums(
+        self, integers: Sequence[int], floats: Sequence[float]
+    ) -> Callable[[], tuple[list[int], list[float]]]:
+        """Begin sums over the ranks, of 64-bit integers that wrap and in fp64; all ranks begin the same in one order.
+
+        Returns:
+            What waits for the sums and gives them: to the bit the same on all ranks, and in every run on as many.
+        """
+        if self.size == 1:
+            return lambda: (list(integers), list(floats))
+        if self._messages is None:
+            places = self.gather((socket.gethostname(), os.environ.get("GROUP_RANK")))
+            nodes = [places.index(place) for place in places]
+            self._messages = Messages(self._control, self.rank, nodes)
+        done = self._messages.begin(integers, floats)
+
+        def wait() -> Sums:
+            with self._waiting():
+                return done()
+
+        return wait
 
     def all_succeeded(self, succeeded: bool) -> bool:
         """Whether every rank says so."""
@@ -124,6 +152,8 @@ class World:
 
     def close(self) -> None:
         """Leave. Not after an error: the other ranks may no longer be there to leave with."""
+        if self._messages is not None:
+            self._messages.close()
         if dist.is_initialized():
             dist.destroy_process_group()
 

@@ -9,6 +9,7 @@ from typing import Literal
 from configs import SupervisionSection
 from trainer.ranks.watchdog import SETTINGS, Watchdog
 from trainer.runs.ledger import Kind, Ledger
+from trainer.runs.process.positions import Position
 
 PhaseName = Literal["setup", "data", "step", "save", "evaluation", "shutdown"]
 
@@ -53,6 +54,7 @@ class Phases:
         self._watchdog.limit_save(self._seconds["save"])
         self._clock = clock
         self._open: list[_Open] = []
+        self._position = Position(update=0, micro_batch=0)
         self._resumed = clock()
 
     @contextlib.contextmanager
@@ -79,8 +81,15 @@ class Phases:
                 self._resume(self._open[-1])
             else:
                 self._watchdog.leave()
+            if self._position.in_device:
+                self.reach(self._position.update, self._position.micro_batch, in_device=False)
         if name == "step" and self._ledger is not None:
             self._ledger.note_step(step)
+
+    def reach(self, update: int, micro_batch: int, *, in_device: bool) -> None:
+        """Tell the watchdog how far the rank is; see Position."""
+        self._position = Position(update=update, micro_batch=micro_batch, in_device=in_device)
+        self._watchdog.reach(self._position)
 
     def _kind(self, phase: _Open) -> Kind:
         if phase.name != "step":

@@ -5,11 +5,10 @@ monitor is forked before the rank does anything else, shares one page of memory 
 It must be started while the process has one thread and little memory of its own: first thing in `trainer/__main__.py`.
 
 Kernel facts that it leans on: SIGKILL ends stopped processes too; faulthandler's handler is C code that runs without
-the GIL; `wchan` names what a sleeping process waits for. Linux only.
+the GIL. Linux only.
 """
 
 import contextlib
-import ctypes
 import faulthandler
 import functools
 import mmap
@@ -24,7 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from trainer.runs.layout import FAILURES
+from trainer.runs.process import flight_recorder, positions
+from trainer.runs.process.kernel import parent_of, prctl, state_of, wait_channel_of
+from trainer.runs.process.positions import Comparison, Position
 from trainer.runs.signals import agent_pid
+from trainer.runs.status import LAUNCH_ID
 
 STACKS_SIGNAL = signal.SIGUSR2
 """Makes a rank write the stacks of all its threads to stderr; `kill -USR2` by hand does the same."""
@@ -42,9 +46,12 @@ SETTINGS = {
 
 _LOOK_SECONDS = 0.25
 _GRACE_SECONDS = 5.0
-"""A rank that waits for others is ended so much later than one that keeps them waiting: it is not the cause."""
+"""A rank that waits for others is ended so much later than one that keeps them waiting: it is not the cause. One that
+may wait, and that another rank is behind, is ended later by as much again."""
 _DUMP_SECONDS = 1.0
 """Time for the stacks to be written."""
+_TRACE_SECONDS = 4.0
+"""Time for NCCL's flight recorder, which looks once a second whether it is asked."""
 _SUSPENDED_SECONDS = 5.0
 """A look so late means that the whole job was suspended, and that its phases were too."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
@@ -53,7 +60,8 @@ _RECORD = struct.Struct("=ddq16s")  # began, seconds, step, phase
 _WAITING = _RECORD.size
 _SAVE_SECONDS = struct.Struct("=d")
 _SAVE = _WAITING + 1
-_NOTE = _SAVE + _SAVE_SECONDS.size
+_POSITION = _SAVE + _SAVE_SECONDS.size
+_NOTE = _POSITION + positions.SIZE
 _NOTE_LENGTH = struct.Struct("=H")
 _IDLE = b"\0" * _RECORD.size
 
@@ -109,6 +117,11 @@ class Watchdog:
         if self._memory is not None:
             record = _RECORD.pack(time.monotonic() - spent, seconds, step, phase.encode())
             self._memory[: _RECORD.size] = record
+
+    def reach(self, position: Position) -> None:
+        """Say how far the rank has come: of several that are stuck, the one furthest behind is the cause."""
+        if self._memory is not None:
+            self._memory[_POSITION : _POSITION + positions.SIZE] = position.pack()
 
     def leave(self) -> None:
         """End the phase: nothing is limited until the next."""
@@ -187,13 +200,17 @@ class _Monitor:
         self._looked = time.monotonic()
         self._orphaned: float | None = None
         """When torchrun was first seen to be gone."""
+        self._comparison: Comparison | None = None
+        """With other ranks that are stuck; None while this one is not."""
+        self._launch_id = os.environ.get(LAUNCH_ID)
+        self._pipe = flight_recorder.pipe_of(os.environ, pid, rank)
 
     def run_and_exit(self) -> NoReturn:
         """Watch until the rank has ended, then exit without a trace of the rank's interpreter."""
         try:
             # Should the rank die in any way, this process does too. The loop is for where that is not to be had.
-            _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-            _prctl(_PR_SET_NAME, b"zeromt-watchdog")
+            prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+            prctl(_PR_SET_NAME, b"zeromt-watchdog")
             self._watch()
         except BaseException:
             traceback.print_exc()
@@ -213,6 +230,7 @@ class _Monitor:
             is_new = record != last
             if is_new:
                 last, suspended = record, 0.0
+                self._stop_comparing()
             if record is None:
                 continue
             if late > _SUSPENDED_SECONDS:
@@ -220,15 +238,52 @@ class _Monitor:
             if is_new:  # only what was seen twice counts: the rank may have been in the middle of writing
                 continue
             over = now - record.began - suspended - record.seconds
-            if over > (_GRACE_SECONDS if self._is_waiting() else 0) and self._end_stuck(record):
+            if over > 0 and over > self._grace() and self._end_stuck(record):
                 return
+
+    def _grace(self) -> float:
+        """Seconds beyond its limit that are left to the rank, which is over it."""
+        if not self._is_waiting():
+            return 0.0
+        if self._comparison is None and (folder := self._failures()) is not None:
+            self._comparison = Comparison(folder, self._rank, self._position())
+        is_behind_another = self._comparison is not None and self._comparison.behind is not None
+        return (1 + is_behind_another) * _GRACE_SECONDS
+
+    def _stop_comparing(self) -> None:
+        if self._comparison is not None:
+            self._comparison.end()
+            self._comparison = None
+
+    def _position(self) -> Position:
+        return Position.unpack(self._memory[_POSITION : _POSITION + positions.SIZE])
+
+    def _where(self) -> str:
+        """What a message says of the rank's position, and of the one that is behind it."""
+        position, told = self._position(), ""
+        if position.update:
+            told = f"; it is at {position}"
+        if self._comparison is not None and self._comparison.behind is not None:
+            rank, other = self._comparison.behind
+            told += f"; rank {rank} is further behind, at {other}"
+        return told
+
+    def _failures(self) -> Path | None:
+        """The folder of this start's failures; None before the run has one, and without a launcher."""
+        note = self._note_path()
+        return None if note is None or self._launch_id is None else note.parent / FAILURES / self._launch_id
+
+    def _note_path(self) -> Path | None:
+        length = _NOTE_LENGTH.unpack_from(self._memory, _NOTE)[0]
+        begin = _NOTE + _NOTE_LENGTH.size
+        return Path(os.fsdecode(self._memory[begin : begin + length])) if length else None
 
     def _is_orphan_for_too_long(self, record: _Record | None, now: float) -> bool:
         """Whether torchrun is gone and the rank has not saved and ended within the time that a save may take.
 
         The kernel has asked it to: see `end_with_parent`. In a setup there is nothing to save.
         """
-        if self._agent is None or _parent_of(self._pid) in (self._agent, None):
+        if self._agent is None or parent_of(self._pid) in (self._agent, None):
             return False
         if self._orphaned is None:
             self._orphaned = now
@@ -240,13 +295,17 @@ class _Monitor:
 
     def _end_stuck(self, record: _Record) -> bool:
         """Show the rank's stacks and end it, unless it goes on at the last moment."""
-        state = _state_of(self._pid)
+        state = state_of(self._pid)
         if state not in ("T", "t"):
             os.kill(self._pid, STACKS_SIGNAL)
             time.sleep(_DUMP_SECONDS)
             if self._read() != record:
                 return False
-        self._end(record.message(self._rank, time.monotonic(), state))
+            if (folder := self._failures()) is not None:
+                flight_recorder.ask(self._pipe, folder, self._rank, seconds=_TRACE_SECONDS)
+        self._end(record.message(self._rank, time.monotonic(), state) + self._where())
+        with contextlib.suppress(OSError):
+            self._pipe.unlink(missing_ok=True)
         return True
 
     def _end(self, message: str) -> None:
@@ -255,13 +314,11 @@ class _Monitor:
         if select.select([], [2], [], 1.0)[1]:
             with contextlib.suppress(OSError):
                 os.write(2, line)
-        _prctl(_PR_SET_PDEATHSIG, 0)
+        prctl(_PR_SET_PDEATHSIG, 0)
         if os.getppid() == self._pid:
             os.kill(self._pid, signal.SIGKILL)
-        length = _NOTE_LENGTH.unpack_from(self._memory, _NOTE)[0]
-        if length:
-            begin = _NOTE + _NOTE_LENGTH.size
-            with contextlib.suppress(OSError), open(self._memory[begin : begin + length], "ab") as file:  # noqa: PTH123
+        if (note := self._note_path()) is not None:
+            with contextlib.suppress(OSError), note.open("ab") as file:
                 file.write(line)
 
     def _read(self) -> _Record | None:
@@ -274,41 +331,12 @@ class _Monitor:
     def _is_waiting(self) -> bool:
         """Whether the rank waits for others, as far as can be told: it says so, or sleeps until a thread wakes it.
 
-        gloo's callers sleep so. A stopped, computing, or otherwise blocked rank is a cause.
+        gloo's callers sleep so. On a GPU it may wait wherever the device is asked for something, and spins meanwhile.
+        A stopped, computing, or otherwise blocked rank is a cause.
         """
-        state = _state_of(self._pid)
+        state = state_of(self._pid)
         if state in ("T", "t"):
             return False
-        return bool(self._memory[_WAITING]) or (state == "S" and "futex" in _wait_channel_of(self._pid))
-
-
-def _prctl(option: int, value: int | bytes) -> None:
-    with contextlib.suppress(OSError, AttributeError):  # another C library: the loop notices, a little later
-        ctypes.CDLL(None).prctl(option, value)
-
-
-def _status_fields(pid: int) -> list[str]:
-    """What /proc/PID/stat says behind the name, which may hold anything: state, parent, ..."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def _state_of(pid: int) -> str:
-    """R runs, S sleeps, D waits for a device, T is stopped; empty where it cannot be told."""
-    return next(iter(_status_fields(pid)), "")
-
-
-def _parent_of(pid: int) -> int | None:
-    fields = _status_fields(pid)
-    return int(fields[1]) if len(fields) > 1 else None
-
-
-def _wait_channel_of(pid: int) -> str:
-    """The kernel function that the main thread sleeps in; "futex" where the kernel does not tell."""
-    try:
-        channel = Path(f"/proc/{pid}/wchan").read_text()
-    except OSError:
-        return "futex"
-    return channel if channel not in ("", "0") else "futex"
+        if self._memory[_WAITING] or self._position().in_device:
+            return True
+        return state == "S" and "futex" in wait_channel_of(self._pid)

@@ -11,9 +11,12 @@ import torch
 from data_pipeline.stream.batch import MicroBatch
 from trainer.engines.batches import UpdateCounts, wrap
 from trainer.ranks.distributed import World
+from trainer.ranks.stragglers import describe_stragglers, step_times, stragglers
 
 MICRO_BATCHES, TOKEN_SHARE = "micro_batches/", "token_share/"
 """What the figures of a dataset of a mixture are called, before its name."""
+STRAGGLER_SECONDS = 1.0
+"""Time forward between two log steps from which on it tells who is slow; less is noise."""
 MOST_SHOWN = 8
 """Datasets in the printed line. metrics.jsonl and TensorBoard have all."""
 
@@ -95,6 +98,20 @@ class Interval:
             "pairs_digest": wrap(counts.pairs_digest),
             **self._of_datasets(world),
         }
+
+    def figures_of_ranks(self, world: World, forward_seconds: float) -> tuple[dict[str, Any], str | None]:
+        """How even updates are and who is slower than the others, and what to say where somebody is.
+
+        Args:
+            world: the ranks.
+            forward_seconds: that this rank spent forward.
+        """
+        forward = world.gather((forward_seconds, self.padded_tokens))
+        seconds = [spent / max(tokens, 1) for spent, tokens in forward]
+        slow = stragglers(seconds) if max(spent for spent, _ in forward) >= STRAGGLER_SECONDS else []
+        median, p95 = step_times(self.update_seconds)
+        figures = {"stragglers": slow, "update_seconds_median": median, "update_seconds_p95": p95}
+        return figures, describe_stragglers(seconds, slow) if slow else None
 
     def _of_datasets(self, world: World) -> dict[str, Any]:
         """Micro-batches, and the proportion of the target tokens, of each dataset of a mixture, over all ranks."""

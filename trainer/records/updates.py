@@ -28,15 +28,23 @@ class UpdateRecords:
         self.on_update: Callable[[int, Update, float], None] | None = None
         """Is told of every update that was recorded, if set: `zeromt replay`."""
 
-    def write(self, step: int, update: Update, loss: float) -> None:
-        """Record an update.
+    def write(self, step: int, update: Update) -> None:
+        """Record an update of which the loss is not known yet.
 
         Args:
             step: its number.
             update: this rank's part of it.
-            loss: a target token's, over all ranks.
         """
         self._pairs.write(step, update.micro_batches)
+
+    def note_loss(self, step: int, update: Update, loss: float) -> None:
+        """Record what an update came to; in their order.
+
+        Args:
+            step: its number.
+            update: any rank's part of it.
+            loss: a target token's, over all ranks.
+        """
         self._digests.write(step, update.counts.pairs_digest, loss)
         if self.on_update is not None:
             self.on_update(step, update, loss)

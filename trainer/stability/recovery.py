@@ -2,6 +2,7 @@
 
 import logging
 import math
+from dataclasses import dataclass
 
 import torch
 
@@ -11,6 +12,7 @@ from trainer.engines.batches import Update, UpdateCounts
 from trainer.engines.protocol import Engine, StepResult
 from trainer.ranks.distributed import World
 from trainer.records.metrics import Metrics
+from trainer.records.updates import UpdateRecords
 from trainer.runs.errors import TrainingError
 from trainer.saving import Saver
 from trainer.stability.rewind import Rewind, may_rewind, range_before
@@ -19,17 +21,28 @@ from trainer.stability.spikes import SpikeDetector
 log = logging.getLogger(__name__)
 
 
+@dataclass(kw_only=True, slots=True, frozen=True)
+class _Late:
+    """An update whose loss is not summed over the ranks yet."""
+
+    update: Update
+    step: int
+    loss_sum: float
+    is_applied: bool
+
+
 class Recovery:
     """Notes in state and metrics what went wrong, and decides on rewinds; all ranks call it alike."""
 
     def __init__(
         self,
         config: RunConfig,
-        *,
         world: World,
         engine: Engine,
+        *,
         saver: Saver,
         metrics: Metrics,
+        records: UpdateRecords,
         state: TrainerState,
     ) -> None:
         self._config = config
@@ -37,8 +50,47 @@ class Recovery:
         self._engine = engine
         self._saver = saver
         self._metrics = metrics
+        self._records = records
         self._state = state
         self._spikes = SpikeDetector(config.stability.spike_score, config.stability.spike_window, state.recent_losses)
+        self._late: _Late | None = None
+
+    @property
+    def late_loss(self) -> float:
+        """This rank's part of the loss that nobody has looked at yet; 0 where there is none."""
+        return 0.0 if self._late is None else self._late.loss_sum
+
+    def watch(self, update: Update, loss_sum: float, *, is_applied: bool) -> None:
+        """Remember an update's loss until it is summed over the ranks: `look_for_spike` or `look_now` is called then.
+
+        Args:
+            update: the one that was made last.
+            loss_sum: of this rank.
+            is_applied: whether its gradient was finite.
+        """
+        assert self._late is None
+        self._late = _Late(update=update, step=self._state.step, loss_sum=loss_sum, is_applied=is_applied)
+
+    def look_for_spike(self, loss_sum: float) -> None:
+        """Record the loss that was remembered, and rewind where it is far above those before it.
+
+        Args:
+            loss_sum: what `late_loss` of all ranks add up to.
+        """
+        late, self._late = self._late, None
+        if late is None:
+            return
+        loss = loss_sum / max(late.update.counts.target_tokens, 1)
+        self._records.note_loss(late.step, late.update, loss)
+        spike = self._spikes.observe(loss) if late.is_applied else None
+        if spike is not None:
+            self._rewind(late.update, self._config.stability.skip_updates, str(spike), step=late.step)
+
+    def look_now(self) -> None:
+        """Wait for the sum: before weights are saved or judged, and at the end."""
+        if self._late is not None:
+            _, [loss_sum] = self._world.begin_sums([], [self._late.loss_sum])()
+            self.look_for_spike(loss_sum)
 
     def note_skip(self, update: Update, result: StepResult, losses: dict[int, torch.Tensor]) -> None:
         """Say which update was left out, and why; the learning rate does not advance with it."""
@@ -70,14 +122,7 @@ class Recovery:
             update.number,
         )
         if state.skipped_in_a_row >= most:
-            self._rewind(update, most, f"{most} updates in a row had a gradient that is not finite")
-
-    def look_for_spike(self, update: Update, loss: float) -> None:
-        """Rewind where an update's loss is far above those before it."""
-        spike = self._spikes.observe(loss)
-        if spike is None:
-            return
-        self._rewind(update, self._config.stability.skip_updates, str(spike))
+            self._rewind(update, most, f"{most} updates in a row had a gradient that is not finite", step=state.step)
 
     def note_skipped_range(self, epoch: int, number: int, counts: UpdateCounts) -> None:
         """Say that an update is passed over."""
@@ -93,7 +138,7 @@ class Recovery:
             },
         )
 
-    def _rewind(self, update: Update, num_updates: int, reason: str) -> None:
+    def _rewind(self, update: Update, num_updates: int, reason: str, *, step: int) -> None:
         """Leave for the newest checkpoint, and leave out so many updates that end with this one.
 
         Raises:
@@ -104,14 +149,14 @@ class Recovery:
         self._saver.commit()
         harmful = range_before(update.epoch, update.number, num_updates)
         if self._saver.saved_step is None:
-            raise TrainingError(f"{reason}; at step {state.step}, and there is no checkpoint to rewind to")
+            raise TrainingError(f"{reason}; at step {step}, and there is no checkpoint to rewind to")
         if not may_rewind(state.skipped_ranges, self._config.stability.max_rewinds, harmful):
-            raise TrainingError(f"{reason}; at step {state.step}, after {len(state.skipped_ranges)} rewinds")
+            raise TrainingError(f"{reason}; at step {step}, after {len(state.skipped_ranges)} rewinds")
         log.warning(
             "step %d: %s; rewinding, to leave out updates %d to %d of epoch %d",
-            state.step,
+            step,
             reason,
             *harmful[1:],
             harmful[0],
         )
-        raise Rewind(reason=reason, step=state.step, skipped_ranges=[*state.skipped_ranges, harmful])
+        raise Rewind(reason=reason, step=step, skipped_ranges=[*state.skipped_ranges, harmful])

@@ -10,6 +10,7 @@ from launcher.agents.attempts import run_job
 from launcher.agents.datasets import check_datasets
 from launcher.agents.job import Job, choose_processes, describe_idle, shutdown_seconds
 from launcher.machine.hardware import num_cores
+from launcher.machine.numa import choose_binding
 from launcher.machine.supervise import Supervisor
 from trainer.runs.process.environment import check_machine
 from trainer.runs.process.gpus import gpus_to_use
@@ -52,6 +53,7 @@ def launch(
     check_machine(os.environ)
     check_datasets(run, config, overrides, plugins, parent=parent)
     cores, gpus = num_cores(), gpus_to_use(run.engine.device, os.environ)
+    binding = choose_binding(run.engine.numa_binding, gpus=gpus)
     job = Job(
         config=config,
         overrides=tuple(overrides),
@@ -60,6 +62,7 @@ def launch(
         shutdown_seconds=shutdown_seconds(run),
         save_seconds=60 * run.supervision.save_minutes,
         on_cpu=run.engine.device == "cpu",
+        numa_binding=binding.mode,
         reset=reset,
         parent=parent,
         plugins=tuple(run.plugins),
@@ -67,5 +70,5 @@ def launch(
     check_ranks(run.engine.zero_optimization, ranks=job.num_processes, on_each=job.num_processes)
     others = f"; logs of the others than rank 0: {job.logs}" if job.num_processes > 1 else ""
     idle = describe_idle(gpus, job.num_processes, run.stream.micro_batches)
-    begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} on this machine{idle}{others}"
+    begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} on this machine{idle}{binding.said}{others}"
     return run_job(job, supervisor, cores=cores, max_restarts=max_restarts, fresh=fresh, begin=begin)

@@ -4,10 +4,12 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 
 import deepspeed
 import torch
 from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
+from deepspeed.comm.torch import TorchBackend
 from deepspeed.runtime import bf16_optimizer
 from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.utils import logger as deepspeed_logger
@@ -74,6 +76,7 @@ class DeepSpeedEngine:
         self.moments = optimizer.states
         self._average = WeightAverage(stepper, ema_decay)
         self._stage.prepare(objective)
+        patches.TIME_OUT_GROUPS.apply(TorchBackend, timedelta(minutes=section.communication_timeout_minutes))
         config = deepspeed_config(section, precision=precision, clip_norm=optimizer.clip_norm, world_size=world_size)
         with self._stage.initializing():
             self._engine, *_ = deepspeed.initialize(

@@ -7,6 +7,7 @@ in pyproject.toml go up when the probes pass on the next version.
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -190,6 +191,20 @@ def ask_torch_for_memory(kind: type) -> None:
     kind.available_memory = available_memory  # type: ignore[attr-defined]
 
 
+def time_out_groups(backend: type, timeout: timedelta) -> None:
+    """Give every group that DeepSpeed makes a time-out: it takes torch's own, 10 minutes over NCCL and 30 over gloo.
+
+    Args:
+        backend: `deepspeed.comm.torch.TorchBackend`.
+        timeout: after which a collective that does not end is an error.
+    """
+
+    def new_group(_: Any, ranks: Sequence[int]) -> Any:
+        return distributed.new_group(ranks, timeout=timeout)
+
+    backend.new_group = new_group  # type: ignore[attr-defined]
+
+
 def link_moments(optimizer: Any) -> None:
     """Let DeepSpeed's getters find the moments of every parameter group, at stages 1 and 2.
 
@@ -264,6 +279,13 @@ ASK_TORCH_FOR_MEMORY = Patch(
     apply=ask_torch_for_memory,
     probe=probes.available_memory,
 )
+TIME_OUT_GROUPS = Patch(
+    target="deepspeed.comm.torch.TorchBackend.new_group",
+    versions="deepspeed 0.19, torch 2.13",
+    reason="its groups have torch's default time-out, whatever the default group was given",
+    apply=time_out_groups,
+    probe=probes.groups,
+)
 LINK_MOMENTS = Patch(
     target="DeepSpeedZeroOptimizer._hp_optimizer_states_linked",
     versions="deepspeed 0.19",
@@ -281,6 +303,7 @@ PATCHES = (
     HIDE_MEMORY_REPORTS,
     KEEP_OUT_MUON,
     ASK_TORCH_FOR_MEMORY,
+    TIME_OUT_GROUPS,
     LINK_MOMENTS,
     *steps.PATCHES,
 )

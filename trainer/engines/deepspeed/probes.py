@@ -62,6 +62,16 @@ def collectives() -> None:
     assert callable(distributed.reduce_scatter_single)
 
 
+def groups() -> None:
+    """Of `time_out_groups`."""
+    comm = importlib.import_module("deepspeed.comm.comm")
+    backends = importlib.import_module("deepspeed.comm.torch")
+    says(backends, "return torch.distributed.new_group(ranks)")
+    says(comm, "return cdb.new_group(ranks)")
+    takes(backends.TorchBackend.new_group, "ranks")
+    takes(distributed.new_group, "ranks", "timeout")
+
+
 def memory_reports() -> None:
     """Of `hide_memory_reports`."""
     from deepspeed.runtime import bf16_optimizer

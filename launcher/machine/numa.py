@@ -1,0 +1,68 @@
+"""Binding ranks to the cores whose memory is nearest to their GPU, by torchrun's own option (torch 2.13)."""
+
+import os
+import shutil
+from collections.abc import Set
+from dataclasses import dataclass
+from pathlib import Path
+
+NODES = Path("/sys/devices/system/node")
+AUTO, OFF = "auto", "off"
+BY_DEFAULT = "node"
+"""What `auto` takes; torch advises it where one is in doubt."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Binding:
+    """What was decided for the ranks of this machine."""
+
+    mode: str | None
+    """Of torchrun's `--numa-binding`; None binds nothing."""
+    said: str
+    """For the line that says what is started; empty where there is nothing to say."""
+
+
+def choose_binding(asked: str, *, gpus: int, nodes: Path = NODES, allowed: Set[int] | None = None) -> Binding:
+    """Whether and how to bind ranks.
+
+    Args:
+        asked: `engine.numa_binding`.
+        gpus: that the ranks compute on.
+        nodes: where the kernel lists nodes of memory.
+        allowed: cores that this process may use; its own unless given.
+    """
+    if asked == OFF or (asked == AUTO and not gpus):
+        return Binding(mode=None, said="")
+    obstacle = _obstacle(gpus, nodes, os.sched_getaffinity(0) if allowed is None else allowed)
+    if obstacle is None:
+        mode = BY_DEFAULT if asked == AUTO else asked
+        return Binding(mode=mode, said=f"; bound to the cores beside their GPUs (engine.numa_binding={mode})")
+    if asked == AUTO and obstacle == _ONE_NODE:  # as on most machines: nothing is lost
+        return Binding(mode=None, said="")
+    return Binding(mode=None, said=f"; not bound to cores (engine.numa_binding={asked}): {obstacle}")
+
+
+_ONE_NODE = "this machine has one node of memory"
+
+
+def _obstacle(gpus: int, nodes: Path, allowed: Set[int]) -> str | None:
+    """Why torchrun could not bind the ranks; None where it can."""
+    if not gpus:
+        return "ranks are bound beside their GPUs, and compute on the CPU"
+    cores = [found for path in sorted(nodes.glob("node[0-9]*")) if (found := _cores(path / "cpulist"))]
+    if len(cores) < 2:
+        return _ONE_NODE
+    if not all(found & allowed for found in cores):
+        return "a node of memory has no core that this job may use"
+    if shutil.which("numactl") is None:
+        return "numactl is missing; install it with the system's package manager"
+    return None
+
+
+def _cores(path: Path) -> set[int]:
+    """What a list of the kernel such as `0-3,8` names; empty for a node without cores."""
+    try:
+        ranges = [part.split("-") for part in path.read_text(encoding="ascii").strip().split(",") if part]
+        return {core for ends in ranges for core in range(int(ends[0]), int(ends[-1]) + 1)}
+    except (OSError, ValueError):
+        return set()

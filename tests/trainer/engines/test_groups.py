@@ -1,0 +1,54 @@
+"""Every group of ranks has the time-out that is asked for, DeepSpeed's own too."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.distributed_c10d import _world
+
+from configs import EngineSection
+from configs.components import make
+from model import Objective
+from model.loss import CrossEntropy
+from tests.forked import Forked
+from tests.trainer.stability.engine_checks import random_batch, small_model
+from trainer.engines.deepspeed.engine import DeepSpeedEngine
+from trainer.ranks.distributed import World
+
+MINUTES = 3.0
+SETTINGS: dict[str, dict[str, Any]] = {
+    "0": {"zero_stage": 0},
+    "1": {"zero_stage": 1},
+    "2": {"zero_stage": 2},
+    "2 beside the backward pass": {"zero_stage": 2, "zero_optimization": {"overlap_comm": True}},
+    "3": {"zero_stage": 3},
+    "3 with a second copy in each node": {"zero_stage": 3, "zero_optimization": {"zero_hpz_partition_size": 2}},
+}
+
+
+def minutes_of_groups(setting: dict[str, Any]) -> tuple[int, list[float]]:
+    """As a rank: how many groups there were before the engine, and the time-outs of all after an update of it."""
+    world = World(timeout_minutes=MINUTES)
+    num_before = len(_world.pg_map)
+    engine = DeepSpeedEngine(
+        Objective(small_model(), CrossEntropy(0.1)).train(),
+        section=EngineSection(communication_timeout_minutes=MINUTES, **setting),
+        optimizer=make("optimizer", "adamw"),
+        precision="bf16",
+        device=world.device,
+        world_size=world.size,
+    )
+    engine.accumulate(random_batch(world.rank), scale=0.01, is_last=True)
+    engine.step(1e-3)
+    options = [group._get_backend(torch.device("cpu")).options for group in _world.pg_map]
+    world.close()
+    return num_before, [option._timeout.total_seconds() / 60 for option in options]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_time_outs(name: str, forked: Forked, tmp_path: Path) -> None:
+    for num_before, minutes in forked.ranks(2, minutes_of_groups, SETTINGS[name], cwd=tmp_path, meet=False):
+        print(f"ZeRO-{name}: {len(minutes) - num_before} groups of DeepSpeed's beside {num_before}: {minutes} minutes")
+        assert len(minutes) > num_before, "DeepSpeed has made no group: this test says nothing"
+        assert set(minutes) == {MINUTES}

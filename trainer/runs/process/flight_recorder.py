@@ -1,0 +1,101 @@
+"""NCCL's flight recorder: what collectives of a rank were begun and have ended, for whoever looks into a hang.
+
+torch keeps it (`ProcessGroupNCCL.hpp`, `FlightRecorder.hpp` of torch 2.13) and writes it where a collective's time is
+up, or somebody writes to a pipe; `torchfrtrace` reads the files of all ranks. Its variables are set here unless the
+user has set them. Without torch.
+"""
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+
+ENTRIES = "2000"
+"""Collectives that are remembered; torch's own default."""
+_FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+"""The newer name, and the one before it."""
+_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+_PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+_PREFIX = "nccl-trace-rank-"
+_LOOK_SECONDS = 0.1
+_SETTLE_SECONDS = 0.5
+"""A file that has not grown for so long is whole."""
+
+
+def switch_on(environ: MutableMapping[str, str]) -> None:
+    """Have it record, and write when it is asked to; before a group over NCCL is made.
+
+    Args:
+        environ: of this process.
+    """
+    if not any(name in environ for name in _SIZES):
+        environ.update(dict.fromkeys(_SIZES, ENTRIES))
+    environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")
+    environ.setdefault(_PIPE, _pipe_prefix(os.getpid()))
+
+
+def keep_in(folder: Path, environ: MutableMapping[str, str]) -> None:
+    """Have it write to a folder, which is made; before the first collective is late.
+
+    Args:
+        folder: of the failures of this start of the ranks.
+        environ: of this process.
+    """
+    if not any(name in environ for name in _FILES):
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            environ.update(dict.fromkeys(_FILES, str(folder.absolute() / _PREFIX)))
+
+
+def leave_nothing(folder: Path, environ: Mapping[str, str], rank: int) -> None:
+    """Remove what a run that ends well has made for it: a folder that is empty, and the pipe."""
+    with contextlib.suppress(OSError):
+        pipe_of(environ, os.getpid(), rank).unlink(missing_ok=True)
+        folder.rmdir()
+        folder.parent.rmdir()
+
+
+def pipe_of(environ: Mapping[str, str], pid: int, rank: int) -> Path:
+    """The pipe by which a rank is asked to write.
+
+    Args:
+        environ: that the rank was started with.
+        pid: of the rank.
+        rank: its number.
+    """
+    return Path(f"{environ.get(_PIPE, _pipe_prefix(pid))}{rank}.pipe")
+
+
+def ask(pipe: Path, folder: Path, rank: int, *, seconds: float) -> bool:
+    """Have a rank write what it has recorded, and wait for it.
+
+    Args:
+        pipe: of the rank.
+        folder: that `keep_in` was given.
+        rank: its number.
+        seconds: to wait at most.
+
+    Returns:
+        Whether it was written.
+    """
+    try:
+        descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)  # fails where nobody reads
+        os.write(descriptor, b"1")
+        os.close(descriptor)
+    except OSError:
+        return False
+    path, end, before, grown = folder / f"{_PREFIX}{rank}", time.monotonic() + seconds, 0, time.monotonic()
+    while time.monotonic() < end:
+        time.sleep(_LOOK_SECONDS)
+        size = path.stat().st_size if path.exists() else 0
+        if size != before:
+            before, grown = size, time.monotonic()
+        elif size and time.monotonic() - grown >= _SETTLE_SECONDS:
+            return True
+    return before > 0
+
+
+def _pipe_prefix(pid: int) -> str:
+    return str(Path(tempfile.gettempdir()) / f"zeromt-{pid}-nccl-")

@@ -1,0 +1,112 @@
+"""How far a rank has come, and which of those that are stuck at the same time is furthest behind.
+
+Where a GPU waits for other GPUs in a collective, its host waits for it too, and looks to the kernel as if it computed:
+of several such ranks the one furthest behind is the likely cause. Each watchdog's monitor leaves its rank's position
+beside the notes of failures once the rank's time is up, and reads the others'.
+"""
+
+import contextlib
+import json
+import os
+import struct
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Self
+
+_RECORD = struct.Struct("=qi?")
+SIZE = _RECORD.size
+_LOOK_SECONDS = 0.5
+
+
+@dataclass(kw_only=True, slots=True, frozen=True, order=True)
+class Position:
+    """Where a rank is; the one of two that is behind is the lesser."""
+
+    update: int
+    """The one that is being made, counted from 1; 0 before the first."""
+    micro_batch: int
+    """The one that was begun last, counted from 1; 0 before the first, and beyond the last in the step."""
+    in_device: bool = False
+    """Whether the host may be waiting for a GPU."""
+
+    def pack(self) -> bytes:
+        """As SIZE bytes."""
+        return _RECORD.pack(self.update, self.micro_batch, self.in_device)
+
+    @classmethod
+    def unpack(cls, content: bytes) -> Self:
+        """What `pack` gave; zeros are where a rank begins."""
+        update, micro_batch, in_device = _RECORD.unpack(content)
+        return cls(update=update, micro_batch=micro_batch, in_device=in_device)
+
+    def __str__(self) -> str:
+        return f"micro-batch {self.micro_batch} of update {self.update}{' on its device' if self.in_device else ''}"
+
+
+def leave(folder: Path, rank: int, position: Position) -> None:
+    """Write down where a rank is stuck; nothing where that cannot be done.
+
+    Args:
+        folder: of one start of the ranks.
+        rank: whose.
+        position: its.
+    """
+    beside = folder / f"position-{rank}.{os.getpid()}.tmp"
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        beside.write_text(json.dumps(asdict(position)), encoding="utf-8")
+        beside.replace(_file(folder, rank))
+
+
+def withdraw(folder: Path, rank: int) -> None:
+    """It has gone on."""
+    with contextlib.suppress(OSError):
+        _file(folder, rank).unlink(missing_ok=True)
+
+
+def read_positions(folder: Path) -> dict[int, Position]:
+    """Of the ranks whose time is up; those that cannot be read are left out."""
+    found = {}
+    for path in folder.glob("position-*.json"):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            tree = json.loads(path.read_text(encoding="utf-8"))
+            values = {field.name: int(tree[field.name]) for field in fields(Position)}
+            found[int(path.stem.removeprefix("position-"))] = Position(
+                update=values["update"], micro_batch=values["micro_batch"], in_device=bool(values["in_device"])
+            )
+    return found
+
+
+def furthest_behind(positions: Mapping[int, Position]) -> int | None:
+    """The rank that is; None where there are none."""
+    return min(positions, key=lambda rank: (positions[rank], rank), default=None)
+
+
+class Comparison:
+    """One rank's position beside the others', kept up to date by a thread: the file system may hang, too."""
+
+    def __init__(self, folder: Path, rank: int, position: Position) -> None:
+        self._folder, self._rank, self._position = folder, rank, position
+        self.behind: tuple[int, Position] | None = None
+        """The rank that is furthest behind, where it is behind this one."""
+        self._is_over = threading.Event()
+        threading.Thread(target=self._run, name="positions", daemon=True).start()
+
+    def end(self) -> None:
+        """The rank has gone on."""
+        self._is_over.set()
+
+    def _run(self) -> None:
+        leave(self._folder, self._rank, self._position)
+        while not self._is_over.wait(_LOOK_SECONDS):
+            found = {**read_positions(self._folder), self._rank: self._position}
+            rank = furthest_behind(found)
+            is_other = rank is not None and found[rank] < self._position
+            self.behind = (rank, found[rank]) if rank is not None and is_other else None
+        withdraw(self._folder, self._rank)
+
+
+def _file(folder: Path, rank: int) -> Path:
+    return folder / f"position-{rank}.json"
