@@ -106,8 +106,11 @@ class _NoSaver:
 
 
 class _NoRecords:
-    def write(self, step: int, update: Update, loss: float) -> None:
+    def write(self, step: int, update: Update) -> None:
         """Nothing: none of it is the device's work."""
+
+    def note_loss(self, step: int, update: Update, loss: float) -> None:
+        """Nothing."""
 
 
 class _EnoughError(Exception):
