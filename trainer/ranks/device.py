@@ -4,6 +4,7 @@ The one place that chooses. What computes otherwise on one kind than on another 
 `trainer.engines`; all else asks here, and never what a device is.
 """
 
+import contextlib
 import functools
 import json
 import logging
@@ -12,6 +13,7 @@ import socket
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 
 import torch
 from torch.distributed import Store  # type: ignore[attr-defined]
@@ -21,6 +23,9 @@ from trainer.runs.process.gpus import no_gpu, num_gpus, unusable, why_unusable
 
 MOST_HOSTS = 4
 """Of the hosts in a message; the others are counted."""
+
+READ_TIME = timedelta(seconds=20)
+"""What rank 0 leaves the others to read why they are refused."""
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +108,10 @@ def compare(store: Store, found: Found, rank: int, size: int) -> None:
         if warning:
             log.warning("%s", warning)
     if (problem := json.loads(store.get("devices"))) is not None:
+        store.set(f"refusal read by rank {rank}", "")
+        if rank == 0:  # the store may end with it
+            with contextlib.suppress(RuntimeError):
+                store.wait([f"refusal read by rank {other}" for other in range(size)], READ_TIME)
         raise UserError(problem)
 
 
