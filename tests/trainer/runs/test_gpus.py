@@ -45,6 +45,7 @@ def test_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("0,9,1", 1),
         ("MIG-a", 1),
         ("MIG-a,MIG-b", 1),
+        ("MIG-a,GPU-b", 1),
         ("GPU-a,MIG-b", 1),
         (" GPU-a , gpu-b", 2),
         ("NoDevFiles", 0),
