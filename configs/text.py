@@ -6,6 +6,7 @@ import unicodedata
 from typing import Any
 
 _INVISIBLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_TURNING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 
 
 def visible(text: str) -> str:
@@ -14,6 +15,14 @@ def visible(text: str) -> str:
     A name with a line feed or an escape sequence would otherwise write lines of its own, or to the terminal.
     """
     return "".join(ascii(c)[1:-1] if unicodedata.category(c) in _INVISIBLE else c for c in text)
+
+
+def upright(text: str) -> str:
+    """As `visible`, without what turns the direction of the text behind it, for names that stand within a line.
+
+    Sentences keep such characters: they may belong there, and stand alone.
+    """
+    return "".join(ascii(c)[1:-1] if unicodedata.bidirectional(c) in _TURNING else c for c in visible(text))
 
 
 def to_json(tree: Any, *, indent: int | None = None) -> str:

@@ -88,14 +88,14 @@ COMMANDS: dict[str, Command] = {
     ),
     "compare": Command(
         summary="runs beside one another: scores with tests, where they differ, curves, cost",
-        usage="RUN RUN [...] [--set SET] [--json | --markdown] [...]",
+        usage="RUN RUN [...] [--set SET] [--json | --markdown] [--html FILE] [...]",
         add_arguments=options.add_compare,
         target="trainer.comparison.command:compare_runs",
         computes=True,
     ),
     "report": Command(
         summary="the same of one run",
-        usage="RUN [--set SET] [--json | --markdown] [...]",
+        usage="RUN [--set SET] [--json | --markdown] [--html FILE] [...]",
         add_arguments=options.add_report,
         target="trainer.comparison.command:report",
         computes=True,

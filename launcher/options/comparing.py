@@ -2,7 +2,7 @@
 
 from launcher.options.parser import Parser, add_plugins, add_raw_weights, add_run
 from launcher.options.translating import add_metrics, add_precision, add_search
-from launcher.options.values import existing, whole
+from launcher.options.values import existing, other_file, whole
 
 
 def add_compare(parser: Parser) -> None:
@@ -34,9 +34,12 @@ def _add_common(parser: Parser) -> None:
     )
     add_metrics(parser)
     form = parser.add_mutually_exclusive_group()
-    parser.set_defaults(form="terminal")
+    parser.set_defaults(form=None)
     form.add_argument("--json", dest="form", action="store_const", const="json", help="one JSON object")
     form.add_argument("--markdown", dest="form", action="store_const", const="markdown", help="GitHub's Markdown")
+    parser.add_argument(
+        "--html", metavar="FILE", type=other_file, help="write a page with plots, one file that needs no network"
+    )
     parser.add_argument(
         "--sentences",
         metavar="N",

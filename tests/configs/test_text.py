@@ -2,7 +2,7 @@
 
 import json
 
-from configs.text import to_json, visible
+from configs.text import to_json, upright, visible
 
 
 def test_visible() -> None:
@@ -19,3 +19,8 @@ def test_numbers_that_are_not_finite_are_null() -> None:
 
 def _no_json(constant: str) -> None:
     raise ValueError(constant)
+
+
+def test_upright() -> None:
+    """A name turns nothing behind it; letters that are read from the right stay."""
+    assert upright("a\u202eb\u2066\n\u05d0\u200f") == "a\\u202eb\\u2066\\n\u05d0\u200f"

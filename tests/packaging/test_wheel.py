@@ -16,7 +16,7 @@ from tests.conftest import REPO
 
 PACKAGES = ("configs", "data_pipeline", "launcher", "model", "trainer")
 DATA = ["prepare.output={data}"]
-TYPES = (".py", ".yaml", ".sh", ".typed")
+TYPES = (".py", ".yaml", ".sh", ".typed", ".html", ".css", ".js", ".txt")
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,9 @@ class Breakdown:
 
     metric: str
     of: str
-    """What is grouped, and by what."""
+    """What they are grouped by."""
+    head: str
+    """The same in a word."""
     digits: int
     groups: Sequence[Group]
 
@@ -71,7 +73,7 @@ def by_length(
         chosen = [[column[i] for i in rows] for column in references]
         runs = [confidence(scoring, [lines[i] for i in rows], chosen, samples) for lines in hypotheses]
         groups.append(Group(name=f"{low}" if low == high else f"{low} to {high}", size=len(rows), runs=runs))
-    return Breakdown(metric=label, of="words of the reference", digits=2, groups=groups)
+    return Breakdown(metric=label, of="words of the reference", head="words", digits=2, groups=groups)
 
 
 def by_frequency(
@@ -103,7 +105,9 @@ def by_frequency(
         name = f"{low} or more" if high is None else f"{low}" if high == low + 1 else f"{low} to {high - 1}"
         runs = [RunScore(score=200 * b[number] / (wanted[number] + m[number])) for b, m in zip(both, made, strict=True)]
         groups.append(Group(name=name, size=wanted[number], runs=runs))
-    return Breakdown(metric="F1 of words", of=f"times that a word stands in {where}", digits=2, groups=groups)
+    return Breakdown(
+        metric="F1 of words", of=f"times that a word stands in {where}", head="times", digits=2, groups=groups
+    )
 
 
 def training_words(config: RunConfig, words: Words) -> tuple[Counter[str], str] | None:

@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from configs import UserError
+from configs.files import check_apart, written
 from configs.text import to_json
 from trainer.comparison.comparison import Asked, Comparison, compare
 from trainer.comparison.hypotheses import How
+from trainer.comparison.page.page import to_html
 from trainer.comparison.scores import Samples
 from trainer.comparison.text import to_markdown, to_terminal
 from trainer.evaluation.command import Wanted, parse_set
+from trainer.inference.loading import places_of
 from trainer.ranks.process import tune_process
 from trainer.runs.process.caller import restored_environment
 
@@ -29,9 +32,10 @@ def compare_runs(
     bootstrap: int,
     randomisation: int,
     sentences: int,
-    form: Literal["terminal", "json", "markdown"],
+    form: Literal["terminal", "json", "markdown"] | None,
+    html: str | None,
 ) -> int:
-    """Compare runs, or report one, on standard output.
+    """Compare runs, or report one: on standard output, or as a page.
 
     Args:
         runs: folders of runs, or checkpoints; the others are tested beside the first.
@@ -44,7 +48,8 @@ def compare_runs(
         search: fields of the runs' search sections to replace.
         bootstrap, randomisation: samples to draw; 0 for no such test.
         sentences: of each set to show.
-        form: of what is printed.
+        form: of what is printed; None for the terminal's, or for nothing where a page is written.
+        html: a file for the page.
 
     Raises:
         UserError: see `trainer.comparison.comparison.compare`.
@@ -54,6 +59,7 @@ def compare_runs(
     names = [one if isinstance(one, str) else one.name for one in named]
     if twice := [name for number, name in enumerate(names) if name in names[:number]]:
         raise UserError(f"--set: {twice[0]} is given twice; allowed is once")
+    check_apart(places_of(runs), {"--html": html})
     tune_process()
     found = compare(
         runs,
@@ -65,7 +71,11 @@ def compare_runs(
             sentences=sentences,
         ),
     )
-    print(_shown(found, form), end="", flush=True)
+    if form is not None or html is None:
+        print(_shown(found, form), end="", flush=True)
+    if html is not None:
+        with written(html, "--html") as sink:
+            sink.write(to_html(found))
     return 0
 
 
@@ -74,7 +84,7 @@ def report(*, run: str, **options: Any) -> int:
     return compare_runs(runs=[run], **options)
 
 
-def _shown(found: Comparison, form: str) -> str:
+def _shown(found: Comparison, form: str | None) -> str:
     if form == "json":
         return f"{to_json(dataclasses.asdict(found), indent=1)}\n"
     return to_markdown(found) if form == "markdown" else f"{to_terminal(found)}\n"

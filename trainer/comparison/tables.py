@@ -1,5 +1,6 @@
 """A comparison as tables of text: what the terminal, Markdown and the page show alike."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -7,6 +8,10 @@ from trainer.comparison.breakdown import Breakdown
 from trainer.comparison.comparison import Comparison, OfSet, Run
 from trainer.comparison.curves import in_common
 from trainer.comparison.scores import MetricScores, RunScore
+
+_FIGURE = re.compile(
+    r"-|none|baseline|[+-]?\d[\d.,]*( ± [\d.]+)?[%*]?( \(equal\)| updates| target tokens| hours)?",
+)
 
 SIGNIFICANT = 0.05
 """sacreBLEU's own threshold."""
@@ -154,7 +159,7 @@ def _breakdown(one: OfSet, by: Breakdown, labels: Sequence[str]) -> Table:
     counted = "words" if by.metric.startswith("F1") else "sentences"
     return Table(
         title=f"{one.name}: {by.metric} by {by.of}",
-        head=[by.of, counted, *labels],
+        head=[by.head, counted, *labels],
         rows=[[group.name, f"{group.size:,}", *map(shown, group.runs)] for group in by.groups],
     )
 
@@ -247,4 +252,4 @@ def plain(value: float | None, digits: int) -> str:
 
 def are_numbers(cells: Sequence[str]) -> bool:
     """Whether a column holds figures, which stand on the right."""
-    return all(cell[:1].isdigit() or cell[:1] in "+-" or cell == "baseline" for cell in cells)
+    return all(map(_FIGURE.fullmatch, cells))

@@ -1,0 +1,75 @@
+"""The page of a comparison: everything in one file, nothing of a text taken for more than text."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from configs.text import upright, visible
+from trainer.comparison.comparison import Comparison
+from trainer.comparison.curves import AXES, TRAINING, Figure
+from trainer.comparison.sentences import METRIC
+from trainer.comparison.tables import are_numbers, to_parts
+
+_SCRIPTS = ("uPlot.iife.min.js", "page.js")
+_STYLES = ("uPlot.min.css", "page.css")
+
+
+def to_html(found: Comparison) -> str:
+    """The page. Its policy (CSP) lets a browser run the scripts that stand in it, and fetch nothing.
+
+    Args:
+        found: the comparison, or the report of one run.
+    """
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters |= {"visible": visible, "upright": upright}
+    environment.tests["numbers"] = are_numbers
+    scripts = [_read(name) for name in _SCRIPTS]
+    labels = [upright(run.label) for run in found.runs]
+    return environment.from_string(_read("page.html")).render(
+        title=f"{'Report of' if len(labels) == 1 else 'Comparison of'} {', '.join(labels)}",
+        policy=_policy(scripts),
+        styles=[Markup(_read(name)) for name in _STYLES],
+        scripts=[Markup(text) for text in scripts],
+        labels=labels,
+        notes=found.notes,
+        parts=to_parts(found),
+        sets=found.sets,
+        metric=METRIC,
+        axes=AXES,
+        charts=_charts(found.figures),
+        data={"labels": labels, "axes": AXES, "charts": _charts(found.figures)},
+    )
+
+
+def _charts(figures: Sequence[Figure]) -> list[dict[str, Any]]:
+    """A chart for each figure; those of its sets and pairs of languages are chosen in it."""
+    charts: dict[str, list[dict[str, Any]]] = {}
+    for figure in figures:
+        name, _, part = (figure.key, "", "") if figure.key == TRAINING else figure.key.partition("/")
+        curves = [{"axes": [curve.axes[axis] for axis in AXES], "values": curve.values} for curve in figure.curves]
+        label = upright(figure.label)
+        charts.setdefault(name, []).append(
+            {"label": label, "part": upright(part) or "all", "digits": figure.digits, "curves": curves}
+        )
+    return [{"label": variants[0]["label"], "variants": variants} for variants in charts.values()]
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """The page's Content-Security-Policy."""
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    allowed = " ".join(f"'sha256-{one}'" for one in hashes)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _read(name: str) -> str:
+    return resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")
