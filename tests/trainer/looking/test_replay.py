@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from data_pipeline.preparation import prepare
 from data_pipeline.tokenizer import Tokenizer
 from tests.conftest import Refused, bundled
 from tests.forked import Forked
+from trainer.looking.batch import block_of
+from trainer.looking.cause import read_data
+from trainer.looking.forks import find_beginning
 from trainer.looking.found import find_update
 from trainer.looking.replay import recorded_losses
 
@@ -27,12 +31,12 @@ output: {root}/runs
 stream: {{datasets: [{datasets}], micro_batches: 4, source_tokens: 96, target_tokens: 96, on_oversized_pair: drop}}
 model: {{d_model: 32, encoder_layers: 1, decoder_layers: 1, attention: {{num_heads: 2}}, feed_forward: {{d_ff: 32}},
    max_positions: 256, dropout: 0.1}}
-optimizer: {{lr: 3.0e-3}}
-schedule: {{warmup_updates: 5}}
+optimizer: {{lr: 1.0e-2}}
+schedule: {{warmup_updates: 10}}
 engine: {{zero_stage: 1, precision: fp32}}
-training: {{max_updates: 56, log_every: 7, tensorboard: false}}
+training: {{max_updates: 116, log_every: 7, tensorboard: false}}
 evaluation: {{every_updates: 0, max_pairs: 1}}
-checkpoint: {{every_updates: 44}}
+checkpoint: {{every_updates: 100}}
 """
 
 
@@ -42,7 +46,7 @@ class Ten:
 
     run: Path
     spike: int
-    """The update behind the checkpoint with the highest loss."""
+    """Of the last updates that with the highest loss."""
 
 
 def _noise(tokenizer: Tokenizer, lines: int) -> bytes:
@@ -69,7 +73,7 @@ def ten(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Ten:
                 train=files,
                 valid=files if name == NAMES[0] else CorpusFiles(),
                 tokenizer=tokenizer,
-                pairs_per_block=64,
+                pairs_per_block=32,
                 workers=1,
             )
         )
@@ -86,7 +90,7 @@ def ten(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Ten:
     done = forked.trainer(1, str(config), cwd=root)
     assert done.code == 0, done.err
     run = root / "runs" / "ten"
-    losses = recorded_losses(run, 46, 57)
+    losses = recorded_losses(run, 107, 117)
     return Ten(run=run, spike=max(losses, key=losses.__getitem__))
 
 
@@ -103,8 +107,8 @@ def replay(forked: Forked, run: Path, at: int, *more: str) -> dict[int, list[str
 
 def test_with_nothing_left_out_it_is_the_run_again(ten: Ten, forked: Forked) -> None:
     """To the last bit that is kept, with dropout, in a mixture."""
-    found = replay(forked, ten.run, 50, "--updates", "7")
-    assert list(found) == list(range(45, 57))
+    found = replay(forked, ten.run, 110, "--updates", "7")
+    assert list(found) == list(range(101, 117))
     assert {(line[2], line[3]) for line in found.values()} == {("+0.000000", "0")}
 
 
@@ -116,6 +120,14 @@ def test_a_dataset_is_left_out(ten: Ten, forked: Forked) -> None:
     assert int(num_left_out) == sum(corrupt) > 0, "the spike is of the corrupt dataset"
     usual = statistics.median(recorded_losses(ten.run, ten.spike - 32, ten.spike).values())
     assert float(own) - float(replayed) > 0.5 * (float(own) - usual) > 0
+
+
+def test_blocks_are_those_that_batch_shows(ten: Ten) -> None:
+    data, update = read_data(find_beginning(ten.run, ten.spike), ten.spike), find_update(ten.run, ten.spike)
+    for m in update.micro_batches:
+        shown = [block_of(*update.place(m, row)) for row in range(m.num_pairs)]
+        assert (data.blocks_of(m.pair_ids) - data.first_blocks[m.dataset]).tolist() == shown
+    assert {pair for m in update.micro_batches for pair in m.pair_ids.tolist()} <= set(data.pairs.tolist())
 
 
 def test_pairs_are_left_out_and_nothing_else_moves(resumed: Path, forked: Forked, tmp_path: Path) -> None:
@@ -138,17 +150,19 @@ def test_a_corrupt_dataset_is_found(ten: Ten, forked: Forked) -> None:
     assert "# stopping rule: halve what is left out, until one is left or neither half takes 50%" in done.out
     said = [line for line in done.out.splitlines() if line.startswith("replay ")]
     assert done.out.splitlines()[-1] == f"# {len(said)} replays in all"
-    assert len(said) <= 9
+    assert re.search(r"^# (9|10) datasets: at most 8 replays$", done.out, re.M)
+    assert "# 2 blocks: at most 2 replays" in done.out, "of the dataset that it came to"
+    assert len(said) <= 1 + 8 + 2
 
 
 def test_the_run_is_left_as_it_is(ten: Ten, forked: Forked) -> None:
     before = {path: path.stat().st_mtime_ns for path in ten.run.rglob("*")}
-    replay(forked, ten.run, 45)
+    replay(forked, ten.run, 101)
     assert {path: path.stat().st_mtime_ns for path in ten.run.rglob("*")} == before
 
 
 def test_refused(ten: Ten, refused: Refused, tmp_path: Path) -> None:
-    at = ("replay", str(ten.run), "--at", "50")
+    at = ("replay", str(ten.run), "--at", "110")
     assert "--without-dataset: there is no dataset of the run 'd66'; did you mean d6?" in refused(
         *at, "--without-dataset", "d66"
     )
@@ -161,5 +175,5 @@ def test_refused(ten: Ten, refused: Refused, tmp_path: Path) -> None:
     assert "has no numbers; allowed is the number of a pair first on each line" in refused(
         *at, "--without-pairs", str(file)
     )
-    assert "RUN: " in refused("replay", str(ten.run), "--at", "44")
+    assert "RUN: " in refused("replay", str(ten.run), "--at", "100")
     assert refused(*at, "--blame", "--updates", "2").startswith("--blame: given with")
