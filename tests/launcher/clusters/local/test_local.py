@@ -245,6 +245,12 @@ def test_reset_stands_before_the_overrides() -> None:
     assert found[-5:] == ["configs/runs/a b.yaml", "--reset", "data,optimizer", "seed=2", "name=x;y"]
 
 
+def test_every_attempt_names_the_parent() -> None:
+    """The ranks know whether it counts; and its name passes torchrun unchanged."""
+    found = torchrun_command(dataclasses.replace(job(2), parent="runs/$a@5"), "id")
+    assert found[-5:] == ["configs/runs/a b.yaml", "--from", "runs/$$a@5", "seed=2", "name=x;y"]
+
+
 @pytest.mark.parametrize(
     ("quota", "expected"), [("max 100000", None), ("150000 100000", 2), ("50000 100000", 1), ("", None)]
 )

@@ -20,6 +20,7 @@ from launcher.clusters.slurm.cluster import SlurmCluster
 from launcher.clusters.slurm.script import render_preparation, render_training
 from launcher.jobs import Preparation, Training
 from launcher.jobs.job import check_nodes, most_nodes
+from launcher.options.node import parse_launch_node
 
 GOLDEN = Path(__file__).parent / "golden"
 PYTHON = "/venv/bin/python"
@@ -278,3 +279,11 @@ def test_refused_values(changes: dict[str, Any], message: str) -> None:
 
 def test_nodes() -> None:
     assert (check_nodes("2-16"), most_nodes("2-16"), most_nodes("3")) == ("2-16", 16, 3)
+
+
+def test_a_parent_is_one_word_whatever_it_is_called() -> None:
+    assert "--from 'runs/my base@500'" in training(BARE, parent="runs/my base@500")
+    assert "--from" not in training(BARE)
+    job = Training(**COMMON, nodes="2", nproc=2, parent="runs/base")  # type: ignore[arg-type]
+    words = job.node_command(nnodes=2, rendezvous="a:1", job_id="x")
+    assert parse_launch_node(words[words.index("node") + 1 :])["parent"] == "runs/base"
