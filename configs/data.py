@@ -49,9 +49,9 @@ class CorpusFiles:
         if self.source or self.target:
             forms.insert(0, "source and target")
         if len(forms) > 1:
-            yield f"{', '.join(forms)}: given together; allowed is one form"
+            yield f"{', '.join(forms)}: given together; give one form"
         if len(self.source) != len(self.target):
-            yield f"source: {len(self.source)} files, target {len(self.target)}; allowed is the same number"
+            yield f"source: {len(self.source)} files, target {len(self.target)}; both must have as many"
 
     @property
     def is_empty(self) -> bool:
@@ -100,7 +100,7 @@ class TokenizerSection:
                 "segmentation and batches are planned by its length; drawing another each epoch contradicts both"
             )
         if len(set(self.tags)) != len(self.tags):
-            yield f"tags: {', '.join(self.tags)}; allowed is each once"
+            yield f"tags: {', '.join(self.tags)}; name each once"
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -185,9 +185,9 @@ class PrepareSection:
         if not self.tag_both_sides:
             return
         if self.target_tag is not None:
-            yield f"target_tag: {self.target_tag} with tag_both_sides=true; allowed is one of them"
+            yield f"target_tag: {self.target_tag} with tag_both_sides=true; use one of them"
         if self.tokenizer.vocabulary == "separate":
-            yield "tag_both_sides: true with tokenizer.vocabulary=separate; allowed is a joint one"
+            yield "tag_both_sides: true with tokenizer.vocabulary=separate; use a joint one"
 
     def _has_target_tag(self) -> bool:
         """Whether `target_tag` is one of `tokenizer.tags`, by whichever of its language's codes."""
@@ -251,9 +251,9 @@ class StreamSection:
         weighted = [d for d in self.datasets if d.weight is not None]
         if weighted and len(weighted) < len(self.datasets):
             bare = next(d.path for d in self.datasets if d.weight is None)
-            yield f"datasets: {bare} has no weight, others have; allowed is a weight for all or for none"
+            yield f"datasets: {bare} has no weight, others have; give all of them a weight, or none"
         if weighted and self.temperature != 1:
-            yield f"temperature: {self.temperature:g} with weights; allowed is one or the other"
+            yield f"temperature: {self.temperature:g} with weights; give one or the other"
         paths = [d.path for d in self.datasets]
         if twice := {p for p in paths if paths.count(p) > 1}:
-            yield f"datasets: {min(twice)} is named more than once; allowed is once, with a weight"
+            yield f"datasets: {min(twice)} is named more than once; name it once, with a weight"

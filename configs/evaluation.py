@@ -26,7 +26,7 @@ _OTHER_FIGURES = frozenset({"kind", "step", "loss", "nll", "perplexity", "pairs"
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class SearchSection:
-    """Greedy search (beam 1), beam search, or sampling. Lengths are in pieces, the end mark counted."""
+    """Greedy search (beam 1), beam search, or sampling. Lengths are in pieces, EOS counted."""
 
     __pydantic_config__ = STRICT
 
@@ -104,9 +104,9 @@ class HeldOutSection:
         if len(given) != 1:
             yield f"name: {self.name} has {' and '.join(given) or 'no text'}; allowed is one of {', '.join(forms)}"
         elif self.source is None and self.references:
-            yield "source: missing beside references; allowed is a file"
+            yield "source: missing beside references; name a file"
         elif self.source is not None and not self.references:
-            yield "references: none beside source; allowed is at least one file"
+            yield "references: none beside source; name at least one file"
         for field_ in ("source_language", "target_language", "tag") if self.prepared is not None else ():
             if getattr(self, field_) is not None:
                 yield f"{field_}: {getattr(self, field_)} with prepared; allowed without, as the dataset has it"
@@ -199,7 +199,7 @@ class EvaluationSection:
     def problems(self) -> Iterator[str]:
         """What is wrong between the fields, one line each."""
         if not self.metrics:
-            yield "metrics: none; allowed is at least one"
+            yield "metrics: none; give at least one"
         keys = {f"metrics.{number}.name": metric.key() for number, metric in enumerate(self.metrics)}
         keys |= {f"queued.{number}.name": metric.name for number, metric in enumerate(self.queued)}
         taken = set(_OTHER_FIGURES)
@@ -210,4 +210,4 @@ class EvaluationSection:
         names = [one.name for one in self.sets]
         for number, name in enumerate(names):
             if name in names[:number]:
-                yield f"sets.{number}.name: {name} is the name of another; allowed is one of its own"
+                yield f"sets.{number}.name: {name} is the name of another; give it one of its own"

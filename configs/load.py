@@ -313,15 +313,15 @@ def _describe(error: Any, texts: Texts | None = None) -> str:
     if error["type"] == "value_error":
         return f"{where}: {error['ctx']['error']}"
     if error["type"] == "missing":
-        return f"{where}: missing; allowed is a value"
+        return f"{where}: missing; give it a value"
     if error["type"] == "unexpected_keyword_argument":
         return f"{where}: unknown key"
     if error["type"].startswith("union_tag") and isinstance(value, dict):
         if "kind" not in value:
-            return f"{where}.kind: missing; allowed is the name of a kind"
+            return f"{where}.kind: missing; name a kind"
         return f"{where}.kind: {value['kind']!r}; allowed is the name of a kind"
     if error["type"] in ("dataclass_type", "dataclass_exact_type") or error["type"].startswith("union_tag"):
-        return f"{where}: {shown}; allowed is a section with keys"
+        return f"{where}: {shown}; write a section with keys"
     if error["type"] == "string_pattern_mismatch":
         return f"{where}: {shown}; allowed is text that matches {error['ctx']['pattern']}"
     if error["type"] == "string_type" and isinstance(value, bool | int | float):

@@ -224,7 +224,7 @@ class RunConfig:
                 f"allowed is less than {most:g}, of supervision.setup_minutes and engine.communication_timeout_minutes"
             )
         if self.schedule.ends_with == "minutes" and self.training.max_minutes is None:
-            yield "schedule.ends_with: minutes without training.max_minutes; allowed is both, or updates"
+            yield "schedule.ends_with: minutes without training.max_minutes; set both, or ends_with: updates"
         if self.schedule.ends_with == "minutes" and not self.schedule.ends:
             yield f"schedule.ends_with: minutes with kind={self.schedule.kind}, which does not end; allowed is updates"
         if self.stream.datasets:  # prepared by other configurations: the reader looks at their pairs
@@ -232,7 +232,7 @@ class RunConfig:
         longest = min(self.stream.source_tokens, self.stream.target_tokens)
         if self.stream.on_oversized_pair == "error" and self.prepare.max_pieces + 1 > longest:
             yield (
-                f"prepare.max_pieces: {self.prepare.max_pieces} pieces and an end mark can never fit: "
+                f"prepare.max_pieces: {self.prepare.max_pieces} pieces and EOS can never fit: "
                 f"{self.prepare.max_pieces} + 1 > {longest} of stream.source_tokens or stream.target_tokens; "
                 f"allowed is at most {longest - 1}, or stream.on_oversized_pair=drop"
             )
@@ -259,7 +259,7 @@ class RunConfig:
                 f"{' or '.join(self.evaluation.at_once)}"
             )
         if stopping is not None and not self.evaluation.every_updates:
-            yield "training.early_stopping: with evaluation.every_updates=0; allowed is an evaluation now and then"
+            yield "training.early_stopping: with evaluation.every_updates=0; set every_updates above 0"
 
     @property
     def best_by(self) -> str:

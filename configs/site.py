@@ -55,7 +55,7 @@ def load_site(
     problems = list(_problems(plain, kind, what))
     section = plain.get(kind, {})
     if not isinstance(section, dict):
-        raise ConfigError([*problems, f"{kind}: {json.dumps(section)}; allowed is a section with keys"])
+        raise ConfigError([*problems, f"{kind}: {json.dumps(section)}; write a section with keys"])
     texts = {place[1:]: text for place, text in tree.texts.items() if place[:1] == (kind,)}
     try:
         cluster = parse_tree(_changed(section, changes or {}), kinds("cluster")[kind], texts)
@@ -103,4 +103,4 @@ def _find(name: str) -> Path:
     known = shipped("configs.sites")
     if name in known:
         return known[name]
-    raise UserError(f"--site: no such file: {name!r}; allowed is a YAML file or one of {', '.join(known)}")
+    raise UserError(f"--site: no such file: {name!r}; give a YAML file or one of {', '.join(known)}")

@@ -182,7 +182,7 @@ def _key_problems(where: str, key: str, value: Any, keys: Mapping[str, Any]) -> 
             for inner, inner_value in value.items():
                 yield from _key_problems(f"{where}.{key}", inner, inner_value, keys[key])
         elif value is not None:
-            yield f"{where}.{key}: {value!r}; allowed is a section with keys"
+            yield f"{where}.{key}: {value!r}; write a section with keys"
     else:
         try:
             found = TypeAdapter(keys[key]).validate_python(value)

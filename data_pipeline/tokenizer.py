@@ -34,7 +34,7 @@ def fingerprint_of(hashes: Mapping[str, str]) -> str:
 
 
 class Tokenizer:
-    """Text to pieces and back. Pieces are given without begin and end marks."""
+    """Text to pieces and back. Pieces are given without BOS and EOS."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         """Build from the files' contents, by name.
@@ -136,7 +136,7 @@ class Tokenizer:
         return [str(self._target.id_to_piece(i)) for i in range(self.target_vocab_size)]
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
-        """The pieces of each source line, without begin and end marks. A blank line has none.
+        """The pieces of each source line, without BOS and EOS. A blank line has none.
 
         A tag at the very start becomes its own piece, and the space after it goes; any code of its language will do
         (`>>fr<<` for `>>fra<<`). Anywhere else a tag is text, as `</s>` and the like are everywhere.
@@ -180,7 +180,7 @@ class Tokenizer:
         return self._meanings[tag]
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
-        """The pieces of each target line, without begin and end marks."""
+        """The pieces of each target line, without BOS and EOS."""
         return _encode(self._target, lines)
 
     def source_pieces(self, ids: Sequence[int]) -> list[str]:
@@ -194,7 +194,7 @@ class Tokenizer:
     def decode_target(self, rows: Iterable[Sequence[int]]) -> list[str]:
         """The text of each row of target ids, always one line for each.
 
-        Padding, begin and end marks, tags and ids beyond the vocabulary are ignored (a model may pad its output
+        PAD, BOS, EOS, tags and ids beyond the vocabulary are ignored (a model may pad its output
         layer).
         """
         size = self.target_vocab_size
@@ -235,7 +235,7 @@ def _processor(name: str, files: Mapping[str, bytes]) -> sentencepiece.SentenceP
     except (RuntimeError, OSError):
         loaded = False
     if not loaded:
-        raise UserError(f"tokenizer: {name}: is no SentencePiece model; allowed is one made by zeromt prepare")
+        raise UserError(f"tokenizer: {name}: is no SentencePiece model; give one made by zeromt prepare")
     found = {
         "pad": processor.pad_id(),
         "bos": processor.bos_id(),

@@ -31,9 +31,9 @@ class Objective(nn.Module):
         """Sums of loss and likelihood over the targets that are not padding.
 
         Args:
-            source_BS: source ids, padded, each row with its end mark.
-            target_input_BT: target ids behind a begin mark.
-            target_output_BT: the same shifted by one, with the end mark.
+            source_BS: source ids, padded, each row with EOS.
+            target_input_BT: target ids behind BOS.
+            target_output_BT: the same shifted by one, with EOS.
             gradient_scale: what the loss will be multiplied by before it is differentiated, for losses that form their
                 gradients in the forward pass: in fp16 small ones would be lost.
         """

@@ -19,7 +19,7 @@ NOT_LISTED = ("name", "output", "prepare", "plugins")
 """What says where the run and its plugins are, and what the data are made of; bytes of either have checks of their
 own."""
 JUMP = 1.2
-"""A rate that becomes so many times as large, or as small, from one update to the next, jumps."""
+"""A rate jumps if it grows or shrinks by this factor from one update to the next."""
 
 
 def check_limits(config: RunConfig, checkpoint: Checkpoint, *, finished: int | None) -> None:

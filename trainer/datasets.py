@@ -67,7 +67,7 @@ def check_lengths(datasets: Sequence[Dataset], config: RunConfig) -> None:
             if longest > most and getattr(config.stream, f"{side}_tokens") > most:
                 raise UserError(
                     f"model.max_positions: {most} is less than the {longest} of the longest {side} in "
-                    f"{dataset.location} with its end mark; allowed is at least that, or "
+                    f"{dataset.location} with EOS; allowed is at least that, or "
                     f"stream.{side}_tokens={most} with stream.on_oversized_pair=drop"
                 )
             multiple, budget = config.stream.length_multiple, getattr(config.stream, f"{side}_tokens")

@@ -72,7 +72,7 @@ def head(text: Text, folder: Path, count: int) -> Text:
 
 
 def repeat(text: Text, folder: Path, times: int) -> Text:
-    """The same text so many times over."""
+    """The same text, repeated."""
     copies = [folder / f"{text.name}x{times}.{side}" for side in ("source", "target")]
     for path, copy in zip(text.sides, copies, strict=True):
         lines = "".join(f"{line}\n" for line in read_lines(path))

@@ -40,7 +40,7 @@ def read_epochs(*, dataset: str, stream: dict[str, Any], seconds: float = 0) -> 
     num_epochs = reader.epoch
     reader.close()
     assert pairs == num_epochs * opened.num_pairs, f"{pairs} pairs in {num_epochs} epochs of {opened.num_pairs}"
-    tokens = opened.index.source_tokens + opened.index.target_tokens + 2 * opened.num_pairs  # end marks are tokens
+    tokens = opened.index.source_tokens + opened.index.target_tokens + 2 * opened.num_pairs  # EOS counts
     return {
         "seconds": taken,
         "epochs": num_epochs,

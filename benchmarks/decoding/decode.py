@@ -2,7 +2,7 @@
 
     python -m benchmarks.decoding.decode RUN --source test.en --reference test.de
 
-What is wanted is held against the precision that `engine.precision: auto` takes on this CPU, in which `zeromt
+The target holds for the precision that `engine.precision: auto` takes on this CPU, in which `zeromt
 translate --precision auto` decodes; the others are judged in fp32. A program that is not installed is left out with a
 line. JoeyNMT and Eole run by Pythons of their own: --joeynmt-python PATH, --eole-python PATH.
 """
@@ -41,7 +41,7 @@ OURS = "zeromt"
 IN_BF16 = "zeromt bf16"
 LENGTH_PENALTY = 0.8
 """Of those that divide by length^this; see `decoders.Search`."""
-WANTED = {"transformers": 2.5, "eole": 1.5, "ctranslate2": 0.75, "joeynmt": 5.0}
+TARGETS = {"transformers": 2.5, "eole": 1.5, "ctranslate2": 0.75, "joeynmt": 5.0}
 VANILLA: dict[str, Any] = {
     "residual.kind": "pre",
     "norm.kind": "layer",
@@ -111,7 +111,7 @@ def rows_of(found: dict[str, Any]) -> list[Row]:
         for ours, key in ((OURS, "zeromt_fp32_over_this"), (IN_BF16, "zeromt_bf16_over_this")):
             if ours in program["zeromt_over_this"] and name != ours:
                 row[key] = figure(program["zeromt_over_this"][ours])
-        row |= {"target": program["wanted"]} if program["wanted"] else {}
+        row |= {"target": program["target"]} if program["target"] else {}
         rows.append(row | {"bleu": program["bleu"]})
     return rows
 
@@ -167,7 +167,7 @@ def prepare(args: Any, trained: TrainedModel, lines: list[str], work: Path) -> d
 def foreign_job(args: Any, trained: TrainedModel, sources: list[list[int]], longest: int, work: Path) -> dict[str, Any]:
     """What `with_NAME.py` is told, as plain JSON; our weights lie beside it under our names.
 
-    Of a search, `length_penalty` is GNMT's alpha, `longest` counts the end mark, `batches` are numbers of sources, and
+    Of a search, `length_penalty` is GNMT's alpha, `longest` counts EOS, `batches` are numbers of sources, and
     `batch` is how many padded source tokens they have at most.
     """
     section = asdict(trained.config.model)
@@ -265,14 +265,14 @@ def report(
             if ours in rounds[0]
         }
         verdict = ""
-        if name in WANTED and judged in ratios:
-            verdict = f"{WANTED[name]:.2f} {'holds' if median(ratios[judged]) >= WANTED[name] else 'does NOT hold'}"
+        if name in TARGETS and judged in ratios:
+            verdict = f"{TARGETS[name]:.2f} {'holds' if median(ratios[judged]) >= TARGETS[name] else 'does NOT hold'}"
         same = sum(a == b for a, b in zip(first["ids"], rounds[0].get(OURS, first)["ids"], strict=True))
         figures["programs"][name] = {
             "sentences_per_second": rates,
             "cpu_seconds": [r[name]["cpu_seconds"] for r in rounds],
             "zeromt_over_this": ratios,
-            "wanted": WANTED.get(name),
+            "target": TARGETS.get(name),
             "bleu": scorer.score(texts, texts, [references])["bleu"].value,
             "pieces": sum(map(len, first["ids"])),
             "same_as_zeromt": same,
@@ -282,8 +282,8 @@ def report(
                 f"beam {beam}" if beam > 1 else "greedy": name,
                 "sentences/s": f"{median(rates):.1f}",
                 "CPU s": f"{median(r[name]['cpu_seconds'] for r in rounds):.2f}",
-                **{f"{ours} is so many times as fast": spread(found) for ours, found in ratios.items()},
-                f"wanted of {judged}": verdict,
+                **{f"speed-up of {ours}": spread(found) for ours, found in ratios.items()},
+                f"target of {judged}": verdict,
                 "BLEU": f"{figures['programs'][name]['bleu']:.2f}",
                 "pieces": str(figures["programs"][name]["pieces"]),
                 "same pieces": str(same),

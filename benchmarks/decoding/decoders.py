@@ -24,7 +24,7 @@ from trainer.inference.translation.translator import Translator, cut_batches
 from trainer.ranks.process import tune_process
 
 PATIENCE = 20.0
-"""CTranslate2 goes on until so many times the beam have ended: far beyond what can still win."""
+"""CTranslate2 stops when this times the beam translations are complete: far beyond what can still win."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -33,9 +33,9 @@ class Search:
 
     beam: int
     length_penalty: float
-    """Sums of log-probabilities are divided by length^this, the end mark counted."""
+    """Sums of log-probabilities are divided by length^this, EOS counted."""
     longest: int
-    """Tokens of a translation at most, the end mark counted."""
+    """Tokens of a translation at most, EOS counted."""
     is_same: bool
     """Whether the searches are to be the same: until no open hypothesis can win. Each with its own habits where false:
     all end at some number of finished hypotheses, we by a limit relative to the source too (and divide by GNMT's
@@ -46,7 +46,7 @@ class Search:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Decoded:
-    """A translation: ids of this project without end mark, and the text that the program's own tokenizer makes."""
+    """A translation: ids of this project without EOS, and the text that the program's own tokenizer makes."""
 
     ids: list[int]
     text: str

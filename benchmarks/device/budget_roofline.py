@@ -69,7 +69,7 @@ def estimate(calls: Iterable[Call], *, num_waits: int, flops: float) -> Estimate
 
 
 def usual_micro_batch(tokens: int) -> NDArray[np.int64]:
-    """(rows, 2): lengths of the pairs of a micro-batch of so many padded tokens a side, end marks counted.
+    """(rows, 2): lengths of the pairs of a micro-batch of so many padded tokens a side, EOS counted.
 
     Lengths as of WMT14 English-German are cut into micro-batches as the trainer does; of these the one that is nearest
     to their mean padding.

@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.common.measure import median, print_table, spread
 from benchmarks.device.work import Figures
 
-WANTED_MFU = {"wmt_base": 0.35, "wmt_big": 0.45}
+TARGET_MFU = {"wmt_base": 0.35, "wmt_big": 0.45}
 AGREEMENT, COMPARED_UPDATES = 1e-2, 20
 GIB = 1 << 30
 SHARES = {"waiting for data": "waiting_for_data", "logging": "logging"}
@@ -48,9 +48,9 @@ def report(run: str, rounds: Sequence[dict[str, Figures]], *, timed: int, planne
     for name, values in ratios.items():
         print(f"zeromt over {name}: {spread(values)}")
     found["ratios"] = ratios
-    if run in WANTED_MFU:
-        found["mfu_wanted"], found["mfu_holds"] = WANTED_MFU[run], medians["zeromt"]["mfu"] >= WANTED_MFU[run]
-        print(f"MFU of {WANTED_MFU[run]:.0%} wanted: {_verdict(found['mfu_holds'])}")
+    if run in TARGET_MFU:
+        found["mfu_target"], found["mfu_holds"] = TARGET_MFU[run], medians["zeromt"]["mfu"] >= TARGET_MFU[run]
+        print(f"MFU of {TARGET_MFU[run]:.0%} is the target: {_verdict(found['mfu_holds'])}")
     allocated = medians["zeromt"].get("peak_allocated")
     found["plan_off"] = None if allocated is None else planned / allocated - 1
     off = "" if allocated is None else f" ({found['plan_off']:+.1%})"

@@ -135,7 +135,7 @@ def measure(
         job: the data and the budgets.
         run: a shipped one.
         args: the command line's.
-        lengths: (pairs, 2), end marks counted.
+        lengths: (pairs, 2), EOS counted.
         rate: FLOP/s of one card.
     """
     config = load_run(run, job.overrides(world_size=1))

@@ -23,7 +23,7 @@ from launcher.planning.costs.memory import MemoryModel, Setting
 from model.parameters import Vocabularies
 
 MEDIAN_PIECES, SIGMA, MAX_PIECES = 22.5, 0.6, 127
-"""Log-normal lengths with a mean of 27, as of WMT14 English-German; with the end mark at most 128."""
+"""Log-normal lengths with a mean of 27, as of WMT14 English-German; with EOS at most 128."""
 Figures = dict[str, Any]
 
 
@@ -91,7 +91,7 @@ def visible_gpus(device: str, number: int) -> list[str]:
 
 
 def prepare(job: Job, num_pairs: int) -> NDArray[np.int64]:
-    """Made-up pairs as ids and as a dataset of zeromt's; their lengths (pairs, 2), end marks counted.
+    """Made-up pairs as ids and as a dataset of zeromt's; their lengths (pairs, 2), EOS counted.
 
     A word is a piece, so that text has exactly the lengths that are drawn. Frequencies follow Zipf's law.
     """

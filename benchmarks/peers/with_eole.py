@@ -109,7 +109,7 @@ def load(folder: Path, loaded: set[str], search: dict[str, Any]) -> InferenceEng
 
 
 def translate(engine: InferenceEnginePY, sources: list[list[int]]) -> list[list[int]]:
-    """Ids of ours to ids of ours, without end marks."""
+    """Ids of ours to ids of ours, without EOS."""
     to_ours = {token: i for i, token in enumerate(OURS)}
     lines = [" ".join(OURS[i] if i < len(OURS) else str(i) for i in ids) for ids in sources]
     _, _, found = engine.infer_list(lines)

@@ -88,7 +88,7 @@ def their_name(blocks: dict[str, tuple[str, str]], rest: list[str]) -> str:
 
 
 def translate(model: Model, sources: list[list[int]], batches: list[list[int]], job: dict[str, Any]) -> list[list[int]]:
-    """Ids of ours to ids of ours, without end marks."""
+    """Ids of ours to ids of ours, without EOS."""
     to_ours = np.argsort(TO_THEIRS).tolist()
     found: list[list[int]] = [[]] * len(sources)
     for rows in batches:

@@ -117,7 +117,7 @@ class Bench:
         return {**found, **_size(point, found, Dataset.load(work.dataset).index)}
 
     def _prepare(self, text: Text, vocab: int, times: int) -> Work:
-        """The text so many times over, prepared when it is first asked for; all sizes have one tokenizer."""
+        """The text repeated so often, prepared when it is first asked for; all sizes have one tokenizer."""
         key = (text.name, vocab, times)
         if key in self.prepared:
             return self.prepared[key]

@@ -22,7 +22,7 @@ from benchmarks.training.plain_model import BOS, EOS, PAD, Model
 BETAS, EPS, WEIGHT_DECAY, CLIP_NORM = (0.9, 0.98), 1e-9, 0.01, 1.0
 Pair = tuple[list[int], list[int]]
 Batch = tuple[Tensor, Tensor, Tensor]
-"""Source with its end mark (B, S), target behind a begin mark and target with its end mark, (B, T) each."""
+"""Source with EOS (B, S), target behind BOS and target with EOS, (B, T) each."""
 
 
 def batches(pairs: Sequence[Pair], budget: int, dice: random.Random) -> Iterator[list[Pair]]:
@@ -49,7 +49,7 @@ def pad(rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 def tensors(batch: Sequence[Pair]) -> Batch:
-    """Pad, with begin and end marks."""
+    """Pad, with BOS and EOS."""
     return (
         pad([[*s, EOS] for s, _ in batch]),
         pad([[BOS, *t] for _, t in batch]),

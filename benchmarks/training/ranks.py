@@ -36,7 +36,7 @@ from benchmarks.training.train import SIZES
 from benchmarks.training.trainers import Work
 from configs import UserError
 
-WANTED = {0: 0.9, 1: 0.9, 2: 0.9, 3: 0.75}
+TARGETS = {0: 0.9, 1: 0.9, 2: 0.9, 3: 0.75}
 """Of two ranks by ZeRO stage, at least."""
 ONE = "one process"
 LEFT_OUT = 2
@@ -177,14 +177,14 @@ def stage_name(stage: int) -> str:
 def rows_of(figures: dict[str, Any], ranks: int) -> list[Row]:
     """The table of a result."""
     rows: list[Row] = []
-    wanted = {stage_name(stage): least for stage, least in WANTED.items()} if ranks == 2 else {}
+    target = {stage_name(stage): least for stage, least in TARGETS.items()} if ranks == 2 else {}
     for name, peak in figures["peaks"].items():
         row: Row = {"program": name, "peak_mib": peak / 2**20}
         for key in ("tokens_per_second", "seconds_per_update", "waiting_for_data", "logging"):
             row[key] = median(r[name][key] for r in figures["rounds"])
         if name != ONE:
             row["of_one_process"] = figure(figures["ratios"][name])
-            row |= {"target": wanted[name]} if name in wanted else {}
+            row |= {"target": target[name]} if name in target else {}
         rows.append(row)
     return rows
 
@@ -224,7 +224,7 @@ def report(figures: dict[str, Any], args: Any, threads: int) -> dict[str, list[f
         ratios[name] = [
             f["tokens_per_second"] / r[ONE]["tokens_per_second"] for f, r in zip(found, figures["rounds"], strict=True)
         ]
-        wanted = {stage_name(stage): least for stage, least in WANTED.items()}.get(name) if args.ranks == 2 else None
+        target = {stage_name(stage): least for stage, least in TARGETS.items()}.get(name) if args.ranks == 2 else None
 
         def of(key: str, found: list[dict[str, float]] = found) -> float:
             return median(f[key] for f in found)
@@ -238,8 +238,8 @@ def report(figures: dict[str, Any], args: Any, threads: int) -> dict[str, list[f
                 "waiting for data": f"{of('waiting_for_data'):.2%}",
                 "logging": f"{of('logging'):.2%}",
                 f"of {ONE}": spread(ratios[name]),
-                "wanted": "" if wanted is None else f"{wanted:.2f}",
-                "": "" if wanted is None else "holds" if median(ratios[name]) >= wanted else "does NOT hold",
+                "target": "" if target is None else f"{target:.2f}",
+                "": "" if target is None else "holds" if median(ratios[name]) >= target else "does NOT hold",
             }
         )
     updates = args.turns * (args.updates - LEFT_OUT)

@@ -276,7 +276,7 @@ def judge(rounds: Sequence[Mapping[str, Sequence[Point]]], goal: float) -> dict[
             row[f"over the {REFERENCE}'s"] = spread(ratios) if ratios else ""
             row[""] = "holds" if 2 * num_held > len(rounds) else "does NOT hold"
         rows.append(row)
-    print_table(f"seconds of training until BLEU {goal:g} (wanted: at most the {REFERENCE}'s)", rows)
+    print_table(f"seconds of training until BLEU {goal:g} (target: at most the {REFERENCE}'s)", rows)
     return {"goal": goal, "seconds": found, "ratios": ratios}
 
 

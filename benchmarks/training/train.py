@@ -45,7 +45,7 @@ SIZES = {
 """Dropout after the activation too: Eole and JoeyNMT know no other. JoeyNMT drops weights of attention besides."""
 REFERENCE = "plain loop"
 OURS = "zeromt fp32"
-WANTED = {  # (of, at least)
+TARGETS = {  # (of, at least)
     OURS: [(REFERENCE, 1.0), ("eole", 1.2), ("transformers", 1.25), ("joeynmt", 2.5)],
     "zeromt bf16": [("zeromt fp32", 1.4)],
     "plain loop": [("eole", 1.05)],
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def choose(args: Any, work: Work) -> dict[str, Program]:
-    """The programs that are here and wanted."""
+    """The programs that are here and asked for."""
     has_transformers = all(importlib.util.find_spec(name) for name in ("transformers", "accelerate"))
     side = trainers.side_of(work)
     every: dict[str, Program | None] = {
@@ -185,14 +185,14 @@ def _versions(found: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def judge(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Each ratio that is wanted, formed within the rounds."""
+    """Each ratio that has a target, formed within the rounds."""
     found: list[dict[str, Any]] = []
     gains_by_bf16 = resolve_precision("auto", torch.device("cpu")) == "bf16"
-    for name, wanted in WANTED.items():
-        for of, least in wanted:
+    for name, target in TARGETS.items():
+        for of, least in target:
             if name in rounds[0] and of in rounds[0] and (gains_by_bf16 or "bf16" not in name):
                 ratios = [ratio(r[name], r[of]) for r in rounds]
-                found.append({"program": name, "of": of, "wanted": least, "ratios": ratios})
+                found.append({"program": name, "of": of, "target": least, "ratios": ratios})
     if found:
         print_table(
             "tokens/s of one over those of the other, within a round; of undisturbed updates where both tell of them",
@@ -201,8 +201,8 @@ def judge(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[dict[str, Any]]:
                     "program": f["program"],
                     "of": f["of"],
                     "ratio": spread(f["ratios"]),
-                    "wanted": f"{f['wanted']:.2f}",
-                    "": "holds" if median(f["ratios"]) >= f["wanted"] else "does NOT hold",
+                    "target": f"{f['target']:.2f}",
+                    "": "holds" if median(f["ratios"]) >= f["target"] else "does NOT hold",
                 }
                 for f in found
             ],
@@ -212,7 +212,7 @@ def judge(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[dict[str, Any]]:
 
 def rows_of(rounds: Sequence[dict[str, dict[str, Any]]], ratios: Sequence[dict[str, Any]]) -> list[Row]:
     """The table of a result: the programs, and the ratios that are not zeromt's in fp32."""
-    wanted = dict(WANTED[OURS])
+    target = dict(TARGETS[OURS])
     rows: list[Row] = []
     for name in rounds[0]:
         found = [r[name] for r in rounds]
@@ -223,10 +223,10 @@ def rows_of(rounds: Sequence[dict[str, dict[str, Any]]], ratios: Sequence[dict[s
         row["peak_mib"] = median(f["peak_memory"] for f in found) / 2**20
         if OURS in rounds[0] and not name.startswith("zeromt"):
             row["zeromt_over_this"] = figure(ratio(r[OURS], r[name]) for r in rounds)
-            row |= {"target": wanted[name]} if name in wanted else {}
+            row |= {"target": target[name]} if name in target else {}
         rows.append(row)
     return rows + [
-        {"part": "ratios", "program": f["program"], "of": f["of"], "ratio": figure(f["ratios"]), "target": f["wanted"]}
+        {"part": "ratios", "program": f["program"], "of": f["of"], "ratio": figure(f["ratios"]), "target": f["target"]}
         for f in ratios
         if f["program"] != OURS
     ]

@@ -211,7 +211,7 @@ def _execute(source: Source, module: types.ModuleType) -> list[type[Any]]:
     exec(compile(source.content, source.file, "exec", dont_inherit=True), module.__dict__)
     made = [c for family, found in registered().items() for kind, c in found.items() if kind not in kept[family]]
     if not made:
-        raise UserError("registers no component; allowed is a file with a class under @component(FAMILY, KIND)")
+        raise UserError("registers no component; write a class under @component(FAMILY, KIND)")
     return made
 
 

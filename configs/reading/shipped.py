@@ -20,7 +20,7 @@ def find_config(name: str) -> Path:
     known = shipped("configs.runs")
     if name in known:
         return known[name]
-    raise UserError(f"CONFIG: no such file: {name!r}; allowed is a YAML file or one of {', '.join(known)}")
+    raise UserError(f"CONFIG: no such file: {name!r}; give a YAML file or one of {', '.join(known)}")
 
 
 def find_preset(name: object) -> Path:

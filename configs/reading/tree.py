@@ -58,7 +58,7 @@ class Tree:
             text = _decoded(path.read_bytes())
             node = OmegaConf.load(io.StringIO(text))
             if not isinstance(node, DictConfig):
-                raise UserError(f"{what}: holds no section; allowed is a mapping such as `key: value`")
+                raise UserError(f"{what}: holds no section; write a mapping such as `key: value`")
             tree = cls(OmegaConf.create({}), {}, old_keys)
             tree._add(cast("dict[str, Any]", OmegaConf.to_container(node, resolve=False)), texts_of(text))
             return tree

@@ -87,7 +87,7 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
     with naming("prepare.output"):
         output = place_of(section.output)
     if section.train.is_empty:
-        raise UserError("prepare.train: no file is named; allowed is source and target, tsv, jsonl or huggingface")
+        raise UserError("prepare.train: no file is named; name source and target, tsv, jsonl or huggingface")
     check_places(section, output)
     work = WorkFolder.beside(output)
     inputs = inspect_inputs(section, work.hashes)

@@ -74,12 +74,12 @@ def _files_of(given: Path, split: str, hashes: dict[str, str], *, is_folder: boo
             "times: write it to a file first"
         )
     if stat.S_ISDIR(found.st_mode) and not is_folder:
-        raise UserError(f"prepare.{split}: {given}: is no file; allowed is a text file")
+        raise UserError(f"prepare.{split}: {given}: is no file; give a text file")
     for path in sorted(p for p in given.rglob("*") if p.is_file()) if stat.S_ISDIR(found.st_mode) else [given]:
         try:
             status = path.stat()
             if status.st_size == 0 and path == given:
-                raise UserError(f"prepare.{split}: {path}: is empty; allowed is text with at least one line")
+                raise UserError(f"prepare.{split}: {path}: is empty; it must have at least one line")
             digest = hashes.get(_file_key(path, status.st_size, status.st_mtime_ns)) or hash_file(path)
         except OSError as error:
             raise UserError(f"prepare.{split}: {path}: cannot be read: {error.strerror}") from error
@@ -177,7 +177,7 @@ def check_disk(output: Path, inputs: list[Input]) -> None:
     if needed > free:
         raise UserError(
             f"prepare.output: {output} needs some {needed / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free; "
-            "allowed is a folder with room"
+            "choose a folder with room"
         )
 
 

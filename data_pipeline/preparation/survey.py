@@ -91,7 +91,7 @@ class SurveyJob:
         sources, targets = cleaned.sources, cleaned.targets
         if not sources:
             raise UserError(
-                f"prepare.train: nothing is left of {num_pairs:,} pairs; allowed is a corpus with sentences"
+                f"prepare.train: nothing is left of {num_pairs:,} pairs; look at the corpus and at prepare.cleaning"
             )
         size = sum(len(line.encode()) for side in (sources, targets) for line in side)
         say(

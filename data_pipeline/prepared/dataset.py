@@ -293,7 +293,7 @@ def _opened(storage: Storage, entry: FileEntry, use: Callable[[Path], T], *, has
             return use(storage.fetch(entry, hashed=hashed))
         except FileNotFoundError:
             continue
-    raise DataError(f"{storage.path(entry.file)}: was removed {OPENINGS} times; allowed is more stream.cache_gigabytes")
+    raise DataError(f"{storage.path(entry.file)}: was removed {OPENINGS} times; raise stream.cache_gigabytes")
 
 
 def _table(storage: Storage, entry: FileEntry) -> NDArray[Any]:
@@ -319,7 +319,7 @@ def _check_tables(location: str, index: DatasetIndex, lengths: NDArray[np.uint16
         "length table and index disagree",
     )
     must(blocks.dtype == BLOCK_DTYPE and blocks.shape == (index.blocks,), "block table and index disagree")
-    must(index.blocks > 0 and index.pairs > 0, "holds no pairs; allowed is at least one")
+    must(index.blocks > 0 and index.pairs > 0, "holds no pairs; give at least one")
     must(int(blocks["shard"].max()) < len(index.shards), "block table names a shard that the index does not")
     must(bool((np.diff(blocks["shard"].astype(np.int64)) >= 0).all()), "block table is out of order")
     pairs = blocks["pairs"].astype(np.int64)

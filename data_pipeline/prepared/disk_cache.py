@@ -108,7 +108,7 @@ class DiskCache:
         except OSError as error:
             raise UserError(
                 f"stream.cache: {self.folder}: cannot be written: {error.strerror or error}; "
-                "allowed is a folder with room for stream.cache_gigabytes"
+                "choose a folder with room for stream.cache_gigabytes"
             ) from error
 
     @contextlib.contextmanager

@@ -120,7 +120,7 @@ class DatasetIndex:
     pairs: Count
     blocks: Count
     source_tokens: Count
-    """Pieces, end marks not counted."""
+    """Pieces, EOS not counted."""
     target_tokens: Count
     token_dtype: TokenType
     dropped: dict[str, Count]
@@ -220,6 +220,4 @@ def check_local(path: str) -> None:
         UserError: the path starts with a scheme.
     """
     if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", path):
-        raise UserError(
-            f"dataset: {path!r}: the scheme {scheme[0]!r} cannot be read; allowed is a folder of this machine"
-        )
+        raise UserError(f"dataset: {path!r}: the scheme {scheme[0]!r} cannot be read; give a folder of this machine")

@@ -57,7 +57,7 @@ class RemoteStorage:
         except ImportError as error:
             extra = SCHEMES[self._scheme]
             raise UserError(
-                f"dataset: {self.location}: a package is missing ({error}); allowed is `pip install zeromt[{extra}]`"
+                f"dataset: {self.location}: a package is missing ({error}); run `pip install zeromt[{extra}]`"
             ) from error
 
     def path(self, file: str) -> str:
@@ -76,9 +76,7 @@ class RemoteStorage:
         try:
             return self._persist(INDEX_FILE, attempt)
         except MissingError as error:
-            raise UserError(
-                f"dataset: {self.location} holds no {INDEX_FILE}; allowed is what zeromt prepare made"
-            ) from error
+            raise UserError(f"dataset: {self.location} holds no {INDEX_FILE}; give what zeromt prepare made") from error
         except ReadError as error:
             raise UserError(f"dataset: {self.path(INDEX_FILE)}: {error}") from error
 

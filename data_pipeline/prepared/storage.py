@@ -64,7 +64,7 @@ def open_storage(location: Path | str, stream: StreamSection | None = None) -> S
     if isinstance(location, Path) or not scheme[2] or scheme[1].lower() not in SCHEMES:
         shown = re.sub(r"//.*@", "//", str(location))
         raise UserError(
-            f"dataset: {shown!r}: cannot be read; allowed is a folder of this machine, or a URL "
+            f"dataset: {shown!r}: cannot be read; give a folder of this machine, or a URL "
             f"{', '.join(f'{s}://HOST/PATH' for s in SCHEMES)}, without password (~/.netrc is read) and query"
         )
     return RemoteStorage(location, stream or StreamSection())
@@ -87,7 +87,7 @@ class LocalStorage:
             return (self._folder / INDEX_FILE).read_bytes()
         except FileNotFoundError as error:
             raise UserError(
-                f"dataset: {self._folder} holds no {INDEX_FILE}; allowed is a folder made by zeromt prepare"
+                f"dataset: {self._folder} holds no {INDEX_FILE}; give a folder made by zeromt prepare"
             ) from error
         except OSError as error:
             raise UserError(f"dataset: {self._folder / INDEX_FILE}: cannot be read: {error.strerror}") from error

@@ -40,12 +40,12 @@ class MicroBatch:
 
     @property
     def num_source_tokens(self) -> int:
-        """Source tokens that are no padding, the end marks among them."""
+        """Source tokens that are no padding, EOS among them."""
         return int(np.count_nonzero(self.source != PAD_ID))
 
     @property
     def num_target_tokens(self) -> int:
-        """Target tokens to predict, the end marks among them."""
+        """Target tokens to predict, EOS among them."""
         return int(np.count_nonzero(self.target_output != PAD_ID))
 
     @property
@@ -114,7 +114,7 @@ def collate(
     target_input[:, 0] = BOS_ID
     target_input[:, 1:] = target_output[:, :-1]
     is_shorter = np.flatnonzero(targets.lengths + 1 < target_input.shape[1])
-    target_input[is_shorter, targets.lengths[is_shorter] + 1] = PAD_ID  # where the end mark came to stand
+    target_input[is_shorter, targets.lengths[is_shorter] + 1] = PAD_ID  # where EOS came to stand
     return MicroBatch(
         lane=lane,
         dataset=dataset,
@@ -126,7 +126,7 @@ def collate(
 
 
 def _pad(rows: Ragged, multiple: int) -> Ids:
-    """(B, longest + 1 rounded up): each row with its end mark, then padding."""
+    """(B, longest + 1 rounded up): each row with EOS, then padding."""
     columns = np.arange(round_up(int(rows.lengths.max()) + 1, multiple))
     lengths = rows.lengths[:, None]
     pieces = rows.pieces if len(rows.pieces) else np.zeros(1, dtype=np.uint16)

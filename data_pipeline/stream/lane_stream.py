@@ -77,7 +77,7 @@ def lane_updates(spec: LaneStreamSpec) -> Iterator[Fetched]:
     datasets = [Dataset.load(location, spec.section) for location in spec.locations]
     for dataset, fingerprint in zip(datasets, spec.fingerprints, strict=True):
         if dataset.fingerprint != fingerprint:
-            raise DataError(f"{dataset.location}: was replaced while it was read; allowed is to start again")
+            raise DataError(f"{dataset.location}: was replaced while it was read; start again")
     plans = make_plans(datasets, spec.section, spec.mixture, seed=spec.seed)
     yield from updates(datasets, plans, spec)
 

@@ -55,7 +55,7 @@ class StreamReader:
         """
         assert 0 <= rank < world_size
         if not datasets:
-            raise UserError("stream.datasets: none is named; allowed is one or more")
+            raise UserError("stream.datasets: none is named; name one or more")
         self._datasets = [dataset for dataset, _ in datasets]
         _check_tokenizers(self._datasets)
         self._section = section
@@ -262,7 +262,7 @@ def _check_tokenizers(datasets: Sequence[Dataset]) -> None:
         if other.tokenizer_fingerprint != first.tokenizer_fingerprint:
             raise UserError(
                 f"stream.datasets: {other.location} has another tokenizer than {first.location}: "
-                f"{other.tokenizer_fingerprint[:12]}, not {first.tokenizer_fingerprint[:12]}; allowed is one for all: "
+                f"{other.tokenizer_fingerprint[:12]}, not {first.tokenizer_fingerprint[:12]}; use one for all: "
                 f"prepare the others again with `zeromt prepare CONFIG --tokenizer-of {first.location}`"
             )
 
@@ -284,7 +284,7 @@ def _check_sizes(dataset: Dataset, plan: StreamPlan, section: StreamSection) -> 
         others = f" ({count} such pairs)" if count > 1 else ""
         raise UserError(f"{what}{others}; allowed is {needed} or more, or stream.on_oversized_pair=drop")
     if count == dataset.num_pairs:
-        raise UserError(f"{what}, and no other pair fits; allowed is a larger budget")
+        raise UserError(f"{what}, and no other pair fits; raise the budget")
     return count
 
 

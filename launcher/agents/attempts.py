@@ -58,7 +58,7 @@ def run_job(job: Job, supervisor: Supervisor, *, cores: int, max_restarts: int, 
         job.logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
-            f"output: {str(job.logs)!r} cannot be made: {error.strerror}; allowed is a folder to write in"
+            f"output: {str(job.logs)!r} cannot be made: {error.strerror}; choose a folder that can be written"
         ) from error
     lock = RunLock(job.folder, LAUNCH_LOCK)
     before = read_status(job.folder / STATUS_FILE)

@@ -49,7 +49,7 @@ def _replace(folder: Path) -> None:
         folder.rename(new)
     except OSError as error:
         raise UserError(
-            f"--fresh: {str(folder)!r} cannot be renamed: {error.strerror}; allowed is a folder to write in"
+            f"--fresh: {str(folder)!r} cannot be renamed: {error.strerror}; choose a folder that can be written"
         ) from error
     finally:
         for lock in locks:

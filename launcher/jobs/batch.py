@@ -248,7 +248,7 @@ def _make_folder(cluster: BatchCluster, run: RunConfig, *, fresh: bool) -> Path:
         logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
-            f"output: {str(logs)!r} cannot be made: {error.strerror}; allowed is a folder to write in"
+            f"output: {str(logs)!r} cannot be made: {error.strerror}; choose a folder that can be written"
         ) from error
     keep_copies(Path(run.folder), run.plugins)
     return logs

@@ -55,7 +55,7 @@ class Cluster(Component):
         Raises:
             UserError: the cluster refuses, or cannot.
         """
-        raise UserError(f"RUN: job {job} cannot be ended from here; allowed is a cluster that ends jobs")
+        raise UserError(f"RUN: job {job} cannot be ended from here; end it by its cluster's own command")
 
     def log(self, job: str, logs: Path, *, follow: bool) -> list[str]:
         """The command that shows the output of a job; `zeromt log` runs it.
@@ -82,7 +82,7 @@ def show_files(files: list[Path], *, follow: bool) -> list[str]:
         UserError: there is none.
     """
     if not files:
-        raise UserError("RUN: it has no log yet; allowed is a run that has begun")
+        raise UserError("RUN: it has no log yet; a run has one when it has started")
     return ["tail", *(["-F"] if follow else []), "-n", "+1", "--", *map(str, files)]
 
 

@@ -48,13 +48,13 @@ def stop(*, run: str, wait: bool) -> int:
     if found.state not in ACTIVE and _end_waiting(folder):
         return 0
     if found.state not in ACTIVE:
-        raise UserError(f"RUN: {run!r} is not running, its state is {found.state}; allowed is a run that is")
+        raise UserError(f"RUN: {run!r} is not running; its state is {found.state}")
     request = folder / STOP_FILE
     try:
         request.touch()
     except OSError as error:
         raise UserError(
-            f"RUN: {str(request)!r} cannot be written: {error.strerror}; allowed is a folder to write in"
+            f"RUN: {str(request)!r} cannot be written: {error.strerror}; choose a folder that can be written"
         ) from error
     if not wait:
         _say(f"{run}: asked to save and stop")

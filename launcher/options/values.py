@@ -128,7 +128,7 @@ def existing(text: str) -> str:
     """A file or folder that is there."""
     name = path(text)
     if mode_of(name) is None:
-        raise argparse.ArgumentTypeError(f"{text!r}: no such file or folder; allowed is one that exists")
+        raise argparse.ArgumentTypeError(f"{text!r}: no such file or folder; give one that exists")
     return name
 
 
@@ -136,7 +136,7 @@ def existing_folder(text: str) -> str:
     """A run's folder."""
     name = path(text)
     if (mode := mode_of(name)) is None or not stat.S_ISDIR(mode):
-        raise argparse.ArgumentTypeError(f"{text!r}: no such folder; allowed is a run's folder")
+        raise argparse.ArgumentTypeError(f"{text!r}: no such folder; give a run's folder")
     return name
 
 
@@ -149,7 +149,7 @@ def existing_file(text: str) -> str:
     """A file to read, which may be a pipe."""
     name = path(text)
     if (mode := mode_of(name)) is None or stat.S_ISDIR(mode):
-        raise argparse.ArgumentTypeError(f"{text!r}: no such file; allowed is a file that exists")
+        raise argparse.ArgumentTypeError(f"{text!r}: no such file; give a file that exists")
     return name
 
 
@@ -160,7 +160,7 @@ def output_file(text: str) -> str | None:
     name = path(text)
     mode, parent = mode_of(name), mode_of(str(Path(name).absolute().parent))
     if (mode is not None and stat.S_ISDIR(mode)) or parent is None or not stat.S_ISDIR(parent):
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed is a file in a folder that exists")
+        raise argparse.ArgumentTypeError(f"{text!r}; give a file in a folder that exists")
     return name
 
 
@@ -168,5 +168,5 @@ def other_file(text: str) -> str:
     """A file to write beside the output."""
     name = output_file(text)
     if name is None:
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed is a file in a folder that exists")
+        raise argparse.ArgumentTypeError(f"{text!r}; give a file in a folder that exists")
     return name

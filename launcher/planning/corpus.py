@@ -15,7 +15,7 @@ ASSUMED_LENGTH = 32
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Corpus:
-    """Sizes of the data, end marks counted."""
+    """Sizes of the data, EOS counted."""
 
     vocabularies: Vocabularies
     source_length: float

@@ -154,5 +154,5 @@ def _new_file(text: str) -> str:
     """A file to write, which is not there."""
     name = output_file(new_path(text))
     if name is None or mode_of(name) is not None:
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed is a new file in a folder that exists")
+        raise argparse.ArgumentTypeError(f"{text!r}; give a new file in a folder that exists")
     return name

@@ -56,17 +56,12 @@ class MultiHead(Attention):
     def problems(self) -> Iterator[str]:
         """See Component."""
         if self.num_heads % self.actual_num_kv_heads:
-            yield (
-                f"num_kv_heads: {self.num_kv_heads} does not divide num_heads={self.num_heads}; allowed is a divisor"
-            )
+            yield f"num_kv_heads: {self.num_kv_heads} must divide num_heads={self.num_heads}"
 
     def problems_at(self, width: int) -> Iterator[str]:
         """See Attention."""
         if self.head_width is None and width % self.num_heads:
-            yield (
-                f"num_heads: {self.num_heads} does not divide d_model={width}; "
-                "allowed is a divisor, or any number with head_width given"
-            )
+            yield (f"num_heads: {self.num_heads} must divide d_model={width}, unless head_width is given")
 
     def rotated_width(self, width: int) -> int:
         """See Attention."""

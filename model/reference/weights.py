@@ -92,7 +92,7 @@ def _sort(preset: str, state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], 
             raise UserError(f"weights of {preset}: {key!r} is a {found}; allowed are tensors alone, by name")
         name = key.removeprefix("module.").replace(".linear_l.", ".linear_1.")
         if name in parameters or name in buffers:
-            raise UserError(f"weights of {preset}: {name} stands there twice, as {key!r} too; allowed is each once")
+            raise UserError(f"weights of {preset}: {name} stands there twice, as {key!r} too; name each once")
         last = name.rpartition(".")[2]
         (buffers if last == "pe" or "mask" in last else parameters)[name] = value
     return parameters, buffers
@@ -108,9 +108,7 @@ def _sizes(preset: str, tensors: Mapping[str, Tensor], buffers: Mapping[str, Ten
     width = shape("source_embedding.tokens")[1]
     query_width = shape("encoder.layers.L.self_attention.query")[0]
     if num_heads < 1 or query_width % num_heads:
-        raise UserError(
-            f"num_heads: {num_heads} does not divide the {query_width} of the queries; allowed is a divisor"
-        )
+        raise UserError(f"num_heads: {num_heads} must divide the {query_width} of the queries")
     attention: dict[str, Any] = {
         "num_heads": num_heads,
         "head_width": None if query_width == width else query_width // num_heads,

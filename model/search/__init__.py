@@ -31,7 +31,7 @@ def search(
 
     Args:
         model: in evaluation mode.
-        source_BS: source ids, padded, each row with its end mark; every row holds at least one token.
+        source_BS: source ids, padded, each row with EOS; every row holds at least one token.
         n_best: hypotheses wanted for each sentence, at most the beam; of a sampled one, so many independent samples.
         prefixes: target ids that the translations begin with, one list for each row.
         keys: numbers that tell the rows' random draws apart, such as line numbers; the rows' own unless given.

@@ -22,11 +22,11 @@ def cross_attention(model: Transformer, source_BS: Tensor, targets: Sequence[Seq
     """The mean over heads of the attention to the source, while each target is decoded.
 
     Args:
-        source_BS: source ids, padded, each row with its end mark.
-        targets: target ids without begin and end marks, one list for each row.
+        source_BS: source ids, padded, each row with EOS.
+        targets: target ids without BOS and EOS, one list for each row.
 
     Returns:
-        For each row (layers, T + 1, S) without padding: position 0 reads the begin mark and predicts the first token of
+        For each row (layers, T + 1, S) without padding: position 0 reads BOS and predicts the first token of
         the target, position t reads its t-th token and predicts what follows it.
     """
     special, width = model.special, max(map(len, targets), default=0) + 1

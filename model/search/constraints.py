@@ -15,7 +15,7 @@ NEVER = -1e30
 
 
 def max_length(source_length: int, section: SearchSection, model: Transformer | Ensemble) -> int:
-    """Longest translation in tokens, its end mark counted, for a source of so many tokens; at least the end mark."""
+    """Longest translation in tokens, EOS counted, for a source of so many tokens; at least EOS."""
     limit = int(source_length * section.max_length_ratio) + section.max_length_extra
     return max(1, min(limit, model.max_positions))
 
@@ -27,11 +27,11 @@ class Constraints:
     nothing to go on with, a translation may be shorter than the shortest that is asked for.
 
     Args:
-        source_lengths: tokens of each source, its end mark counted.
+        source_lengths: tokens of each source, EOS counted.
         prefixes: target ids that each translation begins with, one list for each source; None where there are none.
 
     Raises:
-        ValueError: a prefix leaves no room for the end mark, holds a special id, or one is missing.
+        ValueError: a prefix leaves no room for EOS, holds a special id, or one is missing.
     """
 
     def __init__(
@@ -50,18 +50,18 @@ class Constraints:
             if len(prefix) >= model.max_positions:
                 raise ValueError(f"prefix: {len(prefix)} tokens; allowed is less than {model.max_positions}")
             if {model.special.pad, model.special.bos, model.special.eos} & set(prefix):
-                raise ValueError(f"prefix: {prefix} holds padding, a begin or an end mark; allowed are other ids")
+                raise ValueError(f"prefix: {prefix} holds PAD, BOS or EOS; allowed are other ids")
         self.limits = [
             max(max_length(n, section, model), len(p) + 1) for n, p in zip(source_lengths, self._prefixes, strict=True)
         ]
-        """Longest translation of each sentence in tokens, its end mark counted."""
+        """Longest translation of each sentence in tokens, EOS counted."""
         self._shortest = [
             min(int(n * section.min_length_ratio) + section.min_length_extra, limit)
             for n, limit in zip(source_lengths, self.limits, strict=True)
         ]
 
     def apply(self, log_p_BkV: Tensor, step: int, sentences: Sequence[int], history_BkT: Tensor) -> None:
-        """Set what may not follow to NEVER, in place; padding and begin marks are never written.
+        """Set what may not follow to NEVER, in place; PAD and BOS are never written.
 
         Args:
             log_p_BkV: log-probabilities of the next token of k hypotheses of each sentence.
@@ -81,7 +81,7 @@ class Constraints:
             log_p_BkV[rows, :, tokens] = kept_Rk
 
     def _only(self, step: int, sentences: Sequence[int]) -> list[tuple[int, int]]:
-        """(row, token) where one token alone may follow: that of the prefix, or the end mark at the limit."""
+        """(row, token) where one token alone may follow: that of the prefix, or EOS at the limit."""
         found = []
         for row, s in enumerate(sentences):
             if step <= len(self._prefixes[s]):

@@ -21,7 +21,7 @@ class Ensemble:
 
     def __init__(self, models: Sequence[Transformer]) -> None:
         if not models:
-            raise ValueError("ensemble: no model; allowed is at least one")
+            raise ValueError("ensemble: no model; give at least one")
         for side in ("source", "target"):
             sizes = {getattr(m, f"{side}_embedding").tokens.num_embeddings for m in models}
             if len(sizes) > 1:

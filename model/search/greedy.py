@@ -92,12 +92,12 @@ def _decode(
 
 
 def _take(ids: list[int], numbers: Sequence[float], eos: int) -> float | None:
-    """Add tokens to a row's ids, up to its end mark; the sum of log-probabilities there, None where it goes on.
+    """Add tokens to a row's ids, up to EOS; the sum of log-probabilities there, None where it goes on.
 
     Args:
         ids: of the row, so far.
         numbers: of each step, the token and the sum with it.
-        eos: the end mark.
+        eos: its id.
     """
     for token, total in zip(numbers[::2], numbers[1::2], strict=True):
         if token == eos:

@@ -23,8 +23,8 @@ def score(
 
     Args:
         model: in evaluation mode.
-        source_BS: source ids, padded, each row with its end mark.
-        targets: target ids without begin and end marks.
+        source_BS: source ids, padded, each row with EOS.
+        targets: target ids without BOS and EOS.
 
     Raises:
         ValueError: a source or target is longer than the model's positions.

@@ -20,6 +20,6 @@ def test_a_gap_is_between_the_first_tokens_that_differ() -> None:
     log_p_TV = logits_TV.log_softmax(-1)
     between_pieces = abs(float(log_p_TV[1, 9] - log_p_TV[1, 11]))
     assert gap(model, source, [8, 9, 10], [8, 11, 10]) == pytest.approx(between_pieces, abs=1e-5)
-    # where one ends, its end mark is the token that differs
+    # where one ends, EOS is the token that differs
     at_the_end = abs(float(log_p_TV[2, EOS_ID] - log_p_TV[2, 10]))
     assert gap(model, source, [8, 9], [8, 9, 10]) == pytest.approx(at_the_end, abs=1e-5)

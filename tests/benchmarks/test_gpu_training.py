@@ -72,7 +72,7 @@ def test_every_part_on_a_cpu(tmp_path: Path) -> None:
     assert len(found["rounds"][0]["zeromt"]["losses"]) == 6
     assert len(found["ratios"]["plain loop"]) == 1
     assert found["planned_peak"] > 0
-    assert (found["mfu_wanted"], found["plan_off"]) == (0.35, None)
+    assert (found["mfu_target"], found["plan_off"]) == (0.35, None)
     assert found["stages"].keys() == {"ZeRO-0", "ZeRO-2 + offload"}
     for stage in found["stages"].values():
         assert stage.keys() >= RATES | {"planned_peak", "worst_loss"}

@@ -53,10 +53,10 @@ for wrong in ("schedule={kind: wsd}", "schedule={kind: wsd, decay_updates: 0}", 
     assert ask_python(code, variables=plugin) == [
         [0.5, 1.0, 1.0, 0.5, 0.0],
         True,
-        "schedule.decay_updates: missing; allowed is a value",
+        "schedule.decay_updates: missing; give it a value",
         "schedule.decay_updates: 0; allowed is greater than 0",
         "schedule.decay: unknown key; did you mean schedule.decay_updates?\n"
-        "schedule.decay_updates: missing; allowed is a value",
+        "schedule.decay_updates: missing; give it a value",
     ]
 
 
@@ -117,7 +117,7 @@ def test_kinds_by_name_alone_or_unsaid() -> None:
         ("schedule.kind=cosin", "schedule.kind: there is no kind 'cosin'; did you mean cosine?"),
         ("schedule=zigzag", "schedule.kind: there is no kind 'zigzag'; known are constant, cosine"),
         ("schedule.kind=3", "schedule.kind: 3; allowed is the name of a kind"),
-        ("schedule=3", "schedule: 3; allowed is a section with keys"),
+        ("schedule=3", "schedule: 3; write a section with keys"),
     ):
         with pytest.raises(ConfigError) as caught:
             load_run("debug", [wrong])

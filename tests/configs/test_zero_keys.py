@@ -47,7 +47,7 @@ def test_keys_are_those_of_the_installed_deepspeed() -> None:
         (["reduce_bucket_size=[1]"], "reduce_bucket_size: [1]; allowed is a valid integer"),
         (["reduce_bucket_size.x=1"], "reduce_bucket_size: a section; allowed is a valid integer"),
         (["contiguous_gradients=maybe"], "contiguous_gradients: 'maybe'; allowed is a valid boolean"),
-        (["leaf_module=1"], "leaf_module: 1; allowed is a section with keys"),
+        (["leaf_module=1"], "leaf_module: 1; write a section with keys"),
         (["leaf_module.name=1"], "leaf_module.name: unknown key of DeepSpeed; did you mean"),
         (["zenflow.topk_ratio=0.1"], "zenflow: updates some parameters in other steps"),
         (["leaf_module.names=5"], "leaf_module.names: 5; allowed is"),

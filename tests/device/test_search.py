@@ -48,7 +48,7 @@ def test_the_host_waits_every_eighth_step(name: str) -> None:
     model, source = a_model().to(DEVICE), SOURCES.to(DEVICE)
     with metered() as meter:
         found = search(model, source, section)
-    assert max(len(hypotheses[0].ids) for hypotheses in found) == 19, "20 steps with the end mark"
+    assert max(len(hypotheses[0].ids) for hypotheses in found) == 19, "20 steps with EOS"
     assert meter.num_waits <= 1 + 3, meter.waits
     assert meter.uploads.total() <= (section.sampler is not None), "random numbers, once"
 

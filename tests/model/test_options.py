@@ -244,9 +244,9 @@ def test_norms_of_a_constant_have_finite_gradients() -> None:
 
 # (settings, what the line must say)
 WRONG = [
-    ("model.num_kv_heads=3", "model.attention.num_kv_heads: 3 does not divide num_heads=8; allowed is a divisor"),
-    ("model.num_kv_heads=16", "model.attention.num_kv_heads: 16 does not divide num_heads=8; allowed is a divisor"),
-    ("model.num_heads=7", "model.attention.num_heads: 7 does not divide d_model=512; allowed is a divisor, or any"),
+    ("model.num_kv_heads=3", "model.attention.num_kv_heads: 3 must divide num_heads=8"),
+    ("model.num_kv_heads=16", "model.attention.num_kv_heads: 16 must divide num_heads=8"),
+    ("model.num_heads=7", "model.attention.num_heads: 7 must divide d_model=512, unless"),
     (
         "model.positions=rotary model.head_width=5",
         "model.attention.head_width: 5 is odd; allowed with rotary",

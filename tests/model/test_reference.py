@@ -229,7 +229,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("num_heads", [0, -3, 5])
     def test_heads(self, num_heads: int) -> None:
-        assert f"num_heads: {num_heads} does not divide" in self.refusal({}, num_heads=num_heads)
+        assert f"num_heads: {num_heads} must divide" in self.refusal({}, num_heads=num_heads)
 
     @pytest.mark.parametrize("preset", ["modern", "nope"])
     def test_preset_that_is_no_notebook(self, preset: str) -> None:

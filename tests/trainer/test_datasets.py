@@ -128,6 +128,6 @@ def test_tags_stand_in_one_way(tagged: PrepareSection) -> None:
     separate = dataclasses.replace(tagged.tokenizer, vocabulary="separate")
     problems = list(dataclasses.replace(tagged, target_tag=">>fr<<", tokenizer=separate).problems())
     assert problems == [
-        "target_tag: >>fr<< with tag_both_sides=true; allowed is one of them",
-        "tag_both_sides: true with tokenizer.vocabulary=separate; allowed is a joint one",
+        "target_tag: >>fr<< with tag_both_sides=true; use one of them",
+        "tag_both_sides: true with tokenizer.vocabulary=separate; use a joint one",
     ]

@@ -52,7 +52,7 @@ def find_newest(folder: Path, world: World) -> tuple[Checkpoint | None, set[str]
             )
         return None, set()
     raise CheckpointError(
-        f"checkpoints: none of {len(names)} in {folder} is whole; allowed is at least one that is whole, "
+        f"checkpoints: none of {len(names)} in {folder} is whole; at least one must be whole, "
         "or --fresh or another name for a new run"
     )
 

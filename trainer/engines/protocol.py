@@ -13,7 +13,7 @@ from trainer.engines.trial import Shape
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class DeviceBatch:
-    """A micro-batch on the device: source (B, S), target with a begin mark (B, T), target with an end mark (B, T)."""
+    """A micro-batch on the device: source (B, S), target with BOS (B, T), target with EOS (B, T)."""
 
     source: Tensor
     target_input: Tensor

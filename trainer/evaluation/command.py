@@ -78,7 +78,7 @@ def run(
     )
     texts = chosen.texts(trained.config)
     if output is not None and len(texts) > 1:
-        raise UserError(f"--output: one file for {len(texts)} sets; allowed is one set at a time")
+        raise UserError(f"--output: one file for {len(texts)} sets; score one set at a time")
     section = search_section(trained.config.evaluation.search, search)
     with contextlib.nullcontext() if output is None else written(output, "--output") as sink:
         done = [_evaluate(t, chosen.tags(t, trained), wanted, model, trained, section, raw=raw_weights) for t in texts]
@@ -322,7 +322,7 @@ def _choose(
         return Chosen(files=read_set(source, references, place="--source"), languages=languages, sets=())
     if source is not None or references is not None:
         if sets is not None:
-            raise UserError("--set: given with --source or --reference; allowed is one or the other")
+            raise UserError("--set: given with --source or --reference; give one or the other")
         raise UserError(f"--{'source' if source is None else 'reference'}: missing; allowed are both, or --set")
     for side, language in languages.items():
         if language is not None:

@@ -133,7 +133,7 @@ def read_set(source: str, references: Sequence[str], *, place: str) -> tuple[lis
         sources = [line for chunk in chunks for line in chunk.sources]
         found.append([line for chunk in chunks for line in chunk.targets])
     if not sources:
-        raise UserError(f"{place}: {source!r} is empty; allowed is at least one line")
+        raise UserError(f"{place}: {source!r} is empty; it must have at least one line")
     return sources, found
 
 

@@ -35,7 +35,7 @@ def _look(path: str) -> int:
     if "://" in path:
         lines, whole = inspect_dataset(path)
     elif not is_dir(folder):
-        raise UserError(f"PATH: no such folder: {path!r}; allowed is a dataset, a checkpoint or a run")
+        raise UserError(f"PATH: no such folder: {path!r}; give a dataset, a checkpoint or a run")
     elif is_dataset(folder):
         lines, whole = inspect_dataset(folder)
     elif exists(folder / MANIFEST):
@@ -43,7 +43,7 @@ def _look(path: str) -> int:
     elif is_dir(folder / CHECKPOINTS) or exists(folder / METRICS_FILE):
         lines, whole = inspect_run(folder)
     else:
-        raise UserError(f"PATH: {path!r} is no dataset, checkpoint or run; allowed is a folder with one of them")
+        raise UserError(f"PATH: {path!r} is no dataset, checkpoint or run; give a folder with one of them")
     print("\n".join(visible(line) for line in lines))
     return 0 if whole else 1
 

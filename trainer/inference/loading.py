@@ -61,7 +61,7 @@ def find_checkpoint(path: Path) -> Checkpoint:
 
 def _find(path: Path) -> Checkpoint:
     if not is_dir(path):
-        raise UserError(f"RUN: no such folder: {str(path)!r}; allowed is a run's folder or one checkpoint in it")
+        raise UserError(f"RUN: no such folder: {str(path)!r}; give a run's folder or one checkpoint in it")
     if is_file(path / MANIFEST):
         return read_whole(path)
     if not is_dir(path / CHECKPOINTS):

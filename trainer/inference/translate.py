@@ -171,7 +171,7 @@ def _sampler(sampler: Sampler | None, given: dict[str, Any]) -> Sampler | None:
     for name, value in fields.items():
         option = f"--{name.replace('_', '-')}: {value}"
         if sampler is None:
-            raise UserError(f"{option} without --sample; allowed is both")
+            raise UserError(f"{option} without --sample; give both")
         if name not in {field.name for field in dataclasses.fields(sampler)}:
             raise UserError(f"{option} with the sampler {sampler.kind}, which has no such field; leave it out")
     return sampler if sampler is None else dataclasses.replace(sampler, **fields)
@@ -179,11 +179,11 @@ def _sampler(sampler: Sampler | None, given: dict[str, Any]) -> Sampler | None:
 
 def _check_options(*, n_best: int, score: bool, target: str | None, prefix: str | None) -> None:
     if target is not None and not score:
-        raise UserError("--target: given without --score; allowed is both")
+        raise UserError("--target: given without --score; give both")
     if score and n_best > 1:
         raise UserError(f"--n-best: {n_best} with --score; allowed is 1")
     if score and prefix is not None:
-        raise UserError("--prefix: given with --score; allowed is one of them")
+        raise UserError("--prefix: given with --score; give one of them")
 
 
 def _check_settings(settings: Settings, config: RunConfig) -> None:

@@ -67,11 +67,10 @@ class Scorer:
         for lines in references:
             if len(hypotheses) != len(lines):
                 raise UserError(
-                    f"evaluation: {len(hypotheses)} translations beside {len(lines)} references; "
-                    "allowed is the same number"
+                    f"evaluation: {len(hypotheses)} translations beside {len(lines)} references; both must have as many"
                 )
         if not hypotheses:
-            raise UserError("evaluation: no sentences; allowed is at least one")
+            raise UserError("evaluation: no sentences; give at least one")
         found = {}
         for metric, scoring in zip(self.metrics, self._scorings, strict=True):
             try:

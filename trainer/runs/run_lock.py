@@ -52,7 +52,7 @@ class RunLock:
             file = os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+", encoding="utf-8")
         except OSError as error:
             raise UserError(
-                f"output: {str(self._path)!r} cannot be opened: {error.strerror}; allowed is a folder to write in"
+                f"output: {str(self._path)!r} cannot be opened: {error.strerror}; choose a folder that can be written"
             ) from error
         deadline = time.monotonic() + patience_seconds
         while not self._try(file):
@@ -60,7 +60,7 @@ class RunLock:
                 holder = _holder(file.read())
                 file.close()
                 raise RunLockedError(
-                    f"output: {str(self._folder)!r} is being written by {holder}; allowed is one job at a time: "
+                    f"output: {str(self._folder)!r} is being written by {holder}; only one job at a time may write it: "
                     f"stop it (zeromt stop {self._folder}), or use another name"
                 )
             time.sleep(_RETRY_SECONDS)

@@ -47,8 +47,8 @@ def largest_shapes(
         source_tokens: budget of a micro-batch: rows times padded source length.
         target_tokens: budget of a micro-batch: rows times padded target length.
         max_rows: rows of a micro-batch at most.
-        longest_source: of the data, end mark included.
-        longest_target: of the data, end mark included.
+        longest_source: of the data, EOS included.
+        longest_target: of the data, EOS included.
         length_multiple: padded lengths are multiples of it.
     """
 
@@ -85,7 +85,7 @@ def probe(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: W
     Args:
         engine: new.
         config: whose stream sets the shapes.
-        longest: source and target length of the data's longest pairs, end marks included.
+        longest: source and target length of the data's longest pairs, EOS included.
         world: the ranks.
 
     Raises:
@@ -106,7 +106,7 @@ def fit(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: Wor
     Args:
         engine: new.
         config: whose stream sets budgets.
-        longest: source and target length of the data's longest pairs, end marks included.
+        longest: source and target length of the data's longest pairs, EOS included.
         world: the ranks.
 
     Returns:

@@ -151,9 +151,7 @@ def stream_spans(
         data = tuple(reader.take(span_pairs) for reader in readers)
         if len({reader.num_lines for reader in readers}) > 1:
             left, right = (reader.count_rest() for reader in readers)
-            raise UserError(
-                f"{unit.paths[0]}: {left} lines beside {right} in {unit.paths[1]}; allowed is the same number"
-            )
+            raise UserError(f"{unit.paths[0]}: {left} lines beside {right} in {unit.paths[1]}; both must have as many")
         pairs = readers[0].num_lines - (first_line - 1)
         if not pairs:
             return
@@ -211,7 +209,7 @@ def read_chunks(files: CorpusFiles, root: str, size: int) -> Iterator[TextChunk]
 def _stream_rows(unit: Unit, number_of_unit: int, first_number: int, span_pairs: int) -> Iterator[tuple[Span, RawSpan]]:
     dataset = huggingface.open_dataset(unit.paths[0])
     if len(dataset) == 0:
-        raise UserError(f"{unit.paths[0]}: is empty; allowed is a dataset with at least one row")
+        raise UserError(f"{unit.paths[0]}: is empty; it must have at least one row")
     for index, first in enumerate(range(0, len(dataset), span_pairs)):
         pairs = min(span_pairs, len(dataset) - first)
         span = Span(unit=number_of_unit, number=first_number + index, first_line=first + 1, pairs=pairs)

@@ -21,11 +21,11 @@ def open_dataset(path: Path) -> Any:
         library = importlib.import_module("datasets")
     except ImportError as error:
         raise UserError(
-            "prepare.train.huggingface: the package datasets is missing; allowed is `pip install zeromt[huggingface]`"
+            "prepare.train.huggingface: datasets is missing; install it with `pip install zeromt[huggingface]`"
         ) from error
     if not path.is_dir():
         what = "is no folder" if path.exists() else "no such folder"
-        raise UserError(f"{path}: {what}; allowed is a folder that Dataset.save_to_disk wrote")
+        raise UserError(f"{path}: {what}; give a folder that Dataset.save_to_disk wrote")
     try:
         dataset = library.load_from_disk(str(path))
     except BROKEN as error:

@@ -124,7 +124,7 @@ class LineReader:
             missing -= 1
         self.num_lines += count - missing
         if self.num_lines == 0:
-            raise UserError(f"{self.path}: is empty; allowed is text with at least one line")
+            raise UserError(f"{self.path}: is empty; it must have at least one line")
         return b"".join(pieces)
 
     def count_rest(self) -> int:
@@ -182,7 +182,7 @@ def read_blocks(path: Path) -> Iterator[bytes]:
     """
     check_form(path)
     if path.is_dir():
-        raise UserError(f"{path}: is a folder; allowed is a text file")
+        raise UserError(f"{path}: is a folder; give a text file")
     try:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
@@ -259,7 +259,7 @@ def _text(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
             break
     for mark, name in _OTHER_ENCODINGS.items():
         if head.startswith(mark):
-            raise UserError(f"{path}: is {name}; allowed is UTF-8, which `iconv -f {name} -t UTF-8` makes of it")
+            raise UserError(f"{path}: is {name}; convert it with `iconv -f {name} -t UTF-8`")
     for magic, name in _NOT_TEXT.items():
         if head.startswith(magic):
             raise UserError(f"{path}: is {name}; allowed is text, a sentence a line")

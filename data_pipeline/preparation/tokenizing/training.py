@@ -32,7 +32,7 @@ SEGMENT_CHARS = 1000
 UNKNOWN_CHARACTER = "\u2585"
 """Of SentencePiece's trainer, in place of what a vocabulary leaves out. It cannot become a piece."""
 SLACK = 1.5
-"""A sample holds so many times what it is to keep before it lets the surplus go."""
+"""A sample holds this many times what it is to keep before it drops the surplus."""
 
 
 @dataclass(slots=True)
@@ -248,7 +248,9 @@ def _explain(message: str, field_name: str, size: int) -> Exception:
             "or a lower prepare.tokenizer.character_coverage"
         )
     if "all_chars_count" in message or "sentences_.empty()" in message:
-        return UserError("prepare.train: no text is left to train a tokenizer on; allowed is a corpus with sentences")
+        return UserError(
+            "prepare.train: no text is left to train a tokenizer on; look at the corpus and at prepare.cleaning"
+        )
     return RuntimeError(f"SentencePiece: {message}")
 
 
@@ -273,4 +275,4 @@ def check_tags(section: PrepareSection, tokenizer: Tokenizer) -> None:
                 f"prepare.{name}: {language!r} may be {' or '.join(found)} of the tokenizer; name one of them"
             )
     if section.tag_both_sides and not tokenizer.is_joint:
-        raise UserError("prepare.tag_both_sides: true with two vocabularies; allowed is a joint one")
+        raise UserError("prepare.tag_both_sides: true with two vocabularies; use a joint one")

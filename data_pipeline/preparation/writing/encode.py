@@ -127,7 +127,7 @@ class PartEncoder:
             left = self._cleaner.clean([text.sources[row]], ["x"])  # cleaning may be what emptied it
             side = "target" if left.sources else "source"
             raise UserError(
-                f"{text.where(row)}: the {side} is empty; allowed is text on both sides, or prepare.on_bad_pair=drop"
+                f"{text.where(row)}: the {side} is empty; write text on both sides, or set prepare.on_bad_pair=drop"
             )
         encoded = self._encode_sides(cleaned.sources, cleaned.targets)
         lengths = np.empty((len(cleaned.sources), 2), dtype=np.int64)

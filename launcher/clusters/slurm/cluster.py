@@ -70,9 +70,9 @@ class SlurmCluster(SlurmSection):
                 ["scancel", job], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE_SECONDS
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise UserError(f"scancel: {error}; allowed is a machine that reaches the controller") from error
+            raise UserError(f"scancel: {error}; use a machine that reaches the controller") from error
         if done.returncode != 0:
-            raise UserError(f"scancel: {' '.join(done.stderr.split())}; allowed is a job of yours")
+            raise UserError(f"scancel: {' '.join(done.stderr.split())}; only your own jobs can be stopped")
 
     def log(self, job: str, logs: Path, *, follow: bool) -> list[str]:
         """What the job wrote, or the tasks of a preparation's array."""

@@ -57,17 +57,17 @@ def sbatch(script: str, *options: str) -> str:
             check=False,
         )
     except FileNotFoundError as error:
-        raise UserError("sbatch: no such command; allowed is a machine that submits jobs, or --dry-run") from error
+        raise UserError("sbatch: no such command; use a machine that submits jobs, or --dry-run") from error
     except subprocess.TimeoutExpired as error:
         raise UserError(
-            f"sbatch: no answer within {_SBATCH_SECONDS} s; allowed is a controller that answers"
+            f"sbatch: no answer within {_SBATCH_SECONDS} s; try again when the controller answers"
         ) from error
     if done.returncode != 0:
         said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        raise UserError(f"sbatch: {said}; allowed is what this cluster takes, see --site, --set and --dry-run")
+        raise UserError(f"sbatch: {said}; ask for what this cluster takes, see --site, --set and --dry-run")
     number = done.stdout.strip().partition(";")[0]
     if "--parsable" in options and not re.fullmatch(r"[0-9]+", number):
-        raise UserError(f"sbatch: {number!r} is no job's number; allowed is SLURM's own sbatch")
+        raise UserError(f"sbatch: {number!r} is no job's number; use SLURM's own sbatch")
     return number
 
 

@@ -42,7 +42,7 @@ def read_hosts(path: Path) -> list[Host]:
             content = file.read(_MOST_BYTES + 1)
         text = content.decode("ascii")
     except OSError as error:
-        raise UserError(f"--hosts: {str(path)!r}: {error.strerror}; allowed is a file of hosts") from error
+        raise UserError(f"--hosts: {str(path)!r}: {error.strerror}; give a file of hosts") from error
     except UnicodeDecodeError as error:
         raise UserError(f"--hosts: {str(path)!r}: byte {error.start} is not ASCII; {_ALLOWED} a line") from error
     if len(content) > _MOST_BYTES:
@@ -57,7 +57,7 @@ def read_hosts(path: Path) -> list[Host]:
         if isinstance(host, str):
             problems.append(f"--hosts: {str(path)!r} line {number}: {host}; {_ALLOWED}")
         elif (host.name, host.port) in found:
-            problems.append(f"--hosts: {str(path)!r} line {number}: {host.label!r} again; allowed is each host once")
+            problems.append(f"--hosts: {str(path)!r} line {number}: {host.label!r} again; name each host once")
         else:
             found[host.name, host.port] = host
     if problems:

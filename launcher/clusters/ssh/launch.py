@@ -81,9 +81,7 @@ def launch(cluster: SshSection, supervisor: Supervisor, order: Order) -> int:
     """
     run = load_run(order.config, order.overrides, plugins=order.plugins, say=note)
     if cluster.hosts is None:
-        raise UserError(
-            "--hosts: none given; allowed is a file of hosts, here or as `hosts` in the profile's section ssh"
-        )
+        raise UserError("--hosts: none given; give a file of hosts, here or as `hosts` in the profile's section ssh")
     hosts = read_hosts(Path(cluster.hosts))
     check_processes(hosts, order.nproc, run.stream.micro_batches)
     settings = SshSettings(

@@ -64,7 +64,7 @@ def _run(supervisor: Supervisor, job: dict[str, object]) -> int:
             os.chdir(directory)
         except OSError as error:
             raise UserError(
-                f"--directory: {directory!r}: {error.strerror}; allowed is a folder that every host has"
+                f"--directory: {directory!r}: {error.strerror}; give a folder that every host has"
             ) from error
         os.environ.update(environment)
         return launch_node(supervisor, **parse_launch_node(arguments))

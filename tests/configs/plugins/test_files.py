@@ -68,7 +68,7 @@ def test_fields_by_postponed_annotations(folder: Path) -> None:
         (b"x = 1\nraise ValueError('of\\nmine')\n", r"cannot be run: line 2: ValueError: of mine"),
         (b"import sys\nsys.exit(0)\n", r"cannot be run: line 2: SystemExit: 0"),
         (b"import what_is_not_there\n", r"cannot be run: line 1: ModuleNotFoundError: No module named 'what_is_not"),
-        (b"", r"registers no component; allowed is a file with a class under @component\(FAMILY, KIND\)"),
+        (b"", r"registers no component; write a class under @component\(FAMILY, KIND\)"),
         (b"# caf\xe9\n", r"cannot be run: SyntaxError: invalid or missing encoding declaration"),
         (b"# -*- coding: klingon -*-\n", r"cannot be run: SyntaxError: .*klingon"),
         (b"x = 1\0\n", r"cannot be run: (line 1: )?(SyntaxError|ValueError): source code .*null bytes"),

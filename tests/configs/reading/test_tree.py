@@ -42,7 +42,7 @@ def test_section_that_is_none(section: str, value: str, below: str, tmp_path: Pa
     if below.startswith("{"):
         text = "\n".join(f"{'  ' * n}{key}:" for n, key in enumerate(section.split("."))) + f" {below}\n"
     shown = {"null": "null", "text": "'text'", "[{a: 1}]": "[{'a': 1}]"}.get(value, value)
-    expected = f"{section}: {shown}; allowed is a section with keys"
+    expected = f"{section}: {shown}; write a section with keys"
     if section in ("schedule", "optimizer", "loss") and value == "text":  # a component may be named alone
         expected = f"{section}.kind: there is no kind 'text'; known are {', '.join(sorted(kinds(section)))}"
     assert refusal(tmp_path, text, f"{section}={value}") == expected
@@ -187,7 +187,7 @@ def test_sites_are_read_alike(tmp_path: Path) -> None:
     site = load_site("slurm", str(path), ["modules[0]=no"])
     assert (site.time, site.modules, site.environment) == ("8:30", ["no"], {"NCCL_DEBUG": "off"})
     wrong: list[tuple[Any, str]] = [
-        ("environment=[1]", "environment: [1]; allowed is a section with keys"),
+        ("environment=[1]", "environment: [1]; write a section with keys"),
         ("modules={a: 1}", "modules: a section; allowed is a list"),
         ("cpus_per_node=017", "cpus_per_node: YAML reads 017 in base 8"),
     ]

@@ -330,7 +330,7 @@ def test_language_identification_without_its_package(monkeypatch: pytest.MonkeyP
     for name in ("py3langid", "py3langid.langid"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(
-        UserError, match=r"the package py3langid is missing; allowed is `pip install zeromt\[langid\]`$"
+        UserError, match=r"the package py3langid is missing; install it with `pip install zeromt\[langid\]`$"
     ):
         _cleaner(language_identification=True)
     _cleaner()

@@ -49,9 +49,9 @@ def test_a_whole_dataset(small: Dataset) -> None:
 )
 def test_other_urls_are_refused(url: str) -> None:
     for form in (url, Path(url)):
-        with pytest.raises(UserError, match="allowed is a folder of this machine, or a URL http://HOST/PATH, https://"):
+        with pytest.raises(UserError, match="give a folder of this machine, or a URL http://HOST/PATH, https://"):
             Dataset.load(form)
-    with pytest.raises(UserError, match="allowed is a folder of this machine"):
+    with pytest.raises(UserError, match="give a folder of this machine"):
         Dataset.load(Path("http://host/x"))  # a path has lost a slash
 
 

@@ -244,7 +244,7 @@ def test_pairs_that_never_fit(corpus: Callable[..., PrepareSection], tmp_path: P
 
 
 def test_there_is_a_dataset() -> None:
-    with pytest.raises(UserError, match="allowed is one or more"):
+    with pytest.raises(UserError, match="name one or more"):
         StreamReader([], SECTION, seed=1, rank=0, world_size=1)
 
 

@@ -227,7 +227,7 @@ BAD = [
     (["--price", "-1"], "argument --price: '-1'; allowed is a finite number above 0"),
     (["--tokens", "10Q"], "argument --tokens: '10Q'; allowed is a positive number with one of B, G, K, M, T"),
     (["--tokens", "1G", "--epochs", "2"], "argument --epochs: not allowed with argument --tokens"),
-    (["--write", "none/x.yaml"], "argument --write: 'none/x.yaml'; allowed is a file in a folder that exists"),
+    (["--write", "none/x.yaml"], "argument --write: 'none/x.yaml'; give a file in a folder that exists"),
     (["--epochs", "2"], "--epochs: 2 without the prepared dataset at hand; allowed then is --tokens"),
     (["--gpu-memory", "1.5GB"], "--gpu-memory: 1.5GB (0.405GB for tensors) holds no pair of 256 tokens at any stage"),
     (["--nodes", "65536"], "--nodes: 65536 with 8 GPUs each are 524288; allowed is at most 65536 GPUs together"),

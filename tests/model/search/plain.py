@@ -35,7 +35,7 @@ def peaked_model(seed: int, *, vocab: int = 7, **changes: Any) -> Transformer:
 
 
 def wants_to_end(model: Transformer, strength: float) -> Transformer:
-    """One element of every hidden state is large, and only the end mark heeds it: never below 0, always above."""
+    """One element of every hidden state is large, and only EOS heeds it: never below 0, always above."""
     with torch.no_grad():
         model.get_parameter("decoder.norm.weight")[0] = 0.0
         model.get_parameter("decoder.norm.bias")[0] = 20.0

@@ -21,11 +21,11 @@ def test_cross_attention_is_that_of_each_sentence_alone() -> None:
 
 
 def test_words_of_several_pieces() -> None:
-    """Source: words 0 0 1 and the end mark; target: words 0 1 1."""
+    """Source: words 0 0 1 and EOS; target: words 0 1 1."""
     weights = np.array(
         [
             [0.2, 0.3, 0.4, 0.1],  # the largest single piece is of word 1, the largest word is word 0
-            [0.1, 0.1, 0.3, 0.5],  # the end mark is no word
+            [0.1, 0.1, 0.3, 0.5],  # EOS is no word
             [0.3, 0.2, 0.5, 0.0],
         ],
         dtype=np.float32,

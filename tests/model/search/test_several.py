@@ -113,7 +113,7 @@ class TestConstraints:
         ("prefix", "said"),
         [
             ([3] * 16, "prefix: 16 tokens; allowed is less than 16"),
-            ([3, EOS], "holds padding, a begin or an end mark"),
+            ([3, EOS], "holds PAD, BOS or EOS"),
         ],
     )
     def test_bad_prefixes(self, prefix: list[int], said: str) -> None:

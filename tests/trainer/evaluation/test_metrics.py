@@ -243,7 +243,7 @@ class TestSampler:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            (["--sampler", "podium"], "--sampler.places: missing; allowed is a value"),
+            (["--sampler", "podium"], "--sampler.places: missing; give it a value"),
             (["--sampler", "{kind: podium, places: 0}"], "--sampler.places: 0; allowed is greater than 0"),
             (["--sampler", "podum"], "--sampler.kind: there is no kind 'podum'; did you mean podium?"),
             (["--top-k", "3"], "--top-k: 3 with the sampler podium, which has no such field; leave it out"),

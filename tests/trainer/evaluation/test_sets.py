@@ -310,7 +310,7 @@ class TestInARun:
             (["--source", "{source}"], "--reference: missing; allowed are both, or --set"),
             (["--set", "x"], "--set: there is no set of the run 'x'; known are "),
             (["--set", "{{name: x}}"], "--sets.0.name: x has no text; allowed is one of "),
-            (["--set", "x", "--source", "{source}"], "--set: given with --source or --reference; allowed is one or"),
+            (["--set", "x", "--source", "{source}"], "--set: given with --source or --reference; give one or"),
             (
                 ["--set", "x", "--target-language", "de"],
                 "--target-language: 'de' without --source; sets have languages",
@@ -318,7 +318,7 @@ class TestInARun:
             (["--set", "{{name: x, prepared: test}}"], "--set.0.prepared: no dataset has a test set; prepare with one"),
             (
                 ["--set", "{{name: x, prepared: valid}}", "--set", "{{name: y, prepared: valid}}", "-o", "hyp"],
-                "--output: one file for 2 sets; allowed is one set at a time",
+                "--output: one file for 2 sets; score one set at a time",
             ),
         ],
     )

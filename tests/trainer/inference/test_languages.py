@@ -71,7 +71,7 @@ def generated(folder: Path, lines: list[str], source: str, target: str) -> list[
 
 
 def translator(trained: TrainedModel, source: str, target: str) -> Translator:
-    section = SearchSection(max_length_ratio=0.001, max_length_extra=LENGTH + 1, no_repeat_ngram=2)  # with the end mark
+    section = SearchSection(max_length_ratio=0.001, max_length_extra=LENGTH + 1, no_repeat_ngram=2)  # with EOS
     tags = language_tags(trained.config.prepare, trained.tokenizer, source=source, target=target)
     return Translator(trained.model, trained.tokenizer, section, trained.device, tags=tags)
 

@@ -153,7 +153,7 @@ def test_a_killed_process_is_exit_code_1(trained: TrainedRun, start: Start, tmp_
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["{run}", "--score", "-i", "one"], "one: line 1 has 0 tabs; allowed is source TAB translation"),
+        (["{run}", "--score", "-i", "one"], "one: line 1 has 0 tabs; a line is source TAB translation"),
         (["{run}", "-i", "two", "--prefix", "one"], "--prefix: this file ends before line 2 of the input"),
         (["{run}", "--target", "one"], "--target: given without --score"),
         (["{run}", "--sample", "--beam", "2"], "--beam: 2 with a sampler; allowed is 1"),

@@ -124,7 +124,7 @@ def test_a_list_of_components_is_checked_like_ours() -> None:
         ("trackers=[tensorbord]", "trackers.0.kind: there is no kind 'tensorbord'; did you mean tensorboard?"),
         ("trackers=[{}, {folder: x}]", "trackers.1.folder: unknown key; "),
         ("trackers=tensorboard", "trackers: 'tensorboard'; allowed is a list"),
-        ("trackers=[3]", "trackers.0: 3; allowed is a section with keys"),
+        ("trackers=[3]", "trackers.0: 3; write a section with keys"),
     ):
         with pytest.raises(ConfigError) as caught:
             load_run("debug", [wrong])

@@ -54,7 +54,7 @@ def test_second_job_is_refused_with_who_has_it(tmp_path: Path) -> None:
         assert abs((holder_since(tmp_path) or 0) - time.time()) < 60
     assert re.fullmatch(
         rf"output: '{tmp_path}' is being written by process {process.pid} on {socket.gethostname()} "
-        r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d; allowed is one job at a time: "
+        r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d; only one job at a time may write it: "
         rf"stop it \(zeromt stop {tmp_path}\), or use another name",
         str(caught.value),
     )

@@ -108,7 +108,7 @@ def _options(section: ModelSection) -> dict[str, Any]:
 
 
 def check_log_probabilities(model: Transformer, tokenizer: Tokenizer, sample: Sample, translator: Any) -> float:
-    """Hold the log-probabilities of given target tokens and end marks against the model's; the largest difference.
+    """Hold the log-probabilities of given target tokens and EOS against the model's; the largest difference.
 
     Raises:
         ExportError: they differ by more than the tolerance.
@@ -152,7 +152,7 @@ def translate(
         found = translator.translate_batch(
             [sources[i] for i in numbers],
             target_prefix=None if tags is None else [tokenizer.target_pieces([tags.target])] * len(numbers),
-            max_decoding_length=max(1, limit - 1),  # without the end mark
+            max_decoding_length=max(1, limit - 1),  # without EOS
             max_batch_size=_BATCH,
             **options,
         )

@@ -136,7 +136,7 @@ def generation(section: ModelSection, search: SearchSection) -> dict[str, Any]:
     return {
         "num_beams": search.beam,
         **options,
-        "max_length": min(longest + 1, section.max_positions),  # the begin mark is counted too
+        "max_length": min(longest + 1, section.max_positions),  # BOS is counted too
         "suppress_tokens": [PAD_ID, BOS_ID],
         "pad_token_id": PAD_ID,
         "bos_token_id": BOS_ID,

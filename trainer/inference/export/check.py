@@ -36,7 +36,7 @@ class Text:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Sample:
-    """Pairs of ids to compute logits of; sources end with the end mark, targets begin with the begin mark."""
+    """Pairs of ids to compute logits of; sources end with EOS, targets begin with BOS."""
 
     sources: list[list[int]]
     targets: list[list[int]]

@@ -1,7 +1,7 @@
 """`search.json`: how a run searches, for programs that are to translate with its export as it does.
 
 Such programs have no length limit that follows the source, as `evaluation.search` has: it is written down as a ratio,
-a number and a most, all in pieces with the end mark counted, and docs/export.md shows how to go by it.
+a number and a most, all in pieces with EOS counted, and docs/export.md shows how to go by it.
 """
 
 import json
@@ -25,7 +25,7 @@ def mean_penalty(search: SearchSection) -> float:
 
 
 def longest_of_all(search: SearchSection, max_positions: int) -> int:
-    """Longest translation of any source that the model takes, in pieces with the end mark."""
+    """Longest translation of any source that the model takes, in pieces with EOS."""
     return max(1, min(int(max_positions * search.max_length_ratio) + search.max_length_extra, max_positions))
 
 
@@ -55,7 +55,7 @@ def write_search(
     (folder / SEARCH).write_text(json.dumps(tree, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     shown = "sampling" if search.sampler else f"beam {search.beam}" if search.beam > 1 else "greedy"
     limit = f"min({most}, int({search.max_length_ratio:g} n) + {search.max_length_extra})"
-    notes = [f"search as the run's in {SEARCH}: {shown}; of a source of n pieces, at most {limit}, end marks counted"]
+    notes = [f"search as the run's in {SEARCH}: {shown}; of a source of n pieces, at most {limit}, EOS counted"]
     left_out = list(_left_out(search))
     return [*notes, *([f"search, not as the run's: {'; '.join(left_out)}"] if left_out else [])]
 
@@ -65,7 +65,7 @@ def ctranslate2_options(search: SearchSection, max_positions: int) -> dict[str, 
     options: dict[str, Any] = {
         "beam_size": search.beam,
         "max_input_length": max_positions,
-        "min_decoding_length": max(0, search.min_length_extra - 1),  # without the end mark
+        "min_decoding_length": max(0, search.min_length_extra - 1),  # without EOS
         "no_repeat_ngram_size": search.no_repeat_ngram,
         "suppress_sequences": [["<pad>"], ["<s>"]],
     }

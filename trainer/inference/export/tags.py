@@ -14,7 +14,7 @@ def tag_notes(tokenizer: Tokenizer, encode: Callable[[list[str]], Sequence[Seque
 
     Args:
         tokenizer: the run's.
-        encode: lines to ids, without an end mark, as the exported tokenizer does it.
+        encode: lines to ids, without EOS, as the exported tokenizer does it.
     """
     if not tokenizer.tags:
         return []

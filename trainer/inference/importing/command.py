@@ -50,10 +50,10 @@ def run(
     check_new(Path(output))
     if huggingface is not None:
         if given := [n for n, v in (("STATE", weights), ("--preset", preset), ("--tokenizer", tokenizer)) if v]:
-            raise UserError(f"--huggingface: with {given[0]}; allowed is --huggingface DIR -o RUN alone")
+            raise UserError(f"--huggingface: with {given[0]}; give --huggingface DIR -o RUN alone")
         return _import_huggingface(huggingface, source_language, target_language, Path(output))
     if weights is None or preset is None or tokenizer is None:
-        raise UserError("import: allowed is STATE.safetensors with --preset and --tokenizer, or --huggingface DIR")
+        raise UserError("import: give STATE.safetensors with --preset and --tokenizer, or --huggingface DIR")
     return _import_reference(Path(weights), preset, Path(tokenizer), num_heads, Path(output))
 
 
@@ -146,7 +146,7 @@ def save_model(
     """
     parameters = dict(model.named_parameters())
     prepare = prepare or PrepareSection()
-    room = model.max_positions - 1 - bool(tokenizer.tags)  # for an end mark and a language's tag
+    room = model.max_positions - 1 - bool(tokenizer.tags)  # for EOS and a language's tag
     prepare = dataclasses.replace(prepare, max_pieces=min(prepare.max_pieces, room))
     evaluation = dataclasses.replace(EvaluationSection(), search=search or SearchSection())
     config = dataclasses.replace(RunConfig(), model=model.section, prepare=prepare, evaluation=evaluation)

@@ -74,7 +74,7 @@ def read_generation(folder: Path, config: Mapping[str, Any]) -> Generation:
     where = GENERATION_CONFIG if is_own else CONFIG
     settings = read_json(folder / GENERATION_CONFIG) if is_own else config
     if not isinstance(settings, dict):
-        raise UserError(f"--huggingface: {folder / GENERATION_CONFIG} holds no settings; allowed is a whole checkpoint")
+        raise UserError(f"--huggingface: {folder / GENERATION_CONFIG} holds no settings; give a complete checkpoint")
     reader = _Reader(where, settings)
     _check_ids(reader, config)
     given = {name: value for name, value in settings.items() if value is not None}
@@ -138,7 +138,7 @@ def _check_ids(reader: _Reader, config: Mapping[str, Any]) -> None:
         if any(word not in [*never, *([i] for i in never)] for word in words):
             raise reader.error(
                 name,
-                f"only padding and the begin mark are never written here ({', '.join(map(str, sorted(never)))}); "
+                f"only PAD and BOS are never written here ({', '.join(map(str, sorted(never)))}); "
                 "delete the field to import without it",
             )
 
@@ -180,9 +180,9 @@ def _search(reader: _Reader) -> tuple[SearchSection, dict[str, Any]]:
 
 
 def _lengths(reader: _Reader) -> tuple[int, int | None]:
-    """Shortest and longest translation in pieces, the end mark counted; the longest is None where it is not said.
+    """Shortest and longest translation in pieces, EOS counted; the longest is None where it is not said.
 
-    `max_length` and `min_length` count the begin mark too. `generate` allows an end from `min_length` on, behind it.
+    `max_length` and `min_length` count BOS too. `generate` allows an end from `min_length` on, behind it.
     """
     shortest = reader.whole("min_new_tokens")
     shortest = (reader.whole("min_length") or 0) if shortest is None else shortest + 1

@@ -157,7 +157,7 @@ def _check_names(model: Transformer, weights: StoredTensors, config: Mapping[str
     if missing := [name for name in wanted if name not in weights]:
         others = f", and so are {listed(missing[1:])}" if missing[1:] else ""
         raise UserError(
-            f"--huggingface: {missing[0]} is missing in {folder}{others}; allowed is a whole checkpoint, with as many "
+            f"--huggingface: {missing[0]} is missing in {folder}{others}; give a complete checkpoint, with as many "
             "layers as its config.json says"
         )
     known = {*wanted, *embedding_names(config), _BIAS, *_POSITIONS, *_VERSIONS}

@@ -21,4 +21,4 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"--huggingface: {path} cannot be read: {error}; allowed is a whole checkpoint") from error
+        raise UserError(f"--huggingface: {path} cannot be read: {error}; give a complete checkpoint") from error

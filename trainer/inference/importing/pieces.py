@@ -226,7 +226,7 @@ def _parse(model: bytes) -> Any:
     try:
         proto.ParseFromString(model)
     except Exception as error:  # protobuf's own kind, which differs between its implementations
-        raise UserError("--huggingface: its SentencePiece model cannot be read; allowed is a whole one") from error
+        raise UserError("--huggingface: its SentencePiece model cannot be read; give a complete one") from error
     return proto
 
 

@@ -128,7 +128,7 @@ def _check_config(config: Mapping[str, Any]) -> None:
     kind = KINDS[name_of_kind]
     for name in _NEEDED:
         if name not in config:
-            raise UserError(f"--huggingface: config.json has no {name}; allowed is a whole checkpoint")
+            raise UserError(f"--huggingface: config.json has no {name}; give a complete checkpoint")
         if name != "activation_function" and (not isinstance(config[name], int) or isinstance(config[name], bool)):
             raise UserError(f"--huggingface: {name} {config[name]!r}; allowed is a whole number")
     for name in ("scale_embedding", "tie_word_embeddings", "share_encoder_decoder_embeddings"):
@@ -152,7 +152,7 @@ def _check_config(config: Mapping[str, Any]) -> None:
 
 
 def check_tokenizer_config(settings: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    """See that the tokenizer puts text, languages and end marks together as this project does.
+    """See that the tokenizer puts text, languages and EOS together as this project does.
 
     Args:
         settings: see `read_tokenizer_config`.
@@ -170,7 +170,7 @@ def check_tokenizer_config(settings: Mapping[str, Any], config: Mapping[str, Any
             )
     if settings.get("legacy_behaviour"):
         raise UserError(
-            f"--huggingface: {TOKENIZER_CONFIG}: legacy_behaviour true puts a source's language behind its end mark, "
+            f"--huggingface: {TOKENIZER_CONFIG}: legacy_behaviour true puts a source's language behind EOS, "
             "which zeromt has no format for; if the model was trained with the language in front, as NLLB was, set "
             "it to false"
         )

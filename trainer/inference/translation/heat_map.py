@@ -23,7 +23,7 @@ Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 def draw(attentions: Sequence[Attention]) -> Image.Image:
     """Heat maps of the attention to the source, by decoder layer, the mean over heads; dark is 1, white is 0.
 
-    A panel's rows are the pieces of the translation, each where it is predicted, with the end mark; its columns are the
+    A panel's rows are the pieces of the translation, each where it is predicted, with EOS; its columns are the
     pieces of the source. `_` marks where a word begins.
     """
     font = _font()

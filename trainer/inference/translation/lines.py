@@ -94,7 +94,7 @@ def _bunches(items: Iterable[T | None]) -> Iterator[list[T] | None]:
 def _split(line: str, name: str, number: int) -> tuple[str, str]:
     source, tab, target = line.partition("\t")
     if not tab or "\t" in target:
-        raise UserError(f"{name}: line {number} has {line.count(chr(9))} tabs; allowed is source TAB translation")
+        raise UserError(f"{name}: line {number} has {line.count(chr(9))} tabs; a line is source TAB translation")
     return source, target
 
 
@@ -108,10 +108,10 @@ def _paired(lines: Iterator[str | None], others: Iterator[str | None], option: s
         number += 1
         other = next(beside, None)
         if other is None:
-            raise UserError(f"{option}: this file ends before line {number} of the input; allowed is a line for each")
+            raise UserError(f"{option}: this file ends before line {number} of the input; it must have a line for each")
         yield line, other
     if next(beside, None) is not None:
-        raise UserError(f"{option}: the input ends before line {number + 1} of this file; allowed is a line for each")
+        raise UserError(f"{option}: the input ends before line {number + 1} of this file; it must have a line for each")
 
 
 def _lines(blocks: Iterator[bytes | None], name: str) -> Iterator[str | None]:

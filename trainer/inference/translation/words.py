@@ -15,9 +15,9 @@ class Attention:
     weights: Weights
     """(layers, T + 1, S): see `model.search.alignment.cross_attention`."""
     source_pieces: list[str]
-    """S of them, the end mark among them."""
+    """S of them, EOS among them."""
     target_pieces: list[str]
-    """T of them, without the end mark."""
+    """T of them, without EOS."""
     has_tags: bool = False
     """The first piece of either side is a language's tag, which stands in no text."""
 
@@ -27,7 +27,7 @@ def word_numbers(pieces: Sequence[str], *, is_source: bool) -> list[int]:
 
     Args:
         pieces: as the vocabulary spells them.
-        is_source: the last piece is the end mark; an unknown piece is part of its word, while among the pieces of a
+        is_source: the last piece is EOS; an unknown piece is part of its word, while among the pieces of a
             translation it is written as a word of its own.
     """
     numbers: list[int] = []

@@ -50,7 +50,7 @@ def check_rank(environment: Mapping[str, str]) -> None:
     if size > 1:
         for name in ("MASTER_ADDR", "MASTER_PORT"):
             if not environment.get(name):
-                raise UserError(f"{name}: not set with WORLD_SIZE={size}; allowed is what torchrun sets: start with it")
+                raise UserError(f"{name}: not set with WORLD_SIZE={size}; start with torchrun, which sets it")
         port = environment["MASTER_PORT"]
         if not _WHOLE.fullmatch(port) or not 0 < int(port) < 1 << 16:
             raise UserError(f"MASTER_PORT: {port!r}; allowed is 1 to 65535")

@@ -25,7 +25,7 @@ class LanguageFilter:
             identifier = load_identifier()
         except ImportError as error:
             raise UserError(
-                f"{place}: the package py3langid is missing; allowed is `pip install zeromt[langid]`"
+                f"{place}: the package py3langid is missing; install it with `pip install zeromt[langid]`"
             ) from error
         self._classify = identifier.classify
         self._own = tuple(

@@ -126,10 +126,10 @@ def test_a_filter_in_one_file_outside(theirs: Theirs) -> None:
     [
         ([{"kind": "emty"}], r"prepare.filters.0.kind: there is no kind 'emty'; did you mean empty\?"),
         (["empty", "emty"], r"prepare.filters.1.kind: there is no kind 'emty'; did you mean empty\?"),
-        (["empty", {"limit": 1}], r"prepare.filters.1.kind: missing; allowed is the name of a kind"),
+        (["empty", {"limit": 1}], r"prepare.filters.1.kind: missing; name a kind"),
         (["empty", {"kind": "max_characters", "limit": 0}], r"prepare.filters.1.limit: 0; allowed is greater than 0"),
         ([{"kind": "empty", "limit": 1}], r"prepare.filters.0.limit: unknown key; allowed: kind"),
-        (["empty", 3], r"prepare.filters.1: 3; allowed is a section with keys"),
+        (["empty", 3], r"prepare.filters.1: 3; write a section with keys"),
         ("empty", r"prepare.filters: 'empty'; allowed is a list"),
         ({"kind": "empty"}, r"prepare.filters: a section; allowed is a list"),
     ],

@@ -165,7 +165,7 @@ def test_files_are_read_one_after_the_other(tmp_path: Path) -> None:
 def test_differing_line_counts_are_refused(tmp_path: Path, left: int, right: int, suffix: str) -> None:
     for name, count in (("a", left), ("b", right)):
         (tmp_path / f"{name}{suffix}").write_bytes(PACKERS[suffix](b"x\n" * count))
-    message = rf"a{suffix}: {left} lines beside {right} in .*b{suffix}; allowed is the same number$"
+    message = rf"a{suffix}: {left} lines beside {right} in .*b{suffix}; both must have as many$"
     if 0 in (left, right):
         message = f"{'b' if left else 'a'}{suffix}: is empty"
     with pytest.raises(UserError, match=message):
@@ -309,7 +309,7 @@ def test_hugging_face_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     both.save_to_disk(str(tmp_path / "hf"))
     with pytest.raises(UserError, match=r"holds the splits dev, train; allowed is one of them: .*hf/train"):
         read(files, tmp_path)
-    with pytest.raises(UserError, match=r"nowhere: no such folder; allowed is a folder that Dataset.save_to_disk"):
+    with pytest.raises(UserError, match=r"nowhere: no such folder; give a folder that Dataset.save_to_disk"):
         read(CorpusFiles(huggingface=["nowhere"]), tmp_path)
     next((tmp_path / "2" / "hf").glob("*.arrow")).write_bytes(b"ARROW")
     with pytest.raises(UserError, match=r"2/hf: cannot be read by datasets.load_from_disk"):
@@ -317,7 +317,7 @@ def test_hugging_face_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(UserError, match=r"cannot be read by datasets.load_from_disk"):
         read(CorpusFiles(huggingface=["2"]), tmp_path)
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match=r"the package datasets is missing; allowed is `pip install zeromt\[hugg"):
+    with pytest.raises(UserError, match=r"datasets is missing; install it with `pip install zeromt\[hugg"):
         read(files, tmp_path)
 
 

@@ -47,7 +47,7 @@ def test_jobs_that_wait_are_cancelled_the_last_first(zeromt: Zeromt, queue: dict
 
 def test_a_refusal_of_scancel_is_one_line(zeromt: Zeromt, queue: dict[str, str]) -> None:
     done = zeromt("stop", "run", REFUSE="Access/permission denied", **queue)
-    said = "zeromt: error: scancel: scancel: error: Access/permission denied; allowed is a job of yours\n"
+    said = "zeromt: error: scancel: scancel: error: Access/permission denied; only your own jobs can be stopped\n"
     assert (done.returncode, done.stderr) == (2, said)
 
 
@@ -61,7 +61,7 @@ def test_log_shows_the_jobs_output(zeromt: Zeromt, queue: dict[str, str], tmp_pa
     none = zeromt("log", "run", **queue)
     assert (none.returncode, none.stderr) == (
         2,
-        "zeromt: error: RUN: it has no log yet; allowed is a run that has begun\n",
+        "zeromt: error: RUN: it has no log yet; a run has one when it has started\n",
     )
     (tmp_path / "run" / "logs" / "slurm-8.out").write_text("update 1\n")
     (tmp_path / "run" / "logs" / "slurm-80.out").write_text("of another job\n")

@@ -99,14 +99,14 @@ HPZ_2 = "engine.zero_optimization.zero_hpz_partition_size=2"
         (["--time", "x"], "time: 'x'; allowed is D-HH:MM:SS"),
         (["--partition", "a;b"], "partition: 'a;b'; allowed is text that matches"),
         (["--job-name", "a b"], "--job-name: 'a b'; allowed are letters"),
-        (["--site", "nowhere"], "--site: no such file: 'nowhere'; allowed is a YAML file or one of"),
+        (["--site", "nowhere"], "--site: no such file: 'nowhere'; give a YAML file or one of"),
         (["--set", "partitoin=x"], "partitoin: unknown key; did you mean partition?"),
         (["--set", "x"], "--set: 'x'; allowed is KEY=VALUE"),
         (["--container-image", "a.sif"], "container_image: 'a.sif' with container=none; allowed is an image with"),
         (["--chain", "2", "--prepare", "2"], "argument --prepare: not allowed with argument --chain"),
         (["seed=x"], "seed: 'x'; allowed is a whole number"),
         (["--nproc", "1", "prepare.output=x"], "prepare.output: 'x' holds no index.json"),
-        (["--nproc", "1"], "sbatch: no such command; allowed is a machine that submits jobs, or --dry-run"),
+        (["--nproc", "1"], "sbatch: no such command; use a machine that submits jobs, or --dry-run"),
     ],
 )
 def test_bad_input(zeromt: Zeromt, workplace: Path, arguments: list[str], message: str) -> None:

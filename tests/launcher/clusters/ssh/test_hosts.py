@@ -46,7 +46,7 @@ def test_file_of_hosts(tmp_path: Path) -> None:
         ("a port=70000", "--hosts: '{path}' line 1: 'port=70000' is not a number from 1 to 65535"),
         ("a slots=1 slots=2", "--hosts: '{path}' line 1: 'slots=2'; allowed is"),
         ("a 4", "--hosts: '{path}' line 1: '4'; allowed is"),
-        ("a\nb\nx@a", "--hosts: '{path}' line 3: 'a' again; allowed is each host once"),
+        ("a\nb\nx@a", "--hosts: '{path}' line 3: 'a' again; name each host once"),
         ("ä", "--hosts: '{path}': byte 0 is not ASCII"),
     ],
 )

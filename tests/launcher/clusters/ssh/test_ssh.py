@@ -197,7 +197,7 @@ def test_refusal_of_a_node(cluster: Cluster, tmp_path: Path) -> None:
     code, _, err = finish(cluster.launch("finish,finish", "--directory", str(tmp_path / "none")))
     assert code == 2, err
     assert "zeromt: error: --directory: " in err
-    assert "No such file or directory; allowed is a folder that every host has" in err
+    assert "No such file or directory; give a folder that every host has" in err
 
 
 def test_failure_names_the_rank_first(cluster: Cluster) -> None:

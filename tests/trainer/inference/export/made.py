@@ -105,7 +105,7 @@ def make_run(
 
 
 def greedy(model: Transformer, tokenizer: Tokenizer, lines: list[str], *, longest: int = 12) -> list[list[int]]:
-    """The best token at each step from the whole logits, without the search: ids up to the end mark or a limit."""
+    """The best token at each step from the whole logits, without the search: ids up to EOS or a limit."""
     found = []
     for ids in tokenizer.encode_source(lines):
         source, target = torch.tensor([[*ids, 2]]), [1]

@@ -55,7 +55,7 @@ def test_ctranslate2(
     assert main(["export", str(tmp_path / "run"), "--format", "ctranslate2", "-o", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
     assert f"tags: {TAG} and a space before a text are one piece" in said
-    assert "of a source of n pieces, at most min(32, int(1 n) + 3), end marks counted" in said
+    assert "of a source of n pieces, at most min(32, int(1 n) + 3), EOS counted" in said
     translate = ctranslate2_snippet(tmp_path / "out")
     assert [translate(line) for line in LINES] == ours(tmp_path / "run", LINES, search)
     assert ours(tmp_path / "run", LINES, search) != ours(tmp_path / "run", LINES, SearchSection())

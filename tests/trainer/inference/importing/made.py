@@ -20,7 +20,7 @@ INDEX = "model.safetensors.index.json"
 
 
 def save_marian(folder: Path, *, seed: int = 1, max_shard_size: str = "1GB", **options: Any) -> Any:
-    """As Helsinki-NLP's: end mark 0, unknown 1, padding last, which also begins a target. The model."""
+    """As Helsinki-NLP's: EOS 0, unknown 1, padding last, which also begins a target. The model."""
     transformers = pytest.importorskip("transformers")
     folder.mkdir(exist_ok=True)
     content = make_tokenizer().files()[JOINT_FILE]

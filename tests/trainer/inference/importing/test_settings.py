@@ -88,7 +88,7 @@ def test_decoder_vocab_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"legacy_behaviour": True}, "legacy_behaviour true puts a source's language behind its end mark"),
+        ({"legacy_behaviour": True}, "legacy_behaviour true puts a source's language behind EOS"),
         ({"tokenizer_class": "SMALL100Tokenizer"}, "tokenizer_class 'SMALL100Tokenizer'"),
         ({"sp_model_kwargs": {"enable_sampling": True}}, "sp_model_kwargs {'enable_sampling': True}"),
         ({"added_tokens_decoder": {"5": {"content": "<glossary>"}}}, "the tokenizer cuts <glossary> from a text"),
