@@ -107,7 +107,7 @@ class TokenizerSection:
 class CleaningSection:
     """Filters of training pairs, in the order in which they are applied. What a filter drops is counted in the report.
 
-    Empty pairs and those of more than `prepare.max_pieces` pieces are always left out.
+    Empty pairs and those of more than `prepare.max_pieces` pieces are always rejected.
     """
 
     __pydantic_config__ = STRICT
@@ -234,7 +234,7 @@ class StreamSection:
     workers: Annotated[int, Field(ge=0, le=64)] = 0
     """Processes of each rank that read and collate; 0 does so in a thread. The order does not depend on it."""
     max_corrupt_blocks: Count = 0
-    """Broken blocks that a rank leaves out and counts before it stops; 0 stops at the first."""
+    """Corrupt blocks that a rank skips and counts before it stops; 0 stops at the first."""
     temperature: Annotated[float, Field(ge=1, le=100)] = 1.0
     """T of a mixture without weights: a dataset of n pairs gives pairs in proportion to n ** (1 / T)."""
     cache: str = "~/.cache/zeromt"

@@ -120,7 +120,7 @@ class StabilitySection:
     spike_window: Annotated[int, Field(ge=16, le=65_536)] = 128
     """Updates that the median and the deviation are taken over."""
     skip_updates: Positive = 8
-    """After a rewind to the checkpoint, so many updates that end at the spike are left out."""
+    """After a rewind to the checkpoint, this many updates up to the spike are skipped."""
     max_rewinds: Count = 3
     """Rewinds of a run, after which it stops instead."""
     hash_every_updates: Count = 1000

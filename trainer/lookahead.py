@@ -75,7 +75,7 @@ class Lookahead:
         self._fetched: _Fetched | None = None
         self._wait: Callable[[], Sums] | None = None
         self.num_corrupt_blocks = reader.num_corrupt_blocks
-        """Broken blocks that this rank left out so far."""
+        """Corrupt blocks that this rank skipped so far."""
 
     @property
     def epoch(self) -> int:

@@ -93,7 +93,7 @@ class Trainer:
 
         Raises:
             TrainingError: the run cannot go on.
-            Rewind: it can from the newest checkpoint on, if some updates are left out.
+            Rewind: it can from the newest checkpoint on, if some updates are skipped.
             DataError: a shard is broken.
         """
         if self._world.sum([int(self._stop_requested())])[0]:

@@ -23,7 +23,7 @@ BYTES_PER_SECOND = 3.35e12 * 0.8
 PEAK_FLOPS = 989e12
 """Of an H100 SXM in bf16, dense: what MFU is a fraction of."""
 MATMUL_FLOPS = PEAK_FLOPS * 0.65
-"""What matrix products reach of it."""
+"""What matmuls reach of it."""
 LENGTH_MULTIPLE = 8
 NUM_PAIRS = 100_000
 

@@ -168,7 +168,7 @@ def inputs(batch: Batch, device: str) -> Inputs:
 
 
 def matrix_rate(*, device: str, sizes: Sequence[int], repeats: int = 20, rounds: int = 3) -> dict[str, Any]:
-    """The best FLOP/s of square bf16 matrix products, each size warm, and what the card is.
+    """The best FLOP/s of square bf16 matmuls, each size warm, and what the card is.
 
     Args:
         device: cuda or cpu.

@@ -52,12 +52,12 @@ class Table:
 
 def newest(question: str, part: str | None = None, *, needs: Iterable[str] = ()) -> Choice:
     """The rows of the newest result that has some of a part with all of these columns."""
-    wanted = set(needs)
+    needed = set(needs)
 
     def choose(results: Results) -> tuple[list[Result], list[Row]]:
         for result in reversed(results):
             rows = result.part(part) if part else result.rows
-            if result.question == question and any(wanted <= set(row) for row in rows):
+            if result.question == question and any(needed <= set(row) for row in rows):
                 return [result], rows
         return [], []
 

@@ -177,7 +177,7 @@ def rows_of(figures: dict[str, Any]) -> list[Row]:
 
 
 def report(figures: dict[str, Any]) -> bool:
-    """Print, note the shares, and tell whether everything holds."""
+    """Print, record the fractions, and tell whether everything holds."""
     sizes, rounds = figures["sizes"], figures["rounds"]
     rows = [
         {

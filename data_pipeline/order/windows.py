@@ -99,7 +99,7 @@ class WindowPlan:
 def plan_window(
     lengths: NDArray[np.uint16], budget: Budget, *, seed: int, place: tuple[int, int, int, int], before: int | None
 ) -> WindowPlan:
-    """Cut a window's pairs into micro-batches. Pairs that the budget can never hold are left out.
+    """Cut a window's pairs into micro-batches. Pairs that the budget can never hold are skipped.
 
     Args:
         lengths: (pairs, 2): raw pieces of the window's pairs.

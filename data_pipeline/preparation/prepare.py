@@ -3,7 +3,7 @@
 A map and a reduce. The corpus is cut into spans; each is cleaned, encoded and scattered at random over the shards
 (`encode`, `spill`). Then each shard gathers its pairs, drops duplicates, shuffles and is written (`shards`). So every
 shard is a random sample of the corpus in random order, in bounded memory. Each step ends with a rename: interrupted at
-any moment and run again, it goes on where it was and ends in the same bytes, whatever the number of workers.
+any moment and run again, it resumes and produces identical bytes, whatever the number of workers.
 """
 
 import os

@@ -21,7 +21,7 @@ from data_pipeline.prepared.index import hash_file
 log = logging.getLogger(__name__)
 
 KEEP_SHARE = 0.9
-"""Making room leaves this share of the bound, so that the folder is not walked at every addition."""
+"""Making room leaves this fraction of the bound, so that the folder is not walked at every addition."""
 STALE_SECONDS = 24 * 3600
 """An unfinished file that is older belongs to a process that died."""
 

@@ -124,7 +124,7 @@ class DatasetIndex:
     target_tokens: Count
     token_dtype: TokenType
     dropped: dict[str, Count]
-    """Pairs that were left out, by the name of the filter."""
+    """Rejected pairs, by the name of the filter."""
     source_equals_target: Count
     """Pairs that the filters of text and pieces kept though their sides are the same text."""
     shards: list[ShardEntry]

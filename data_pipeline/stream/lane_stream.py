@@ -14,7 +14,7 @@ from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.lane_windows import GroupWindows, Source
 from data_pipeline.stream.lanes import Lane
 from data_pipeline.stream.prefetch import Background
-from data_pipeline.stream.window_tokens import BLOCKS_AT_ONCE, CACHE_BYTES, BlockCache, LeftOut
+from data_pipeline.stream.window_tokens import BLOCKS_AT_ONCE, CACHE_BYTES, BlockCache, CorruptBlocks
 
 LEAST_WINDOW_PAIRS = 16_384
 """Of a dataset in a mixture, whatever its proportion."""
@@ -28,8 +28,8 @@ class Fetched:
     """By lane, those that are not dry; None where all of them are dry for this epoch."""
     cursors: dict[int, tuple[LaneCursor, ...]]
     """By lane, after this update."""
-    broken: dict[tuple[int, int], str]
-    """What is wrong with the blocks left out so far, by numbers of dataset and block."""
+    corrupt: dict[tuple[int, int], str]
+    """What is wrong with the blocks skipped so far, by numbers of dataset and block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,20 +86,20 @@ def updates(datasets: Sequence[Dataset], plans: Sequence[StreamPlan], spec: Lane
     """Updates without end; each epoch's are followed by a mark that the consumer waits at.
 
     Raises:
-        DataError: more blocks are broken than `stream.max_corrupt_blocks`.
+        DataError: more blocks are corrupt than `stream.max_corrupt_blocks`.
     """
     section = spec.section
     background = Background() if section.prefetch_updates or section.workers else None
     fetching = Background(BLOCKS_AT_ONCE) if any("://" in dataset.location for dataset in datasets) else None
     try:
-        left_out = LeftOut(section.max_corrupt_blocks)
+        corrupt = CorruptBlocks(section.max_corrupt_blocks)
         sources, first_id = [], 0
         for number, (dataset, plan) in enumerate(zip(datasets, plans, strict=True)):
             # Blocks and shards belong to one lane and one window, which reads them once.
             cache = BlockCache(dataset, max_bytes=CACHE_BYTES if plan.deals_pairs else 0, background=fetching)
             sources.append(Source(number=number, first_id=first_id, plan=plan, cache=cache))
             first_id += dataset.num_pairs
-        windows = [_group_windows(source, list(spec.cursors), left_out, background) for source in sources]
+        windows = [_group_windows(source, list(spec.cursors), corrupt, background) for source in sources]
         lanes = {
             number: Lane(
                 spec.mixture,
@@ -116,7 +116,7 @@ def updates(datasets: Sequence[Dataset], plans: Sequence[StreamPlan], spec: Lane
             while micro_batches is not None:
                 coming = {number: lane.next() for number, lane in lanes.items()}
                 micro_batches = {n: m for n, m in coming.items() if m is not None} or None
-                yield Fetched(micro_batches, {n: lane.cursors for n, lane in lanes.items()}, dict(left_out.messages))
+                yield Fetched(micro_batches, {n: lane.cursors for n, lane in lanes.items()}, dict(corrupt.messages))
             for lane in lanes.values():
                 lane.next_epoch()
     finally:
@@ -126,11 +126,11 @@ def updates(datasets: Sequence[Dataset], plans: Sequence[StreamPlan], spec: Lane
 
 
 def _group_windows(
-    source: Source, lanes: Sequence[int], left_out: LeftOut, background: Background | None
+    source: Source, lanes: Sequence[int], corrupt: CorruptBlocks, background: Background | None
 ) -> dict[int, GroupWindows]:
     """Those of a dataset by lane, the same for all lanes of a group."""
     groups: dict[int, list[int]] = {}
     for lane in lanes:
         groups.setdefault(source.plan.sharing.group(lane), []).append(lane)
-    made = [(members, GroupWindows(source, members, left_out, background)) for members in groups.values()]
+    made = [(members, GroupWindows(source, members, corrupt, background)) for members in groups.values()]
     return {lane: windows for members, windows in made for lane in members}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from data_pipeline.order.stream_plan import LanePass, StreamPlan
 from data_pipeline.order.windows import WindowPlan
 from data_pipeline.stream.prefetch import Background
-from data_pipeline.stream.window_tokens import BlockCache, LeftOut, Tokens, read_pairs
+from data_pipeline.stream.window_tokens import BlockCache, CorruptBlocks, Tokens, read_pairs
 
 Integers = NDArray[np.int64]
 Place = tuple[int, int]
@@ -51,18 +51,20 @@ class GroupWindows:
     several threads at a time; reading is done in the background where there is one.
     """
 
-    def __init__(self, source: Source, lanes: Sequence[int], left_out: LeftOut, background: Background | None) -> None:
+    def __init__(
+        self, source: Source, lanes: Sequence[int], corrupt: CorruptBlocks, background: Background | None
+    ) -> None:
         """See the class.
 
         Args:
             source: the dataset.
             lanes: of one group, all that this process has of it.
-            left_out: broken blocks so far.
+            corrupt: corrupt blocks so far.
             background: reads ahead.
         """
         sharing = source.plan.sharing
         self.source = source
-        self.left_out = left_out
+        self.corrupt = corrupt
         self._lane = sharing.group(lanes[0])
         self._members = np.isin(np.arange(sharing.num_members), [sharing.member(lane) for lane in lanes])
         self._background = background
@@ -116,7 +118,7 @@ class GroupWindows:
                 turns = (first + np.arange(len(micro_batches))) % len(self._members)
                 pairs, micro_batches = _only(pairs, micro_batches, self._members[turns])
         return Window(
-            lane_pass.num_windows, pairs, micro_batches, read_pairs(self.source.cache, pairs, self.left_out.limit)
+            lane_pass.num_windows, pairs, micro_batches, read_pairs(self.source.cache, pairs, self.corrupt.limit)
         )
 
 

@@ -45,10 +45,10 @@ class Track:
         return self._windows.begin((at.pass_, at.window), before=at.before, first=first)
 
     def peek(self) -> int | None:
-        """Pairs of the next micro-batch, those of broken blocks included; None where the pass is over for the lane.
+        """Pairs of the next micro-batch, those of corrupt blocks included; None where the pass is over for the lane.
 
         Raises:
-            DataError: more blocks are broken than may be, or the cursor points at what is not there.
+            DataError: more blocks are corrupt than may be, or the cursor points at what is not there.
         """
         while True:
             if self._num_windows is not None and self.cursor.window >= self._num_windows:
@@ -67,12 +67,12 @@ class Track:
             self._move(position, num_pairs=0)
 
     def take(self) -> MicroBatch | None:
-        """The micro-batch that was peeked at; None where all its pairs stand in broken blocks."""
+        """The micro-batch that was peeked at; None where all its pairs stand in corrupt blocks."""
         assert self._window is not None
         window = self._window
         rows = window.plan.micro_batch(self.cursor.position)
         self._move(self.cursor.position + self._step, num_pairs=len(rows))
-        if window.tokens.broken:
+        if window.tokens.corrupt:
             rows = rows[window.tokens.is_there[rows]]
         if len(rows) == 0:
             return None
@@ -124,7 +124,7 @@ class Track:
         """Wait for the cursor's window."""
         window = self.begin()()
         number = self._source.number
-        self._windows.left_out.add({(number, block): what for block, what in window.tokens.broken.items()})
+        self._windows.corrupt.add({(number, block): what for block, what in window.tokens.corrupt.items()})
         self._window, self._num_windows = window, window.num_windows
 
     def _begin_next(self, window: Window) -> None:

@@ -14,7 +14,7 @@ from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.lane_stream import Fetched, LaneStreamSpec, lane_updates, make_plans, updates
 from data_pipeline.stream.prefetch import Prefetch
 from data_pipeline.stream.process_prefetch import ProcessPrefetch
-from data_pipeline.stream.window_tokens import LeftOut
+from data_pipeline.stream.window_tokens import CorruptBlocks
 from data_pipeline.vocabularies import widest
 
 __all__ = ["LaneCursor", "StreamReader", "StreamState"]
@@ -72,7 +72,7 @@ class StreamReader:
         dropped = [_check_sizes(d, plan, section) for d, plan in zip(self._datasets, self._plans, strict=True)]
         self.num_dropped = sum(dropped)
         """Pairs of the datasets that are left out of every pass because no micro-batch can hold them."""
-        self._left_out = LeftOut(section.max_corrupt_blocks)
+        self._corrupt = CorruptBlocks(section.max_corrupt_blocks)
         self.adapt: Callable[[list[MicroBatch | None]], list[MicroBatch | None]] | None = None
         """What an update's micro-batches go through before they are handed out; nothing unless set: `zeromt replay`."""
         self.epoch = 0
@@ -95,8 +95,8 @@ class StreamReader:
 
     @property
     def num_corrupt_blocks(self) -> int:
-        """Broken blocks that this rank left out so far."""
-        return len(self._left_out.messages)
+        """Corrupt blocks that this rank skipped so far."""
+        return len(self._corrupt.messages)
 
     def next_update(self) -> list[MicroBatch | None]:
         """This rank's micro-batches of the next update, ceil(K / W) of them.
@@ -104,14 +104,14 @@ class StreamReader:
         None stands where a lane is dry for this epoch or there is no such lane.
 
         Raises:
-            DataError: a block that the update needs is broken, and no more may be left out.
+            DataError: a block that the update needs is corrupt, and no more may be skipped.
         """
         if not self._streams:
             self._streams, self._dry = self._open_streams(), set()
         fetched = {n: stream.next() for n, stream in enumerate(self._streams) if n not in self._dry}
         slots: list[MicroBatch | None] = [None] * -(-self._section.micro_batches // self._world_size)
         for number, part in fetched.items():
-            self._note(part.broken)
+            self._note(part.corrupt)
             self._cursors.update(part.cursors)
             if part.micro_batches is None:
                 self._dry.add(number)
@@ -220,10 +220,10 @@ class StreamReader:
                 streams.append(Prefetch(updates(self._datasets, self._plans, spec), self._section.prefetch_updates))
         return streams
 
-    def _note(self, broken: dict[tuple[int, int], str]) -> None:
-        """Say which blocks were left out, once."""
-        for message in self._left_out.add(broken):
-            log.warning("%s; left out, of at most %d", message, self._left_out.limit)
+    def _note(self, corrupt: dict[tuple[int, int], str]) -> None:
+        """Say which blocks were skipped, once."""
+        for message in self._corrupt.add(corrupt):
+            log.warning("%s; skipped, of at most %d", message, self._corrupt.limit)
 
     def _settings(self) -> dict[str, int]:
         return {name: int(getattr(self._section, name)) for name in POSITION_SETTINGS}

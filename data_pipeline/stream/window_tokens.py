@@ -1,4 +1,4 @@
-"""The tokens of a window's pairs: from verified blocks, broken ones left out and counted up to a limit."""
+"""The tokens of a window's pairs: from verified blocks; corrupt ones are skipped and counted up to a limit."""
 
 import itertools
 from collections import OrderedDict, deque
@@ -50,7 +50,7 @@ class BlockCache:
     def read(self, numbers: Iterable[int]) -> Iterator[Block | DataError]:
         """Blocks in turn, verified when they were read, or what is wrong with them.
 
-        A broken block is not tried again.
+        A corrupt block is not tried again.
         """
         begun: deque[tuple[int, Callable[[], Block]]] = deque()
         for number in numbers:
@@ -86,8 +86,8 @@ class BlockCache:
         return block
 
 
-class LeftOut:
-    """Broken blocks that are left out of the stream, up to a limit."""
+class CorruptBlocks:
+    """Corrupt blocks, which are skipped and counted up to a limit."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -103,9 +103,7 @@ class LeftOut:
         new = {block: message for block, message in messages.items() if block not in self.messages}
         for block, message in new.items():
             if len(self.messages) == self.limit:
-                before = (
-                    f"; {self.limit} blocks were left out before; allowed is stream.max_corrupt_blocks={self.limit}"
-                )
+                before = f"; {self.limit} blocks were skipped before, as many as stream.max_corrupt_blocks={self.limit}"
                 raise DataError(message + before * (self.limit > 0))
             self.messages[block] = message
         return list(new.values())
@@ -127,35 +125,35 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens of a window's pairs, those of broken blocks missing."""
+    """The tokens of a window's pairs, those of corrupt blocks missing."""
 
     source: Side
     target: Side
     is_there: NDArray[np.bool_]
     """(pairs,)."""
-    broken: dict[int, str]
+    corrupt: dict[int, str]
     """What is wrong, by number of the block."""
 
 
-def read_pairs(cache: BlockCache, pairs: Integers, max_broken: int = 0) -> Tokens:
+def read_pairs(cache: BlockCache, pairs: Integers, max_corrupt: int = 0) -> Tokens:
     """The tokens of pairs, each block read once.
 
     Args:
         cache: the dataset's blocks.
         pairs: (pairs,), in ascending order.
-        max_broken: with more broken blocks than this the rest is not read, and no pair is there.
+        max_corrupt: with more corrupt blocks than this the rest is not read, and no pair is there.
     """
     numbers = np.searchsorted(cache.first_pairs, pairs, side="right") - 1
     parts: tuple[list[Pieces], list[Pieces]] = ([], [])
     is_there = np.ones(len(pairs), dtype=bool)
-    broken: dict[int, str] = {}
+    corrupt: dict[int, str] = {}
     cuts = [*np.flatnonzero(np.diff(numbers, prepend=-1)).tolist(), len(pairs)]
     needed = numbers[cuts[:-1]].tolist()
     for (first, last), number, block in zip(itertools.pairwise(cuts), needed, cache.read(needed), strict=True):
         if isinstance(block, DataError):
-            broken[number] = str(block)
+            corrupt[number] = str(block)
             is_there[first:last] = False
-            if len(broken) > max_broken:
+            if len(corrupt) > max_corrupt:
                 is_there[:] = False
                 break
             continue
@@ -171,4 +169,4 @@ def read_pairs(cache: BlockCache, pairs: Integers, max_broken: int = 0) -> Token
         )
         for side in (0, 1)
     )
-    return Tokens(source, target, is_there, broken)
+    return Tokens(source, target, is_there, corrupt)

@@ -1,4 +1,4 @@
-"""GPUs by name: what their makers' data sheets say of dense matrix products, memory, links and power."""
+"""GPUs by name: what their makers' data sheets say of dense matmuls, memory, links and power."""
 
 import dataclasses
 from dataclasses import dataclass

@@ -39,7 +39,7 @@ ATTENTION_PRODUCTS = {
     "aten::_scaled_dot_product_fused_attention_overrideable": 2,
     "aten::_scaled_dot_product_fused_attention_overrideable_backward": 5,
 }
-"""Matrix products of fused attention; backward the scores are computed again."""
+"""Matmuls of fused attention; backward the scores are computed again."""
 
 READ_IN_PARTS = {"aten::gather", "aten::embedding", "aten::index_select", "aten::index"}
 WRITTEN_IN_PARTS = {"aten::scatter_", "aten::scatter_add_", "aten::index_put_", "aten::index_add_"}
@@ -56,7 +56,7 @@ class Call:
     bytes: int
     """Read and written, each tensor once; what is changed in place twice."""
     flops: int
-    """Of matrix products."""
+    """Of matmuls."""
 
 
 class Meter:

@@ -1,6 +1,6 @@
 """The engine as the last of 4,096 ranks: torch's `fake` process group answers for the others, which are not there.
 
-Shapes, padding, shares and what is built for each rank are real; values mean nothing.
+Shapes, padding, shards and what is built for each rank are real; values mean nothing.
 """
 
 import dataclasses
@@ -115,7 +115,7 @@ def test_the_last_of_4096_ranks_trains_in_seconds(name: str, forked: Forked, tmp
     elif case.stage == 3:
         assert found["shares"] == [math.ceil(size / case.size) for size in sizes]
         assert found["held"] == 2 * sum(found["shares"])
-    else:  # the last share of what is cut at once, and filled up
+    else:  # the last shard of what is cut at once, and filled up
         assert 0 < found["held"] <= 2 * sum(sizes) / case.size + 4 * len(sizes)
     if HPZ in case.keys:
         assert list(found["node"]) == list(range(case.size - NODE, case.size))

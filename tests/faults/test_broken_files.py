@@ -129,7 +129,7 @@ def test_broken_block_is_counted(broken_shards: dict[str, tuple[Run, str, str]])
     """Row 22: within a budget, and the pairs that are missing are those of one block."""
     run, outcome, log = broken_shards["counted"]
     assert outcome == "finished"
-    assert "left out, of at most 1" in log
+    assert "skipped, of at most 1" in log
     lines = read_metrics(run.folder)
     assert lines[-1]["corrupt_blocks"] == 1
     of_epoch = {epoch: sum(line["pairs"] for line in lines if line["epoch"] == epoch) for epoch in (0, 1)}

@@ -22,7 +22,7 @@ def assert_same(run: Run, other: Run, *, pairs: bool = True) -> None:
 
 
 def test_killed_ranks(undisturbed: Run, make_run: MakeRun, launch: Launch) -> None:
-    """Rows 1, 11: one rank in a step, the other between a save's shares and its commit.
+    """Rows 1, 11: one rank in a step, the other between a save's shards and its commit.
 
     Every failure comes after progress, so that one restart is allowed each time (row 10).
     """

@@ -19,7 +19,7 @@ def test_spike_is_left_out(undisturbed: Run, make_run: MakeRun, launch: Launch) 
     plain = make_run(spike, name="plain", overrides=OVERRIDES)
     done = launch(plain, restarts=0).finish(180)
     assert done.code == 0, done.err[-4000:]
-    assert f"rewinding, to leave out updates {SPIKE - SKIPPED + 1} to {SPIKE} of epoch 0" in done.out
+    assert f"rewinding, to skip updates {SPIKE - SKIPPED + 1} to {SPIKE} of epoch 0" in done.out
     left_out = [event["update"] for event in plain.events("left_out")]
     assert left_out == list(range(SPIKE - SKIPPED + 1, SPIKE + 1))
     losses, expected = plain.losses(), undisturbed.losses()
@@ -58,7 +58,7 @@ def test_rewinds_are_capped(make_run: MakeRun, launch: Launch) -> None:
     )
     done = launch(run, restarts=0).finish(180)
     assert done.code == 1
-    assert done.out.count("rewinding, to leave out updates") == 1
+    assert done.out.count("rewinding, to skip updates") == 1
     assert "3 updates in a row had a gradient that is not finite" in str(run.status()["error"])
     assert "after 1 rewind" in str(run.status()["error"])
     assert run.complete_steps() == [10]

@@ -120,7 +120,7 @@ class Engine(Protocol):
         """Whether a plain model goes forward and backward on these shapes in the memory left.
 
         This rank's own answer. Unlike `try_shapes` it leaves the engine usable where the answer is no. At stage 3 the
-        plain model is larger than this rank's share.
+        plain model is larger than this rank's shard.
         """
         ...
 

@@ -72,11 +72,11 @@ class SharedMemory:
                 shares[rank].copy_(slots[rank][rank])
 
     def reduce_scatter(self, output: Tensor, tensor: Tensor) -> None:
-        """Add up over the ranks; each has its own share of the sums.
+        """Add up over the ranks; each has its own part of the sums.
 
         Args:
-            output: of this rank's share, which may lie in its place in `tensor`; contiguous.
-            tensor: a share for each rank, one after the other; contiguous.
+            output: of this rank's part, which may lie in its place in `tensor`; contiguous.
+            tensor: a part for each rank, one after the other; contiguous.
         """
         width = SLOT_BYTES // tensor.element_size() // self.num_ranks
         parts = torch.split(tensor.view(self.num_ranks, -1), width, dim=1)
@@ -105,7 +105,7 @@ class SharedMemory:
                 part[rank].copy_(slots[rank])
 
     def _add_up(self, own: Tensor, shares: Shares, slots: Sequence[Shares]) -> None:
-        """Add to this rank's share what the others have of it, and show them what is theirs."""
+        """Add to this rank's part what the others have of it, and show them what is theirs."""
         for rank in self._others:
             slots[self._rank][rank].copy_(shares[rank])
         self._meet()

@@ -14,7 +14,7 @@ from model.kernels import when_memory_may_run_out
 from trainer.ranks.host_memory import available
 
 MARGIN = 0.05
-"""Of a device's memory, or of what the host has left, a share stays free where budgets are looked for: it falls into
+"""Of a device's memory, or of what the host has left, a fraction stays free where budgets are looked for: it falls into
 pieces as training goes on, and libraries take some."""
 
 Shape = tuple[int, int, int]
@@ -88,11 +88,11 @@ def _run(plan: nn.Module, shapes: Sequence[Shape], device: torch.device, token: 
 def bounded_memory(device: torch.device, *, margin: float = 0.0) -> Iterator[None]:
     """On a CPU, meet the end of memory as an error: without a limit the kernel ends the process instead.
 
-    The limit is what the process has and its share of what the machine has left, and is gone afterwards.
+    The limit is what the process has and its part of what the machine has left, and is gone afterwards.
 
     Args:
         device: that computes.
-        margin: a share of its memory that is not to be had meanwhile.
+        margin: a fraction of its memory that is not to be had meanwhile.
     """
     if device.type == "cuda":
         size = torch.cuda.get_device_properties(device).total_memory

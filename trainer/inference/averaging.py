@@ -95,7 +95,7 @@ def _choose(folder: Path, steps: Sequence[Path], *, last: int | None, best: int 
             found.append(read_whole(path))
         except CheckpointError as error:
             if is_dir(path):
-                tell(f"zeromt: left out: {error}")
+                tell(f"zeromt: not counted: {error}")
     if best is not None and not found:
         raise UserError(f"--best: no checkpoint of {folder} is whole and has a validation score; take --last {best}")
     if len(found) != wanted:

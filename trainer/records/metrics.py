@@ -72,7 +72,7 @@ class RunMetrics:
             try:
                 self._writers[name] = tracker.open(folder, config=config or {}, resume_step=resume_step)
             except Exception as error:
-                log.warning("%s is left out, training goes on: %s", name, said(error))
+                log.warning("%s is dropped, training goes on: %s", name, said(error))
 
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Metrics."""

@@ -93,7 +93,7 @@ class Recovery:
             self.look_for_spike(loss_sum)
 
     def note_skip(self, update: Update, result: StepResult, losses: dict[int, torch.Tensor]) -> None:
-        """Say which update was left out, and why; the learning rate does not advance with it."""
+        """Log which update was skipped, and why; the learning rate does not advance."""
         state, most = self._state, self._config.training.max_skipped_in_a_row
         state.skipped_updates += 1
         state.skipped_in_a_row += 1
@@ -126,7 +126,7 @@ class Recovery:
 
     def note_skipped_range(self, epoch: int, number: int, counts: UpdateCounts) -> None:
         """Say that an update is passed over."""
-        log.warning("epoch %d, update %d is left out", epoch, number)
+        log.warning("epoch %d, update %d is skipped", epoch, number)
         self._metrics.event(
             self._state.step,
             {
@@ -139,7 +139,7 @@ class Recovery:
         )
 
     def _rewind(self, update: Update, num_updates: int, reason: str, *, step: int) -> None:
-        """Leave for the newest checkpoint, and leave out so many updates that end with this one.
+        """Go back to the newest checkpoint, and skip this many updates up to this one.
 
         Raises:
             Rewind: always, but for
@@ -153,7 +153,7 @@ class Recovery:
         if not may_rewind(state.skipped_ranges, self._config.stability.max_rewinds, harmful):
             raise TrainingError(f"{reason}; at step {step}, after {len(state.skipped_ranges)} rewinds")
         log.warning(
-            "step %d: %s; rewinding, to leave out updates %d to %d of epoch %d",
+            "step %d: %s; rewinding, to skip updates %d to %d of epoch %d",
             step,
             reason,
             *harmful[1:],

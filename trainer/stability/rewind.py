@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 SkippedRange = tuple[int, int, int]
-"""Updates of one epoch that a rewind leaves out: epoch, first, last."""
+"""Updates of one epoch that a rewind skips: epoch, first, last."""
 
 
 class Rewind(Exception):  # noqa: N818 (it is a decision, not an error)
@@ -24,7 +24,7 @@ class Rewind(Exception):  # noqa: N818 (it is a decision, not an error)
 
 
 def range_before(epoch: int, update: int, num_updates: int) -> SkippedRange:
-    """The updates to leave out after harm was seen at one: so many, up to it, of its epoch.
+    """The updates to skip after harm was seen at one: this many, up to it, of its epoch.
 
     Args:
         epoch: of the update.

@@ -41,7 +41,7 @@ class Attention(ModelPart):
         raise self.unsaid("parameters")
 
     def flops(self, width: int, *, query_tokens: int, memory_tokens: int, memory_length: int) -> int:
-        """Of the matrix products of a forward pass, a multiplication and an addition being two.
+        """Of the matmuls of a forward pass, a multiplication and an addition being two.
 
         Args:
             width: of the model.

@@ -24,7 +24,7 @@ class FeedForward(ModelPart):
         raise self.unsaid("parameters")
 
     def flops(self, width: int, tokens: int) -> int:
-        """Of the matrix products of a forward pass, a multiplication and an addition being two."""
+        """Of the matmuls of a forward pass, a multiplication and an addition being two."""
         raise self.unsaid("flops")
 
     def last_flops(self, width: int, tokens: int) -> int:

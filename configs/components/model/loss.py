@@ -21,7 +21,7 @@ class Loss(Component):
         return " ".join(f"{name}={value}" for name, value in fields)
 
     def flops(self, width: int, tokens: int, vocabulary: int) -> int:
-        """Of the matrix products of a forward pass, a multiplication and an addition being two."""
+        """Of the matmuls of a forward pass, a multiplication and an addition being two."""
         return 2 * tokens * width * vocabulary
 
     def activation_bytes(

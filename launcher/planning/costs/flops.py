@@ -1,8 +1,8 @@
 """Floating-point operations of one micro-batch, as the parts of the model say them.
 
-Counted are those of matrix products, a multiplication and an addition being two.
+Counted are those of matmuls, a multiplication and an addition being two.
 
-Norms, softmax, activations, dropout and the optimizer are left out, as by `torch.utils.flop_counter` and in what the
+Norms, softmax, activations, dropout and the optimizer are not counted, as by `torch.utils.flop_counter` and in what the
 field calls model FLOPs utilisation (Chowdhery et al., 2022, appendix B). Causal attention counts in full: the
 kernels may skip the masked half, and the counter does not know. A backward pass is two forward passes.
 """

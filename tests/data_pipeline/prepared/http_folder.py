@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def faults_at_random(seed: int, share: float, faults: tuple[Fault, ...] = FAULTS) -> Callable[[str, int], Fault | None]:
-    """A share of the requests goes wrong, each in a way of its own.
+    """A fraction of the requests goes wrong, each in a way of its own.
 
     The index is spared `flip`: it is what everything else is verified by, and its hash the fingerprint.
     """

@@ -1,4 +1,4 @@
-"""Broken blocks that are left out under a counted budget."""
+"""Corrupt blocks are skipped and counted, up to a limit."""
 
 import dataclasses
 from pathlib import Path
@@ -38,29 +38,29 @@ def _without(ids: Ids, gone: set[int]) -> Ids:
 
 @pytest.mark.parametrize("num_lanes", [4, 40])
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_broken_blocks_are_left_out_and_counted(
+def test_corrupt_blocks_are_skipped_and_counted(
     small: Dataset, broken: Path, num_lanes: int, prefetch: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each lane hands out the same as of the whole dataset, less the broken blocks' pairs."""
+    """Each lane hands out the same as of the whole dataset, less the corrupt blocks' pairs."""
     section = StreamSection(
         micro_batches=num_lanes, source_tokens=300, target_tokens=300, window_pairs=100, prefetch_updates=prefetch
     )
-    whole, damaged = (
+    whole, corrupt = (
         open_readers([small], section),
         open_readers([Dataset.load(broken)], dataclasses.replace(section, max_corrupt_blocks=2)),
     )
     gone = _pairs_gone(small)
     for _ in range(2):
-        all_, left = ids_of(read_epoch(whole)), ids_of(read_epoch(damaged))
+        all_, left = ids_of(read_epoch(whole)), ids_of(read_epoch(corrupt))
         wanted = _without(all_, gone)
         for lane in range(num_lanes):
             assert [i for n, i in wanted if n == lane] == [i for n, i in left if n == lane]
-    assert damaged[0].num_corrupt_blocks == 2
+    assert corrupt[0].num_corrupt_blocks == 2
     warnings = [r.getMessage() for r in caplog.records]
     assert len(warnings) == 2, "each is named once, though every lane and epoch meets it"
     assert any("block 000000-000003: its hash is not the index's" in w for w in warnings)
-    close(whole, damaged)
-    with pytest.raises(DataError, match=r"block .*; 1 blocks were left out before; allowed is .*max_corrupt_blocks=1"):
+    close(whole, corrupt)
+    with pytest.raises(DataError, match=r"block .*; 1 blocks were skipped before, as many as .*max_corrupt_blocks=1"):
         read_epoch(open_readers([Dataset.load(broken)], dataclasses.replace(section, max_corrupt_blocks=1)))
     with pytest.raises(DataError, match=r"block 0000\d\d-0000\d\d: its hash is not the index's[^;]*$"):
         read_epoch(open_readers([Dataset.load(broken)], section))
@@ -89,10 +89,10 @@ def test_workers_share_one_limit(small: Dataset, broken: Path) -> None:
 def test_broken_blocks_do_not_change_a_mixtures_order(small: Dataset, broken: Path, tmp_path: Path) -> None:
     other = write_dataset(tmp_path / "other", small, 700, seed=2, pairs_per_block=16)
     section = StreamSection(micro_batches=4, source_tokens=100, target_tokens=100, window_pairs=60)
-    damaged = Dataset.load(broken)
+    corrupt = Dataset.load(broken)
     gone = {700 + i for i in _pairs_gone(small)}
     whole = open_readers([other, small], section)
-    left = open_readers([other, damaged], dataclasses.replace(section, max_corrupt_blocks=5), 3)
+    left = open_readers([other, corrupt], dataclasses.replace(section, max_corrupt_blocks=5), 3)
     before: Ids = []
     after: Ids = []
     for _ in range(2):

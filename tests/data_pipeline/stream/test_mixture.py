@@ -22,7 +22,7 @@ from data_pipeline.stream.lane_stream import make_plans
 from data_pipeline.stream.lane_windows import GroupWindows, Source
 from data_pipeline.stream.lanes import READ_NEXT_AFTER, Track
 from data_pipeline.stream.prefetch import Background
-from data_pipeline.stream.window_tokens import BlockCache, LeftOut
+from data_pipeline.stream.window_tokens import BlockCache, CorruptBlocks
 from tests.data_pipeline.stream.made import close, ids_of, merged, open_readers, read_epoch, write_dataset
 
 Make = Callable[..., Dataset]
@@ -304,7 +304,7 @@ def test_next_window_is_begun_after_a_part_of_this_one(make_dataset: Make) -> No
             return super().begin(job)
 
     background = Watched()
-    track = Track(GroupWindows(source, [0], LeftOut(0), background), 0, LaneCursor(0, 0, 0))
+    track = Track(GroupWindows(source, [0], CorruptBlocks(0), background), 0, LaneCursor(0, 0, 0))
     num_begun = []
     while track.cursor.window == 0:
         assert track.peek()

@@ -111,7 +111,7 @@ def _tokens(update: list[MicroBatch]) -> int:
 @settings(max_examples=20, deadline=None)
 @given(case=cases((30, 200, 1_000, 4_000), (1, 2, 3, 4, 8, 16, 32)))
 def test_updates_are_as_large_as_without_a_mixture(pool: Pool, case: Case) -> None:
-    """Oracle: all pairs as one dataset, whose epoch's last update is left out; a mixture has none that is less full.
+    """Oracle: all pairs as one dataset, whose epoch's last update is dropped; a mixture has none that is less full.
 
     Some of the others hold what is left of windows, so that those without a mixture have a mean and a median.
     """

@@ -15,7 +15,7 @@ CASES = [
 
 
 def simulate(interval: float, failures: Failures, *, segments: int, seed: int) -> float:
-    """Share of useful time when failures come at random, during saves and restarts too."""
+    """Fraction of useful time when failures come at random, during saves and restarts too."""
     draw = random.Random(seed)
     time, left = 0.0, draw.expovariate(1 / failures.mtbf)
     for _ in range(segments):

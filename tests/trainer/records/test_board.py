@@ -143,4 +143,4 @@ def test_training_goes_on_without_it(tmp_path: Path, caplog: pytest.LogCaptureFi
     metrics = RunMetrics(tmp_path, trackers=[make("tracker", "tensorboard")], resume_step=0)
     metrics.train(1, {"loss": 1.0})
     metrics.close()
-    assert [record.getMessage()[:27] for record in caplog.records] == ["TensorBoard is left out, tr"]
+    assert [record.getMessage()[:26] for record in caplog.records] == ["TensorBoard is dropped, tr"]

@@ -70,7 +70,7 @@ def test_one_in_a_file_outside_gets_every_figure(tmp_path: Path) -> None:
     trackers = "trackers=[{kind: lines, file: figures.txt}, broken]"
     done = Command(zeromt("train", "small.yaml", trackers, *settings), cwd=place, variables=variables).finish()
     assert done.code == 0, done.err
-    assert "Broken is left out, training goes on: RuntimeError: no network" in done.out
+    assert "Broken is dropped, training goes on: RuntimeError: no network" in done.out
     run = place / "runs" / "small"
     found = [json.loads(line) for line in (run / "figures.txt").read_text().splitlines()]
     assert found[0] == ["open", 10, "small"]

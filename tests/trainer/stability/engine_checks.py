@@ -183,7 +183,7 @@ def digests(engine: DeepSpeedEngine, world: World) -> dict[str, Any]:
 
 
 def closes(stage: int, world: World) -> float:
-    """Share of an engine's memory that is still taken after it was closed."""
+    """Fraction of an engine's memory that is still taken after it was closed."""
     before = live_bytes()
     engine = make_engine(stage, "bf16", world)
     train(engine, world, updates=1)
