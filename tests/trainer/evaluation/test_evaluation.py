@@ -24,8 +24,26 @@ def sacrebleu(reference: Path, hypotheses: Path) -> dict[str, Any]:
     return found
 
 
-def score_everywhere(world: World, config: str) -> list[dict[str, Any]]:
-    """As one of any number of ranks: the scores of one checkpoint at every stage."""
+def five_sets(trained: TrainedRun, folder: Path) -> str:
+    """The setting of five named sets: the whole text, parts of it, and what the dataset was prepared with."""
+    texts = [path.read_text().splitlines(keepends=True) for path in (trained.source, trained.reference)]
+    parts = {"front": slice(0, 30), "back": slice(30, 67), "one": slice(99, 100)}
+    for name, lines in parts.items():
+        for language, text in zip(("en", "fr"), texts, strict=True):
+            (folder / f"{name}.{language}").write_text("".join(text[lines]))
+    (folder / "other.fr").write_text("".join(texts[1][1:31]))
+    sets = [
+        {"name": "whole", "source": str(trained.source), "references": [str(trained.reference)]},
+        {"name": "front", "source": f"{folder}/front.en", "references": [f"{folder}/front.fr", f"{folder}/other.fr"]},
+        {"name": "back", "role": "test", "source": f"{folder}/back.en", "references": [f"{folder}/back.fr"]},
+        {"name": "one", "role": "test", "source": f"{folder}/one.en", "references": [f"{folder}/one.fr"]},
+        {"name": "prepared", "prepared": "valid"},
+    ]
+    return f"evaluation.sets={json.dumps(sets)}"
+
+
+def score_everywhere(world: World, config: str, sets: str) -> list[dict[str, Any]]:
+    """As one of any number of ranks: the scores of one checkpoint on five sets at every stage."""
     scores = []
     for stage in range(4):
         # parameters are released at once, as those of a large model are
@@ -33,24 +51,31 @@ def score_everywhere(world: World, config: str) -> list[dict[str, Any]]:
         extra = [f"engine.zero_optimization={zero}"] if stage == 3 else []
         # a run that has reached its limit has nothing to do, and is not built
         run = load_run(
-            config, [f"engine.zero_stage={stage}", "training.tensorboard=false", "training.max_updates=301", *extra]
+            config,
+            [f"engine.zero_stage={stage}", "training.tensorboard=false", "training.max_updates=301", sets, *extra],
         )
         built = build(run, world, stop_requested=lambda: False)
         assert built.resumed_step == 300
         evaluation = built.evaluator.evaluate(built.engine, step=300)
         assert evaluation is not None
+        whole = evaluation.parts["whole"]
         scores.append(
             {
-                "bleu": evaluation.scores["bleu"].value,
-                "chrf": evaluation.scores["chrf"].value,
-                "signature": evaluation.scores["bleu"].signature,
-                "loss": evaluation.loss,
-                "hypotheses": list(evaluation.hypotheses),
+                "bleu": whole.scores["bleu"].value,
+                "chrf": whole.scores["chrf"].value,
+                "signature": whole.scores["bleu"].signature,
+                "loss": whole.loss,
+                "hypotheses": list(whole.hypotheses),
+                "figures": {k: v for k, v in evaluation.figures().items() if "loss" not in k and k not in UNLIKE},
+                "losses": {k: v for k, v in evaluation.figures().items() if "loss" in k},
             }
         )
         built.close()
     return scores
 
+
+UNLIKE = {"seconds", "nll", "perplexity"}
+"""Figures that are times, or sums of the losses."""
 
 Everywhere = dict[int, list[dict[str, Any]]]
 
@@ -64,7 +89,8 @@ def everywhere(trained: TrainedRun, forked: Forked, tmp_path_factory: pytest.Tem
         shutil.copytree(trained.folder, root / f"{num_ranks}" / "heart")
         config = root / f"{num_ranks}.yaml"
         config.write_text(trained.config.read_text().replace(f"{trained.folder.parent}", f"{root}/{num_ranks}"))
-        scores[num_ranks] = forked.ranks(num_ranks, score_everywhere, str(config), cwd=root)[0]
+        sets = five_sets(trained, root)
+        scores[num_ranks] = forked.ranks(num_ranks, score_everywhere, str(config), sets, cwd=root)[0]
     return scores
 
 
@@ -78,6 +104,20 @@ def test_same_score_at_any_world_size_and_stage(everywhere: Everywhere) -> None:
             assert score["bleu"] == first["bleu"]
             assert score["chrf"] == first["chrf"]
             assert score["loss"] == pytest.approx(first["loss"], rel=1e-6)
+
+
+def test_five_named_sets_too(everywhere: Everywhere) -> None:
+    first = everywhere[1][0]
+    for name in ("whole", "front", "back", "one", "prepared"):
+        assert {f"bleu/{name}", f"chrf/{name}"} <= first["figures"].keys()
+    assert first["figures"]["bleu"] == pytest.approx(
+        sum(first["figures"][f"bleu/{name}"] for name in ("whole", "front", "prepared")) / 3
+    )
+    for num_ranks in (1, 2):
+        for stage in range(4):
+            score = everywhere[num_ranks][stage]
+            assert score["figures"] == first["figures"], (num_ranks, stage)
+            assert score["losses"] == pytest.approx(first["losses"], rel=1e-6)
 
 
 def test_equals_sacrebleu_on_the_written_hypotheses(trained: TrainedRun) -> None:
