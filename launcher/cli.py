@@ -33,14 +33,14 @@ except ImportError as error:
 
 COMMANDS: dict[str, Command] = {
     "prepare": Command(
-        summary="raw text -> tokenizer + shards + index",
+        summary="raw text -> tokenizer, shards and index",
         usage="CONFIG [--tokenizer-of RUN] [--part I/N | --merge] [section.key=value ...]",
         add_arguments=options.add_prepare,
         target="launcher.commands:prepare",
         computes=True,
     ),
     "train": Command(
-        summary="one process, or one rank when torchrun started it",
+        summary="train in one process, or as one rank if torchrun started it",
         usage="CONFIG [--from RUN] [--fresh | --reset WHAT] [section.key=value ...]",
         add_arguments=options.add_train,
         target="launcher.commands:train",
@@ -48,26 +48,26 @@ COMMANDS: dict[str, Command] = {
     ),
     **clusters.commands(),
     "launch node": Command(
-        summary="torchrun on one of several machines; what other ways to launch start on each",
+        summary="torchrun on one of several machines; other ways to launch start this on each",
         usage="CONFIG --nnodes N --rendezvous HOST:PORT --job-id ID [--node-rank R] [--nproc N] [...]",
         add_arguments=node_options.add_launch_node,
         target="launcher.commands:launch_node",
         computes=True,
     ),
     "status": Command(
-        summary="what a run is doing: state, speed, time left, scores, checkpoints, errors, and where its time went",
+        summary="what a run is doing: state, speed, time left, scores, checkpoints, errors, where its time went",
         usage="RUN [--json]",
         add_arguments=options.add_status,
         target="launcher.monitoring.control:status",
     ),
     "stop": Command(
-        summary="let a run save and stop",
+        summary="have a run save and stop",
         usage="RUN [--no-wait]",
         add_arguments=options.add_stop,
         target="launcher.monitoring.control:stop",
     ),
     "log": Command(
-        summary="what a run's job, or its ranks, have written",
+        summary="the output of a run's job, or of its ranks",
         usage="RUN [--follow]",
         add_arguments=options.add_log,
         target="launcher.monitoring.control:log",
@@ -101,21 +101,21 @@ COMMANDS: dict[str, Command] = {
         computes=True,
     ),
     "export": Command(
-        summary="the model as Hugging Face Transformers, CTranslate2 or plain safetensors load it, checked",
+        summary="write the model for Hugging Face Transformers, CTranslate2 or safetensors, and check it",
         usage="RUN --format FORMAT -o DIR [--dtype D | --quantization Q] [--source FILE --reference FILE]",
         add_arguments=options.add_export,
         target="trainer.inference.export.command:run",
         computes=True,
     ),
     "average": Command(
-        summary="the mean of several checkpoints' weights, as a run of its own",
+        summary="make a run of the mean of several checkpoints' weights",
         usage="RUN --last K | --best K -o DIR",
         add_arguments=options.add_average,
         target="trainer.inference.averaging:run",
         computes=True,
     ),
     "import": Command(
-        summary="weights that others trained, as a run to translate with and to fine-tune",
+        summary="make a run of weights that others trained, to translate with or to fine-tune",
         usage="STATE.safetensors --preset NAME --tokenizer MODEL -o RUN [...] | --huggingface DIR -o RUN [...]",
         add_arguments=options.add_import,
         target="trainer.inference.importing.command:run",
@@ -149,7 +149,7 @@ COMMANDS: dict[str, Command] = {
         computes=True,
     ),
     "inspect": Command(
-        summary="a dataset, a checkpoint or a run: what it holds, whether it is whole",
+        summary="what a dataset, a checkpoint or a run holds, and whether it is whole",
         usage="PATH",
         add_arguments=options.add_inspect,
         target="trainer.inference.inspect:run",
@@ -277,7 +277,7 @@ def _help(commands: Mapping[str, Command], group: str = "") -> str:
             lines += [f"  zeromt {name} {command.usage}", f"      {command.summary}"]
     lines += [
         "",
-        "CONFIG is a YAML file or the name of a shipped run; RUN a run's folder or one checkpoint in it.",
+        "CONFIG is a YAML file or the name of an example run; RUN is a run's folder or one checkpoint in it.",
     ]
     return "\n".join([*lines, "`zeromt COMMAND --help` says more; `zeromt --version` names the version."])
 

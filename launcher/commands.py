@@ -54,7 +54,7 @@ def train(
     parent: str | None,
     plugins: Sequence[str],
 ) -> int:
-    """`zeromt train`: one process, or one rank when torchrun started it.
+    """`zeromt train`: train in one process, or as one rank if torchrun started it.
 
     Returns:
         The exit code.

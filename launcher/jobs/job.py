@@ -112,7 +112,7 @@ def node_arguments(config: str, overrides: Sequence[str], options: dict[str, obj
     """The arguments of `launch node`.
 
     Args:
-        config: a YAML file, or the name of a shipped run.
+        config: a YAML file, or the name of an example run.
         overrides: `section.key=value` settings.
         options: of the command by their names; True is a switch, None and False are left out.
     """

@@ -22,7 +22,7 @@ def add_batch(parser: Parser) -> None:
 def add_site(parser: Parser) -> None:
     """The profile of a cluster."""
     parser.add_argument(
-        "--site", metavar="NAME", type=path, help="a YAML file, or the name of a shipped profile of a cluster"
+        "--site", metavar="NAME", type=path, help="a YAML file, or the name of an example profile of a cluster"
     )
     parser.add_argument(
         "--set",
@@ -30,7 +30,7 @@ def add_site(parser: Parser) -> None:
         dest="settings",
         action="append",
         default=[],
-        help="a field of the profile, such as --set memory=240G; as often as needed",
+        help="a field of the profile, such as --set memory=240G; may be repeated",
     )
 
 
@@ -41,7 +41,7 @@ def add_size(parser: Parser) -> None:
         "--nproc",
         metavar="N",
         type=processes,
-        help="processes on each node; auto (the default) takes one for each GPU, or core where there is no GPU",
+        help="processes on each node; auto (the default) takes one per GPU, or per core without a GPU",
     )
 
 
@@ -52,20 +52,19 @@ def add_submission(parser: Parser, *, job: Callable[[str], object] = str) -> Non
         parser: gets the arguments.
         job: from text to a job's name, as the cluster knows it.
     """
-    parser.add_argument("--job-name", metavar="NAME", help="in the queue (default: the run's name)")
+    parser.add_argument("--job-name", metavar="NAME", help="the job's name in the queue (default: the run's name)")
     parser.add_argument(
         "--max-restarts",
         metavar="R",
         type=whole(0, 1_000_000),
         default=3,
-        help="when a process fails, start again within the job, at most so often before another checkpoint is complete "
-        "(default: 3)",
+        help="when a process fails, restart within the job, at most R times without a new checkpoint (default: 3)",
     )
-    parser.add_argument("--after", metavar="JOB", type=job, help="begin when that job has succeeded")
+    parser.add_argument("--after", metavar="JOB", type=job, help="start when that job has succeeded")
     parser.add_argument(
         "--fresh",
         action="store_true",
-        help="begin at step 0; a run that is there is renamed to NAME.replaced-DATE-TIME at once, never deleted",
+        help="start at step 0; an existing run is renamed to NAME.replaced-DATE-TIME at once, never deleted",
     )
     add_parent(parser)
     parser.add_argument("--dry-run", action="store_true", help="print what would be submitted, and submit nothing")
@@ -85,11 +84,11 @@ def add_prepare_jobs(parser: Parser, *, chain: bool = False) -> None:
             metavar="N",
             type=whole(1, 1000),
             default=1,
-            help="so many jobs, each after the one before, for sites without requeue (default: 1)",
+            help="N jobs, each after the one before, for sites without requeue (default: 1)",
         )
     jobs.add_argument(
         "--prepare",
         metavar="N",
         type=whole(1, 10_000),
-        help="prepare the corpus in place of training: an array of N jobs, and one that merges what they made",
+        help="prepare the corpus instead of training: an array of N jobs, and one that merges their parts",
     )

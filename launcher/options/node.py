@@ -18,17 +18,17 @@ def add_launch_node(parser: Parser) -> None:
     add_launch_local(parser)
     parser.add_argument("--nnodes", metavar="N", type=whole(1, 65_536), required=True, help="nodes of the job")
     parser.add_argument(
-        "--node-rank", metavar="R", type=whole(0, 65_535), help="of this one, from 0 (default: SLURM_NODEID)"
+        "--node-rank", metavar="R", type=whole(0, 65_535), help="this node's number, from 0 (default: SLURM_NODEID)"
     )
     parser.add_argument(
         "--rendezvous",
         metavar="HOST:PORT",
         type=rendezvous,
         required=True,
-        help="where the nodes meet: node 0 by a name or address that all know, and a port that is free there",
+        help="where the nodes meet: a name or address of node 0 that all nodes can resolve, and a free port there",
     )
     parser.add_argument(
-        "--job-id", metavar="ID", type=job_id, required=True, help="the same on all nodes, and of this start alone"
+        "--job-id", metavar="ID", type=job_id, required=True, help="the same on all nodes, and new for every start"
     )
     add_network(parser)
 
@@ -62,14 +62,14 @@ def add_network(parser: Parser, *, has_profile: bool = False) -> None:
         metavar="S",
         type=whole(1, 86_400),
         default=None if has_profile else JOIN_SECONDS,
-        help=f"seconds within which all nodes must have come (default: {JOIN_SECONDS})",
+        help=f"seconds within which all nodes must have joined (default: {JOIN_SECONDS})",
     )
     parser.add_argument(
         "--node-timeout",
         metavar="S",
         type=whole(3, 86_400),
         default=None if has_profile else LOST_SECONDS,
-        help=f"a node without a sign of life for so many seconds is lost, and the others end (default: {LOST_SECONDS})",
+        help=f"seconds of silence after which a node is lost and the others end (default: {LOST_SECONDS})",
     )
 
 

@@ -55,7 +55,7 @@ def add_raw_weights(parser: Parser) -> None:
     parser.add_argument(
         "--raw-weights",
         action="store_true",
-        help="the weights as the last update left them, not their moving average (training.ema_decay)",
+        help="use the weights of the last update, not their moving average (training.ema_decay)",
     )
 
 

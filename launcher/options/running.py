@@ -6,7 +6,7 @@ from launcher.options.values import existing_or_url, part, path, processes, rese
 
 def add_config(parser: Parser) -> None:
     """CONFIG and the overrides behind it."""
-    parser.add_argument("config", metavar="CONFIG", type=path, help="a YAML file, or the name of a shipped run")
+    parser.add_argument("config", metavar="CONFIG", type=path, help="a YAML file, or the name of an example run")
     parser.add_argument(
         "overrides",
         metavar="section.key=value",
@@ -42,7 +42,7 @@ def add_device(parser: Parser) -> None:
     parser.add_argument(
         "--device",
         choices=("auto", "cpu", "cuda"),
-        help="what to compute on; auto takes GPUs where there are some. The same as engine.device=...",
+        help="what to compute on; auto takes GPUs if there are any. The same as engine.device=...",
     )
 
 
@@ -54,7 +54,7 @@ def add_train(parser: Parser) -> None:
     start.add_argument(
         "--fresh",
         action="store_true",
-        help="begin at step 0; a run that is there is renamed to NAME.replaced-DATE-TIME, never deleted",
+        help="start at step 0; an existing run is renamed to NAME.replaced-DATE-TIME, never deleted",
     )
     start.add_argument(
         "--reset",
@@ -84,16 +84,14 @@ def add_launch_local(parser: Parser) -> None:
         "--nproc",
         metavar="N",
         type=processes,
-        help="processes; auto (the default) takes one for each GPU, or for each core where there is no GPU, "
-        "at most stream.micro_batches",
+        help="processes; auto (the default) takes one per GPU, or per core without a GPU, at most stream.micro_batches",
     )
     parser.add_argument(
         "--max-restarts",
         metavar="R",
         type=whole(0, 1_000_000),
         default=3,
-        help="when a process fails, start again from the last checkpoint, at most so often before another checkpoint "
-        "is complete (default: 3)",
+        help="when a process fails, restart from the newest checkpoint, at most R times without a new one (default: 3)",
     )
 
 
@@ -117,11 +115,11 @@ def add_log(parser: Parser) -> None:
     """Arguments of `zeromt log`."""
     add_run_folder(parser)
     add_plugins(parser)
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
+    parser.add_argument("-f", "--follow", action="store_true", help="keep printing until Ctrl-C")
 
 
 def add_status(parser: Parser) -> None:
     """Arguments of `zeromt status`."""
     add_run_folder(parser)
     add_plugins(parser)
-    parser.add_argument("--json", dest="as_json", action="store_true", help="one JSON object in place of lines")
+    parser.add_argument("--json", dest="as_json", action="store_true", help="print one JSON object instead of lines")

@@ -29,11 +29,14 @@ def add_translate(parser: Parser) -> None:
         metavar="K",
         type=whole(1, 256),
         default=1,
-        help="translations of every sentence, best first; at most the beam, or so many samples (default: 1)",
+        help="translations per sentence, best first; at most the beam, or samples with --sample (default: 1)",
     )
-    _add_setting(parser, "--batch-tokens", "N", whole(1, 2**31), "padded source tokens of a batch, times the beam")
+    _add_setting(parser, "--batch-tokens", "N", whole(1, 2**31), "most padded source tokens of a batch, times the beam")
     parser.add_argument(
-        "--prefix", metavar="FILE", type=existing_file, help="what each translation begins with, one line for each"
+        "--prefix",
+        metavar="FILE",
+        type=existing_file,
+        help="what each translation must begin with, one line per source",
     )
     parser.add_argument(
         "--score",
@@ -41,13 +44,13 @@ def add_translate(parser: Parser) -> None:
         help="score given translations: SOURCE TAB TRANSLATION in, LOG-PROBABILITY TAB SCORE out",
     )
     parser.add_argument(
-        "--target", metavar="FILE", type=existing_file, help="the translations to score, where the input has sources"
+        "--target", metavar="FILE", type=existing_file, help="the translations to score, if the input has sources alone"
     )
     parser.add_argument(
         "--alignment",
         metavar="FILE",
         type=other_file,
-        help="write i-j, source and target word, for each translation",
+        help="for each translation write i-j, source and target word",
     )
     parser.add_argument(
         "--alignment-layer",
@@ -63,7 +66,7 @@ def add_translate(parser: Parser) -> None:
         metavar="N",
         type=processes,
         default=1,
-        help="processes that share the work; auto takes one for each GPU, or core where there is none (default: 1)",
+        help="processes that share the work; auto takes one per GPU, or per core without a GPU (default: 1)",
     )
 
 
@@ -72,7 +75,7 @@ def add_evaluate(parser: Parser) -> None:
     _add_runs(parser)
     parser.add_argument("--source", metavar="FILE", type=existing_file, help="sentences to translate")
     parser.add_argument(
-        "--reference", metavar="FILE", type=existing_file, action="append", help="their references; again for another"
+        "--reference", metavar="FILE", type=existing_file, action="append", help="their references; repeat for several"
     )
     parser.add_argument(
         "--set",
@@ -111,9 +114,7 @@ def add_metrics(parser: Parser) -> None:
         nargs="+",
         help="such as bleu, chrf, ter or '{kind: chrf, word_order: 2}' (default: the run's evaluation.metrics)",
     )
-    parser.add_argument(
-        "-lc", "--lowercase", action="store_true", help="score blind to case, by the metrics that can be"
-    )
+    parser.add_argument("-lc", "--lowercase", action="store_true", help="ignore case, in the metrics that can")
     parser.add_argument(
         "--tokenizer",
         metavar="NAME",
@@ -135,16 +136,22 @@ def add_search(parser: Parser) -> None:
     """What replaces fields of the run's `evaluation.search`; it arrives as one mapping, `search`."""
     parser.set_defaults(search={})
     _add_setting(parser, "--beam", "N", whole(1, 256), "hypotheses kept; 1 is greedy")
-    _add_setting(parser, "--patience", "P", number(0), "end when P times the beam have ended; 0: when none can win")
+    _add_setting(
+        parser,
+        "--patience",
+        "P",
+        number(0),
+        "stop when P x beam translations are complete; 0: when no open one can win",
+    )
     _add_setting(parser, "--length-penalty", "A", number(0), "alpha of the length penalty")
     _add_setting(parser, "--length-penalty-kind", "KIND", one_of("gnmt", "mean"), "gnmt (Wu et al., 2016) or mean")
     _add_setting(parser, "--min-length-ratio", "R", number(0), "shortest: R times the pieces of the source ...")
-    _add_setting(parser, "--min-length-extra", "N", whole(0, 2**31), "... plus so many")
+    _add_setting(parser, "--min-length-extra", "N", whole(0, 2**31), "... plus N")
     _add_setting(
         parser, "--max-length-ratio", "R", number(0, is_open=True), "longest: R times the pieces of the source ..."
     )
-    _add_setting(parser, "--max-length-extra", "N", whole(0, 2**31), "... plus so many")
-    _add_setting(parser, "--no-repeat-ngram", "N", whole(0, 2**31), "no N pieces in one order twice; 0 allows all")
+    _add_setting(parser, "--max-length-extra", "N", whole(0, 2**31), "... plus N")
+    _add_setting(parser, "--no-repeat-ngram", "N", whole(0, 2**31), "no sequence of N pieces twice; 0 allows all")
     parser.add_argument(
         "--sample",
         action=_Setting,
@@ -152,10 +159,12 @@ def add_search(parser: Parser) -> None:
         default=argparse.SUPPRESS,
         help="draw each piece at random: by the run's sampler, or as --sampler truncated",
     )
-    _add_setting(parser, "--sampler", "SAMPLER", str, "draw by this one: a kind, or '{kind: KIND, field: value}'")
-    _add_setting(parser, "--temperature", "T", number(0, is_open=True), "of sampling: below 1 is safer, above bolder")
+    _add_setting(parser, "--sampler", "SAMPLER", str, "draw by this sampler: a kind, or '{kind: KIND, field: value}'")
+    _add_setting(parser, "--temperature", "T", number(0, is_open=True), "of sampling; below 1 is safer, above 1 bolder")
     _add_setting(parser, "--top-k", "K", whole(0, 2**31), "sample from the K most probable pieces; 0 takes all")
-    _add_setting(parser, "--top-p", "P", number(0, 1, is_open=True), "sample from the fewest that have P together")
+    _add_setting(
+        parser, "--top-p", "P", number(0, 1, is_open=True), "sample from the fewest pieces with probability P together"
+    )
     _add_setting(parser, "--seed", "N", whole(0, 2**63), "of sampling")
 
 

@@ -13,17 +13,17 @@ EXPORT_QUANTIZATIONS = (
 def add_export(parser: Parser) -> None:
     """Arguments of `zeromt export`."""
     add_run(parser)
-    parser.add_argument("--format", choices=EXPORT_FORMATS, required=True, help="who is to load it")
+    parser.add_argument("--format", choices=EXPORT_FORMATS, required=True, help="which program will load it")
     add_new_folder(parser)
     parser.add_argument(
         "--dtype",
         choices=EXPORT_DTYPES,
-        help="of the weights that are stored, for safetensors and huggingface (default: float32)",
+        help="type of the stored weights, for safetensors and huggingface (default: float32)",
     )
     parser.add_argument(
         "--quantization",
         choices=EXPORT_QUANTIZATIONS,
-        help="for ctranslate2 (default: float32); the change in BLEU is printed where there is text to translate",
+        help="for ctranslate2 (default: float32); prints the change in BLEU if there is text to translate",
     )
     parser.add_argument(
         "--source",
@@ -41,7 +41,9 @@ def add_average(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", type=existing_folder, help="a run's folder")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--last", metavar="K", type=whole(1, 10_000), help="the newest K whole checkpoints")
-    which.add_argument("--best", metavar="K", type=whole(1, 10_000), help="the K of the best validation score")
+    which.add_argument(
+        "--best", metavar="K", type=whole(1, 10_000), help="the K checkpoints with the best validation scores"
+    )
     add_raw_weights(parser)
     add_plugins(parser)
     add_new_folder(parser)
@@ -52,12 +54,12 @@ def add_import(parser: Parser) -> None:
     parser.add_argument(
         "weights", metavar="STATE", nargs="?", type=existing_file, help="a safetensors file of a reference system"
     )
-    parser.add_argument("--preset", metavar="NAME", help="the reference system that the weights are of")
+    parser.add_argument("--preset", metavar="NAME", help="the reference system whose weights these are")
     parser.add_argument(
         "--tokenizer", metavar="MODEL", type=existing, help="a SentencePiece model, or a folder with a tokenizer"
     )
     parser.add_argument(
-        "--num-heads", metavar="N", type=whole(1, 1024), help="of its attention (default: the preset's)"
+        "--num-heads", metavar="N", type=whole(1, 1024), help="heads of its attention (default: the preset's)"
     )
     parser.add_argument(
         "--huggingface", metavar="DIR", type=existing_folder, help="a Marian, M2M100 or NLLB checkpoint instead"

@@ -23,37 +23,40 @@ def add_plan(parser: Parser) -> None:
     _add_cluster(parser)
     _add_speed(parser)
     _add_prices(parser)
-    parser.add_argument("--json", dest="as_json", action="store_true", help="one JSON object in place of lines")
+    parser.add_argument("--json", dest="as_json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--table", action="store_true", help="the same for 8, 16, ... 4,096 GPUs")
     parser.add_argument(
         "--write",
         metavar="FILE",
         type=_new_file,
-        help="write CONFIG with the settings that were chosen, and nothing else changed",
+        help="write CONFIG with the chosen settings and no other change",
     )
 
 
 def _add_cluster(parser: Parser) -> None:
     parser.add_argument("--nodes", metavar="N", type=whole(1, 65_536), required=True, help="machines")
     parser.add_argument(
-        "--gpus-per-node", metavar="G", type=whole(1, 1024), required=True, help="GPUs, and so ranks, of each"
+        "--gpus-per-node", metavar="G", type=whole(1, 1024), required=True, help="GPUs, and so ranks, per node"
     )
     parser.add_argument(
-        "--gpu-memory", metavar="BYTES", type=quantity(BYTE_UNITS), help="of one GPU, such as 80GB (default: --gpu's)"
+        "--gpu-memory",
+        metavar="BYTES",
+        type=quantity(BYTE_UNITS),
+        help="memory of one GPU, such as 80GB (default: --gpu's)",
     )
     parser.add_argument(
         "--gpu",
         metavar="NAME",
         type=_gpu,
         default="a100",
-        help=f"{', '.join(GPUS)}: peak, links and power by its data sheet, and memory (default: a100)",
+        help=f"{', '.join(GPUS)}: peak, links, power and memory from its data sheet (default: a100)",
     )
 
 
 def _add_speed(parser: Parser) -> None:
     positive, size = number(0, is_open=True), quantity(BYTE_UNITS)
     parser.add_argument(
-        "--peak-tflops", metavar="T", type=positive, help="of one GPU in the run's precision (default: that of --gpu)"
+        "--peak-tflops", metavar="T", type=positive, help="peak of one GPU in the run's precision (default: --gpu's)"
     )
     parser.add_argument(
         "--mfu",
@@ -63,14 +66,17 @@ def _add_speed(parser: Parser) -> None:
         help="fraction of the peak that a rank reaches while it computes; measure it (default: 0.35)",
     )
     parser.add_argument(
-        "--intra-bandwidth", metavar="BYTES", type=size, help="a second from one GPU within its node (default: --gpu's)"
+        "--intra-bandwidth",
+        metavar="BYTES",
+        type=size,
+        help="per second from one GPU within its node (default: --gpu's)",
     )
     parser.add_argument(
         "--inter-bandwidth",
         metavar="BYTES",
         type=size,
         default=int(50e9),
-        help="a second from one node to others, all adapters together (default: 50GB)",
+        help="per second from one node to others, all adapters together (default: 50GB)",
     )
     parser.add_argument(
         "--storage",

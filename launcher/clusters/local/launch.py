@@ -33,7 +33,7 @@ def launch(
 
     Args:
         supervisor: runs the ranks; its signal handlers are in place.
-        config: a YAML file, or the name of a shipped run.
+        config: a YAML file, or the name of an example run.
         nproc: processes; None takes one for each GPU, else for each core, up to stream.micro_batches.
         max_restarts: times that the ranks are started again after failures, counted anew with every new checkpoint.
         overrides: `section.key=value` settings.
