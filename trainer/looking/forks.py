@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,17 +111,17 @@ def train_fork(forking: Forking, world: World, num_updates: int, leaves: Leaves 
     # DeepSpeed takes seconds to import, and asks for its device then: `forks` has said which.
     from trainer.build import build
 
-    num_left_out, found = 0, dict[int, Replayed]()
+    found = dict[int, Replayed]()
+
+    def rows_of(micro_batches: Sequence[MicroBatch | None]) -> list[NDArray[np.bool_] | None]:
+        return [None if m is None or leaves is None else leaves(m) for m in micro_batches]
 
     def adapt(micro_batches: list[MicroBatch | None]) -> list[MicroBatch | None]:
-        nonlocal num_left_out
-        if leaves is None:
-            return micro_batches
-        rows = [None if m is None else leaves(m) for m in micro_batches]
-        num_left_out = sum(int(np.count_nonzero(r)) for r in rows if r is not None)
+        rows = rows_of(micro_batches)
         return [m if m is None or r is None else without(m, r) for m, r in zip(micro_batches, rows, strict=True)]
 
     def note(step: int, update: Update, loss: float) -> None:
+        num_left_out = sum(int(np.count_nonzero(r)) for r in rows_of(update.micro_batches) if r is not None)
         found[step] = Replayed(loss=loss if update.counts.target_tokens else math.nan, num_left_out=num_left_out)
         if len(found) == num_updates:
             raise _EnoughError
