@@ -10,6 +10,7 @@ import numpy as np
 
 from configs import RunConfig, UserError
 from configs.components import ScoredText, make
+from configs.languages import same_language
 from data_pipeline.prepared.dataset import Dataset
 from trainer.comparison.scores import MetricScores, RunScore, confidence
 from trainer.comparison.sets import SharedSet
@@ -110,11 +111,11 @@ def by_frequency(
     )
 
 
-def training_words(config: RunConfig, words: Words) -> tuple[Counter[str], str] | None:
+def training_words(config: RunConfig, language: str, words: Words) -> tuple[Counter[str], str] | None:
     """Words of the target side of a run's training data, and what to call it; None where they are not at hand.
 
-    Of data with more than `COUNTED_PIECES`, that many pieces of blocks that lie evenly in it. Data that are remote are
-    not fetched for it.
+    They are of the datasets whose target is in the language, where some are. Of data with more than `COUNTED_PIECES`,
+    that many pieces of blocks that lie evenly in it. Data that are remote are not fetched for it.
     """
     paths = [source.path for source in config.datasets]
     if any("://" in path for path in paths):
@@ -122,8 +123,10 @@ def training_words(config: RunConfig, words: Words) -> tuple[Counter[str], str] 
     counts: Counter[str] = Counter()
     is_whole = True
     try:
-        for dataset in [Dataset.load(path) for path in paths]:
-            step = max(1, -(-len(paths) * dataset.index.target_tokens // COUNTED_PIECES))
+        datasets = [Dataset.load(path) for path in paths]
+        datasets = [d for d in datasets if same_language(language, [d.target_language])] or datasets
+        for dataset in datasets:
+            step = max(1, -(-len(datasets) * dataset.index.target_tokens // COUNTED_PIECES))
             is_whole &= step == 1
             for number in range(0, dataset.index.blocks, step):
                 block = dataset.read_block(number)

@@ -42,6 +42,8 @@ class Run:
     step: int | None
     checkpoint: str | None
     """SHA-256 of its manifest."""
+    parent: str | None
+    """What it was begun from (`--from`)."""
     search: Mapping[str, Any]
     cost: Cost
 
@@ -114,6 +116,7 @@ def _run(subject: Subject, how: How) -> Run:
         path=subject.path,
         step=subject.step,
         checkpoint=subject.checkpoint_hash,
+        parent=subject.parent,
         search=plain_search(search_section(subject.config.evaluation.search, how.search)),
         cost=curves.read_cost(subject),
     )
@@ -129,7 +132,7 @@ class _TrainingWords:
     def of(self, language: str, words: breakdown.Words) -> tuple[Mapping[str, int], str] | None:
         """Counts, and what to call the text that they are of; None where it is not at hand."""
         if language not in self._known:
-            self._known[language] = breakdown.training_words(self._config, words)
+            self._known[language] = breakdown.training_words(self._config, language, words)
         return self._known[language]
 
 

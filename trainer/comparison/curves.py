@@ -93,7 +93,7 @@ def _read(folder: Path | None) -> tuple[dict[str, list[tuple[int, float]]], dict
             tokens.append(number(line, "total_target_tokens"))
             hours.append(number(line, "total_seconds") / 3600)
             _add(figures, TRAINING, step, number(line, "nll" if "nll" in line else "loss"))
-        elif line.get("kind") == "evaluation":
+        elif line.get("kind") in ("evaluation", "score"):  # late ones, too
             for key in _figures_of(line):
                 _add(figures, key, step, number(line, key))
     return figures, {"target tokens": (steps, tokens), "hours": (steps, hours)}

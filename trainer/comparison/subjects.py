@@ -7,9 +7,10 @@ from pathlib import Path
 from configs import RunConfig, UserError, load_saved
 from configs.files import is_file
 from trainer.checkpoint.format import Checkpoint
-from trainer.evaluation.kept import checkpoint_hash
 from trainer.inference.loading import find_checkpoint
 from trainer.runs.layout import CHECKPOINTS, CONFIG, MANIFEST
+from trainer.runs.parents.named import hash_of
+from trainer.runs.parents.record import noted_parent, parent_in
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -37,7 +38,16 @@ class Subject:
     @property
     def checkpoint_hash(self) -> str | None:
         """SHA-256 of the checkpoint's manifest, which has those of all its files."""
-        return None if self.checkpoint is None else checkpoint_hash(self.checkpoint)
+        return None if self.checkpoint is None else hash_of(self.checkpoint.folder)
+
+    @property
+    def parent(self) -> str | None:
+        """The run and the checkpoint that it was begun from."""
+        if self.checkpoint is not None:
+            found = parent_in(self.checkpoint.manifest)
+        else:
+            found = None if self.folder is None else noted_parent(self.folder)
+        return None if found is None else found.describe()
 
 
 def load_subjects(paths: Sequence[str]) -> list[Subject]:

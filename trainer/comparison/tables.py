@@ -66,6 +66,7 @@ def _runs(runs: Sequence[Run]) -> Table:
         for run in runs
     ]
     notes = [f"{run.label} is {run.path}" for run in runs if run.label != run.path]
+    notes += [f"{run.label} was begun from {run.parent}" for run in runs if run.parent is not None]
     return Table(
         title="",
         head=["run", "step of the checkpoint", "its hash", "state", "reason of the end"],

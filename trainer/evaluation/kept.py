@@ -26,12 +26,12 @@ from trainer.runs.layout import (
     CHECKPOINTS,
     CONFIG,
     EVALUATIONS,
-    MANIFEST,
     METRICS_FILE,
     hypotheses_file,
     kept_hypotheses,
 )
 from trainer.runs.metrics_file import number, read_lines
+from trainer.runs.parents.named import hash_of
 
 _SAME_SCORE = 1e-6
 _CHECKED = ("bleu", "chrf", "ter")
@@ -87,11 +87,6 @@ def run_of(checkpoint: Checkpoint) -> Path | None:
     return above.parent if above.name == CHECKPOINTS else None
 
 
-def checkpoint_hash(checkpoint: Checkpoint) -> str:
-    """SHA-256 of a checkpoint's manifest, which has those of all its files."""
-    return hashlib.sha256((checkpoint.folder / MANIFEST).read_bytes()).hexdigest()
-
-
 def read_kept(checkpoint: Checkpoint, work: Work) -> Hypotheses | None:
     """The translations that were kept of this work; None where there are none, or the file is not what was written."""
     if (path := _path(checkpoint, work)) is None:
@@ -121,7 +116,7 @@ def keep(checkpoint: Checkpoint, work: Work, lines: Sequence[str], *, name: str)
     record = {
         "set": name,
         "step": checkpoint.manifest["step"],
-        "checkpoint": checkpoint_hash(checkpoint),
+        "checkpoint": hash_of(checkpoint.folder),
         "work": _plain(work),
         "sha256": hashlib.sha256(content).hexdigest(),
     }
@@ -188,10 +183,11 @@ def _search_in(path: Path) -> object:
 
 
 def _path(checkpoint: Checkpoint, work: Work) -> Path | None:
-    if (folder := run_of(checkpoint)) is None:
+    folder, sha256 = run_of(checkpoint), hash_of(checkpoint.folder)
+    if folder is None or sha256 is None:
         return None
     digest = _sha256(json.dumps(_plain(work), sort_keys=True))
-    return folder / f"{kept_hypotheses(checkpoint_hash(checkpoint), digest)}.hyp"
+    return folder / f"{kept_hypotheses(sha256, digest)}.hyp"
 
 
 def _record(path: Path) -> Path:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from configs import RunConfig
-from trainer.comparison.breakdown import by_frequency, by_length, count_words
+from trainer.comparison.breakdown import by_frequency, by_languages, by_length, count_words
 from trainer.comparison.curves import Curve, Figure, in_common, read_cost, read_curves
 from trainer.comparison.differences import configured
-from trainer.comparison.scores import can_resample
+from trainer.comparison.scores import MetricScores, RunScore, can_resample
 from trainer.comparison.sentences import differing, marked
 from trainer.comparison.sets import SharedSet, untagged
 from trainer.comparison.subjects import Subject, load_subjects
@@ -54,6 +54,21 @@ def test_words_by_frequency() -> None:
     assert scores["10 to 99"] == pytest.approx(200 * 1 / (2 + 3))
     assert scores["1000 or more"] == pytest.approx(200 * 3 / (4 + 3))
     assert count_words(["a b", "a"], str.split) == {"a": 2, "b": 1}
+
+
+def test_means_by_pair_of_languages() -> None:
+    def metric(score: float | None, other: float) -> list[MetricScores]:
+        runs = [RunScore(score=score), RunScore(score=other)]
+        return [
+            MetricScores(
+                key="bleu", label="BLEU", digits=2, higher_is_better=True, signature="", is_tested=True, runs=runs
+            )
+        ]
+
+    sets = [dataclasses.replace(shared(), languages=languages) for languages in ("en-fr", "en-fr", "fr-en")]
+    found = by_languages(sets, [metric(10, 1), metric(20, 2), metric(None, 5)])
+    assert found == {"en-fr": [("BLEU", 2, [15, 1.5])], "fr-en": [("BLEU", 2, [None, 5])]}
+    assert by_languages(sets[:2], [metric(10, 1), metric(20, 2)]) == {}
 
 
 def test_marks() -> None:
@@ -118,10 +133,11 @@ def test_curves_by_updates_tokens_and_hours(tmp_path: Path) -> None:
     lines += [
         {"kind": "evaluation", "step": 15, "loss": 2.0, "bleu": 4.0, "bleu_signature": "x", "bleu/dev": 3.0},
         {"kind": "evaluation", "step": 30, "loss": 1.0, "bleu": None, "bleu_signature": "x"},
+        {"kind": "score", "step": 15, "comet": 0.5, "comet_signature": "late"},
         {"kind": "event", "step": 30, "event": "checkpoint"},
     ]
     figures = {figure.key: figure for figure in read_curves([subject(run_folder(tmp_path / "run", lines))])}
-    assert list(figures) == ["train/nll", "loss", "bleu", "bleu/dev"]
+    assert list(figures) == ["train/nll", "loss", "bleu", "bleu/dev", "comet"]
     [train_curve] = figures["train/nll"].curves
     assert (train_curve.axes["updates"], train_curve.values) == ([10, 20, 30], [4, 3, 2])
     [bleu] = figures["bleu"].curves

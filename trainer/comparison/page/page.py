@@ -53,12 +53,20 @@ def _charts(figures: Sequence[Figure]) -> list[dict[str, Any]]:
     charts: dict[str, list[dict[str, Any]]] = {}
     for figure in figures:
         name, _, part = (figure.key, "", "") if figure.key == TRAINING else figure.key.partition("/")
-        curves = [{"axes": [curve.axes[axis] for axis in AXES], "values": curve.values} for curve in figure.curves]
+        curves = [
+            {"axes": [_short(curve.axes[axis]) for axis in AXES], "values": _short(curve.values)}
+            for curve in figure.curves
+        ]
         label = upright(figure.label)
         charts.setdefault(name, []).append(
             {"label": label, "part": upright(part) or "all", "digits": figure.digits, "curves": curves}
         )
     return [{"label": variants[0]["label"], "variants": variants} for variants in charts.values()]
+
+
+def _short(numbers: Sequence[float | None]) -> list[float | None]:
+    """With as many digits as a plot can show: that is most of the page, where there are many curves."""
+    return [None if x is None else int(x) if x == int(x) else float(f"{x:.6g}") for x in numbers]
 
 
 def _policy(scripts: Sequence[str]) -> str:
