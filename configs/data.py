@@ -72,7 +72,7 @@ class TokenizerSection:
     vocab_size: Annotated[int, Field(ge=16, le=1_000_000)] = 8000
     """Pieces of the joint vocabulary, or of the source's; special pieces included."""
     target_vocab_size: Annotated[int, Field(ge=16, le=1_000_000)] | None = None
-    """Pieces of the target's vocabulary when they are separate; `vocab_size` unless said."""
+    """Pieces of the target's vocabulary, if there are two; by default `vocab_size`."""
     character_coverage: Annotated[float, Field(gt=0.9, le=1)] = 1.0
     byte_fallback: bool = False
     normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"
@@ -82,13 +82,13 @@ class TokenizerSection:
     """So many pieces are reserved for tags that are thought of later: a new one takes the place of one of them, in a
     dataset whose `path` is this tokenizer and whose `tags` name it, and runs that exist can go on with it."""
     sample_pairs: Positive = 500_000
-    """At most so many pairs, drawn evenly over the whole corpus, train the tokenizer."""
+    """The tokenizer is trained on at most this many pairs, drawn evenly over the whole corpus."""
     sample_megabytes: Positive = 128
-    """At most so much text of those; training takes some multiple of it in memory, which is printed."""
+    """And on at most this much text; training needs a multiple of it in memory, which is printed."""
     bpe_dropout: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Refused unless 0: see `problems`."""
+    """Must be 0: see `problems`."""
     threads: Annotated[int, Field(ge=1, le=128)] = 4
-    """Threads of the training. A part of the recipe: the unigram model's sums depend on it."""
+    """Threads of the training. Part of the recipe, because the unigram model's sums depend on it."""
 
     def problems(self) -> Iterator[str]:
         """What is wrong between the fields, one line each."""
@@ -105,7 +105,7 @@ class TokenizerSection:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class CleaningSection:
-    """Filters of training pairs, in the order in which they are applied. What a filter drops is counted in the report.
+    """Filters of training pairs, in the order in which they run. What a filter rejects is counted in the report.
 
     Empty pairs and those of more than `prepare.max_pieces` pieces are always rejected.
     """
@@ -113,28 +113,28 @@ class CleaningSection:
     __pydantic_config__ = STRICT
 
     normalization: Literal["none", "nfc", "nfkc"] = "none"
-    """Unicode normalisation of both sides, before anything else looks at them."""
+    """Unicode normalisation of both sides, before all other filters."""
     control_characters: Literal["keep", "remove", "drop"] = "keep"
     """Category Cc (tabs apart) and the invisible Cf but joiners: removed, or dropped with their pair."""
     identical: Literal["keep", "drop"] = "keep"
-    """Pairs whose source is their target."""
+    """What to do with pairs whose sides are identical."""
     max_characters: Positive | None = None
-    """Of either side."""
+    """Longest side, in characters."""
     source_scripts: list[Script] = field(default_factory=list)
     """Unicode scripts of the source's letters, such as [Latin] or [Han, Hiragana, Katakana]; empty allows all."""
     target_scripts: list[Script] = field(default_factory=list)
     min_script_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Least fraction of a side's letters in its scripts. A side without letters passes."""
     language_identification: bool = False
-    """Drop pairs of which either side is of another language (optional package: zeromt[langid])."""
+    """Reject pairs of which either side is in another language (optional package: zeromt[langid])."""
     min_language_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """A side is of another language where one is found with at least this probability."""
+    """A side counts as another language if that is found with at least this probability."""
     held_out_overlap: Literal["keep", "pair", "side"] = "keep"
-    """Drop a pair that stands in the validation or test set: the same pair, or either of its sides."""
+    """Reject a pair that is in the validation or test set: the same pair, or either of its sides."""
     max_length_ratio: Annotated[float, Field(ge=1)] | None = None
-    """Most pieces of the longer side for each of the shorter."""
+    """Most pieces of the longer side per piece of the shorter."""
     duplicates: Literal["keep", "drop"] = "keep"
-    """Drop every occurrence but the first of the same pair, over the whole corpus."""
+    """Reject every occurrence of a pair but the first, over the whole corpus."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -158,18 +158,18 @@ class PrepareSection:
     """Further filters of the text, each a component of data_pipeline/preparation/filters or of a plugin: applied after
     those of `cleaning` that look at the text, in this order."""
     target_tag: Tag | None = None
-    """Stands before every source line of this dataset, such as `>>fra<<`; one of `tokenizer.tags`."""
+    """Put before every source line of this dataset, such as `>>fra<<`; one of `tokenizer.tags`."""
     tag_both_sides: bool = False
     """As M2M100 and NLLB: every source begins with the tag of its language, such as `>>eng_Latn<<`, every target with
     its own, which is forced when translating."""
     max_pieces: Annotated[int, Field(ge=1, le=65_000)] = 512
-    """A training pair with more pieces on either side is dropped and counted."""
+    """A training pair with more pieces on either side is rejected and counted."""
     max_unknown: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Refuse the corpus where more than this fraction of either side's pieces is unknown to the tokenizer (`<unk>`)."""
     on_bad_pair: Literal["drop", "error"] = "drop"
-    """What becomes of empty and too long training pairs. Broken files are an error always."""
+    """What to do with empty and too long training pairs. An unreadable file is always an error."""
     pairs_per_block: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Unless said, 1,024, and fewer for small corpora, so that there are blocks for every rank."""
+    """By default 1,024, and fewer for small corpora, so that there are blocks for every rank."""
     blocks_per_shard: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
     workers: Count = 0
     """Processes that encode; 0 takes one for each core. The result does not depend on it."""
@@ -222,13 +222,13 @@ class StreamSection:
     target_tokens: Positive = 4096
     """Budget of a micro-batch in padded target tokens: rows times longest target."""
     max_rows: Positive = 1024
-    """At most so many pairs stand in a micro-batch, however short they are."""
+    """Most pairs of a micro-batch, however short they are."""
     window_pairs: Annotated[int, Field(ge=1, le=50_000_000)] = 262_144
-    """Pairs that a lane shuffles and sorts at once. Memory grows with it, padding falls with it."""
+    """Pairs that a lane shuffles and sorts at once. More means more memory and less padding."""
     length_multiple: Annotated[int, Field(ge=1, le=512)] = 1
     """Padded lengths are rounded up to a multiple of it (8 suits tensor cores)."""
     on_oversized_pair: Literal["error", "drop"] = "error"
-    """What becomes of a pair that no micro-batch can hold."""
+    """What to do with a pair that no micro-batch can hold."""
     prefetch_updates: Annotated[int, Field(ge=0, le=1024)] = 4
     """Updates read ahead; 0 without workers reads in the training loop. The order does not depend on it."""
     workers: Annotated[int, Field(ge=0, le=64)] = 0
@@ -238,13 +238,13 @@ class StreamSection:
     temperature: Annotated[float, Field(ge=1, le=100)] = 1.0
     """T of a mixture without weights: a dataset of n pairs gives pairs in proportion to n ** (1 / T)."""
     cache: str = "~/.cache/zeromt"
-    """Folder for what is read of remote datasets."""
+    """Folder that caches what is read of remote datasets."""
     cache_gigabytes: PositiveFloat = 50.0
-    """At most so much is kept there; what was used longest ago goes first."""
+    """Largest size of the cache; what was used longest ago is deleted first."""
     retries: Annotated[int, Field(ge=0, le=100)] = 5
-    """Of a remote read that failed, each after twice the time of the one before."""
+    """Retries of a failed remote read, each after twice the pause of the one before."""
     timeout_seconds: PositiveFloat = 60.0
-    """Of one remote read."""
+    """Time limit of one remote read."""
 
     def problems(self) -> Iterator[str]:
         """What is wrong between the fields, one line each."""

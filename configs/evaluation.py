@@ -44,7 +44,7 @@ class SearchSection:
     """Longest translation: ratio times source plus `max_length_extra`."""
     max_length_extra: Count = 20
     no_repeat_ngram: Count = 0
-    """No translation holds so many pieces in the same order twice; 0 allows everything."""
+    """No sequence of this many pieces occurs twice in a translation; 0 allows everything."""
     sampler: Annotated[Sampler | None, Choice("sampler", is_optional=True)] = None
     """Draw each piece at random in place of searching for the best: a component of model/components, or a plugin."""
     seed: Count = 1
@@ -164,7 +164,7 @@ class EvaluationSection:
     """0 evaluates at the end only."""
     search: SearchSection = field(default_factory=SearchSection)
     sets: list[HeldOutSection] = field(default_factory=list)
-    """What is evaluated on; unless given, the validation sets that the datasets were prepared with."""
+    """The sets to evaluate on; by default the validation sets of the datasets."""
     metrics: list[Annotated[Metric, Choice("metric")]] = field(
         default_factory=lambda: [make("metric", "bleu"), make("metric", "chrf")]
     )
@@ -178,7 +178,7 @@ class EvaluationSection:
     ko-mecab, 13a elsewhere. 13a is of little use where no spaces stand between words (Thai, Khmer): take char,
     flores200 or spm."""
     max_pairs: Positive | None = None
-    """Evaluate on the first so many pairs of each set only."""
+    """Evaluate only on this many pairs of each set, the first."""
     samples: Count = 5
     """Translations shown in TensorBoard."""
     attention_maps: Count = 2

@@ -23,7 +23,7 @@ class ModelSection:
     encoder_layers: Layers = 6
     decoder_layers: Layers = 6
     max_positions: Size = 1024
-    """Longest sequence. Learned positions have so many; whatever is longer is refused."""
+    """Longest sequence. The number of learned positions; whatever is longer is refused."""
     attention: Annotated[Attention, Choice("attention", "multi_head")] = field(
         default_factory=lambda: make("attention", "multi_head")
     )
@@ -37,7 +37,7 @@ class ModelSection:
     residual: Annotated[Residual, Choice("residual", "pre")] = field(default_factory=lambda: make("residual", "pre"))
     """In which order a sub-layer, its norm and the residual stream are joined."""
     final_norm: bool | None = None
-    """A norm after the last layer of either stack; unless given, where the residual stream has none."""
+    """A norm after the last layer of either stack; by default if the residual stream has none."""
     tied_embeddings: Literal["three-way", "decoder", "none"] = "three-way"
     """three-way: source, target and output share one matrix; decoder: target and output do."""
     scale_embeddings: bool = True
@@ -49,7 +49,7 @@ class ModelSection:
     dropout: Probability = 0.1
     """On what each sub-layer adds to the residual stream."""
     embedding_dropout: Probability | None = None
-    """On embeddings with their positions; `dropout` unless given."""
+    """On embeddings with their positions; by default `dropout`."""
     activation_checkpointing: bool = False
     """Keep only the inputs of each layer and compute the rest again in the backward pass (Chen et al., 2016)."""
 

@@ -43,14 +43,14 @@ class EngineSection:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: the GPUs where the machine has some, the CPU elsewhere; GPUs that torch cannot use are an error."""
     offload_optimizer: bool = False
-    """Keep fp32 masters and moments in host memory (stages 1 to 3)."""
+    """Keep fp32 master weights and moments in host memory (stages 1 to 3)."""
     zero_optimization: dict[str, Any] = field(default_factory=dict)
-    """Further keys of DeepSpeed's `zero_optimization`, passed through as they are."""
+    """Other keys of DeepSpeed's `zero_optimization`, passed on unchanged."""
     compile: bool = False
     """torch.compile of each layer while training (stages 0 to 2): takes minutes, and a compiler (CPU: C++, GPU: C)."""
     fp16_initial_scale_power: Annotated[int, Field(ge=0, le=32)] = 16
     communication_timeout_minutes: PositiveFloat = 30.0
-    """After which a collective that does not end is an error, in every group of ranks."""
+    """A collective that takes longer is an error, in every group of ranks."""
     numa_binding: Literal["auto", "off", "node", "socket", "exclusive", "core-complex"] = "auto"
     """torchrun's `--numa-binding`: ranks run on cores beside their GPU. auto: node, where the machine has GPUs, several
     nodes of memory and numactl."""
@@ -68,18 +68,18 @@ class EngineSection:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class EarlyStoppingSection:
-    """The run ends when a figure of the validation set has not become better for some evaluations."""
+    """The run ends when a figure of the validation set has not improved for some evaluations."""
 
     __pydantic_config__ = STRICT
 
     metric: str | None = None
-    """One of `evaluation.metrics` by the name of its figures, loss or nll; what is best by, unless given."""
+    """The name of one of `evaluation.metrics`, loss or nll; by default `checkpoint.best_by`."""
     patience: Positive = 10
-    """Evaluations in a row that bring nothing better."""
+    """Evaluations in a row without an improvement."""
     min_delta: NonNegativeFloat = 0.0
-    """Better is only what is so by more than this, in the figure's unit."""
+    """An improvement must be larger than this, in the figure's unit."""
     after: Count = 0
-    """The evaluations of so many updates are not waited on; the best of them counts."""
+    """Evaluations before this update do not count towards `patience`; the best of them still counts."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -97,39 +97,39 @@ class TrainingSection:
     record_pairs: bool = False
     """Write the identifiers of every update's pairs to pairs/ in the run's folder."""
     max_skipped_in_a_row: Positive = 20
-    """Updates with a non-finite gradient that may follow one another before the run stops."""
+    """The run stops after this many updates in a row with a non-finite gradient."""
     tensorboard: bool = True
     deterministic: bool = False
     """torch.use_deterministic_algorithms, for equal updates to the bit; slower on GPUs, without a sampler there."""
     memory_probe: bool = True
     """Go forward and backward on the largest shapes once before update 1, and throw the result away."""
     ema_decay: Probability = 0.0
-    """Of an exponential moving average of the weights, which is what is evaluated and shipped; 0 keeps none."""
+    """Decay of a moving average of the weights, which is then evaluated and exported; 0 keeps none."""
     fit_memory: bool = False
     """Let a new run take the largest token budgets of `stream` that leave 5 % of the device free, up to those given."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class StabilitySection:
-    """Losses that jump, and replicas that drift apart."""
+    """Loss spikes and replicas that differ."""
 
     __pydantic_config__ = STRICT
 
     spike_score: NonNegativeFloat = 12.0
-    """A loss so many robust deviations (by median and MAD) above the median is a spike; 0 looks for none."""
+    """A loss this many robust deviations (median and MAD) above the median is a spike; 0 turns this off."""
     spike_window: Annotated[int, Field(ge=16, le=65_536)] = 128
-    """Updates that the median and the deviation are taken over."""
+    """Number of updates over which median and deviation are taken."""
     skip_updates: Positive = 8
     """After a rewind to the checkpoint, this many updates up to the spike are skipped."""
     max_rewinds: Count = 3
-    """Rewinds of a run, after which it stops instead."""
+    """A run rewinds this often; after that it stops instead."""
     hash_every_updates: Count = 1000
-    """Compare the replicas of the weights by their hashes; 0 never does. At stage 3 there are none."""
+    """Compare the hashes of the weights' replicas; 0 turns this off. At stage 3 there are no replicas."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class SupervisionSection:
-    """Time limits of a rank's phases, after which the rank is ended and its stacks are shown."""
+    """Time limits of a rank's phases; a rank that exceeds one is killed and its stacks are printed."""
 
     __pydantic_config__ = STRICT
 
@@ -150,16 +150,16 @@ class CheckpointSection:
     """0 saves at the end only."""
     keep_last: Annotated[int, Field(ge=2, le=MOST)] = 3
     keep_best: Count = 1
-    """Besides the last ones, so many with the best validation score are kept."""
+    """Besides the newest, keep this many with the best validation score."""
     best_by: str | None = None
-    """What is best by: one of `evaluation.metrics` or `evaluation.queued` by the name of its figures, loss or nll;
-    unless given, the first of the metrics."""
+    """Decides which is best: the name of one of `evaluation.metrics` or `evaluation.queued`, loss or nll;
+    by default the first of the metrics."""
     keep_every: Count = 0
-    """Besides those, every checkpoint whose step is a multiple of this is kept for good; 0 keeps none."""
+    """Besides those, keep every checkpoint whose step is a multiple of this; 0 keeps none."""
     asynchronous: bool = True
-    """Copy the shards to host memory and write them while training goes on, where the memory suffices."""
+    """Copy the shards to host memory, if there is enough, and write them while training goes on."""
     max_failures: Positive = 3
-    """Saves that may fail one after the other before the run stops."""
+    """The run stops after this many failed saves in a row."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -178,7 +178,7 @@ class RunConfig:
     loss: Annotated[Loss, Choice("loss", "cross_entropy")] = field(
         default_factory=lambda: make("loss", "cross_entropy")
     )
-    """What is minimised: a component of model/components."""
+    """What training minimises: a component of model/components."""
     optimizer: Annotated[Optimizer, Choice("optimizer", "adamw")] = field(
         default_factory=lambda: make("optimizer", "adamw")
     )

@@ -11,7 +11,7 @@ from model.dropout import Dropout
 from model.positions import NoRotation
 
 ROOM = 8
-"""A cache has place for a multiple of so many positions."""
+"""A cache holds a multiple of this many positions."""
 
 
 class AttentionCache:

@@ -13,6 +13,7 @@ _NOUN = r"(a|the|its|their|whose|same|least|own|large|small|each|one|rank's|lane
 REPLACED = {
     r"\b(end|begin)[ _]marks?\b": "EOS, BOS",
     rf"\b{_NOUN} share(s\b|[ .,](of|is|and|in|on|that|for)\b)|\bshares? of\b": "part, fraction, shard",
+    r"(?-i:\b(?!TOKEN_)[A-Z]+_SHARES?\b)": "fraction; figures of metrics.jsonl keep their names",
     r"\bso many times as fast\b": "speed-up",
     r"\bmatrix products?\b": "matmul",
     r"\b(broken|damaged|bad) blocks?\b": "corrupt block",

@@ -8,9 +8,9 @@ from typing import Any
 from configs import RunConfig
 from trainer.checkpoint.state import TrainerState
 
-SURE_SHARE = 0.1
+SURE_FRACTION = 0.1
 """Of the minutes: from there on the pace tells where they end."""
-CUT_SHARE = 0.9
+CUT_FRACTION = 0.9
 """Of the updates of a schedule: one that ends before has been cut."""
 
 
@@ -169,10 +169,10 @@ class Limits:
         state, minutes, schedule = self._state, self._section.max_minutes, self._config.schedule
         if self._has_warned or minutes is None or not schedule.ends or schedule.ends_with == "minutes":
             return None
-        if state.seconds - state.start_seconds < SURE_SHARE * 60 * minutes:
+        if state.seconds - state.start_seconds < SURE_FRACTION * 60 * minutes:
             return None
         last = self._last_step_by_clock(state.seconds, state.step)
-        if last - state.start_step >= CUT_SHARE * self._section.max_updates:
+        if last - state.start_step >= CUT_FRACTION * self._section.max_updates:
             return None
         self._has_warned = True
         update = last - state.skipped_updates - state.schedule_start

@@ -20,7 +20,7 @@ PIECE_PAIRS = 65_536
 """Pairs made at once: any number of pairs begins with the same ones."""
 NUM_WORDS = 60_000
 MEDIAN_WORDS, SIGMA, MAX_WORDS = 18, 0.6, 120
-COMMA_SHARE = 0.06
+COMMA_FRACTION = 0.06
 
 SOUNDS = (
     ("b,c,d,f,g,h,k,l,m,n,p,r,s,t,v,w,ch,th", "a,e,i,o,u,ea", ",,,n,s"),
@@ -110,7 +110,7 @@ def _lines(words: NDArray[np.object_], lengths: NDArray[np.int64], rng: np.rando
     weights = np.cumsum(1 / (np.arange(1, len(words) + 1) + 2.7))
     count = int(lengths.sum())
     ranks = np.searchsorted(weights, rng.random(count) * weights[-1])
-    with_comma = rng.random(count) < COMMA_SHARE
+    with_comma = rng.random(count) < COMMA_FRACTION
     drawn = words[ranks]
     drawn[with_comma] += ","
     tokens: list[str] = drawn.tolist()

@@ -9,8 +9,8 @@ from benchmarks.common.results import Row, figure
 Figures = dict[str, Any]
 LOOP, PROCESSES = "zeromt, in the loop", "zeromt, 2 processes"
 WEBDATASET = "webdataset, "
-SHARES = {"zeromt K=1": "K = 1", "zeromt K=2": "K = 2", "zeromt K=8": "K = 8"}
-SHARES |= {"zeromt K=2, multiple of 8": "K = 2, multiples of 8", "random": "random", "sorted": "sorted"}
+PADDING_COLUMNS = {"zeromt K=1": "K = 1", "zeromt K=2": "K = 2", "zeromt K=8": "K = 8"}
+PADDING_COLUMNS |= {"zeromt K=2, multiple of 8": "K = 2, multiples of 8", "random": "random", "sorted": "sorted"}
 
 
 def preparation(figures: Figures) -> list[Row]:
@@ -66,8 +66,8 @@ def reading(figures: Figures) -> list[Row]:
 def padding(figures: Figures) -> list[Row]:
     """What is padding, by how batches are cut."""
     return [
-        {"part": "padding", "text": name, **{SHARES[way]: share for way, share in shares.items()}}
-        for name, shares in figures.items()
+        {"part": "padding", "text": name, **{PADDING_COLUMNS[way]: fraction for way, fraction in fractions.items()}}
+        for name, fractions in figures.items()
     ]
 
 

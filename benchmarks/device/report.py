@@ -10,7 +10,7 @@ from benchmarks.device.work import Figures
 TARGET_MFU = {"wmt_base": 0.35, "wmt_big": 0.45}
 AGREEMENT, COMPARED_UPDATES = 1e-2, 20
 GIB = 1 << 30
-SHARES = {"waiting for data": "waiting_for_data", "logging": "logging"}
+FRACTIONS = {"waiting for data": "waiting_for_data", "logging": "logging"}
 """Of the time of the updates that count, by the column's name; of zeromt alone."""
 
 
@@ -88,13 +88,13 @@ def _cells(figures: Figures) -> dict[str, str]:
         "s an update": f"{figures['seconds_per_update']:.4f}",
         "padding": f"{figures['padding']:.1%}",
         "MFU": f"{figures['mfu']:.1%}",
-        **{name: _share(figures.get(key)) for name, key in SHARES.items()},
+        **{name: _fraction(figures.get(key)) for name, key in FRACTIONS.items()},
         "GiB allocated": _gib(figures.get("peak_allocated")),
         "reserved": _gib(figures.get("peak_reserved")),
     }
 
 
-def _share(part: float | None) -> str:
+def _fraction(part: float | None) -> str:
     return "" if part is None else f"{part:.1%}"
 
 

@@ -43,7 +43,7 @@ class Metric(Component):
     """A score of translations against references. It says nothing of who translates, and sees no more than text."""
 
     name: MetricName | None = None
-    """What its figures are called; unless given, as its kind. Needed where two would be called the same."""
+    """The name of its figures; by default its kind. Needed if two would have the same name."""
 
     title: ClassVar[str] = ""
     """What people call it."""

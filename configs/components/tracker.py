@@ -9,7 +9,7 @@ from configs.components.registry import Component
 
 
 class Writer(Protocol):
-    """Where a run's figures go, beside metrics.jsonl. One that raises is given up with a warning; training goes on."""
+    """Where a run's figures go, beside metrics.jsonl. One that raises is dropped with a warning; training goes on."""
 
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
         """Figures of a log step, by the names that they have in metrics.jsonl."""

@@ -16,9 +16,9 @@ from data_pipeline.order.randomness import Purpose, permutation, random_bits
 Integers = NDArray[np.int64]
 
 UNITS_A_LANE = 8
-"""The largest unit that leaves each lane so many is dealt."""
+"""The largest unit of which each lane gets at least this many is dealt."""
 SHARDS_A_WINDOW = 8
-"""Shards are dealt only if a window holds so many."""
+"""Shards are dealt only if a window holds this many."""
 
 
 @dataclass(frozen=True, slots=True)

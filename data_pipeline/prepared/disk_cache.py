@@ -20,7 +20,7 @@ from data_pipeline.prepared.index import hash_file
 
 log = logging.getLogger(__name__)
 
-KEEP_SHARE = 0.9
+KEEP_FRACTION = 0.9
 """Making room leaves this fraction of the bound, so that the folder is not walked at every addition."""
 STALE_SECONDS = 24 * 3600
 """An unfinished file that is older belongs to a process that died."""
@@ -147,7 +147,7 @@ class DiskCache:
             content = file.read()
             total = int(content) if content.isdigit() else None
             if total is None or total + size > self._max_bytes:
-                total = self._make_room(max(0, int(self._max_bytes * KEEP_SHARE) - size))
+                total = self._make_room(max(0, int(self._max_bytes * KEEP_FRACTION) - size))
             file.seek(0)
             file.truncate()
             file.write(str(total + size).encode())

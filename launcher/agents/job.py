@@ -54,7 +54,7 @@ class Job:
     """The run's."""
     shutdown_seconds: int
     save_seconds: float = 3600.0
-    """Ranks whose agent was killed have so much time to save and end."""
+    """Seconds in which ranks whose agent was killed must save and end."""
     reset: str | None = None
     """data, optimizer or data,optimizer: begun anew by the ranks, until a checkpoint holds the result."""
     parent: str | None = None

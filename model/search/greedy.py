@@ -12,7 +12,7 @@ from model.search.ensemble import Ensemble
 from model.search.hypothesis import Hypothesis, length_penalty
 from model.search.sampling import Choice, Draws, choose_best
 
-DROPPED_SHARE = 1 / 8
+DROPPED_FRACTION = 1 / 8
 """Finished rows leave the batch when they are this fraction of it, since the caches of all others move then."""
 
 
@@ -82,7 +82,7 @@ def _decode(
                 divisor = length_penalty(len(ids[row]) + 1, section.length_penalty, section.length_penalty_kind)
                 found[row] = Hypothesis(ids=ids[row], log_prob=end, score=end / divisor)
                 open_rows.remove(row)
-        if open_rows and len(rows) - len(open_rows) >= DROPPED_SHARE * len(rows):
+        if open_rows and len(rows) - len(open_rows) >= DROPPED_FRACTION * len(rows):
             staying = [i for i, row in enumerate(rows) if row in open_rows]
             rows = [rows[i] for i in staying]
             keep = upload(staying, device)

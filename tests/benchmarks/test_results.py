@@ -30,7 +30,7 @@ RUN = {
 
 def training() -> list[Row]:
     rounds = [{"zeromt fp32": RUN, "eole": {**RUN, "tokens_per_second": t}, "plain loop": RUN} for t in (10.0, 20.0)]
-    ratios = [{"program": "plain loop", "of": "eole", "ratios": [3.0, 1.5], "wanted": 1.05}]
+    ratios = [{"program": "plain loop", "of": "eole", "ratios": [3.0, 1.5], "target": 1.05}]
     return train.rows_of(rounds, ratios)
 
 
@@ -63,8 +63,8 @@ def saved() -> list[Row]:
 
 
 def decoded() -> list[Row]:
-    program = {"sentences_per_second": [9.0], "wanted": None, "bleu": 30.0, "zeromt_over_this": {"zeromt": [1.0]}}
-    programs = {"zeromt": program, "eole": {**program, "wanted": 1.5}}
+    program = {"sentences_per_second": [9.0], "target": None, "bleu": 30.0, "zeromt_over_this": {"zeromt": [1.0]}}
+    programs = {"zeromt": program, "eole": {**program, "target": 1.5}}
     return [row for beam in (1, 5) for row in decode.rows_of({"beam": beam, "programs": programs})]
 
 
@@ -96,7 +96,7 @@ def data() -> list[Row]:
             },
             "trainer": {"tokens_per_second": 1.0, "waiting_for_data": 0.1},
         },
-        "padding": {"text": dict.fromkeys(data_rows.SHARES, 0.1)},
+        "padding": {"text": dict.fromkeys(data_rows.PADDING_COLUMNS, 0.1)},
         "ranks": {"shards": 2, "worlds": {3: {"reading": 4}}},
         "memory": {"rounds": {1: [{"pairs": 3, "anonymous": MIB}]}},
     }

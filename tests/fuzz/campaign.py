@@ -13,13 +13,13 @@ from tests.fuzz.call import Call
 from tests.fuzz.calls import Target, calls, targets
 from tests.fuzz.client import Server
 
-RANKS_SHARE = 20
+RANKS_EVERY = 20
 """One call in so many may start ranks."""
 
 
 def draw(number: int, seed_: int) -> list[Call]:
     """So many calls, the same for the same seed and version of hypothesis."""
-    ranks = number // RANKS_SHARE
+    ranks = number // RANKS_EVERY
     return _draw(number - ranks, seed_, ranks=False) + _draw(ranks, seed_, ranks=True)
 
 

@@ -31,7 +31,7 @@ from trainer.runs.layout import hypotheses_file
 log = logging.getLogger(__name__)
 
 PICTURED_PIECES = 32
-"""Either side of a pair whose attention is drawn has at most so many."""
+"""Most pieces of either side of a pair whose attention is drawn."""
 LOSS_BATCH_TOKENS = 4096
 """Padded target tokens of a batch that only the loss is computed of."""
 

@@ -26,7 +26,7 @@ _UNSPACED = (
 """Scripts (ISO 15924) that put no spaces between words, as line breaking knows them (UAX 14: SA, AK, AS, ID)."""
 _UNSPACED_CLASS = "".join(rf"\p{{sc={script}}}" for script in _UNSPACED)
 _SHOWN_CHARACTERS = 100_000
-"""Of the references, so many tell the script."""
+"""Characters of the references that are looked at to find the script."""
 _PACKAGES = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-COPIES_SHARE = 0.5
-"""Of the memory that a machine has left, copies of shards take so much at most."""
+COPIES_FRACTION = 0.5
+"""Largest fraction of a machine's free memory that copies of shards take."""
 
 
 def available(root: Path = Path("/")) -> int | None:
@@ -30,7 +30,7 @@ def shortage(reports: Sequence[tuple[str, int, int | None]]) -> str | None:
         if bytes_left is not None:
             left[host] = min(left.get(host, bytes_left), bytes_left)
     for host, amount in needed.items():
-        if host in left and amount > COPIES_SHARE * left[host]:
+        if host in left and amount > COPIES_FRACTION * left[host]:
             return f"{host} has {left[host]:,} bytes of memory left, copies of its ranks' shards take {amount:,}"
     return None
 

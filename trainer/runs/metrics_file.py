@@ -20,7 +20,7 @@ Line = dict[str, Any]
 """Figures of a step, with `kind`: train, evaluation, score (one that came late) or event."""
 
 RATE_LINES = 20
-"""Lines of training that the end of the file is read for; a rate is the mean of so many."""
+"""How many training lines are read from the end of the file; a rate is their mean."""
 UNSIGNED = ("bleu", "chrf")
 """The metrics of a line that has no signatures."""
 FARTHEST_BYTES = 1 << 22

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 TINY: Shape = (1, 1, 1)
 TRIALS = 64
-"""Budgets are tried in so many steps up to the one that is set."""
+"""Number of steps in which budgets are tried, up to those given."""
 MEETING_SECONDS = 30.0
 """A rank that ran out of memory waits so long for the others: they may be stuck where it should have come along."""
 

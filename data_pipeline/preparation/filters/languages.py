@@ -37,7 +37,7 @@ class LanguageIdentification(DroppingFilter):
     """Drops pairs of which either side is of another language (optional package: zeromt[langid])."""
 
     min_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """A side is of another language where one is found with at least this probability."""
+    """A side counts as another language if that is found with at least this probability."""
 
     def report_name(self) -> str:
         """See Filter."""

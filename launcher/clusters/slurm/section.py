@@ -64,7 +64,7 @@ class SlurmSection(BatchCluster):
     join_timeout: Positive = 300
     """Seconds within which all nodes must have come."""
     node_timeout: LossSeconds = 15
-    """A node without a sign of life for so many seconds is lost."""
+    """Seconds of silence after which a node is lost."""
 
     def problems(self) -> Iterator[str]:
         """What is wrong with single values and between fields, one line each."""

@@ -39,7 +39,7 @@ class SshSection(Cluster):
     join_timeout: Positive = 300
     """Seconds within which all hosts must have met."""
     node_timeout: LossSeconds = 15
-    """A host without an answer for so many seconds is lost."""
+    """Seconds of silence after which a host is lost."""
 
     def problems(self) -> Iterator[str]:
         """What is wrong with single values."""

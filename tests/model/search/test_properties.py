@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from model.attention import ROOM
 from model.search import Ensemble, search
 from model.search.ensemble import EnsembleState
-from model.search.greedy import DROPPED_SHARE
+from model.search.greedy import DROPPED_FRACTION
 from tests.model.reference import EOS, pad
 from tests.model.search.plain import (
     SCORE,
@@ -76,7 +76,7 @@ class TestProperties:
             together = search(model, pad(sources), section)
         changes = [(n, m) for n, m in itertools.pairwise(counts) if n != m]
         assert len(changes) > 3
-        assert all(m <= n * (1 - DROPPED_SHARE) for n, m in changes)
+        assert all(m <= n * (1 - DROPPED_FRACTION) for n, m in changes)
         assert len(counts) > ROOM, "longer than the room of a new cache"
         assert sum(counts) > sum(len(h.ids) + 1 for (h,) in together)
         for i, (hypothesis,) in enumerate(together):

@@ -29,7 +29,7 @@ class Settings:
     with_alignment: bool
     alignment_layer: int | None
     num_pictures: int
-    """Attention is wanted of so many lines, the first ones."""
+    """Of how many lines, from the first, attention is drawn."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
