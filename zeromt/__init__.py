@@ -5,46 +5,56 @@ that `import zeromt` is quick and safe, nothing of them is imported before it is
 
     import zeromt
 
-    trained = zeromt.load("runs/my")    # .model, a torch module; .tokenizer; .config; .checkpoint
+    zeromt.prepare("my.yaml")
+    zeromt.train("my.yaml", on_log=print)
+    model = zeromt.load("runs/my")    # .model, a torch module; .tokenizer; .config; .checkpoint
+    model.translate(["Hello."], beam=5)
+
+docs/python.md tells what becomes of errors and of Ctrl-C. What stands in `__all__` follows semantic versioning.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from configs import UserError
-    from trainer.inference.loading import TrainedModel
+    from zeromt.commands import CommandError, Outcome, export, prepare, train
+    from zeromt.loading import LoadedModel, load
 
-__all__ = ["UserError", "__version__", "load"]
+__all__ = [
+    "CommandError",
+    "LoadedModel",
+    "Outcome",
+    "UserError",
+    "__version__",
+    "export",
+    "load",
+    "prepare",
+    "train",
+]
 
-
-def load(path: str | Path, *, raw_weights: bool = False, plugins: Sequence[str | Path] = ()) -> "TrainedModel":
-    """The model of a run or of one checkpoint, ready to translate.
-
-    Args:
-        path: a run's folder, whose newest whole checkpoint is taken, or a checkpoint; `~` is the home folder.
-        raw_weights: the weights as training has them, and not their moving average where there is one.
-        plugins: Python files with components that the run was trained with; they are run. No run names them by itself.
-
-    Raises:
-        UserError: there is no whole checkpoint, or a plugin is missing or another; the message is one line.
-    """
-    from configs.files import expand
-    from configs.plugins import load_named
-    from trainer.inference.loading import load_trained
-
-    load_named([str(plugin) for plugin in plugins])
-    return load_trained(Path(expand(str(path))), raw=raw_weights)
+_MODULES = {
+    "CommandError": "zeromt.commands",
+    "LoadedModel": "zeromt.loading",
+    "Outcome": "zeromt.commands",
+    "UserError": "configs",
+    "export": "zeromt.commands",
+    "load": "zeromt.loading",
+    "prepare": "zeromt.commands",
+    "train": "zeromt.commands",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "UserError":
-        from configs import UserError
-
-        return UserError
     if name == "__version__":
         from importlib import metadata
 
         return metadata.version("zeromt")
+    if name in _MODULES:
+        from importlib import import_module
+
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,72 @@
+"""A notebook as a user would write it, executed by a real kernel."""
+
+import json
+import math
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from tests.conftest import environment
+
+CELLS = (
+    """
+import json, os, signal, threading
+import zeromt
+
+def state():
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    return dict(os.environ), handlers, {thread.name for thread in threading.enumerate()}
+
+before, lines = state(), []
+""",
+    'zeromt.prepare("my.yaml")',
+    """
+first = zeromt.train("my.yaml", nproc=1, on_log=lines.append)
+second = zeromt.train("my.yaml", nproc=2, on_log=lines.append, overrides=["name=second"])
+""",
+    """
+model = zeromt.load(second.folder)
+translated = model.translate(line for line in ["Hello.", "", "I am here."])
+several = model.n_best(["Hello."], 3)
+scored = model.score(["Hello."], [several[0][0].text])
+figures = model.evaluate(["Hello.", "I am here."], ["Bonjour.", "Je suis là."], metrics=["chrf"], beam=2)
+exported = zeromt.export(second.folder, "exported", format="safetensors")
+""",
+    "is_unchanged = state() == before",
+    """
+with open("answer.json", "w") as file:
+    json.dump({
+        "states": [first.state, second.state], "steps": [first.step, second.step],
+        "translated": translated, "several": [t.score for t in several[0]], "scored": scored[0].score,
+        "figures": figures, "exported": sorted(os.listdir(exported)),
+        "kinds": [line["kind"] for line in lines], "trained": [l["step"] for l in lines if l["kind"] == "train"],
+        "is_unchanged": is_unchanged,
+    }, file)
+""",
+)
+
+
+def test_two_trainings_a_translation_a_score_and_an_export(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell.strip()) for cell in CELLS])
+    NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(config.parent)}}).execute()
+    answer = json.loads((config.parent / "answer.json").read_text())
+    assert answer["is_unchanged"] is True
+    assert answer["states"] == ["finished", "finished"]
+    assert answer["steps"] == [10, 10]
+    assert answer["trained"] == [*range(1, 11), *range(1, 11)]
+    assert answer["kinds"].count("evaluation") >= 2
+    assert len(answer["translated"]) == 3
+    assert answer["translated"][1] == ""
+    assert answer["several"] == sorted(answer["several"], reverse=True)
+    assert math.isfinite(answer["scored"])
+    assert answer["figures"]["chrf_signature"].startswith("nrefs:1")
+    assert "model.safetensors" in answer["exported"]
+    shown = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
+    assert "2 processes on this machine" in shown  # what the children say is seen where the caller prints

@@ -1,0 +1,26 @@
+"""Lists that callers give."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def as_list(given: Iterable[T], kind: type | tuple[type, ...], what: str) -> list[T]:
+    """What was given, as a list.
+
+    A string is one of letters to Python, and a list of lines in nobody's mind.
+
+    Raises:
+        TypeError: it is a string or no iterable, or an item is not of the kind.
+    """
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    names = " or ".join(one.__name__ for one in kinds)
+    if isinstance(given, str | bytes | Path) or not isinstance(given, Iterable):
+        raise TypeError(f"{what}: a {type(given).__name__}; give a list of {names}: [{given!r:.60}]")
+    items = list(given)
+    for number, item in enumerate(items):
+        if not isinstance(item, kinds):
+            raise TypeError(f"{what}[{number}]: a {type(item).__name__}; give {names}")
+    return items
