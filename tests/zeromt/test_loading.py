@@ -1,6 +1,7 @@
 """A loaded model: the same as the command line, and what it refuses."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_it_scores_as_the_command_does(
         ({"min_length_ratio": 9.0}, "min_length_ratio: 9.0 is more than max_length_ratio"),
     ],
 )
-def test_a_wrong_search_is_named(model: zeromt.LoadedModel, search: dict[str, int], said: str) -> None:
+def test_a_wrong_search_is_named(model: zeromt.LoadedModel, search: dict[str, Any], said: str) -> None:
     with pytest.raises(zeromt.UserError, match=said):
         model.translate(["a"], **search)
 

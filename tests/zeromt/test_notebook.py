@@ -54,7 +54,12 @@ def test_two_trainings_a_translation_a_score_and_an_export(
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell.strip()) for cell in CELLS])
+    cells = [
+        {"cell_type": "code", "source": cell.strip(), "metadata": {}, "outputs": [], "execution_count": None}
+        for cell in CELLS
+    ]
+    tree = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
+    notebook = nbformat.reads(json.dumps(tree), as_version=4)  # type: ignore[no-untyped-call]
     NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(config.parent)}}).execute()
     answer = json.loads((config.parent / "answer.json").read_text())
     assert answer["is_unchanged"] is True
