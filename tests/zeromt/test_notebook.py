@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -54,7 +55,7 @@ def test_two_trainings_a_translation_a_score_and_an_export(
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    cells = [
+    cells: list[dict[str, Any]] = [
         {"cell_type": "code", "source": cell.strip(), "metadata": {}, "outputs": [], "execution_count": None}
         for cell in CELLS
     ]
