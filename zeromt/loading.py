@@ -11,7 +11,7 @@ from configs.files import expand
 from configs.load import parse_tree
 from configs.plugins import load_named
 from model.search import Ensemble
-from trainer.evaluation.command import Chosen, Wanted, evaluate_set
+from trainer.evaluation.command import Chosen, Wanted, score_set
 from trainer.inference.loading import TrainedModel, load_trained
 from trainer.inference.translation.languages import language_tags
 from trainer.inference.translation.translator import Translation, Translator
@@ -166,7 +166,7 @@ class LoadedModel(TrainedModel):
         section = self._search(beam, search)
         tags = chosen.tags(text, self)
         with self.lock:
-            done = evaluate_set(text, tags, wanted, Ensemble([self.model]), self, section, raw=self.raw_weights)
+            done = score_set(text, tags, wanted, Ensemble([self.model]), self, section, raw=self.raw_weights)
         return dict(done.figures)
 
     def _translate(

@@ -81,10 +81,7 @@ def run(
         raise UserError(f"--output: one file for {len(texts)} sets; score one set at a time")
     section = search_section(trained.config.evaluation.search, search)
     with contextlib.nullcontext() if output is None else written(output, "--output") as sink:
-        done = [
-            evaluate_set(text, chosen.tags(text, trained), wanted, model, trained, section, raw=raw_weights)
-            for text in texts
-        ]
+        done = [score_set(t, chosen.tags(t, trained), wanted, model, trained, section, raw=raw_weights) for t in texts]
         settings = _settings(section, checkpoints, trained, raw=raw_weights)
         report = _of_sets(done, settings) if chosen.files is None else {**done[0].figures, **settings, **_work(done[0])}
         print(json.dumps(report, indent=1), flush=True)  # first: whatever becomes of the file
@@ -207,7 +204,7 @@ class Evaluated:
     counts: SourceCounts
 
 
-def evaluate_set(
+def score_set(
     text: SetText,
     tags: LanguageTags | None,
     wanted: Wanted,
