@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import EvaluationSection, HeldOutSection
+from trainer.checkpoint.format import Checkpoint
 from trainer.comparison import breakdown, curves, differences
 from trainer.comparison.breakdown import Breakdown
 from trainer.comparison.curves import Cost, Figure
@@ -16,6 +17,7 @@ from trainer.comparison.sets import SharedSet, shared_sets
 from trainer.comparison.subjects import Subject, load_subjects
 from trainer.evaluation.command import Wanted
 from trainer.evaluation.kept import Hypotheses, plain_search
+from trainer.inference.loading import while_they_last
 from trainer.inference.translate import search_section
 from trainer.metrics.scoring import Scorer
 
@@ -81,6 +83,8 @@ class Comparison:
 def compare(paths: Sequence[str], asked: Asked) -> Comparison:
     """Gather all that is known of some runs; what is not at hand is left out, and said.
 
+    Where a run that goes on deletes its checkpoint meanwhile, it is begun anew with the one that is newest then.
+
     Args:
         paths: of runs or checkpoints; the others are tested beside the first.
         asked: what is to be compared.
@@ -88,7 +92,16 @@ def compare(paths: Sequence[str], asked: Asked) -> Comparison:
     Raises:
         UserError: a path is no run, a set cannot be had that is asked for, or a metric cannot be computed.
     """
-    subjects = load_subjects(paths)
+    subjects: list[Subject] = []
+
+    def choose() -> list[Checkpoint]:
+        subjects[:] = load_subjects(paths)
+        return [subject.checkpoint for subject in subjects if subject.checkpoint is not None]
+
+    return while_they_last(choose, lambda _: _compare(subjects, asked))
+
+
+def _compare(subjects: Sequence[Subject], asked: Asked) -> Comparison:
     notes = [f"{s.label}: not scored: {s.no_checkpoint}" for s in subjects if s.no_checkpoint is not None]
     shared: list[SharedSet] = []
     if not notes:

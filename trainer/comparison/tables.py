@@ -69,7 +69,7 @@ def _runs(runs: Sequence[Run]) -> Table:
     notes += [f"{run.label} was begun from {run.parent}" for run in runs if run.parent is not None]
     return Table(
         title="",
-        head=["run", "step of the checkpoint", "its hash", "state", "reason of the end"],
+        head=["run", "checkpoint step", "checkpoint hash", "state", "why it ended"],
         rows=rows,
         notes=notes,
     )
@@ -80,14 +80,14 @@ def _scores(found: Comparison) -> Iterator[Table]:
     several = len(labels) > 1
     for one in found.sets:
         head = ["metric", "run", "score", "mean ± 95 %"] + (
-            ["difference", "p bootstrap", "p randomised"] if several else []
+            ["difference", "p bootstrap", "p randomisation"] if several else []
         )
         rows = [row for metric in one.scores for row in _rows_of(metric, labels, several=several)]
         notes = [f"{metric.label}: {metric.signature}{_of_samples(metric, found)}" for metric in one.scores]
         if several and any(metric.is_tested for metric in one.scores):
             notes.append(
-                f"p beside {labels[0]}: of a difference as large by chance, by sacreBLEU's paired bootstrap and "
-                f"approximate randomisation; * is below {SIGNIFICANT}"
+                f"p: how probable so large a difference from {labels[0]} is by chance, by sacreBLEU's paired bootstrap and "
+                f"approximate randomisation; * marks p < {SIGNIFICANT}"
             )
         notes += [f"{run}: {file}" for run, file in zip(labels, one.files, strict=True) if file is not None]
         title = f"{one.name} ({one.role}, {one.languages}, {one.pairs:,} sentences{_references(one)})"
@@ -198,7 +198,7 @@ def _common(found: Comparison) -> Iterator[Table]:
     if rows:
         yield Table(
             title="At the same updates, target tokens and time", head=["figure", "at", *_labels(found)], rows=rows,
-            notes=["the farthest that all runs have come to; between two evaluations on the line that joins them"],
+            notes=["at the farthest point that all runs have reached; interpolated linearly between evaluations"],
         )  # fmt: skip
 
 
@@ -221,9 +221,11 @@ def _cost(runs: Sequence[Run]) -> Table:
             for kind in kinds
         },
     }
-    notes = ["goodput: the part of the wall time that went into updates that count; hours of a device: of every rank"]
+    notes = ["goodput: the fraction of wall time spent on updates that count; device hours are summed over ranks"]
     if estimated := [run.label for run in runs if run.cost.is_by_newest]:
-        notes.append(f"estimated for {', '.join(estimated)}: wall time by the ranks of the newest checkpoint")
+        notes.append(
+            f"device hours of {', '.join(estimated)} are estimated: wall time times the ranks of the newest checkpoint"
+        )
     return Table(
         title="", head=["", *(run.label for run in runs)], rows=[[k, *row] for k, row in rows.items()], notes=notes
     )

@@ -10,6 +10,10 @@ import pytest
 from tests.conftest import Finished
 from tests.kept import BBB3253
 from tests.trainer.comparison.conftest import Zeromt
+from trainer.checkpoint.format import Checkpoint
+from trainer.comparison.comparison import Asked, compare
+from trainer.comparison.scores import Samples
+from trainer.inference.loading import TrainedModel, load_checkpoint
 
 DECODES = "translating"
 
@@ -85,3 +89,20 @@ def test_a_run_that_cannot_be_written_is_reported_all_the_same(zeromt: Zeromt, k
     found, _ = report(zeromt, kept)
     assert found["sets"][0]["files"] == [None]
     assert len(found["sets"][0]["scores"]) == 2
+
+
+def test_a_checkpoint_that_is_deleted_meanwhile_gives_way_to_the_newest(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a run that goes on."""
+    monkeypatch.chdir(kept)
+
+    def delete_first(checkpoint: Checkpoint, **how: Any) -> TrainedModel:
+        if checkpoint.manifest["step"] == 10:
+            shutil.rmtree(checkpoint.folder)
+        return load_checkpoint(checkpoint, **how)
+
+    monkeypatch.setattr("trainer.comparison.hypotheses.load_checkpoint", delete_first)
+    found = compare(["runs/small"], Asked(samples=Samples(bootstrap=0, randomisation=0)))
+    assert [run.step for run in found.runs] == [5]
+    assert len(found.sets) == 1
