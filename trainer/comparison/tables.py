@@ -86,8 +86,8 @@ def _scores(found: Comparison) -> Iterator[Table]:
         notes = [f"{metric.label}: {metric.signature}{_of_samples(metric, found)}" for metric in one.scores]
         if several and any(metric.is_tested for metric in one.scores):
             notes.append(
-                f"p: how probable so large a difference from {labels[0]} is by chance, by sacreBLEU's paired bootstrap and "
-                f"approximate randomisation; * marks p < {SIGNIFICANT}"
+                f"p: how probable so large a difference from {labels[0]} is by chance, by sacreBLEU's paired bootstrap "
+                f"and approximate randomisation; * marks p < {SIGNIFICANT}"
             )
         notes += [f"{run}: {file}" for run, file in zip(labels, one.files, strict=True) if file is not None]
         title = f"{one.name} ({one.role}, {one.languages}, {one.pairs:,} sentences{_references(one)})"
