@@ -1,6 +1,7 @@
 # One environment, .venv, for everything. Recipes are POSIX sh; they need Python 3.11 or newer, make and no compiler.
 #
-#   make install     .venv with .venv/bin/zeromt; CUDA=1 takes the build for GPUs on a machine that shows none, CUDA=0 the one for CPUs
+#   make install     .venv with .venv/bin/zeromt; CUDA=1 takes the build for GPUs on a machine that shows none, CUDA=0 the one for CPUs;
+#                    EXTRAS= leaves out what only the checks need
 #   make demo        prepare, train, evaluate and translate the bundled corpus
 #   make test        all tests but those marked slow, gpu or slurm (make test-slow, test-gpu, test-slurm)
 #   make check       lint, format, types, import contracts, sizes
@@ -13,6 +14,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
 CUDA ?=
+EXTRAS ?= [dev]
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || command -v python)
 BIN := .venv/bin
 STAMP := .venv/.install-stamp
@@ -54,7 +56,7 @@ $(STAMP): pyproject.toml constraints.txt
 		PATH="$$PATH:$$shim" DS_BUILD_OPS=0 DS_ACCELERATOR=cpu $(PIP) --no-build-isolation deepspeed; \
 		status=$$?; rm -rf "$$shim"; exit $$status
 	@echo "install: zeromt"
-	@$(PIP) --no-build-isolation -e '.[dev]'
+	@$(PIP) --no-build-isolation -e '.$(EXTRAS)'
 	@touch $@
 	@echo "install: done; the command is $(BIN)/zeromt"
 
