@@ -127,6 +127,12 @@ COMMANDS: dict[str, Command] = {
         add_arguments=planning_options.add_plan,
         target="launcher.planning.command:run",
     ),
+    "doctor": Command(
+        summary="what of this machine would end or slow down a run, and what to do about it",
+        usage="[CONFIG] [--json] [section.key=value ...]",
+        add_arguments=options.add_doctor,
+        target="launcher.doctor.command:run",
+    ),
     "batch": Command(
         summary="the pairs of an update as text: where they come from, and their loss",
         usage="RUN UPDATE [--loss] [--json]",

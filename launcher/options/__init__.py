@@ -6,6 +6,7 @@ from launcher.options.parser import Parser
 from launcher.options.running import (
     add_config,
     add_device,
+    add_doctor,
     add_inspect,
     add_launch_local,
     add_log,
@@ -35,6 +36,7 @@ __all__ = [
     "add_config",
     "add_device",
     "add_diff",
+    "add_doctor",
     "add_evaluate",
     "add_export",
     "add_import",

@@ -95,6 +95,20 @@ def add_launch_local(parser: Parser) -> None:
     )
 
 
+def add_doctor(parser: Parser) -> None:
+    """Arguments of `zeromt doctor`."""
+    parser.add_argument(
+        "config",
+        metavar="CONFIG",
+        nargs="?",
+        type=path,
+        help="a YAML file, or the name of a shipped run, to be looked at too",
+    )
+    parser.add_argument("overrides", metavar="section.key=value", nargs="*", default=[], help="settings of CONFIG")
+    add_plugins(parser)
+    parser.add_argument("--json", dest="as_json", action="store_true", help="a list of objects in place of lines")
+
+
 def add_inspect(parser: Parser) -> None:
     """Arguments of `zeromt inspect`."""
     parser.add_argument(

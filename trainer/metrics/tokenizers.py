@@ -79,19 +79,36 @@ def checked(build: Callable[[], Scoring], tokenizer: str, option: str) -> Scorin
     return built
 
 
+def describe_models() -> str:
+    """Which of sacreBLEU's SentencePiece models are here, in a line; the others are wanted only by who names them."""
+    from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
+
+    places = {name: _model(name)[1] for name in SPM_MODELS if name in _NAMES}
+    here = [name for name, path in places.items() if path.is_file() and path.stat().st_size > 0]
+    absent = ", ".join(f"{name} ({path})" for name, path in places.items() if name not in here)
+    return f"sacreBLEU's models that are here: {', '.join(here) or 'none'}; absent: {absent or 'none'}"
+
+
+def _model(tokenizer: str) -> tuple[str, Path]:
+    """Where the SentencePiece model of a tokeniser comes from, and where it goes."""
+    from sacrebleu import utils
+    from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
+
+    url = SPM_MODELS[tokenizer]["url"]
+    return url, Path(utils.SACREBLEU_DIR) / "models" / Path(url).name
+
+
 def _check_model(tokenizer: str, option: str) -> None:
     """Refuse a tokeniser whose SentencePiece model is not here: sacreBLEU would fetch it in the middle of the work.
 
     Raises:
         UserError: saying where it comes from and where it goes.
     """
-    from sacrebleu import utils
     from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 
     if tokenizer not in SPM_MODELS:
         return
-    url = SPM_MODELS[tokenizer]["url"]
-    path = Path(utils.SACREBLEU_DIR) / "models" / Path(url).name
+    url, path = _model(tokenizer)
     try:
         if path.stat().st_size > 0:
             return

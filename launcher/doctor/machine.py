@@ -1,0 +1,148 @@
+"""The machine: cores, memory, devices, environment, limits, names and clocks."""
+
+import os
+import platform
+import resource
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from configs.errors import UserError
+from configs.files import describe
+from launcher.doctor.finding import Finding, doubt, fault, good, refused, tried
+from launcher.machine.hardware import num_cores
+from trainer.runs.process.environment import check_machine, check_process
+from trainer.runs.process.gpus import INSTEAD, describe_driver, gpus_to_use, num_gpus, torch_build, why_unusable
+
+FEWEST_FILES = 1024
+"""Each rank holds shards, logs, sockets and libraries open; Linux's own default."""
+LEAST_SHARED = 256 << 20
+"""NCCL takes tens of MB for each GPU; a container has 64 MiB unless asked for more, and NCCL ends with a bus error."""
+MOST_SKEW_SECONDS = 2.0
+"""Locks, time limits and the age of a rank's last sign are judged by the clock of whoever looks."""
+_GB = 1e9
+
+
+def hardware() -> Iterator[Finding]:
+    """Cores and memory."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines() if Path("/proc/meminfo").exists() else []
+    kilobytes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+    total, free = (1024 * kilobytes.get(name, 0) / _GB for name in ("MemTotal", "MemAvailable"))
+    said = (
+        f"{num_cores()} cores, {total:.1f} GB of memory, {free:.1f} GB free, {platform.system()} {platform.release()}"
+    )
+    if total and free < 1:
+        yield doubt("machine", said, "end what fills the memory: a rank takes about 1 GB beside its model")
+    else:
+        yield good("machine", said)
+
+
+def environment(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Variables that ranks read."""
+
+    def check_variables() -> str:
+        check_process(environ)
+        return "variables of threads and devices can be read"
+
+    def check_network() -> str:
+        check_machine({**environ, "OMP_NUM_THREADS": "", "CUDA_VISIBLE_DEVICES": ""})
+        return f"interfaces: {', '.join(name for _, name in socket.if_nameindex())}"
+
+    yield from tried("environment", check_variables)
+    yield from tried("network", check_network)
+
+
+def devices(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """GPUs, and torch's build against their driver."""
+    build, found = torch_build(), num_gpus(environ)
+    if build is None:
+        yield doubt("torch", "its build cannot be read", "install it: `make install`, or `pip install torch`")
+        return
+    cuda = "CPUs" if build.cuda is None else f"CUDA {build.cuda[0]}.{build.cuda[1]}"
+    if not found:
+        yield good("devices", f"no GPU is shown; ranks compute on the CPU (torch {build.version}, built for {cuda})")
+    elif (reason := why_unusable()) is not None:
+        yield fault("devices", f"{found} GPU(s), and {reason}", f"`make install CUDA=1`, {INSTEAD}")
+    else:
+        yield good("devices", f"{found} GPU(s), {describe_driver()}; torch {build.version}, built for {cuda}")
+
+
+def asked_device(device: str, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether `engine.device` can be had."""
+    try:
+        gpus_to_use(device, environ)
+    except UserError as error:
+        yield from refused("engine.device", error)
+
+
+def shared_memory(place: Path = Path("/dev/shm"), *, gpus: int) -> Iterator[Finding]:
+    """What NCCL sends through; ranks on the CPU share memory of another kind."""
+    wrong = fault if gpus > 1 else doubt
+    mend = "docker run --shm-size=1g (Kubernetes: an emptyDir with medium Memory); mount -o remount,size=1g /dev/shm"
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            disk = os.statvfs(place)
+    except OSError as error:
+        yield wrong("shared memory", describe(error), mend)
+        return
+    free = disk.f_bavail * disk.f_frsize
+    said = f"{place}: {free / _GB:.2f} GB free"
+    yield good("shared memory", said) if free >= LEAST_SHARED else wrong("shared memory", said, mend)
+
+
+def open_files() -> Iterator[Finding]:
+    """How many may be open at once."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= FEWEST_FILES:
+        yield good("open files", f"{'any number' if soft == resource.RLIM_INFINITY else soft} at once")
+        return
+    can = hard == resource.RLIM_INFINITY or hard >= FEWEST_FILES
+    mend = "ulimit -n 65536" if can else "raise the hard limit: nofile in /etc/security/limits.conf, or docker --ulimit"
+    yield fault("open files", f"{soft} at once; ranks want {FEWEST_FILES}", mend)
+
+
+def names(host: str | None = None) -> Iterator[Finding]:
+    """Whether this machine's own names lead to it: ranks meet by them."""
+    host = socket.gethostname() if host is None else host
+    for name, mend in (
+        ("localhost", "add `127.0.0.1 localhost` to /etc/hosts"),
+        (host, f"add `127.0.1.1 {host}` to /etc/hosts, or its name to the network's DNS"),
+    ):
+        begin = time.monotonic()
+        try:
+            addresses = sorted({str(found[4][0]) for found in socket.getaddrinfo(name, None)})
+        except OSError as error:
+            yield fault("names", f"{name!r} has no address: {error.strerror or error}", mend)
+            continue
+        seconds = time.monotonic() - begin
+        said = f"{name} is {', '.join(addresses)}"
+        if seconds > 2:
+            yield doubt(
+                "names", f"{said}, after {seconds:.0f} s", f"{mend}, or mend the nameserver in /etc/resolv.conf"
+            )
+        else:
+            yield good("names", said)
+
+
+def clock(folder: Path, now: Callable[[], float] = time.time) -> Iterator[Finding]:
+    """This machine's clock against that of the file system's server.
+
+    Args:
+        folder: that can be written.
+        now: this machine's clock, in seconds since the epoch.
+    """
+    try:
+        before = now()
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".zeromt-doctor-") as file:
+            theirs = Path(file.name).stat().st_mtime
+        after = now()
+    except OSError:  # said of the folder itself
+        return
+    skew = max(before - theirs, theirs - after, 0.0)
+    if skew > MOST_SKEW_SECONDS:
+        mend = "set both by NTP: `timedatectl set-ntp true`, or `chronyc makestep`"
+        yield fault("clock", f"{skew:.0f} s from that of the file system of {folder}", mend)
+    else:
+        yield good("clock", f"agrees with the file system of {folder}")
