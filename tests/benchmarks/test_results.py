@@ -126,6 +126,7 @@ def test_the_page_is_made_from_what_programs_write(tmp_path: Path) -> None:
     text = made[tmp_path / "page.md"]
     missing = {s.split("\n")[0] for s in text.split("\n## ") if "Not measured yet." in s}
     assert missing == {
+        "What would an update cost an H100?",
         "How good are the shipped runs?",
         "Does the planner scale to a web-crawled corpus?",
         "Is anything lost in a storm of faults?",

@@ -140,7 +140,7 @@ def test_all_errors_at_once(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("a: [", "cannot be read"),
-        ("- 1\n- 2\n", "allowed is a mapping"),
+        ("- 1\n- 2\n", "write a mapping"),
         ("seed: 1\nseed: 2\n", "duplicate key seed"),
         ("seed: ${nope}\n", "Interpolation key 'nope' not found"),
         ("seed: !!python/object/apply:os.system [true]\n", "could not determine a constructor"),

@@ -78,7 +78,7 @@ def test_preparation(zeromt: Zeromt, sbatch: dict[str, str], workplace: Path) ->
 def test_refusal_of_the_cluster(zeromt: Zeromt, sbatch: dict[str, str], workplace: Path) -> None:
     done = zeromt(*CPU, "--nproc", "1", "--fresh", REFUSE="1", **sbatch)
     assert done.returncode == 2
-    assert done.stderr.startswith("zeromt: error: sbatch: sbatch: Job 1 to start at once; allowed is what this")
+    assert done.stderr.startswith("zeromt: error: sbatch: sbatch: Job 1 to start at once; ask for what this")
     assert asked(workplace) == ["--test-only"]
     assert not (workplace / "runs").exists()
 
