@@ -31,7 +31,9 @@ class CorpusFiles:
     __pydantic_config__ = STRICT
 
     source: list[PathText] = field(default_factory=list)
+    """Files with a sentence a line; or, in another format, with both sides."""
     target: list[PathText] = field(default_factory=list)
+    """Files with the translations, line by line; as many as there are of the source."""
     tsv: list[PathText] = field(default_factory=list)
     """Files of two columns with a tab between them."""
     jsonl: list[PathText] = field(default_factory=list)
@@ -42,6 +44,7 @@ class CorpusFiles:
     """Where the source stands in a JSON object or a row, such as `translation.en`: the key of exactly this name, else
     `en` within `translation`."""
     target_field: FieldPath = "target"
+    """Of what holds both sides: the field or column of the target."""
 
     def problems(self) -> Iterator[str]:
         """What is wrong between the fields, one line each."""
@@ -68,14 +71,19 @@ class TokenizerSection:
     path: PathText | None = None
     """A prepared dataset, or a folder that holds tokenizer.model: its tokenizer is used and none is trained."""
     kind: Literal["bpe", "unigram"] = "bpe"
+    """SentencePiece's algorithm: byte-pair encoding, or a unigram language model."""
     vocabulary: Literal["joint", "separate"] = "joint"
+    """One for both languages, or one for each."""
     vocab_size: Annotated[int, Field(ge=16, le=1_000_000)] = 8000
     """Pieces of the joint vocabulary, or of the source's; special pieces included."""
     target_vocab_size: Annotated[int, Field(ge=16, le=1_000_000)] | None = None
     """Pieces of the target's vocabulary, if there are two; by default `vocab_size`."""
     character_coverage: Annotated[float, Field(gt=0.9, le=1)] = 1.0
+    """Share of the corpus's characters that the pieces spell; the rarest ones are left to the unknown piece."""
     byte_fallback: bool = False
+    """Spell characters without a piece as bytes, so that nothing is unknown."""
     normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"
+    """SentencePiece's rule for the text before it is cut."""
     tags: list[Tag] = field(default_factory=list)
     """Target-language tags such as `>>fra<<`: each becomes one piece, recognised at the start of a source line."""
     spare: Annotated[int, Field(ge=0, le=10_000)] = 0
@@ -123,6 +131,7 @@ class CleaningSection:
     source_scripts: list[Script] = field(default_factory=list)
     """Unicode scripts of the source's letters, such as [Latin] or [Han, Hiragana, Katakana]; empty allows all."""
     target_scripts: list[Script] = field(default_factory=list)
+    """The same of the target."""
     min_script_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Least fraction of a side's letters in its scripts. A side without letters passes."""
     language_identification: bool = False
@@ -148,7 +157,9 @@ class PrepareSection:
     root: PathText = "."
     """Folder that the names of the corpus files are relative to."""
     source_language: Language = "en"
+    """Its code: en, eng, eng_Latn."""
     target_language: Language = "de"
+    """Its code, as the source's."""
     train: CorpusFiles = field(default_factory=CorpusFiles)
     valid: CorpusFiles = field(default_factory=CorpusFiles)
     test: CorpusFiles = field(default_factory=CorpusFiles)
@@ -171,9 +182,11 @@ class PrepareSection:
     pairs_per_block: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """By default 1,024, and fewer for small corpora, so that there are blocks for every rank."""
     blocks_per_shard: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
+    """Blocks in one tar file."""
     workers: Count = 0
     """Processes that encode; 0 takes one for each core. The result does not depend on it."""
     seed: Count = 1
+    """Of the shuffle, and of what the tokenizer is trained on."""
     record_places: bool = False
     """Write down the file and line of the raw corpus that each pair comes from, for `zeromt batch`: 8 bytes a pair."""
 

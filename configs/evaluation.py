@@ -31,6 +31,7 @@ class SearchSection:
     __pydantic_config__ = STRICT
 
     beam: Annotated[int, Field(ge=1, le=256)] = 1
+    """Hypotheses kept; 1 is greedy."""
     patience: NonNegativeFloat = 1.0
     """A beam search ends when this times the beam have ended (Kasai et al., 2022); 0: when no open one can win."""
     length_penalty: NonNegativeFloat = 1.0
@@ -40,9 +41,11 @@ class SearchSection:
     min_length_ratio: NonNegativeFloat = 0.0
     """Shortest translation: ratio times source plus `min_length_extra`."""
     min_length_extra: Count = 0
+    """Pieces added to the shortest length."""
     max_length_ratio: PositiveFloat = 2.0
     """Longest translation: ratio times source plus `max_length_extra`."""
     max_length_extra: Count = 20
+    """Pieces added to the longest length."""
     no_repeat_ngram: Count = 0
     """No sequence of this many pieces occurs twice in a translation; 0 allows everything."""
     sampler: Annotated[Sampler | None, Choice("sampler", is_optional=True)] = None
@@ -90,6 +93,7 @@ class HeldOutSection:
     source_language: Language | None = None
     """Unless given, that of the section `prepare`, as the next."""
     target_language: Language | None = None
+    """Unless given, that of the section `prepare`."""
     tag: Tag | None = None
     """Stands before every source line of files and of sacreBLEU's sets, as `prepare.target_tag` does in the data."""
 
@@ -131,6 +135,7 @@ class QueuedMetric:
     command: Annotated[list[str], BeforeValidator(_split)]
     """The program and its arguments, without a shell."""
     higher_is_better: bool = True
+    """Whether more is better; else less is."""
     digits: Count = 4
     """Behind the point, where people read it."""
     version: str = ""

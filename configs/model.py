@@ -20,8 +20,11 @@ class ModelSection:
     __pydantic_config__ = STRICT
 
     d_model: Size = 512
+    """Width of the residual stream."""
     encoder_layers: Layers = 6
+    """Layers of the encoder."""
     decoder_layers: Layers = 6
+    """Layers of the decoder."""
     max_positions: Size = 1024
     """Longest sequence. The number of learned positions; whatever is longer is refused."""
     attention: Annotated[Attention, Choice("attention", "multi_head")] = field(
@@ -41,6 +44,7 @@ class ModelSection:
     tied_embeddings: Literal["three-way", "decoder", "none"] = "three-way"
     """three-way: source, target and output share one matrix; decoder: target and output do."""
     scale_embeddings: bool = True
+    """Multiply embeddings by the square root of d_model."""
     output_bias: bool = False
     """Of the logits."""
     initialisation: Annotated[Initialisation, Choice("initialisation", "xavier")] = field(

@@ -38,6 +38,7 @@ class EngineSection:
     __pydantic_config__ = STRICT
 
     zero_stage: Literal[0, 1, 2, 3] = 1
+    """0 shards nothing over the ranks; 1 the optimizer's state; 2 gradients too; 3 weights too."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """auto: bf16 where the device of every rank multiplies it faster than fp32, fp32 elsewhere."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -49,6 +50,7 @@ class EngineSection:
     compile: bool = False
     """torch.compile of each layer while training (stages 0 to 2): takes minutes, and a compiler (CPU: C++, GPU: C)."""
     fp16_initial_scale_power: Annotated[int, Field(ge=0, le=32)] = 16
+    """The loss is scaled by 2 to this power at first, in fp16."""
     communication_timeout_minutes: PositiveFloat = 30.0
     """A collective that takes longer is an error, in every group of ranks."""
     numa_binding: Literal["auto", "off", "node", "socket", "exclusive", "core-complex"] = "auto"
@@ -89,16 +91,20 @@ class TrainingSection:
     __pydantic_config__ = STRICT
 
     max_updates: Positive = 100_000
+    """Optimizer updates after which the run ends."""
     max_epochs: Positive | None = None
+    """Passes over the data after which the run ends."""
     max_minutes: PositiveFloat | None = None
     """Wall time of training over all restarts, evaluation and saving included."""
     early_stopping: EarlyStoppingSection | None = None
     log_every: Positive = 50
+    """Updates between two lines of the log."""
     record_pairs: bool = False
     """Write the identifiers of every update's pairs to pairs/ in the run's folder."""
     max_skipped_in_a_row: Positive = 20
     """The run stops after this many updates in a row with a non-finite gradient."""
     tensorboard: bool = True
+    """Write event files to tensorboard/ in the run's folder."""
     deterministic: bool = False
     """torch.use_deterministic_algorithms, for equal updates to the bit; slower on GPUs, without a sampler there."""
     memory_probe: bool = True
@@ -134,10 +140,13 @@ class SupervisionSection:
     __pydantic_config__ = STRICT
 
     setup_minutes: PositiveFloat = 60.0
+    """From the start of a rank to its first update."""
     step_minutes: PositiveFloat = 30.0
     """Of one update, waiting for its data included."""
     save_minutes: PositiveFloat = 60.0
+    """Of one save."""
     evaluation_minutes: PositiveFloat = 240.0
+    """Of one evaluation, with all its sets."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -149,6 +158,7 @@ class CheckpointSection:
     every_updates: Count = 1000
     """0 saves at the end only."""
     keep_last: Annotated[int, Field(ge=2, le=MOST)] = 3
+    """The newest so many are kept."""
     keep_best: Count = 1
     """Besides the newest, keep this many with the best validation score."""
     best_by: str | None = None
@@ -169,9 +179,11 @@ class RunConfig:
     __pydantic_config__ = STRICT
 
     name: Name = "run"
+    """Of the run, and of its folder below `output`."""
     output: PathText = "runs"
     """Folder of runs; this one lies in OUTPUT/NAME."""
     seed: Count = 1
+    """Of initial weights, dropout and the order of the data."""
     prepare: PrepareSection = field(default_factory=PrepareSection)
     stream: StreamSection = field(default_factory=StreamSection)
     model: ModelSection = field(default_factory=ModelSection)

@@ -7,9 +7,7 @@ command is well formed.
 
 import difflib
 import os
-import select
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +20,8 @@ from launcher.options.parser import read_arguments
 from launcher.planning import options as planning_options
 
 try:
-    from trainer.runs.process.streams import leave_standard_streams, open_standard_streams, tell
+    from launcher.exit_codes import code_of
+    from trainer.runs.process.streams import leave_standard_streams, open_standard_streams
 except ImportError as error:
     print(
         f"zeromt: error: {error}: another `trainer` is found before zeromt's own: rename it, or mend PYTHONPATH",
@@ -133,6 +132,12 @@ COMMANDS: dict[str, Command] = {
         add_arguments=options.add_doctor,
         target="launcher.doctor.command:run",
     ),
+    "completion": Command(
+        summary='a script that completes commands and options: eval "$(zeromt completion bash)"',
+        usage="{bash,zsh,fish}",
+        add_arguments=options.add_completion,
+        target="launcher.cli:completion",
+    ),
     "batch": Command(
         summary="the pairs of an update as text: where they come from, and their loss",
         usage="RUN UPDATE [--loss] [--json]",
@@ -180,33 +185,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        return _code_of(error)
+        return code_of(error)
     finally:
         leave_standard_streams()
-
-
-def _code_of(error: Exception) -> int:
-    """The exit code of an error, which is told in a line where the user can do something about it."""
-    if isinstance(error, BrokenPipeError) and _is_stdout_closed():
-        return 1  # whoever read the output has enough (`| head`)
-    if _is_users(error):
-        for line in str(error).splitlines():
-            tell(f"zeromt: error: {line}")
-        return 2
-    if isinstance(error, ImportError | AttributeError):
-        from trainer.runs.process.clash import find_clash
-
-        if (clash := find_clash()) is not None:
-            tell(f"zeromt: error: {clash}")
-            return 2
-    if isinstance(error, OSError) and error.errno is not None:
-        from configs.files import describe, problem_of  # not before it is needed
-
-        of_output = "standard output: " if error.filename is None and not _takes_output() else ""
-        tell(f"zeromt: error: {of_output}{describe(error)}")
-        return 1 if problem_of(error) is None else 2
-    traceback.print_exc()
-    return 1
 
 
 def _run(argv: list[str]) -> int:
@@ -253,6 +234,8 @@ def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
     if argv[0] == "--version":
         parser.exit(_print(f"zeromt {_version()}"))
     groups = {name.split()[0] for name in COMMANDS if " " in name}
+    if argv[0] == "help":
+        return _split(_helped(argv[1:], parser))
     name = " ".join(argv[: 2 if argv[0] in groups else 1])
     rest = list(argv[len(name.split()) :])
     if name in COMMANDS:
@@ -269,7 +252,25 @@ def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
         return parser.error(f"COMMAND: {name!r} is not whole; allowed is one of {allowed}")
     near = difflib.get_close_matches(name, commands, n=1)
     hint = f"did you mean {near[0]}?" if near else f"allowed is one of {', '.join(commands)}"
+    if argv[0] == "launch" and (argv[1].startswith("-") or "." in argv[1]):  # its CONFIG, or an option
+        hint = f"say where; on this machine: `zeromt launch local {' '.join(argv[1:])}`"
     return parser.error(f"COMMAND: {name!r} is unknown; {hint}")
+
+
+def _helped(words: Sequence[str], parser: Parser) -> list[str]:
+    """The arguments that `help` and some words stand for. Leaves where they name fields of the configuration."""
+    groups = {name.split()[0] for name in COMMANDS}
+    if not words or words[0] in groups or words[0].startswith("-"):
+        return [*words, "--help"]
+    if len(words) == 1 and (fields := str(resolve("configs.reading.meanings:text")(words[0]))):
+        parser.exit(_print(fields))
+    return [*words, "--help"]
+
+
+def completion(*, shell: str) -> int:
+    """`zeromt completion SHELL`: a script that completes commands and options."""
+    print(resolve("launcher.completion:script")(COMMANDS, shell))
+    return 0
 
 
 def _usage() -> str:
@@ -283,9 +284,15 @@ def _help(commands: Mapping[str, Command], group: str = "") -> str:
             lines += [f"  zeromt {name} {command.usage}", f"      {command.summary}"]
     lines += [
         "",
+        "`zeromt help optimizer` lists a section's fields, `zeromt help lr` those of a name.",
         "CONFIG is a YAML file or the name of an example run; RUN is a run's folder or one checkpoint in it.",
     ]
-    return "\n".join([*lines, "`zeromt COMMAND --help` says more; `zeromt --version` names the version."])
+    return "\n".join(
+        [
+            *lines,
+            "`zeromt COMMAND --help` (or `zeromt help COMMAND`) says more; `zeromt --version` names the version.",
+        ]
+    )
 
 
 def _print(text: str) -> int:
@@ -300,28 +307,3 @@ def _version() -> str:
         return metadata.version("zeromt")
     except metadata.PackageNotFoundError:
         return "(not installed)"
-
-
-def _is_users(error: Exception) -> bool:
-    """Whether the error is the user's to mend. Where `configs` was never imported none can be."""
-    errors = sys.modules.get("configs.errors")
-    return errors is not None and isinstance(error, errors.UserError)
-
-
-def _takes_output() -> bool:
-    """Whether what is held of standard output can be written."""
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _is_stdout_closed() -> bool:
-    """Whether the other end of stdout's pipe is gone."""
-    poll = select.poll()
-    try:
-        poll.register(sys.stdout.fileno(), 0)
-    except (OSError, ValueError):  # closed, or no file at all
-        return False
-    return any(event & select.POLLERR for _, event in poll.poll(0))

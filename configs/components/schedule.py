@@ -12,6 +12,7 @@ class Schedule(Component):
     """The learning rate as a pure function of applied updates: a linear warm-up, then `factor` of the peak."""
 
     warmup_updates: Count = 4000
+    """The rate grows linearly to its peak over so many updates."""
     ends_with: Literal["updates", "minutes"] = "updates"
     """What a schedule that ends comes to its end with: `training.max_updates`, or `training.max_minutes` if that is
     sooner, at the mean pace so far."""

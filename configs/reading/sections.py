@@ -43,9 +43,20 @@ def unknown_keys(tree: Any, type_: Any, where: str) -> Iterator[str]:
         today = {name: f"{where}{name}" for name in fields}
         known = {**_old_names(where), **today}
         near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
-        hint = f"did you mean {known[near[0]]}?" if near else f"allowed: {', '.join(fields)}"
+        elsewhere = _elsewhere(str(key)) if not where and not isinstance(value, dict) else []
+        meant = known[near[0]] if near else ""
+        hint = (
+            f"did you mean {' or '.join(elsewhere) or meant}?" if elsewhere or near else f"allowed: {', '.join(fields)}"
+        )
         shown = str(key) if str(key).isprintable() else repr(key)
         yield f"{where}{shown}: unknown key; {hint}"
+
+
+def _elsewhere(name: str) -> list[str]:
+    """Fields of sections that somebody may mean who leaves the section out."""
+    from configs.reading.meanings import paths_of  # which imports the whole tree, and what reads it comes here
+
+    return paths_of(name)[:3]
 
 
 def _old_names(where: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from launcher.options.comparing import add_compare, add_report
 from launcher.options.looking import add_batch, add_diff, add_replay
 from launcher.options.parser import Parser
 from launcher.options.running import (
+    add_completion,
     add_config,
     add_device,
     add_doctor,
@@ -33,6 +34,7 @@ __all__ = [
     "add_average",
     "add_batch",
     "add_compare",
+    "add_completion",
     "add_config",
     "add_device",
     "add_diff",

@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from launcher.dispatch import resolve
+from launcher.options.hints import first_unknown, hint
 from launcher.options.values import existing, existing_folder, language, new_path, path
 
 
@@ -11,8 +13,21 @@ class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line and exit code 2."""
 
     def error(self, message: str) -> NoReturn:
-        """Say in one line what is wrong and leave with exit code 2."""
-        self.exit(2, f"zeromt: error: {' '.join(message.split())}; see `{self.prog} --help`\n")
+        """Say in one line what is wrong, and what may have been meant, and leave with exit code 2."""
+        unknown = first_unknown(message)
+        meant = hint(self, unknown) if unknown is not None else ""
+        said = "; ".join(filter(None, [" ".join(message.split()), meant]))
+        self.exit(2, f"zeromt: error: {said}; see `{self.prog} --help`\n")
+
+    def format_help(self) -> str:
+        """The options, and behind them the fields of the configuration where the command takes such."""
+        text = super().format_help()
+        if not any(action.dest == "overrides" for action in self._actions):
+            return text
+        fields = resolve("configs.reading.meanings:text")()
+        return (
+            f"{text}\nsettings (section.key=value); `zeromt help optimizer` shows those of a section alone:\n{fields}\n"
+        )
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """Take `--option=--` for what it says: argparse of Python 3.11 makes an empty list of it, unchecked."""

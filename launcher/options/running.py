@@ -95,6 +95,11 @@ def add_launch_local(parser: Parser) -> None:
     )
 
 
+def add_completion(parser: Parser) -> None:
+    """Arguments of `zeromt completion`."""
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="whose script is printed")
+
+
 def add_doctor(parser: Parser) -> None:
     """Arguments of `zeromt doctor`."""
     parser.add_argument(

@@ -23,6 +23,7 @@ class MultiHead(Attention):
     has_weights: ClassVar[bool] = True
 
     num_heads: Size = 8
+    """Heads of each attention; divides d_model."""
     num_kv_heads: Size | None = None
     """Heads of keys and values, each shared by num_heads / num_kv_heads heads of queries (Ainslie et al., 2023);
     unless given, as many as num_heads."""
@@ -31,6 +32,7 @@ class MultiHead(Attention):
     bias: bool = True
     """Of the projections to queries, keys and values."""
     output_bias: bool = True
+    """Whether the output projection has a bias."""
     scale: Literal["head_width", "model_width"] = "head_width"
     """Scores are divided by the square root of it."""
     dropout: Probability = 0.0

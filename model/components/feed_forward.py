@@ -25,6 +25,7 @@ class TwoLayers(FeedForward):
     d_ff: Size = 2048
     """Width of the inner layer."""
     bias: bool = True
+    """Whether the projections have a bias."""
     dropout: Probability = 0.0
     """On what the activation gives."""
 

@@ -18,6 +18,7 @@ class CrossEntropyLoss(Loss):
     """Cross-entropy with label smoothing (Szegedy et al., 2016), without ever holding all logits."""
 
     label_smoothing: Probability = 0.1
+    """Probability spread over the other pieces (Szegedy et al., 2016)."""
 
     def build(self) -> "CrossEntropy":
         """See Loss."""

@@ -30,6 +30,7 @@ class LayerNorm(Norm):
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
 
     eps: PositiveFloat = 1e-5
+    """Added to the variance, so that nothing is divided by 0."""
 
     def build(self, width: int) -> "nn.Module":
         """See Norm."""
@@ -66,6 +67,7 @@ class RmsNorm(Norm):
     programs: ClassVar[frozenset[str]] = frozenset({"ctranslate2"})
 
     eps: PositiveFloat = 1e-5
+    """Added to the mean square, so that nothing is divided by 0."""
 
     def build(self, width: int) -> "nn.Module":
         """See Norm."""

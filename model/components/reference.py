@@ -22,6 +22,7 @@ class _Scalars(Norm):
     initial_bias: ClassVar[float] = 0.0
 
     eps: PositiveFloat = 1e-5
+    """Added to the denominator."""
 
     def build(self, width: int) -> "nn.Module":
         """See Norm."""
@@ -57,6 +58,7 @@ class Sample(Norm):
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
 
     eps: PositiveFloat = 1e-5
+    """Added to the denominator."""
 
     def build(self, width: int) -> "nn.Module":
         """See Norm."""

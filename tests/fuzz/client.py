@@ -137,6 +137,8 @@ def _is_listed(call: Call, outcome: Outcome) -> bool:
         return len(outcome.err.splitlines()) <= 1 or call.trains
     if call.argv[0] == "inspect":
         return bool(re.search(r"^broken|BROKEN|^whole +NO", outcome.out, re.MULTILINE))
+    if call.argv[0] == "doctor":
+        return bool(re.search(r'^FAULT|"grade": "fault"', outcome.out, re.MULTILINE))
     lines = [line for line in outcome.err.splitlines() if re.search("|".join(LISTED), line)]
     return bool(lines) and (len(outcome.err.splitlines()) == 1 or call.trains)
 

@@ -16,6 +16,7 @@ class Bleu(Metric):
     tokenizer: BleuTokenizer | None = None
     """sacreBLEU's; unless given, what `evaluation.tokenizer` says."""
     lowercase: bool = False
+    """Score blind to case."""
 
     def build(self, text: ScoredText) -> Scoring:
         """See Metric."""

@@ -13,9 +13,13 @@ class ChrF(Metric):
 
     title: ClassVar[str] = "chrF"
     char_order: Annotated[int, Field(ge=1, le=64)] = 6
+    """Longest n-grams of characters."""
     word_order: Annotated[int, Field(ge=0, le=8)] = 0
+    """Longest n-grams of words; 2 is chrF++."""
     beta: Annotated[int, Field(ge=1, le=64)] = 2
+    """Weight of recall over precision."""
     lowercase: bool = False
+    """Score blind to case."""
 
     def key(self) -> str:
         """See Metric. A plus sign is no letter of a name to all places that figures go to."""

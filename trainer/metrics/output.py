@@ -106,7 +106,9 @@ class Repeated(Metric):
     title: ClassVar[str] = "repeated %"
     higher_is_better: ClassVar[bool | None] = False
     order: Positive = 4
+    """Length of the n-grams that are counted."""
     margin: Positive = 2
+    """Repetitions more than the source has before one counts."""
 
     def build(self, text: ScoredText) -> Scoring:
         """See Metric."""

@@ -14,8 +14,11 @@ class Ter(Metric):
     normalized: bool = False
     """Tokenise as Tercom does, which splits punctuation off."""
     no_punct: bool = False
+    """Take punctuation away first."""
     asian_support: bool = False
+    """Cut Chinese and Japanese into characters."""
     case_sensitive: bool = False
+    """Upper and lower case differ."""
 
     def build(self, text: ScoredText) -> Scoring:
         """See Metric."""

@@ -16,8 +16,11 @@ class AdamW(Optimizer):
 
     states: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq")
     beta1: Probability = 0.9
+    """Decay of the mean of gradients."""
     beta2: Probability = 0.98
+    """Decay of the mean of their squares."""
     eps: PositiveFloat = 1e-9
+    """Added to the denominator."""
 
     def build(self, groups: Sequence[Mapping[str, Any]]) -> "torch.optim.Optimizer":
         """See Optimizer."""

@@ -13,6 +13,7 @@ class Normalization(ChangingFilter):
     """Unicode normalisation of both sides (Unicode Standard Annex 15)."""
 
     form: Literal["nfc", "nfkc"]
+    """Unicode's normal form."""
 
     def change(self, sources: list[str], targets: list[str]) -> tuple[list[str], list[str]]:
         """See ChangingFilter."""
@@ -55,6 +56,7 @@ class MaxCharacters(DroppingFilter):
     """Drops pairs of which either side has too many characters."""
 
     limit: Positive
+    """In characters; a pair with a longer side is dropped."""
 
     def report_name(self) -> str:
         """See Filter."""

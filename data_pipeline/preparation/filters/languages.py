@@ -13,6 +13,7 @@ class Scripts(DroppingFilter):
     """Rejects pairs of which one side has too small a fraction of letters in some Unicode scripts (Annex 24)."""
 
     side: Literal["source", "target"]
+    """Which side is looked at."""
     scripts: Annotated[list[Script], Field(min_length=1)]
     """Such as [Latin] or [Han, Hiragana, Katakana]."""
     min_share: Annotated[float, Field(ge=0, le=1)] = 0.5

@@ -1,0 +1,196 @@
+"""Every field of the configuration with its meaning, type, bounds and default, for people: `zeromt help`.
+
+All of it is read from the typed tree itself: a field's meaning is the string below it.
+"""
+
+import ast
+import dataclasses
+import functools
+import inspect
+import itertools
+import json
+import textwrap
+import types
+import typing
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from configs.components import Choice, kinds
+from configs.schema import RunConfig
+
+_WIDTH = 110
+_WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", dict: "mapping", Any: "anything"}
+_BOUNDS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+_HUGE = 2**62
+"""A bound beyond it says no more than that a computer must hold the number."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class FieldHelp:
+    """One field."""
+
+    path: str
+    """Such as `optimizer.lr`; an item of a list is `evaluation.sets[N].name`."""
+    kind: str | None
+    """Of the component that has it; None for the fields of sections."""
+    type: str
+    """With its bounds."""
+    default: str
+    meaning: str
+    is_section: bool = False
+    """Whether its own fields follow."""
+
+
+def fields(type_: Any = RunConfig, where: str = "", kind: str | None = None) -> Iterator[FieldHelp]:
+    """Every field, those of sections and of our own components and of installed packages too, in their order.
+
+    Args:
+        type_: a section, or a component.
+        where: it stands: `model.`; empty for the whole.
+        kind: of the component.
+    """
+    said = meanings(type_)
+    for field in dataclasses.fields(type_):
+        if kind is not None and field.name == "kind":
+            continue
+        path, inner = f"{where}{field.name}", list(_inside(field.type))
+        yield FieldHelp(
+            path=path,
+            kind=kind,
+            type=describe(field.type),
+            default=_default(field),
+            meaning=said.get(field.name) or next((_first_line(one) for one, _ in inner), ""),
+            is_section=bool(inner),
+        )
+        items = "[N]" if _is_list(field.type) else ""
+        for one, name in inner:
+            yield from fields(one, f"{path}{items}.", name)
+
+
+def meanings(type_: type[Any]) -> dict[str, str]:
+    """What stands below the fields of a class and of those that it is derived from, each in a line."""
+    found: dict[str, str] = {}
+    for one in reversed(type_.__mro__):
+        if dataclasses.is_dataclass(one):
+            found |= _own_meanings(one)
+    return found
+
+
+@functools.cache
+def _own_meanings(type_: type[Any]) -> dict[str, str]:
+    try:
+        [tree] = ast.parse(textwrap.dedent(inspect.getsource(type_))).body
+    except (OSError, TypeError, SyntaxError, ValueError):  # a class without a file
+        return {}
+    body: Sequence[ast.stmt] = getattr(tree, "body", ())
+    return {
+        field.target.id: " ".join(below.value.value.split())
+        for field, below in itertools.pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str)
+    }
+
+
+def describe(annotation: Any) -> str:
+    """A type and its bounds, in words."""
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        choice = next((one for one in inner[1:] if isinstance(one, Choice)), None)
+        if choice is not None:
+            return f"kind: {' | '.join(kinds(choice.family))}"
+        bounds = [text for one in inner[1:] for text in _bounds(one)]
+        return ", ".join([describe(inner[0]), *bounds])
+    if origin is Literal:
+        return " | ".join(_shown(value) for value in inner)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys("null" if one is types.NoneType else describe(one) for one in inner))
+    if origin is list:
+        return f"list of: {describe(inner[0])}"
+    if dataclasses.is_dataclass(annotation):
+        return "section"
+    return _WORDS.get(origin or annotation, getattr(annotation, "__name__", str(annotation)))
+
+
+def text(wanted: str = "") -> str:
+    """The fields as lines.
+
+    Args:
+        wanted: a field or section such as `optimizer` or `optimizer.lr`; empty for all.
+    """
+    lines = []
+    for field in fields():
+        bare = field.path.replace("[N]", "")
+        if wanted and not (bare == wanted or bare.startswith(f"{wanted}.") or bare.endswith(f".{wanted}")):
+            continue
+        of = "" if field.kind is None else f" ({field.kind})"
+        default = f"; default {field.default}" if field.default else ""
+        lines.append(f"  {field.path}{of}  <{field.type}{default}>")
+        lines += textwrap.wrap(field.meaning, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return "\n".join(lines)
+
+
+def paths_of(name: str) -> list[str]:
+    """Fields with that path, or else of that name in any section, those of the fewest dots first."""
+    paths = list(dict.fromkeys(field.path for field in fields() if "[N]" not in field.path))
+    found = [path for path in paths if path == name] or [path for path in paths if path.rpartition(".")[2] == name]
+    return sorted(found, key=lambda path: path.count("."))
+
+
+def _inside(annotation: Any) -> Iterator[tuple[type[Any], str | None]]:
+    """The section that a field holds, or the components that it may hold with their kinds."""
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        choice = next((one for one in inner[1:] if isinstance(one, Choice)), None)
+        if choice is None:
+            yield from _inside(inner[0])
+        else:
+            yield from ((component, kind) for kind, component in kinds(choice.family).items())
+    elif origin in (list, typing.Union, types.UnionType):
+        for one in inner:
+            yield from _inside(one)
+    elif isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        yield annotation, None
+
+
+def _is_list(annotation: Any) -> bool:
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    return origin is list or (origin is typing.Annotated and _is_list(inner[0]))
+
+
+def _bounds(constraint: Any) -> Iterator[str]:
+    """What one of pydantic's constraints says; a Field holds several."""
+    for one in getattr(constraint, "metadata", [constraint]):
+        for name, word in _BOUNDS.items():
+            bound = getattr(one, name, None)
+            if bound is not None and abs(bound) < _HUGE:
+                yield f"{word} {bound}"
+        if (pattern := getattr(one, "pattern", None)) is not None:
+            yield f"matching {pattern}"
+        for name, word in (("min_length", "at least"), ("max_length", "at most")):
+            if (length := getattr(one, name, None)) is not None:
+                yield f"{word} {length} long"
+
+
+def _default(field: "dataclasses.Field[Any]") -> str:
+    if field.default is not dataclasses.MISSING:
+        return _shown(field.default)
+    if field.default_factory is dataclasses.MISSING:
+        return ""
+    made = field.default_factory()
+    if dataclasses.is_dataclass(made):
+        return str(getattr(made, "kind", ""))
+    if isinstance(made, list):
+        return f"[{', '.join(str(getattr(one, 'kind', one)) for one in made)}]"
+    return _shown(made)
+
+
+def _shown(value: Any) -> str:
+    """As YAML has it."""
+    if value is None or isinstance(value, bool | dict):
+        return json.dumps(value)
+    return str(value)
+
+
+def _first_line(type_: type[Any]) -> str:
+    return (type_.__doc__ or "").strip().partition("\n")[0]
