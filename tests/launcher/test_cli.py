@@ -1,6 +1,5 @@
 """The command line: how fast it answers, what it refuses in which words, with which exit code."""
 
-import argparse
 import os
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import pytest
 
 from launcher import cli
 from launcher.cli import COMMANDS, main, parse
-from launcher.options import Parser
 from tests.conftest import Refused, ask_python
 from tests.launcher.conftest import ROOT, Zeromt, environment
 
@@ -27,17 +25,11 @@ def test_help_is_quick(zeromt: Zeromt) -> None:
     assert min(seconds) < 0.3, seconds  # noise only adds
 
 
-def actions(command: str) -> list[argparse.Action]:
-    parser = Parser(prog="test")
-    if command in COMMANDS:
-        COMMANDS[command].add_arguments(parser)
-    return parser._actions
-
-
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([*name.split(), "--help"] for name in COMMANDS)])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
-    takes_settings = any(action.dest == "overrides" for action in actions(" ".join(arguments[:-1])))
-    heavy = {"torch", "numpy", "deepspeed"} if takes_settings else HEAVY  # the fields are listed from their own types
+    command = COMMANDS.get(" ".join(arguments[:-1]))
+    lists_fields = command is not None and "CONFIG" in command.usage  # from their own types
+    heavy = {"torch", "numpy", "deepspeed"} if lists_fields else HEAVY
     contract = "name == 'trainer' or name.startswith('trainer.runs')"  # what may be imported: it needs no torch
     loaded = f"{{name for name in sys.modules if name.split('.')[0] in HEAVY and not ({contract})}}"
     code = f"""
