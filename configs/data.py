@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from configs.components import Choice, Filter
+from configs.components import Choice, Filter, Modifier
+from configs.components.modifier import order_problems
 from configs.fields import STRICT, Count, Language, PathText, Positive, PositiveFloat
 from configs.languages import same_language
 
@@ -94,7 +95,8 @@ class TokenizerSection:
     sample_megabytes: Positive = 128
     """And on at most this much text; training needs a multiple of it in memory, which is printed."""
     bpe_dropout: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Must be 0: see `problems`."""
+    """BPE-dropout while training (Provilkov et al., 2020): as `stream.augment: [{kind: bpe_dropout, dropout: ...}]`,
+    for runs on this dataset whose `augment` names no way to cut words. The shards hold the plain pieces."""
     threads: Annotated[int, Field(ge=1, le=128)] = 4
     """Threads of the training. Part of the recipe, because the unigram model's sums depend on it."""
 
@@ -102,10 +104,10 @@ class TokenizerSection:
         """What is wrong between the fields, one line each."""
         if self.target_vocab_size is not None and self.vocabulary == "joint":
             yield "target_vocab_size: given with vocabulary=joint; allowed with vocabulary=separate only"
-        if self.bpe_dropout:
+        if self.bpe_dropout and self.kind == "unigram":
             yield (
-                f"bpe_dropout: {self.bpe_dropout}; allowed is 0: shards store tokens, so a sentence has one "
-                "segmentation and batches are planned by its length; drawing another each epoch contradicts both"
+                f"bpe_dropout: {self.bpe_dropout} with kind=unigram; use kind=bpe, or "
+                "stream.augment=[{kind: unigram_sampling}]"
             )
         if len(set(self.tags)) != len(self.tags):
             yield f"tags: {', '.join(self.tags)}; name each once"
@@ -250,6 +252,8 @@ class StreamSection:
     """Corrupt blocks that a rank skips and counts before it stops; 0 stops at the first."""
     temperature: Annotated[float, Field(ge=1, le=100)] = 1.0
     """T of a mixture without weights: a dataset of n pairs gives pairs in proportion to n ** (1 / T)."""
+    augment: list[Annotated[Modifier, Choice("modifier")]] = field(default_factory=list)
+    """Modifiers of training pairs, in this order, drawn anew in each pass: see docs/augmentation.md."""
     cache: str = "~/.cache/zeromt"
     """Folder that caches what is read of remote datasets."""
     cache_gigabytes: PositiveFloat = 50.0
@@ -270,3 +274,4 @@ class StreamSection:
         paths = [d.path for d in self.datasets]
         if twice := {p for p in paths if paths.count(p) > 1}:
             yield f"datasets: {min(twice)} is named more than once; name it once, with a weight"
+        yield from order_problems(self.augment, paths)

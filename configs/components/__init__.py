@@ -2,6 +2,7 @@
 
 from configs.components.filter import Change, ChangingFilter, Corpus, DroppingFilter, Filter, Find
 from configs.components.metric import Metric, ScoredText, Scoring
+from configs.components.modifier import Draws, MergingModifier, Modifier, SubwordModifier, TextModifier
 from configs.components.optimizer import Optimizer
 from configs.components.registry import Choice, Component, choice_of, component, item_of, kinds, make, unknown
 from configs.components.sampler import Sampler
@@ -14,15 +15,20 @@ __all__ = [
     "Choice",
     "Component",
     "Corpus",
+    "Draws",
     "DroppingFilter",
     "Filter",
     "Find",
+    "MergingModifier",
     "Metric",
+    "Modifier",
     "Optimizer",
     "Sampler",
     "Schedule",
     "ScoredText",
     "Scoring",
+    "SubwordModifier",
+    "TextModifier",
     "Tracker",
     "Writer",
     "choice_of",

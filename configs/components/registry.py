@@ -43,6 +43,7 @@ FAMILIES: dict[str, str] = {
     "initialisation": "model.components",
     "loss": "model.components",
     "metric": "trainer.metrics",
+    "modifier": "data_pipeline.stream.modifiers",
     "norm": "model.components",
     "optimizer": "trainer.optimizers",
     "positions": "model.components",

@@ -22,6 +22,7 @@ class Purpose(IntEnum):
     MICRO_BATCHES = 5
     TOKENIZER_SAMPLE = 6
     SHUFFLE = 7
+    AUGMENT = 8
 
 
 def random_bits(count: int, seed: int, purpose: Purpose, *place: int) -> NDArray[np.uint64]:
@@ -33,3 +34,18 @@ def random_bits(count: int, seed: int, purpose: Purpose, *place: int) -> NDArray
 def permutation(count: int, seed: int, purpose: Purpose, *place: int) -> NDArray[np.int64]:
     """A random order of `range(count)` that belongs to a place in the stream."""
     return np.argsort(random_bits(count, seed, purpose, *place), kind="stable")
+
+
+def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A hash of each number: the finaliser of SplitMix64 (Steele et al., 2014).
+
+    Where every pair, or every piece, has bits of its own, it stands for Philox, which takes microseconds to begin.
+    """
+    x = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def threshold(probability: float) -> np.uint64:
+    """Bits are below it with this probability; 1 is short of certain by 2 ** -53."""
+    return np.uint64(min(int(probability * 2**64), 2**64 - 2**11))

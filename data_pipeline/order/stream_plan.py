@@ -1,7 +1,7 @@
 """The plan of a dataset's stream: units, lanes, windows and micro-batches, computed when asked for."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -193,16 +193,25 @@ class StreamPlan:
         return LanePass(units, cut_windows(counts, self._window_pairs))
 
     def window(
-        self, lane_pass: LanePass, *, pass_: int, lane: int, window: int, before: int
+        self,
+        lane_pass: LanePass,
+        *,
+        pass_: int,
+        lane: int,
+        window: int,
+        before: int,
+        measure: Callable[[Integers], NDArray[np.uint16]] | None = None,
     ) -> tuple[Integers, WindowPlan]:
         """A window's pairs in ascending order, and its micro-batches as rows of them; `before` as in `plan_window`.
 
-        A pair is there as often as the window takes passes.
+        A pair is there as often as the window takes passes. `measure` says the lengths that pairs have come to have,
+        where these are not those of the table.
         """
         pairs = np.repeat(expand(lane_pass.window_units(window), self._units.bounds), self.sharing.num_passes)
         place = (self._dataset, pass_, lane, window)
         together = before if self._is_alone else None
-        return pairs, plan_window(self.lengths[pairs], self.budget, seed=self._seed, place=place, before=together)
+        lengths = self.lengths[pairs] if measure is None else measure(pairs)
+        return pairs, plan_window(lengths, self.budget, seed=self._seed, place=place, before=together)
 
     def micro_batches(self, pass_: int, lane: int) -> Iterator[Integers]:
         """The pair ids of each micro-batch of a lane in a pass, in order."""

@@ -32,6 +32,10 @@ class MicroBatch:
     """(B, T): each row starts with `BOS_ID`."""
     target_output: Ids
     """(B, T): each row ends with `EOS_ID`; position t is what `target_input` up to t predicts."""
+    num_augmented: int | None = None
+    """Pairs that `stream.augment` changed; None where their dataset has no modifiers."""
+    num_fell_back: int = 0
+    """Pairs that it was to change and that stayed plain."""
 
     @property
     def num_pairs(self) -> int:
@@ -83,6 +87,10 @@ class Ragged:
         start = int(self.starts[row])
         return self.pieces[start : start + int(self.lengths[row])]
 
+    def rows(self, numbers: Ids) -> "Ragged":
+        """Some rows, nothing copied."""
+        return Ragged(self.pieces, self.starts[numbers], self.lengths[numbers])
+
 
 def round_up(length: int, multiple: int) -> int:
     """The least multiple of `multiple` that is not below `length`."""
@@ -97,6 +105,8 @@ def collate(
     length_multiple: int,
     *,
     dataset: int = 0,
+    num_augmented: int | None = None,
+    num_fell_back: int = 0,
 ) -> MicroBatch:
     """Pad pairs of raw pieces (no special ids) to one micro-batch.
 
@@ -107,6 +117,8 @@ def collate(
         targets: B rows.
         length_multiple: S and T are rounded up to a multiple of it.
         dataset: number of the dataset in the mixture.
+        num_augmented: see MicroBatch.
+        num_fell_back: see MicroBatch.
     """
     assert len(pair_ids) == len(sources) == len(targets) > 0
     target_output = _pad(targets, length_multiple)
@@ -122,6 +134,8 @@ def collate(
         source=_pad(sources, length_multiple),
         target_input=target_input,
         target_output=target_output,
+        num_augmented=num_augmented,
+        num_fell_back=num_fell_back,
     )
 
 

@@ -10,6 +10,7 @@ from data_pipeline.order.mixture import Mixture
 from data_pipeline.order.state import LaneCursor
 from data_pipeline.order.stream_plan import StreamPlan
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.augmentation.augmenter import make_augmenters
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.lane_windows import GroupWindows, Source
 from data_pipeline.stream.lanes import Lane
@@ -94,10 +95,11 @@ def updates(datasets: Sequence[Dataset], plans: Sequence[StreamPlan], spec: Lane
     try:
         corrupt = CorruptBlocks(section.max_corrupt_blocks)
         sources, first_id = [], 0
-        for number, (dataset, plan) in enumerate(zip(datasets, plans, strict=True)):
+        augmenters = make_augmenters(datasets, section, seed=spec.seed)
+        for number, (dataset, plan, augmenter) in enumerate(zip(datasets, plans, augmenters, strict=True)):
             # Blocks and shards belong to one lane and one window, which reads them once.
             cache = BlockCache(dataset, max_bytes=CACHE_BYTES if plan.deals_pairs else 0, background=fetching)
-            sources.append(Source(number=number, first_id=first_id, plan=plan, cache=cache))
+            sources.append(Source(number=number, first_id=first_id, plan=plan, cache=cache, augmenter=augmenter))
             first_id += dataset.num_pairs
         windows = [_group_windows(source, list(spec.cursors), corrupt, background) for source in sources]
         lanes = {

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from data_pipeline.order.stream_plan import LanePass, StreamPlan
 from data_pipeline.order.windows import WindowPlan
+from data_pipeline.stream.augmentation.augmenter import Augmented, Augmenter
 from data_pipeline.stream.prefetch import Background
 from data_pipeline.stream.window_tokens import BlockCache, CorruptBlocks, Tokens, read_pairs
 
@@ -29,6 +30,7 @@ class Source:
     """The id of its first pair: pairs of the datasets before it."""
     plan: StreamPlan
     cache: BlockCache
+    augmenter: Augmenter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Window:
     plan: WindowPlan
     """All micro-batches of the window; those of other processes' lanes are empty."""
     tokens: Tokens
+    augmented: Augmented | None = None
+    """Whose rows these are, where they are not those of the dataset."""
 
 
 class GroupWindows:
@@ -112,6 +116,8 @@ class GroupWindows:
         if number >= lane_pass.num_windows:
             none = np.empty(0, dtype=np.int64)
             pairs, micro_batches = none, WindowPlan(none, np.empty((0, 2), dtype=np.int64))
+        elif self.source.augmenter is not None:
+            return self._augmented(self.source.augmenter, lane_pass, pass_, number, before)
         else:
             pairs, micro_batches = plan.window(lane_pass, pass_=pass_, lane=self._lane, window=number, before=before)
             if plan.sharing.is_shared:
@@ -120,6 +126,29 @@ class GroupWindows:
         return Window(
             lane_pass.num_windows, pairs, micro_batches, read_pairs(self.source.cache, pairs, self.corrupt.limit)
         )
+
+    def _augmented(self, augmenter: Augmenter, lane_pass: LanePass, pass_: int, number: int, before: int) -> Window:
+        """A window that is planned with what became of its pairs. So the pairs of all its lanes are read."""
+        plan = self.source.plan
+        tokens, augmented = None, None
+
+        def measure(pairs: Integers) -> NDArray[np.uint16]:
+            nonlocal tokens, augmented
+            passes = plan.sharing.num_passes
+            tokens = read_pairs(self.source.cache, pairs[::passes], self.left_out.limit)
+            rows = np.arange(len(pairs)) // passes
+            tokens = Tokens(tokens.source.rows(rows), tokens.target.rows(rows), tokens.is_there[rows], tokens.broken)
+            own_passes = pass_ * passes + np.arange(len(pairs)) % passes
+            augmented = augmenter(tokens.source, tokens.target, tokens.is_there, pairs, own_passes)
+            return np.where(tokens.is_there[:, None], augmented.lengths, plan.lengths[pairs])
+
+        pairs, micro_batches = plan.window(
+            lane_pass, pass_=pass_, lane=self._lane, window=number, before=before, measure=measure
+        )
+        assert tokens is not None
+        assert augmented is not None
+        read = Tokens(augmented.source, augmented.target, tokens.is_there, tokens.broken)
+        return Window(lane_pass.num_windows, pairs, micro_batches, read, augmented)
 
 
 def _only(pairs: Integers, plan: WindowPlan, wanted: NDArray[np.bool_]) -> tuple[Integers, WindowPlan]:

@@ -76,6 +76,7 @@ class Track:
             rows = rows[window.tokens.is_there[rows]]
         if len(rows) == 0:
             return None
+        augmented = window.augmented
         return collate(
             self._lane,
             self._source.first_id + window.pairs[rows],
@@ -83,6 +84,8 @@ class Track:
             window.tokens.target.rows(rows),
             self._source.plan.budget.length_multiple,
             dataset=self._source.number,
+            num_augmented=None if augmented is None else int(augmented.is_changed[rows].sum()),
+            num_fell_back=0 if augmented is None else int(augmented.fell_back[rows].sum()),
         )
 
     def next_pass(self, *, taken: int) -> None:

@@ -10,6 +10,7 @@ from data_pipeline.order.mixture import Mixture
 from data_pipeline.order.state import MIXTURE_VERSION, VERSION, LaneCursor, StreamState
 from data_pipeline.order.stream_plan import StreamPlan
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.augmentation.augmenter import make_augmenters, settings_number
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.lane_stream import Fetched, LaneStreamSpec, lane_updates, make_plans, updates
 from data_pipeline.stream.prefetch import Prefetch
@@ -72,6 +73,12 @@ class StreamReader:
         dropped = [_check_sizes(d, plan, section) for d, plan in zip(self._datasets, self._plans, strict=True)]
         self.num_dropped = sum(dropped)
         """Pairs of the datasets that are left out of every pass because no micro-batch can hold them."""
+        make_augmenters(self._datasets, section, seed=seed)  # refuses what cannot be, before anything is trained
+        self._augment = settings_number(self._datasets, section)
+        self.num_augmented = 0
+        """Pairs handed out that `stream.augment` changed."""
+        self.num_fell_back = 0
+        """Pairs handed out that it was to change and that stayed plain: too long, or without pieces for the text."""
         self._corrupt = CorruptBlocks(section.max_corrupt_blocks)
         self.adapt: Callable[[list[MicroBatch | None]], list[MicroBatch | None]] | None = None
         """What an update's micro-batches go through before they are handed out; nothing unless set: `zeromt replay`."""
@@ -118,6 +125,8 @@ class StreamReader:
             else:
                 for lane, micro_batch in part.micro_batches.items():
                     slots[lane // self._world_size] = micro_batch
+                    self.num_augmented += micro_batch.num_augmented or 0
+                    self.num_fell_back += micro_batch.num_fell_back
         self.update += 1
         return slots if self.adapt is None else self.adapt(slots)
 
@@ -128,6 +137,9 @@ class StreamReader:
         """
         if len(self._dry) < self._num_streams:
             raise RuntimeError("end_epoch() was called while this rank's lanes still hold pairs")
+        if self._augment is not None:
+            counts = f"{self.num_augmented:,} pairs were augmented, {self.num_fell_back:,} fell back to plain ones"
+            log.info("epoch %d: %s (of this rank, since it began)", self.epoch, counts)
         self.epoch += 1
         self.update = 0
         self._cursors = {lane: self.mixture.next_epoch(cursors) for lane, cursors in self._cursors.items()}
@@ -163,7 +175,8 @@ class StreamReader:
         if state.update > 0:
             self._check_settings(state)
         now = (self._section.micro_batches, self._settings(), list(self.mixture.proportions))
-        saved = (state.micro_batches, {**self._settings(), **state.settings}, state.shares)
+        ours = {name: value for name, value in self._settings().items() if name != "augment"}
+        saved = (state.micro_batches, {**ours, **state.settings}, state.shares)
         if now == saved and not state.is_earlier_mixture:
             missing = [n for n in self._lanes if len(state.lanes.get(n, ())) != len(self._datasets)]
             if missing:
@@ -226,7 +239,8 @@ class StreamReader:
             log.warning("%s; skipped, of at most %d", message, self._corrupt.limit)
 
     def _settings(self) -> dict[str, int]:
-        return {name: int(getattr(self._section, name)) for name in POSITION_SETTINGS}
+        settings = {name: int(getattr(self._section, name)) for name in POSITION_SETTINGS}
+        return settings if self._augment is None else {**settings, "augment": self._augment}
 
     def _check_fingerprints(self, allowed: list[str]) -> None:
         found = [dataset.fingerprint for dataset in self._datasets]
@@ -243,6 +257,11 @@ class StreamReader:
         """Refuse what would change the order within an epoch."""
         allowed = "that, until the epoch ends"
         _must_equal("stream.micro_batches", state.micro_batches, self._section.micro_batches, allowed)
+        if state.settings.get("augment") != self._augment:
+            raise UserError(
+                f"stream.augment: is not what epoch {state.epoch} was begun with, and its windows are planned by it; "
+                "allowed is that until the epoch ends, or --reset data"
+            )
         for name, value in self._settings().items():
             _must_equal(f"stream.{name}", state.settings.get(name, value), value, allowed)
         _must_equal("stream.datasets: proportions", _percent(state.shares), _percent(self.mixture.proportions), allowed)

@@ -110,25 +110,11 @@ class CorruptBlocks:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """One side of a window's pairs."""
-
-    pieces: Pieces
-    ends: Integers
-    """(pairs + 1,): row r is pieces[ends[r] : ends[r + 1]]."""
-
-    def rows(self, numbers: Integers) -> Ragged:
-        """Some rows, nothing copied."""
-        starts = self.ends[numbers]
-        return Ragged(self.pieces, starts, self.ends[numbers + 1] - starts)
-
-
-@dataclass(frozen=True, slots=True)
 class Tokens:
     """The tokens of a window's pairs, those of corrupt blocks missing."""
 
-    source: Side
-    target: Side
+    source: Ragged
+    target: Ragged
     is_there: NDArray[np.bool_]
     """(pairs,)."""
     corrupt: dict[int, str]
@@ -163,9 +149,10 @@ def read_pairs(cache: BlockCache, pairs: Integers, max_corrupt: int = 0) -> Toke
             parts[side].append(pieces[np.repeat(wanted, block.lengths[:, side])])
     lengths = cache.dataset.lengths[pairs].astype(np.int64) * is_there[:, None]
     source, target = (
-        Side(
+        Ragged(
             np.concatenate(parts[side]) if parts[side] else np.empty(0, dtype=np.uint16),
-            np.concatenate([[0], np.cumsum(lengths[:, side])]),
+            np.cumsum(lengths[:, side]) - lengths[:, side],
+            lengths[:, side],
         )
         for side in (0, 1)
     )

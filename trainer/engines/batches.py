@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from data_pipeline.order.randomness import mixed
 from data_pipeline.stream.batch import MicroBatch
-from data_pipeline.tokenizer import BOS_ID, EOS_ID
+from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from trainer.engines.protocol import DeviceBatch
 
 
@@ -26,7 +27,8 @@ class UpdateCounts:
     micro_batches: int
     """Those that are not empty."""
     pairs_digest: int
-    """An order-free hash of which pair stood in which micro-batch: equal digests mean the same update."""
+    """An order-free hash of which pair stood in which micro-batch, and of augmented pairs' tokens: equal digests mean
+    the same update."""
 
     def numbers(self) -> list[int]:
         """For an all-reduce: every field is a sum."""
@@ -65,17 +67,32 @@ def count(micro_batches: Sequence[MicroBatch | None]) -> UpdateCounts:
         padded_tokens=sum(m.num_padded_source + m.num_padded_target for m in filled),
         pairs=sum(m.num_pairs for m in filled),
         micro_batches=len(filled),
-        pairs_digest=wrap(sum(pairs_digest(m.lane, m.pair_ids) for m in filled)),
+        pairs_digest=wrap(sum(pairs_digest(m.lane, m.pair_ids) + tokens_digest(m) for m in filled)),
     )
 
 
 def pairs_digest(lane: int, pair_ids: NDArray[np.int64]) -> int:
     """A 64-bit sum over the pairs of a hash of (lane, pair): SplitMix64's finaliser (Steele et al., 2014)."""
     with np.errstate(over="ignore"):
-        x = pair_ids.astype(np.uint64) + np.uint64(((lane + 1) * 0x9E3779B97F4A7C15) & (2**64 - 1))
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return int((x ^ (x >> np.uint64(31))).sum(dtype=np.uint64))
+        return int(mixed(pair_ids.astype(np.uint64) + _multiple(lane + 1)).sum(dtype=np.uint64))
+
+
+def tokens_digest(micro_batch: MicroBatch) -> int:
+    """A 64-bit sum over the pairs of a hash of (lane, pair, tokens); 0 where `stream.augment` changes none."""
+    if micro_batch.num_augmented is None:
+        return 0
+    with np.errstate(over="ignore"):
+        row = mixed(micro_batch.pair_ids.astype(np.uint64) + _multiple(micro_batch.lane + 1))
+        for tokens in (micro_batch.source, micro_batch.target_output):
+            places = np.arange(tokens.shape[1], dtype=np.uint64) * _multiple(1)
+            hashes = mixed(tokens.astype(np.uint64) + places) * (tokens != PAD_ID).astype(np.uint64)
+            row = mixed(row + hashes.sum(axis=1, dtype=np.uint64))
+        return int(row.sum(dtype=np.uint64))
+
+
+def _multiple(number: int) -> np.uint64:
+    """Of SplitMix64's step, modulo 2 ** 64."""
+    return np.uint64(number * 0x9E3779B97F4A7C15 & (2**64 - 1))
 
 
 def wrap(number: int) -> int:

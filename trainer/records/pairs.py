@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from data_pipeline.stream.batch import MicroBatch
+from trainer.engines.batches import tokens_digest
 from trainer.ranks.distributed import World
 from trainer.runs.metrics_file import cut_back
 
@@ -14,7 +15,10 @@ log = logging.getLogger(__name__)
 
 
 class PairLog:
-    """Appends {"step", "lane", "pairs"} lines to pairs/rank-NNNNN.jsonl; writes nothing unless it is asked for."""
+    """Appends {"step", "lane", "pairs"} lines to pairs/rank-NNNNN.jsonl; writes nothing unless it is asked for.
+
+    Where pairs are augmented, "tokens" is the digest of what became of them.
+    """
 
     def __init__(self, folder: Path, *, enabled: bool, resume_step: int, world: World) -> None:
         """Cut back what any earlier rank wrote after the checkpoint's step, whatever the world size was then."""
@@ -34,6 +38,8 @@ class PairLog:
         for micro_batch in micro_batches:
             if micro_batch is not None:
                 line = {"step": step, "lane": micro_batch.lane, "pairs": micro_batch.pair_ids.tolist()}
+                if micro_batch.num_augmented is not None:
+                    line["tokens"] = tokens_digest(micro_batch)
                 try:
                     self._file.write(json.dumps(line) + "\n")
                 except OSError as error:  # a full disk: the digest of the pairs stands in metrics.jsonl too

@@ -65,6 +65,20 @@ class LengthRatioMetric(Metric):
     def build(self, text):
         return LengthRatio(self.scale)
 '''
+MODIFIER = '''
+from configs.components import TextModifier, component
+from configs.fields import Positive
+
+
+@component("modifier", "their_first_words")
+class FirstWords(TextModifier):
+    """The first words of both sides."""
+
+    words: Positive = 3
+
+    def change(self, source, target, draws):
+        return tuple(" ".join(text.split()[: self.words]) for text in (source, target))
+'''
 OPTIMIZER = '''
 from configs.components import Optimizer, component
 from configs.fields import Probability
@@ -142,6 +156,11 @@ CASES = {
         code=METRIC,
         chosen={"evaluation": {"metrics": ["bleu", {"kind": "their_length_ratio", "scale": 100.0}]}},
         wrong=("evaluation.metrics[1].scale=0", "evaluation.metrics.1.scale: 0; allowed is greater than 0"),
+    ),
+    "modifier": Case(
+        code=MODIFIER,
+        chosen={"stream": {"augment": [{"kind": "their_first_words", "words": 2, "probability": 1.0}]}},
+        wrong=("stream.augment[0].words=0", "stream.augment.0.words: 0; allowed is greater than 0"),
     ),
     "optimizer": Case(
         code=OPTIMIZER,

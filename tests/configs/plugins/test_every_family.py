@@ -76,6 +76,8 @@ class Added:
     evaluation: dict[str, Any]
     modules: list[str]
     parameters: dict[str, list[float]]
+    pairs: list[dict[str, Any]]
+    """Of the first update."""
     job: str
     refused: dict[str, str]
 
@@ -112,6 +114,8 @@ def added(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     run("prepare", "my.yaml")
     run("launch", "local", "my.yaml", "--nproc", "2")
     loaded = ask_python(LOADED, *plugins, cwd=folder, variables=variables)
+    named = [word for plugin in plugins for word in ("--plugins", plugin)]
+    pairs = run("batch", "runs/run", "1", "--json", *named).splitlines()
     job = run("launch", "their_paper", "my.yaml", "--nproc", "1", "--set", "copies=2", "--dry-run")
     settings = {family: case.wrong[0] for family, case in CASES.items() if family != "cluster"}
     refused = ask_python(REFUSED, json.dumps(settings), cwd=folder, variables=variables)
@@ -127,6 +131,7 @@ def added(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         evaluation=read_metrics(folder / "runs" / "run", "evaluation")[-1],
         modules=loaded["modules"],
         parameters=loaded["parameters"],
+        pairs=[json.loads(pair) for pair in pairs],
         job=job,
         refused=refused,
     )
@@ -187,6 +192,12 @@ def _metric(added: Added) -> None:
     ratio = 100 * sum(map(len, hypotheses)) / sum(map(len, references))
     assert added.evaluation["their_length_ratio"] == pytest.approx(ratio)
     assert added.evaluation["their_length_ratio_signature"] == "their_length_ratio|scale:100"
+
+
+def _modifier(added: Added) -> None:
+    words = [[len(pair[side].split()) for side in ("source", "target")] for pair in added.pairs]
+    assert len(words) > 10
+    assert max(map(max, words)) == 2
 
 
 def _norm(added: Added) -> None:

@@ -1,0 +1,126 @@
+"""What a modifier of training pairs is: a part of `stream.augment`."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from pydantic import Field
+
+from configs.components.registry import Component
+from configs.fields import PathText
+
+Chance = Annotated[float, Field(ge=0, le=1)]
+T = TypeVar("T")
+_MASK = 2**64 - 1
+
+
+class Draws:
+    """Random numbers for one pair and one modifier: SplitMix64 (Steele et al., 2014) from a given state.
+
+    The same state gives the same numbers on any machine and any version of Python.
+    """
+
+    def __init__(self, state: int) -> None:
+        """Begin anywhere."""
+        self._state = state & _MASK
+
+    def bits(self) -> int:
+        """The next 64 bits."""
+        self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
+        x = self._state
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _MASK
+        return x ^ (x >> 31)
+
+    def below(self, count: int) -> int:
+        """A number of `range(count)`."""
+        return self.bits() * count >> 64
+
+    def chance(self, probability: float) -> bool:
+        """True with this probability."""
+        return self.bits() < int(probability * 2**64)
+
+    def choice(self, items: Sequence[T]) -> T:
+        """One of the items, which are not empty."""
+        return items[self.below(len(items))]
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True)
+class Modifier(Component):
+    """Changes training pairs when they are read; a component derives from one of the three classes below.
+
+    It is pure: what it makes of a pair depends on its fields, the pair and the draws alone. Held-out sets, and the
+    tokenizer's training, never see it.
+    """
+
+    probability: Chance = 0.05
+    """Of a pair to be changed, each time that it is read."""
+    datasets: list[PathText] = dataclasses.field(default_factory=list)
+    """Paths of `stream.datasets` whose pairs it changes; empty: all."""
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True)
+class TextModifier(Modifier):
+    """Changes the text of a pair, as the tokenizer's normalisation left it, without its tags."""
+
+    def alphabet(self) -> str:
+        """Characters that it brings in and both sides must be able to spell, or it is refused."""
+        return ""
+
+    def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
+        """Both sides as they should be. A pair that becomes empty, or cannot be spelled, stays as it was."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True)
+class MergingModifier(Modifier):
+    """Makes one pair of two: of the pair, and of the next one of the dataset that stands in the same window."""
+
+    def merge(self, pair: tuple[str, str], neighbour: tuple[str, str], draws: Draws) -> tuple[str, str]:
+        """Source and target of both. The neighbour has not been changed."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True)
+class SubwordModifier(Modifier):
+    """Cuts words into other pieces of the vocabulary; their text stays. The last of the list, and one for a dataset."""
+
+    probability: Chance = 1.0
+    model_type: ClassVar[str] = ""
+    """Of the tokenizers that it can be used with: `bpe` or `unigram`."""
+
+    def build(self, vocabulary: Any) -> Any:
+        """What draws segmentations: see `data_pipeline.stream.augmentation.variants.Segmenter`.
+
+        Args:
+            vocabulary: a `data_pipeline.stream.augmentation.vocabulary.Vocabulary`.
+        """
+        raise NotImplementedError
+
+
+def order_problems(modifiers: Sequence[Modifier], paths: Sequence[str]) -> Iterator[str]:
+    """What is wrong in a list of modifiers, one line each.
+
+    Args:
+        modifiers: `stream.augment`.
+        paths: of `stream.datasets`.
+    """
+    for number, modifier in enumerate(modifiers):
+        for path in modifier.datasets:
+            if path not in paths:
+                named = ", ".join(paths) or "none is named there"
+                yield f"augment.{number}.datasets: {path} is not in stream.datasets ({named}); name one of those"
+        if not isinstance(modifier, SubwordModifier):
+            continue
+        for later in modifiers[number + 1 :]:
+            if _share(modifier, later):
+                yield (
+                    f"augment.{number}: {modifier.kind} stands before {later.kind}; put it last, once for a dataset: "
+                    "it cuts the text that the others leave"
+                )
+                break
+
+
+def _share(one: Modifier, other: Modifier) -> bool:
+    """Whether some dataset may have both."""
+    return not one.datasets or not other.datasets or bool(set(one.datasets) & set(other.datasets))

@@ -1,0 +1,93 @@
+"""Pairs from pieces to text, through the modifiers, and back."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs import UserError
+from configs.components import Draws, MergingModifier, Modifier, TextModifier
+from data_pipeline.stream.augmentation.vocabulary import Vocabulary
+from data_pipeline.stream.batch import Ragged
+from data_pipeline.tokenizer import UNK_ID, Tokenizer
+
+Text = tuple[tuple[list[int], list[int]], tuple[str, str]]
+"""The tags before source and target, and both sides' texts behind them."""
+
+
+class PairTexts:
+    """The texts of pairs by way of a tokenizer."""
+
+    def __init__(self, tokenizer: Tokenizer, vocabularies: Sequence[Vocabulary]) -> None:
+        """See the class.
+
+        Args:
+            tokenizer: whose pieces they have.
+            vocabularies: of both sides, or the one of both.
+        """
+        self._tokenizer = tokenizer
+        self._is_control = [set(np.flatnonzero(v.is_control).tolist()) for v in (vocabularies[0], vocabularies[-1])]
+
+    def check(self, modifier: Modifier, where: str) -> None:
+        """Refuse a modifier that brings in what the tokenizer has no pieces for.
+
+        Raises:
+            UserError: naming the characters.
+        """
+        if not isinstance(modifier, TextModifier):
+            return
+        letters = sorted(set(modifier.alphabet()))
+        encoders = (("source", self._tokenizer.encode_source), ("target", self._tokenizer.encode_target))
+        for side, encode in encoders:
+            missing = [a for a, row in zip(letters, encode(letters), strict=True) if not row or UNK_ID in row]
+            if missing:
+                raise UserError(
+                    f"{where}: the {side} vocabulary has no pieces for {' '.join(missing[:5])}"
+                    f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}; prepare the data with "
+                    "prepare.tokenizer.byte_fallback=true, or name other characters, or leave it out"
+                )
+
+    def decode(self, numbers: NDArray[np.int64], source: Ragged, target: Ragged) -> dict[int, Text]:
+        """The texts of some rows. Those that hold an unknown piece have none."""
+        rows = numbers.tolist()
+        sides: list[tuple[list[list[int]], list[str], list[bool]]] = []
+        for side, all_rows in enumerate((source, target)):
+            decode = (self._tokenizer.decode_source, self._tokenizer.decode_target)[side]
+            pieces = [all_rows[row].tolist() for row in rows]
+            tags = [self._num_tags(row, side) for row in pieces]
+            texts = decode([row[n:] for n, row in zip(tags, pieces, strict=True)])
+            is_known = [UNK_ID not in row for row in pieces]
+            sides.append(([row[:n] for n, row in zip(tags, pieces, strict=True)], texts, is_known))
+        (tags, texts, known), (target_tags, target_texts, target_known) = sides
+        return {
+            row: ((tags[n], target_tags[n]), (texts[n], target_texts[n]))
+            for n, row in enumerate(rows)
+            if known[n] and target_known[n]
+        }
+
+    @staticmethod
+    def changed(modifier: Modifier, text: Text, neighbour: Text | None, state: int) -> Text:
+        """A pair after a modifier."""
+        tags, pair = text
+        if isinstance(modifier, MergingModifier):
+            return text if neighbour is None else (tags, modifier.merge(pair, neighbour[1], Draws(state)))
+        assert isinstance(modifier, TextModifier)
+        return tags, modifier.change(*pair, Draws(state))
+
+    def encode(self, texts: Sequence[Text]) -> tuple[tuple[Ragged, Ragged], NDArray[np.bool_]]:
+        """The pieces of pairs, and whether each has some on both sides and no unknown one."""
+        found = []
+        is_spelled = np.ones(len(texts), dtype=bool)
+        for side, encode in enumerate((self._tokenizer.encode_source, self._tokenizer.encode_target)):
+            rows = encode([pair[side] for _, pair in texts])
+            is_spelled &= np.array([bool(row) and UNK_ID not in row for row in rows], dtype=bool)
+            found.append(Ragged.of([tags[side] + row for (tags, _), row in zip(texts, rows, strict=True)]))
+        return (found[0], found[1]), is_spelled
+
+    def _num_tags(self, row: Iterable[int], side: int) -> int:
+        count = 0
+        for piece in row:
+            if piece not in self._is_control[side]:
+                break
+            count += 1
+        return count

@@ -1,0 +1,100 @@
+"""What is to be copied: noise, emoji and URLs on both sides; and a text before the source."""
+
+import string
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field
+
+from configs.components import Draws, TextModifier, component
+from configs.fields import Positive
+
+EMOJI = "😀😂😉😍😎😢😡👍👎🙏💪🔥🎉🚀🌍🐶🍕🚗📷🎵"
+_NOISE = "".join(
+    [
+        *(chr(n) for n in range(0x21, 0x7F)),
+        *(chr(n) for n in range(0x3B1, 0x3CA)),
+        *(chr(n) for n in range(0x430, 0x450)),
+    ]
+)
+_URL = string.ascii_lowercase + string.digits
+
+
+@component("modifier", "noise")
+class Noise(TextModifier):
+    """A line of random characters in the place of both sides, which the model learns to copy."""
+
+    alphabet_of: Annotated[str, Field(min_length=2)] = _NOISE
+    """Characters that it is made of."""
+    max_words: Positive = 8
+    max_letters: Positive = 8
+    """Of a word."""
+
+    def problems(self) -> Iterator[str]:
+        """See Component."""
+        if any(character.isspace() for character in self.alphabet_of):
+            yield "alphabet_of: holds white space; leave it out: words have a space between them"
+
+    def alphabet(self) -> str:
+        """See TextModifier."""
+        return self.alphabet_of
+
+    def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
+        """See TextModifier."""
+        words = [
+            "".join(draws.choice(self.alphabet_of) for _ in range(1 + draws.below(self.max_letters)))
+            for _ in range(1 + draws.below(self.max_words))
+        ]
+        line = " ".join(words)
+        return line, line
+
+
+@component("modifier", "emoji")
+class Emoji(TextModifier):
+    """The same emoji before both sides or behind them."""
+
+    emoji: Annotated[str, Field(min_length=1)] = EMOJI
+    """One character each."""
+
+    def alphabet(self) -> str:
+        """See TextModifier."""
+        return self.emoji
+
+    def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
+        """See TextModifier."""
+        return _inserted(source, target, draws.choice(self.emoji), draws)
+
+
+@component("modifier", "url")
+class Url(TextModifier):
+    """The same made-up URL before both sides or behind them."""
+
+    def alphabet(self) -> str:
+        """See TextModifier."""
+        return _URL + ":/."
+
+    def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
+        """See TextModifier."""
+        host, path = ("".join(draws.choice(_URL) for _ in range(least + draws.below(10))) for least in (3, 0))
+        end = draws.choice(("com", "org", "net", "de", "fr", "io"))
+        return _inserted(source, target, f"https://{host}.{end}/{path}", draws)
+
+
+@component("modifier", "prefix")
+class Prefix(TextModifier):
+    """A text before the source, such as a tag of where the pair comes from (Caswell et al., 2019): one of the
+    tokenizer's tags (`prepare.tokenizer.tags`) becomes its own piece. Behind the dataset's target tag, if it has one.
+    """
+
+    text: Annotated[str, Field(min_length=1, pattern=r"^\S+$")]
+    """Without white space."""
+
+    def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
+        """See TextModifier."""
+        return f"{self.text} {source}", target
+
+
+def _inserted(source: str, target: str, text: str, draws: Draws) -> tuple[str, str]:
+    if draws.below(2):
+        return f"{text} {source}", f"{text} {target}"
+    return f"{source} {text}", f"{target} {text}"

@@ -1,0 +1,200 @@
+"""What is augmented is the same at any number of ranks and loader processes, and after any number of resumes."""
+
+import dataclasses
+import json
+import random
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from configs import StreamSection, UserError
+from configs.components import Modifier, make
+from configs.data import DatasetSource
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.augmentation.augmenter import modifiers_of
+from data_pipeline.stream.batch import MicroBatch
+from data_pipeline.stream.lane_stream import make_plans
+from data_pipeline.stream.reader import StreamState
+from tests.data_pipeline.stream.made import close, merged, open_readers, read_epoch
+from trainer.engines.batches import count
+
+EPOCHS = 3
+SECTION = StreamSection(micro_batches=4, source_tokens=400, target_tokens=400, window_pairs=150)
+
+
+def _digest(batches: Sequence[MicroBatch]) -> list[tuple[int, int, int]]:
+    return [(m.lane, m.num_pairs, count([m]).pairs_digest) for m in batches]
+
+
+def _undisturbed(datasets: Sequence[Dataset], section: StreamSection) -> list[tuple[int, int, int]]:
+    readers = open_readers(datasets, dataclasses.replace(section, prefetch_updates=0))
+    found = [m for _ in range(EPOCHS) for m in read_epoch(readers)]
+    close(readers)
+    return _digest(found)
+
+
+def _disturbed(
+    datasets: Sequence[Dataset], section: StreamSection, kills: int, seed: int, expected: int
+) -> list[tuple[int, int, int]]:
+    """As many epochs, with kills at random and resumes on 1, 2 or 4 ranks with 0 or 2 loader processes."""
+    draws = random.Random(seed)
+    batches: list[MicroBatch] = []
+    stops = sorted(draws.sample(range(1, expected // section.micro_batches), kills))
+    state: StreamState | None = None
+    done = epochs = 0
+    for stop in [*stops, 1 << 30]:
+        workers = draws.choice([0, 0, 2])
+        readers = open_readers(datasets, dataclasses.replace(section, workers=workers), draws.choice([1, 2, 4]), state)
+        while done < stop and epochs < EPOCHS:
+            if update := read_epoch(readers, 1):
+                batches += update
+                done += 1
+            else:
+                epochs += 1
+        state = merged(readers)
+        close(readers)
+    return _digest(batches)
+
+
+@pytest.mark.parametrize("num_datasets", [1, 2])
+def test_digests_do_not_depend_on_ranks_processes_or_kills(
+    num_datasets: int, spelling: Dataset, everything: list[Modifier]
+) -> None:
+    section = dataclasses.replace(SECTION, augment=everything)
+    datasets = [spelling] * num_datasets
+    undisturbed = _undisturbed(datasets, section)
+    assert _disturbed(datasets, section, 3, seed=num_datasets, expected=len(undisturbed)) == undisturbed
+
+
+@pytest.mark.slow
+def test_digests_after_twenty_kills(spelling: Dataset, everything: list[Modifier]) -> None:
+    section = dataclasses.replace(SECTION, augment=everything)
+    undisturbed = _undisturbed([spelling], section)
+    for ranks in (1, 2, 4):
+        for workers in (0, 2):
+            readers = open_readers([spelling], dataclasses.replace(section, workers=workers), ranks)
+            assert _digest([m for _ in range(EPOCHS) for m in read_epoch(readers)]) == undisturbed
+            close(readers)
+    assert _disturbed([spelling], section, 20, seed=1, expected=len(undisturbed)) == undisturbed
+
+
+def test_passes_differ_and_budgets_hold(spelling: Dataset, everything: list[Modifier]) -> None:
+    """Every pair once a pass, in other words; nothing longer than the budget; padding about what it was."""
+    readers = open_readers([spelling], dataclasses.replace(SECTION, augment=everything))
+    plain = open_readers([spelling], SECTION)
+    passes = [read_epoch(readers), read_epoch(readers)]
+    without = read_epoch(plain)
+    close(readers, plain)
+    for batches in (*passes, without):
+        assert sorted(i for m in batches for i in m.pair_ids.tolist()) == list(range(1000))
+        assert max(max(m.source.size, m.target_output.size) for m in batches) <= 400
+    rows = [_rows(batches) for batches in passes]
+    original = _rows(without)
+    differing = sum(rows[0][i] != rows[1][i] for i in range(1000))
+    assert differing > 900, "BPE-dropout alone gives most pairs other pieces"
+    assert sum(rows[0][i] != original[i] for i in range(1000)) > 900
+
+    def padding(batches: list[MicroBatch]) -> float:
+        padded = sum(m.num_padded_source + m.num_padded_target for m in batches)
+        return 1 - sum(m.num_source_tokens + m.num_target_tokens for m in batches) / padded
+
+    assert padding(passes[0]) < padding(without) + 0.03
+    assert readers[0].num_augmented > 1800
+    assert 0 < readers[0].num_fell_back < 200, "merged pairs that are too long"
+
+
+def _rows(batches: Sequence[MicroBatch]) -> dict[int, tuple[list[int], list[int]]]:
+    return {
+        int(m.pair_ids[row]): (
+            m.source[row][m.source[row] > 0].tolist(),
+            m.target_output[row][m.target_output[row] > 0].tolist(),
+        )
+        for m in batches
+        for row in range(m.num_pairs)
+    }
+
+
+def test_a_list_that_never_draws_is_the_run_of_before(spelling: Dataset) -> None:
+    """To the last bit: batches, states, digests."""
+    never = [make("modifier", "upper_case", probability=0.0)]
+    readers, plain = (open_readers([spelling], dataclasses.replace(SECTION, augment=a)) for a in (never, []))
+    for ours, theirs in zip(read_epoch(readers), read_epoch(plain), strict=True):
+        assert np.array_equal(ours.source, theirs.source)
+        assert np.array_equal(ours.target_output, theirs.target_output)
+    assert merged(readers).to_json() == merged(plain).to_json()
+    assert "augment" not in merged(plain).settings
+    close(readers, plain)
+
+
+def test_copies_of_a_pair_in_one_window_differ(spelling: Dataset, everything: list[Modifier]) -> None:
+    """A small dataset of a mixture has several passes in a window; each is drawn anew."""
+    section = dataclasses.replace(
+        SECTION, augment=everything, micro_batches=1, window_pairs=5000, source_tokens=4000, target_tokens=4000
+    )
+    readers = open_readers([spelling, spelling], section, weights=[1.0, 50.0])
+    plan = make_plans([spelling, spelling], section, readers[0].mixture, seed=7)[1]
+    assert plan.sharing.num_passes > 1
+    found: dict[int, Counter[tuple[int, ...]]] = {}
+    for m in read_epoch(readers):
+        if m.dataset == 1:
+            for row in range(m.num_pairs):
+                found.setdefault(int(m.pair_ids[row]), Counter())[tuple(m.source[row][m.source[row] > 0].tolist())] += 1
+    close(readers)
+    often = [c for c in found.values() if c.total() > 1]
+    assert len(often) > 300
+    assert sum(len(c) > 1 for c in often) > 0.8 * len(often)
+
+
+def test_another_list_waits_for_the_end_of_the_epoch(spelling: Dataset, everything: list[Modifier]) -> None:
+    readers = open_readers([spelling], dataclasses.replace(SECTION, augment=everything))
+    read_epoch(readers, 3)
+    in_the_middle = merged(readers)
+    read_epoch(readers)
+    at_the_end = merged(readers)
+    close(readers)
+    for other in ([], everything[:-1]):
+        section = dataclasses.replace(SECTION, augment=other)
+        with pytest.raises(UserError, match=r"stream\.augment: is not what epoch 0 was begun with"):
+            open_readers([spelling], section, state=in_the_middle)
+        assert len(read_epoch(open_readers([spelling], section, state=at_the_end))) > 10
+
+
+def test_only_the_datasets_that_are_named(spelling: Dataset) -> None:
+    """By their paths; what a dataset was prepared with is a modifier too."""
+    upper = make("modifier", "upper_case", probability=1.0, datasets=["b"])
+    section = dataclasses.replace(SECTION, datasets=[DatasetSource(path="a"), DatasetSource(path="b")], augment=[upper])
+    assert modifiers_of(section, spelling, 0) == []
+    assert modifiers_of(section, spelling, 1) == [(0, upper)]
+    readers = open_readers([spelling, spelling], section)
+    batches = read_epoch(readers)
+    close(readers)
+    texts = [(m.dataset, text) for m in batches for text in spelling.tokenizer.decode_source(m.source.tolist())]
+    other = sum(text != text.upper() for dataset, text in texts if dataset == 1)
+    assert other == readers[0].num_fell_back < 0.2 * len(texts), "capitals are more pieces: too long"
+    assert not any(text == text.upper() for dataset, text in texts if dataset == 0 and len(text) > 20)
+    assert {m.num_augmented is None for m in batches if m.dataset == 0} == {True}
+
+
+def test_a_dataset_that_was_prepared_with_bpe_dropout(spelling: Dataset, tmp_path: Path) -> None:
+    """`prepare.tokenizer.bpe_dropout` works; the shards hold plain pieces."""
+    folder = Path(shutil.copytree(spelling.folder, tmp_path / "copied"))
+    tree = json.loads((folder / "index.json").read_text())
+    tree["recipe"]["settings"]["tokenizer"]["bpe_dropout"] = 0.25
+    (folder / "index.json").write_text(json.dumps(tree))
+    dataset = Dataset.load(folder)
+    assert modifiers_of(SECTION, dataset, 0) == [(0, make("modifier", "bpe_dropout", dropout=0.25))]
+    own = make("modifier", "bpe_dropout", dropout=0.5)
+    assert modifiers_of(dataclasses.replace(SECTION, augment=[own]), dataset, 0) == [(0, own)]
+    readers = open_readers([dataset], SECTION)
+    [texts, plain] = [
+        dict(zip(m.pair_ids.tolist(), tokenizer.decode_source(m.source.tolist()), strict=True))
+        for tokenizer in [spelling.tokenizer]
+        for m in [read_epoch(readers, 1)[0], read_epoch(open_readers([spelling], SECTION), 1)[0]]
+    ]
+    assert readers[0].num_augmented > 0
+    assert all(plain[i] == texts[i] for i in plain.keys() & texts.keys())
+    close(readers)
