@@ -135,9 +135,9 @@ class GroupWindows:
         def measure(pairs: Integers) -> NDArray[np.uint16]:
             nonlocal tokens, augmented
             passes = plan.sharing.num_passes
-            tokens = read_pairs(self.source.cache, pairs[::passes], self.left_out.limit)
+            tokens = read_pairs(self.source.cache, pairs[::passes], self.corrupt.limit)
             rows = np.arange(len(pairs)) // passes
-            tokens = Tokens(tokens.source.rows(rows), tokens.target.rows(rows), tokens.is_there[rows], tokens.broken)
+            tokens = Tokens(tokens.source.rows(rows), tokens.target.rows(rows), tokens.is_there[rows], tokens.corrupt)
             own_passes = pass_ * passes + np.arange(len(pairs)) % passes
             augmented = augmenter(tokens.source, tokens.target, tokens.is_there, pairs, own_passes)
             return np.where(tokens.is_there[:, None], augmented.lengths, plan.lengths[pairs])
@@ -147,7 +147,7 @@ class GroupWindows:
         )
         assert tokens is not None
         assert augmented is not None
-        read = Tokens(augmented.source, augmented.target, tokens.is_there, tokens.broken)
+        read = Tokens(augmented.source, augmented.target, tokens.is_there, tokens.corrupt)
         return Window(lane_pass.num_windows, pairs, micro_batches, read, augmented)
 
 

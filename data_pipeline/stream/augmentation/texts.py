@@ -58,9 +58,9 @@ class PairTexts:
             texts = decode([row[n:] for n, row in zip(tags, pieces, strict=True)])
             is_known = [UNK_ID not in row for row in pieces]
             sides.append(([row[:n] for n, row in zip(tags, pieces, strict=True)], texts, is_known))
-        (tags, texts, known), (target_tags, target_texts, target_known) = sides
+        (before, texts, known), (target_before, target_texts, target_known) = sides
         return {
-            row: ((tags[n], target_tags[n]), (texts[n], target_texts[n]))
+            row: ((before[n], target_before[n]), (texts[n], target_texts[n]))
             for n, row in enumerate(rows)
             if known[n] and target_known[n]
         }

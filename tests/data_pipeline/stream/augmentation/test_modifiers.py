@@ -78,7 +78,7 @@ def test_draws_are_even() -> None:
         ({"kind": "noise"}, r"stream\.augment\.0: noise: the source vocabulary has no pieces for"),
         (
             {"kind": "unigram_sampling"},
-            r"stream\.augment\.0: unigram_sampling: is for unigram tokenizers, and tokenizer\.model is a bpe one; use b",
+            r"stream\.augment\.0: unigram_sampling: is for unigram tokenizers, and tokenizer\.model is a bpe one",
         ),
     ],
 )
