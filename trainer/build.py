@@ -1,7 +1,6 @@
 """From a configuration to a trainer: every part built from its own section."""
 
 import dataclasses
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from trainer.checkpoint.model_files import build_model, load_weights
 from trainer.checkpoint.resume import check_identity, restore
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import check_reset
-from trainer.datasets import check_lengths, check_prepared, check_tags, describe_mixture, tokenizer_of
+from trainer.datasets import check_lengths, check_prepared, check_tags, tokenizer_of
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import Engine
 from trainer.evaluation.evaluator import Evaluator
@@ -30,7 +29,6 @@ from trainer.evaluation.series import enter_series
 from trainer.evaluation.sets import HeldOutSet
 from trainer.lookahead import Lookahead
 from trainer.loop import Trainer
-from trainer.ranks.device import describe_uneven, is_host, kind
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
 from trainer.ranks.precision import Precision, agreed_precision
@@ -46,9 +44,9 @@ from trainer.runs.versions import versions
 from trainer.saving import Saver
 from trainer.stability import memory
 from trainer.stability.settle import settle_memory
+from trainer.terminal.forecast import Forecast
+from trainer.terminal.start import announce, estimate_updates, show_table
 from trainer.transfer.ancestry import Ancestry, ancestry_of
-
-log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
@@ -122,7 +120,10 @@ def build(
     state = restore(checkpoint, engine, reader, reset=reset, skipped_ranges=skipped_ranges)
     ancestry.begin(engine, world)
     changed = enter_series(config, datasets, held_out, state, checkpoint)
-    _announce(config, datasets, reader, engine, world, precision)
+    announce(config, reader, engine, world, precision)
+    updates_an_epoch = estimate_updates(config, reader) if world.is_main else None
+    if updates_an_epoch is not None and skipped_ranges is None:
+        show_table(config, reader, world, held_out, state, updates_an_epoch)
     built = _assemble(
         config,
         world,
@@ -132,6 +133,7 @@ def build(
         held_out=held_out,
         checkpoints=checkpoints,
         state=state,
+        forecast=Forecast(config, state, updates_an_epoch=updates_an_epoch),
         begins_trained=ancestry.begins,
         phases=phases,
         ledger=ledger,
@@ -210,6 +212,7 @@ def _assemble(
     held_out: Sequence[HeldOutSet],
     checkpoints: CheckpointManager,
     state: TrainerState,
+    forecast: Forecast,
     begins_trained: bool,
     phases: Phases,
     ledger: Ledger | None,
@@ -242,6 +245,7 @@ def _assemble(
         metrics=metrics,
         records=records,
         state=state,
+        forecast=forecast,
         begins_trained=begins_trained,
         phases=phases,
         ledger=ledger,
@@ -302,31 +306,6 @@ def _metrics(config: RunConfig, identity: RunIdentity, step: int, world: World) 
     metrics = RunMetrics(folder, resume_step=step, trackers=trackers, config=dataclasses.asdict(config))
     (folder / CONFIG).write_text(identity.config_yaml, encoding="utf-8")
     return metrics
-
-
-def _announce(
-    config: RunConfig,
-    datasets: Sequence[Dataset],
-    reader: StreamReader,
-    engine: Engine,
-    world: World,
-    precision: Precision,
-) -> None:
-    """Say what is about to be trained on what."""
-    for line in describe_mixture(datasets, reader.mixture, reader.usual_pairs):
-        log.info("%s", line)
-    log.info(
-        "%d parameters, %d pairs, %d rank%s on %s, ZeRO-%d, %s",
-        sum(engine.parameter_sizes().values()),
-        sum(d.num_pairs for d in datasets),
-        world.size,
-        "s" * (world.size > 1),
-        kind(world.device),
-        config.engine.zero_stage,
-        precision,
-    )
-    if not is_host(world.device) and (uneven := describe_uneven(config.stream.micro_batches, world.size)):
-        log.warning("%s", uneven)
 
 
 def _identity(

@@ -19,11 +19,10 @@ from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.queued.queue import ScoreQueue
 from trainer.limits import Limits, reasons
 from trainer.lookahead import Lookahead, News, Note
-from trainer.metrics.scoring import describe_scores
 from trainer.ranks.device import is_host, seed
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
-from trainer.records.interval import Interval, describe_datasets
+from trainer.records.interval import Interval
 from trainer.records.metrics import Metrics
 from trainer.records.updates import UpdateRecords
 from trainer.runs.errors import TrainingError
@@ -33,6 +32,9 @@ from trainer.saving import Saver
 from trainer.stability import memory
 from trainer.stability.recovery import Recovery
 from trainer.stability.rewind import is_skipped
+from trainer.terminal.bar import View
+from trainer.terminal.forecast import Forecast
+from trainer.terminal.steps import log_evaluation, log_step
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +58,13 @@ class Trainer:
         ledger: Ledger | None,
         stop_requested: Callable[[], bool],
         queue: ScoreQueue | None = None,
+        forecast: Forecast | None = None,
         begins_trained: bool = False,
     ) -> None:
         """Put the parts together.
 
         Args:
+            forecast: of the end; unless given, one that does not know how long an epoch is.
             begins_trained: whether step 0 has weights that are worth a score, since another run trained them.
         """
         self._queue = queue
@@ -78,6 +82,7 @@ class Trainer:
         self._ledger = ledger
         self._stop_requested = stop_requested
         self._limits = Limits(config, state)
+        self._forecast = forecast or Forecast(config, state)
         self._was_time_up = self._limits.is_time_up()  # the checkpoint's word, the same on every rank
         self.end: str | None = None
         """Which limits ended it; None before, and where someone asked it to stop."""
@@ -122,6 +127,21 @@ class Trainer:
                 minutes = self._config.evaluation.queued_end_minutes
                 self._queue.finish(seconds=60 * minutes, stop_requested=self._stop_requested)
         return "stopped" if stop else "finished"
+
+    @property
+    def state(self) -> TrainerState:
+        """What it remembers."""
+        return self._state
+
+    def view(self) -> View:
+        """How far it has come, for a thread that shows it."""
+        reader = self._updates.reader
+        return View(
+            step=self._state.step,
+            last_step=self._limits.last_step,
+            outlook=self._forecast.look(reader.epoch, reader.update - 1),
+            phase=self._phases.current,
+        )
 
     def _next_update(self) -> Update | None:
         """The next update, with the one after it on its way. None where the run is at its end."""
@@ -252,20 +272,7 @@ class Trainer:
         self._metrics.train(state.step, figures)
         if (warning := self._limits.clock_warning()) is not None:
             log.warning("%s", warning)
-        log.info(
-            "step %d  epoch %d  loss %.4f  nll %.4f  ppl(nll) %.2f  norm %.2f  lr %.2e  %.0f tok/s  padding %.1f%%",
-            state.step,
-            update.epoch,
-            figures["loss"],
-            figures["nll"],
-            figures["perplexity"],
-            figures["grad_norm"],
-            figures["lr"],
-            figures["tokens_per_second"],
-            100 * figures["padding"],
-        )
-        if (parts := describe_datasets(figures)) is not None:
-            log.info("  %s", parts)
+        log_step(state.step, update.epoch, figures, self._forecast.look(update.epoch, update.number))
         self._interval = Interval(self._dataset_names)
 
     def _compare_replicas(self) -> None:
@@ -317,19 +324,7 @@ class Trainer:
             samples[: shown.samples],
             evaluation.attentions[: shown.attention_maps],
         )
-        log.info(
-            "step %d  valid loss %.4f  nll %.4f  ppl(nll) %.2f  %s  (%s, %.1f s)",
-            step,
-            evaluation.loss,
-            evaluation.nll,
-            figures["perplexity"],
-            describe_scores(evaluation.scores, shown.metrics),
-            next(iter(evaluation.scores.values())).signature,
-            evaluation.seconds,
-        )
-        for name, part in evaluation.parts.items():
-            role = "" if part.role == "validation" else f" ({part.role})"
-            log.info("  %s%s: loss %.4f  %s", name, role, part.loss, describe_scores(part.scores, shown.metrics))
+        log_evaluation(step, evaluation, self._config, self._state)
         return True
 
     def _save_if_due(self) -> None:

@@ -7,9 +7,7 @@ import gc
 import logging
 import os
 import socket
-import sys
 import traceback
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -19,6 +17,7 @@ import torch
 from configs import RunConfig, UserError
 from configs.files import problem_of
 from configs.plugins import keep_copies
+from trainer.checkpoint.state import TrainerState
 from trainer.limits import NothingToDo
 from trainer.ranks.compiler import check_compiler
 from trainer.ranks.device import device_name, is_host, settle_device
@@ -40,10 +39,13 @@ from trainer.runs.process.caller import restored_environment
 from trainer.runs.process.environment import check_rank, read_environment
 from trainer.runs.process.imports import quick_imports
 from trainer.runs.process.restarted import load_for_rank, note_start
-from trainer.runs.process.streams import LogHandler, leave_standard_streams, tell
+from trainer.runs.process.streams import leave_standard_streams, tell
 from trainer.runs.run_lock import RunLock, RunLockedError
 from trainer.runs.signals import StopRequest, end_with_parent, stop_request
 from trainer.runs.status import LAUNCH_ID, read_status, withdraw_status, write_status
+from trainer.terminal.bar import bar_shown
+from trainer.terminal.end import show_summary
+from trainer.terminal.lines import OVER, configure_logging
 
 RESETS = frozenset({"data", "optimizer"})
 EXIT_FINISHED, EXIT_FAILED, EXIT_REFUSED, EXIT_STOPPED = 0, 1, 2, 75
@@ -119,7 +121,7 @@ def run(
     setup_seconds = 60 * config.supervision.setup_minutes
     check_rank(os.environ)
     rank, _, _ = read_environment(os.environ)
-    _configure_logging(rank)
+    configure_logging(rank)
     folder = Path(config.folder)
     try:
         origin = Origin(config_name, overrides, parent, reset)
@@ -195,7 +197,7 @@ def _train(
         write_status(folder, "running", exit_code=EXIT_FAILED)
     phases = Phases(watchdog, ledger, config.supervision)
     try:
-        outcome, step, end = _fit(config, world, stop, phases, ledger, reset, origin.parent)
+        outcome, step, end, state = _fit(config, world, stop, phases, ledger, reset, origin.parent)
     except NothingToDo as nothing:
         log.info("%s: %s", folder, nothing)
         if world.is_main:
@@ -204,8 +206,9 @@ def _train(
         return _leave(world, phases, lock, stop, EXIT_FINISHED)
     code = EXIT_STOPPED if outcome == "stopped" else EXIT_FINISHED
     reason = _stop_reason(world, stop) if outcome == "stopped" else end
-    log.info("%s%s: %s", outcome, f" ({reason})" if reason else "", folder)
+    log.info("%s%s: %s", outcome, f" ({reason})" if reason else "", folder, extra=OVER)
     if world.is_main:
+        show_summary(config, state, step, is_finished=outcome == "finished")
         stop.consume()
         note(folder, origin.config)
         write_status(folder, outcome, exit_code=code, step=step, stop_reason=reason)
@@ -253,10 +256,10 @@ def _fit(
     ledger: Ledger | None,
     reset: frozenset[str],
     parent: str | None,
-) -> tuple[Literal["finished", "stopped"], int | None, str | None]:
+) -> tuple[Literal["finished", "stopped"], int | None, str | None, TrainerState]:
     """Build the run and train; after a rewind, build it again from the newest checkpoint.
 
-    Outcome, last step, and the limits that ended it.
+    Outcome, last step, the limits that ended it, and what the trainer remembers.
 
     Raises:
         NothingToDo: it was at its end before.
@@ -288,7 +291,8 @@ def _fit(
             }
             built.metrics.event(built.resumed_step, figures)
         try:
-            outcome = built.trainer.fit()
+            with bar_shown(built.trainer.view, is_main=world.is_main):
+                outcome = built.trainer.fit()
         except Rewind as decision:
             rewind = decision
             if built.saved_step != built.resumed_step:  # what was reset is in a checkpoint of its own by now
@@ -298,7 +302,7 @@ def _fit(
                 built.close()
             if ledger is not None:
                 ledger.write()
-            return outcome, built.saved_step, built.trainer.end
+            return outcome, built.saved_step, built.trainer.end, built.trainer.state
         built.close()
         del built
         gc.collect()
@@ -336,11 +340,3 @@ def _on_main(world: World, action: Callable[[], None]) -> None:
     problem = world.from_main(problem)
     if problem is not None:
         raise problem
-
-
-def _configure_logging(rank: int) -> None:
-    """This project's lines from rank 0, warnings from the others; of libraries, errors only."""
-    logging.basicConfig(format="%(message)s", level=logging.WARNING, handlers=[LogHandler(sys.stdout)])
-    logging.getLogger("trainer").setLevel(logging.INFO if rank == 0 else logging.WARNING)
-    warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
-    warnings.filterwarnings("ignore", category=UserWarning, module="torch")

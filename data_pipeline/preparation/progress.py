@@ -8,6 +8,8 @@ from typing import TextIO
 
 from tqdm import tqdm
 
+from data_pipeline.preparation.terminal import is_live
+
 SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -26,7 +28,7 @@ class Progress:
         self._start = self._last = time.monotonic()
         self._bar = (
             tqdm(total=total, initial=done, desc=what, unit=f" {unit}", unit_scale=True)
-            if sys.stderr.isatty() and not is_quiet
+            if is_live(sys.stderr) and not is_quiet
             else None
         )
 

@@ -86,6 +86,11 @@ class Phases:
         if name == "step" and self._ledger is not None:
             self._ledger.note_step(step)
 
+    @property
+    def current(self) -> PhaseName | None:
+        """The phase that the rank is in; any thread may ask."""
+        return next((phase.name for phase in self._open[-1:]), None)
+
     def reach(self, update: int, micro_batch: int, *, in_device: bool) -> None:
         """Tell the watchdog how far the rank is; see Position."""
         self._position = Position(update=update, micro_batch=micro_batch, in_device=in_device)

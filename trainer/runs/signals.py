@@ -5,10 +5,12 @@ import ctypes
 import functools
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from types import FrameType
 
+from data_pipeline.preparation.terminal import CLEAR, is_live
 from trainer.runs.layout import STOP_FILE
 
 _PR_SET_PDEATHSIG = 1
@@ -126,4 +128,5 @@ def tell_in_handler(line: str) -> None:
     Not print: a handler may run in the middle of one, and a buffered stream cannot be entered twice.
     """
     with contextlib.suppress(OSError):
-        os.write(2, f"{line}\n".encode(errors="replace"))
+        clear = CLEAR if is_live(sys.stderr) else ""
+        os.write(2, f"{clear}{line}\n".encode(errors="replace"))

@@ -22,6 +22,7 @@ from configs import RunConfig
 from configs.components.metric import SIGNATURE
 from configs.evaluation import EvaluationSection, QueuedMetric
 from trainer.checkpoint.state import TrainerState
+from trainer.evaluation.best import beside_best, of_queued
 from trainer.evaluation.outcome import Evaluation
 from trainer.evaluation.queued import scored
 from trainer.evaluation.sets import HeldOutSet
@@ -216,7 +217,10 @@ class ScoreQueue:
         key = request.metric.name
         self._state.note(request.step, {key: figures[key]})
         self._metrics.late_scores(request.step, {**figures, "series": self._series(key)})
-        log.info("step %d  %s %.*f", request.step, key, request.metric.digits, figures[key])
+        shown = of_queued(request.metric)
+        beside = beside_best(self._state.scores_of(key) or {}, request.step, figures[key], shown)
+        more = f"  {beside.text}" if key == self._state.best_by and beside.text else ""
+        log.info("step %d  %s %.*f%s", request.step, key, shown.digits, figures[key], more)
         self._remove(request)
 
     def _figures(self, metric: QueuedMetric, scores: dict[str, float]) -> dict[str, Any]:

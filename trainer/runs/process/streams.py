@@ -1,10 +1,11 @@
 """Standard streams that are closed, full, or whose reader has gone: no reason to lose a run. Imports nothing heavy."""
 
 import contextlib
-import logging
 import os
 import sys
 from pathlib import Path
+
+from data_pipeline.preparation.terminal import CLEAR, is_live, painted
 
 
 def open_standard_streams() -> None:
@@ -40,7 +41,10 @@ def leave_standard_streams() -> None:
 
 
 def tell(line: str) -> None:
-    """A line on standard error for whoever watches; nobody need."""
+    """A line on standard error for whoever watches; nobody need. On a terminal a bar gives way, and errors are red."""
+    if is_live(sys.stderr):
+        is_bad = line.startswith("zeromt: error: ") or " failed first: " in line
+        line = CLEAR + (painted(line, "red") if is_bad else line)
     with contextlib.suppress(OSError, ValueError):
         print(line, file=sys.stderr, flush=True)
 
@@ -48,12 +52,3 @@ def tell(line: str) -> None:
 def note(line: str) -> None:
     """What `zeromt` has to say beside what it was asked for, on standard error."""
     tell(f"zeromt: {line}")
-
-
-class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Log lines on a stream; where it takes none (`| head`, a full disk), they are dropped and the run goes on."""
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
-        """Say nothing of a stream that is gone."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handleError(record)

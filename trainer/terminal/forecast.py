@@ -1,0 +1,83 @@
+"""What fraction of a run is done, and how long the rest takes at the pace so far."""
+
+from dataclasses import dataclass
+
+from tqdm import tqdm
+
+from configs import RunConfig
+from trainer.checkpoint.state import TrainerState
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Outlook:
+    """How far a run has come. Early stopping may end it before: it cannot be foreseen."""
+
+    fraction: float
+    """That is done, of the limit that is nearest; 0 to 1."""
+    seconds_left: float | None
+    """To the first limit at the mean pace since this start, evaluations and saves included; None before an update."""
+    seconds_per_update: float | None
+
+    def __str__(self) -> str:
+        done = f"{self.fraction:.1%} done"
+        return done if self.seconds_left is None else f"{done}  {interval(self.seconds_left)} left"
+
+
+def interval(seconds: float) -> str:
+    """Seconds as [hours:]minutes:seconds."""
+    return str(tqdm.format_interval(seconds))
+
+
+class Forecast:
+    """The limits of the section `training` as fractions."""
+
+    def __init__(self, config: RunConfig, state: TrainerState, *, updates_an_epoch: float | None = None) -> None:
+        """Begin to measure the pace.
+
+        Args:
+            config: of the run.
+            state: of the run, which goes on.
+            updates_an_epoch: estimated; None where nobody wants to know. Once an epoch is over they are counted.
+        """
+        self._section = config.training
+        self._state = state
+        self._first_step, self._first_second = state.step, state.seconds
+        self._estimate = updates_an_epoch
+
+    @property
+    def last_step(self) -> int:
+        """That `max_updates` allows."""
+        return self._state.start_step + self._section.max_updates
+
+    def look(self, epoch: int, number: int) -> Outlook:
+        """How far the run has come.
+
+        Args:
+            epoch: of the last update.
+            number: of the last update in its epoch, from 0.
+        """
+        state, section = self._state, self._section
+        new = state.step - self._first_step
+        pace = (state.seconds - self._first_second) / new if new > 0 else None
+        fractions = [(state.step - state.start_step) / section.max_updates]
+        left = [] if pace is None else [pace * (self.last_step - state.step)]
+        if section.max_minutes is not None:
+            seconds = state.seconds - state.start_seconds
+            fractions.append(seconds / (60 * section.max_minutes))
+            left.append(60 * section.max_minutes - seconds)
+        updates = self._updates_an_epoch(epoch, number)
+        if section.max_epochs is not None and updates:
+            epochs = epoch - state.start_epoch + (number + 1) / updates
+            fractions.append(epochs / section.max_epochs)
+            left += [] if pace is None else [pace * updates * (section.max_epochs - epochs)]
+        return Outlook(
+            fraction=min(max(*fractions, 0.0), 1.0),
+            seconds_left=None if pace is None else max(min(left), 0.0),
+            seconds_per_update=pace,
+        )
+
+    def _updates_an_epoch(self, epoch: int, number: int) -> float | None:
+        """Mean of the epochs that are over since limits are counted."""
+        epochs = epoch - self._state.start_epoch
+        counted = self._state.step - self._state.start_step - number - 1
+        return counted / epochs if epochs > 0 and counted > 0 else self._estimate

@@ -1,0 +1,184 @@
+"""What is about to be trained on what: a table at the start of a run."""
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from configs import RunConfig
+from configs.text import visible
+from data_pipeline.order.windows import Budget, plan_window
+from data_pipeline.stream.reader import StreamReader
+from trainer.checkpoint.state import TrainerState
+from trainer.datasets import describe_mixture
+from trainer.engines.protocol import Engine
+from trainer.evaluation.best import described
+from trainer.evaluation.sets import HeldOutSet
+from trainer.ranks.device import describe_uneven, device_name, is_host, kind
+from trainer.ranks.distributed import World
+from trainer.ranks.precision import Precision
+from trainer.runs.layout import BOARD, CHECKPOINTS, EVALUATIONS, LOGS, METRICS_FILE, PAIRS
+from trainer.terminal.lines import log_row
+
+log = logging.getLogger(__name__)
+
+SAMPLED_PAIRS, SAMPLED_RUNS = 16_384, 16
+"""Pairs, in runs of neighbours evenly over a dataset, that the number of micro-batches is estimated from."""
+
+
+def announce(
+    config: RunConfig,
+    reader: StreamReader,
+    engine: Engine,
+    world: World,
+    precision: Precision,
+) -> None:
+    """Say it in a line or two."""
+    datasets = reader.datasets
+    for line in describe_mixture(datasets, reader.mixture, reader.usual_pairs):
+        log.info("%s", line)
+    log.info(
+        "%d parameters, %d pairs, %d rank%s on %s, ZeRO-%d, %s",
+        sum(engine.parameter_sizes().values()),
+        sum(d.num_pairs for d in datasets),
+        world.size,
+        "s" * (world.size > 1),
+        kind(world.device),
+        config.engine.zero_stage,
+        precision,
+    )
+    if not is_host(world.device) and (uneven := describe_uneven(config.stream.micro_batches, world.size)):
+        log.warning("%s", uneven)
+
+
+def show_table(
+    config: RunConfig,
+    reader: StreamReader,
+    world: World,
+    held_out: Sequence[HeldOutSet],
+    state: TrainerState,
+    updates: float,
+) -> None:
+    """Say the rest: a row for each thing.
+
+    Args:
+        config: the run's.
+        reader: of its datasets.
+        world: the ranks.
+        held_out: the sets that are evaluated.
+        state: as it goes on.
+        updates: of an epoch, estimated.
+    """
+    pieces = reader.datasets[0].index.tokenizer
+    rows = {
+        "model": _model(config),
+        "vocabulary": f"{pieces.source_vocab_size:,} pieces of the source, {pieces.target_vocab_size:,} of the target; "
+        f"tied embeddings: {config.model.tied_embeddings}",
+        "data": "; ".join(f"{d.num_pairs:,} pairs of {d.location}" for d in reader.datasets),
+        "an update": _update(config, reader, updates),
+        "an epoch": f"about {updates:,.0f} updates",
+        "schedule": _schedule(config),
+        "limits": ", ".join(_limits(config, state)),
+        "evaluation": _evaluation(config, held_out),
+        "checkpoints": _checkpoints(config),
+        "devices": f"{world.size} x {device_name(world.device)}",
+        "written to": f"{config.folder}: {', '.join(_written(config))}",
+    }
+    for name, text in rows.items():
+        log_row(log, name, visible(text))
+
+
+def estimate_updates(config: RunConfig, reader: StreamReader) -> float:
+    """Updates of an epoch: those of a mixture as it is planned, else from the micro-batches of a sample."""
+    if not reader.mixture.is_single:
+        return reader.mixture.epoch_updates(0, reader.usual_pairs)
+    [dataset], section = reader.datasets, config.stream
+    of_lane = max(dataset.num_pairs // section.micro_batches, 1)
+    size = min(of_lane, section.window_pairs, SAMPLED_PAIRS)  # a window's micro-batches, which have its padding
+    run = -(-size // SAMPLED_RUNS)
+    starts = np.linspace(0, dataset.num_pairs - run, -(-size // run), dtype=np.int64)
+    sample = np.concatenate([dataset.lengths[start : start + run] for start in starts])
+    planned = plan_window(sample, Budget.of(section), seed=config.seed, place=(0, 0, 0, 0), before=None)
+    return max(len(planned) * of_lane / len(sample), 1.0)
+
+
+def _model(config: RunConfig) -> str:
+    model = config.model
+    parts = {
+        "attention": model.attention,
+        "feed-forward": model.feed_forward,
+        "positions": model.positions,
+        "norm": model.norm,
+        "residual": model.residual,
+    }
+    kinds = ", ".join(f"{name} {part.kind}" for name, part in parts.items())
+    layers = f"{model.encoder_layers} + {model.decoder_layers} layers of d_model {model.d_model}"
+    more = [f"{heads} heads"] if (heads := getattr(model.attention, "num_heads", None)) else []
+    more += [f"d_ff {width}"] if (width := getattr(model.feed_forward, "d_ff", None)) else []
+    return ", ".join([layers, *more, kinds])
+
+
+def _update(config: RunConfig, reader: StreamReader, updates: float) -> str:
+    stream, mixture = config.stream, reader.mixture
+    tokens = 0.0
+    for dataset, proportion in zip(reader.datasets, mixture.proportions, strict=True):
+        mean = 1 + dataset.index.target_tokens / max(dataset.num_pairs, 1)
+        tokens += float(proportion / sum(mixture.proportions)) * sum(mixture.sizes) * mean
+    return (
+        f"{stream.micro_batches} micro-batch{'es' * (stream.micro_batches > 1)} of up to {stream.source_tokens:,} "
+        f"source and {stream.target_tokens:,} target tokens with padding; about {tokens / updates:,.0f} target tokens"
+    )
+
+
+def _schedule(config: RunConfig) -> str:
+    schedule, optimizer = config.schedule, config.optimizer
+    end = f", to its end with the {schedule.ends_with}" if schedule.ends else ""
+    return f"{schedule.kind}, {schedule.warmup_updates:,} updates up to {optimizer.lr:g}{end}; {optimizer.kind}"
+
+
+def _limits(config: RunConfig, state: TrainerState) -> Iterator[str]:
+    section = config.training
+    yield f"{section.max_updates:,} updates"
+    if section.max_epochs is not None:
+        yield f"{section.max_epochs:,} epochs"
+    if section.max_minutes is not None:
+        yield f"{section.max_minutes:g} minutes"
+    if (stopping := section.early_stopping) is not None:
+        figure = stopping.metric or config.best_by
+        yield f"{stopping.patience} evaluations without a better {described(config.evaluation, figure).label}"
+    if state.start_step:
+        yield f"counted from step {state.start_step:,}"
+    if state.step:
+        yield f"begins at step {state.step:,}"
+
+
+def _evaluation(config: RunConfig, held_out: Sequence[HeldOutSet]) -> str:
+    section = config.evaluation
+    if not held_out:
+        return "none: no held-out set"
+    when = f"every {section.every_updates:,} updates and at the end" if section.every_updates else "at the end"
+    most = section.max_pairs or sys.maxsize
+    sets = ", ".join(f"{min(len(one.sources), most):,} pairs of {one.name}" for one in held_out)
+    search = f"beam {section.search.beam}" if section.search.sampler is None else section.search.sampler.kind
+    return f"{when}: {sets}; {', '.join(metric.label() for metric in section.metrics)}; {search}"
+
+
+def _checkpoints(config: RunConfig) -> str:
+    section = config.checkpoint
+    when = f"every {section.every_updates:,} updates and at the end" if section.every_updates else "at the end"
+    best = f", the best {section.keep_best} by {described(config.evaluation, config.best_by).label}"
+    every = f", every {section.keep_every:,}th" if section.keep_every else ""
+    return f"{when}; kept: the last {section.keep_last}{best if section.keep_best else ''}{every}"
+
+
+def _written(config: RunConfig) -> Iterator[str]:
+    yield f"{METRICS_FILE} (figures)"
+    yield f"{CHECKPOINTS}/"
+    yield f"{EVALUATIONS}/ (translations)"
+    if config.training.tensorboard:
+        yield f"{BOARD}/"
+    yield from (tracker.kind for tracker in config.trackers)
+    if config.training.record_pairs:
+        yield f"{PAIRS}/"
+    yield f"{LOGS}/"

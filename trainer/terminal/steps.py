@@ -1,0 +1,67 @@
+"""The lines of training and of evaluations. Programs read their beginnings, which do not change."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from configs import RunConfig
+from trainer.checkpoint.state import TrainerState
+from trainer.evaluation.best import BesideBest, beside_best, described
+from trainer.evaluation.outcome import Evaluation
+from trainer.metrics.scoring import describe_scores
+from trainer.records.interval import describe_datasets
+from trainer.terminal.forecast import Outlook
+from trainer.terminal.lines import BEST, EVALUATION, STEP
+
+log = logging.getLogger(__name__)
+
+
+def log_step(step: int, epoch: int, figures: Mapping[str, Any], outlook: Outlook) -> None:
+    """The figures since the last such line, and how far the run has come."""
+    log.info(
+        "step %d  epoch %d  loss %.4f  nll %.4f  ppl(nll) %.2f  norm %.2f  lr %.2e  %.0f tok/s  padding %.1f%%  %s",
+        step,
+        epoch,
+        figures["loss"],
+        figures["nll"],
+        figures["perplexity"],
+        figures["grad_norm"],
+        figures["lr"],
+        figures["tokens_per_second"],
+        100 * figures["padding"],
+        outlook,
+        extra=STEP,
+    )
+    if (parts := describe_datasets(figures)) is not None:
+        log.info("  %s", parts)
+
+
+def log_evaluation(step: int, evaluation: Evaluation, config: RunConfig, state: TrainerState) -> None:
+    """The scores of a step, beside the best of the others, and of each set where there are several.
+
+    Args:
+        step: updates done.
+        evaluation: of its weights.
+        config: the run's.
+        state: with the scores of the other steps.
+    """
+    metrics, figures = config.evaluation.metrics, evaluation.figures()
+    beside = BesideBest(None, False)
+    if config.best_by in figures:  # else it comes late
+        scores, shown = state.scores_of(config.best_by) or {}, described(config.evaluation, config.best_by)
+        beside = beside_best(scores, step, figures[config.best_by], shown)
+    log.info(
+        "step %d  valid loss %.4f  nll %.4f  ppl(nll) %.2f  %s  (%s, %.1f s)%s",
+        step,
+        evaluation.loss,
+        evaluation.nll,
+        figures["perplexity"],
+        describe_scores(evaluation.scores, metrics),
+        next(iter(evaluation.scores.values())).signature,
+        evaluation.seconds,
+        "" if beside.text is None else f"  {beside.text}",
+        extra=BEST if beside.is_best else EVALUATION,
+    )
+    for name, part in evaluation.parts.items():
+        role = "" if part.role == "validation" else f" ({part.role})"
+        log.info("  %s%s: loss %.4f  %s", name, role, part.loss, describe_scores(part.scores, metrics))
