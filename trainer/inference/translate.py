@@ -19,7 +19,7 @@ from trainer.inference.loading import check_same_tokenizer, places_of, with_chec
 from trainer.inference.options import parse_option
 from trainer.inference.translation.heat_map import draw
 from trainer.inference.translation.languages import language_tags
-from trainer.inference.translation.lines import read_chunks
+from trainer.inference.translation.lines import count_lines, read_chunks
 from trainer.inference.translation.pool import Pool
 from trainer.inference.translation.sources import SourceCounts
 from trainer.inference.translation.worker import Answer, Chunk, Line, Settings, Worker
@@ -96,7 +96,9 @@ def run(
         work, tokenizer, config = with_checkpoints(
             (run, *ensemble), lambda found: _load(stack, found, sinks, processes, search, languages, given)
         )
-        progress = stack.enter_context(Progress("translating", unit="lines", is_quiet=_is_shown(output)))
+        is_quiet = _is_shown(output)
+        total = None if is_quiet else count_lines(input)
+        progress = stack.enter_context(Progress("translating", total, unit="lines", is_quiet=is_quiet))
         counts = _write(work(chunks), sinks, progress, n_best=n_best, is_scored=score)
     warn(counts, tokenizer, config)
     return 0

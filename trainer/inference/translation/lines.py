@@ -46,6 +46,32 @@ def read_chunks(
     return _cut_pairs(_paired(source, others, option), is_scored=is_scored)
 
 
+def count_lines(name: str | None) -> int | None:
+    """How many lines there are to translate, for whoever waits; None where that is known only when all has come.
+
+    Args:
+        name: of the input; None for standard input, which may be a file too (`< FILE`). What cannot be read is for
+            `read_chunks` to say.
+    """
+    with contextlib.suppress(OSError, ValueError, UserError):
+        if name is None:
+            descriptor = sys.stdin.fileno()
+            begin = os.lseek(descriptor, 0, os.SEEK_CUR)  # a pipe has no such place
+            file = Path(f"/proc/self/fd/{descriptor}")
+        else:
+            begin, file = 0, Path(name)
+        if not stat.S_ISREG(file.stat().st_mode):
+            return None
+        with file.open("rb") as opened:  # of its own place
+            opened.seek(begin)
+            blocks: Iterator[bytes | None] = iter(lambda: opened.read(READ_BYTES), b"")
+            number, last = 0, b"\n"
+            for block in filter(None, _unpacked(blocks, str(name))):
+                number, last = number + block.count(b"\n"), block[-1:]
+            return number + (last != b"\n")
+    return None
+
+
 def _cut(lines: Iterator[str | None], name: str, *, is_scored: bool) -> Iterator[Chunk | None]:
     """Chunks of lines; to be scored, each holds source and translation."""
     if is_scored:

@@ -1,0 +1,58 @@
+"""A training run whose output is a terminal, made by `pty`."""
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import struct
+import termios
+from collections.abc import Mapping, Sequence
+
+CODES = re.compile(r"\x1b\[[0-9;]*[mK]")
+"""Colours, and emptying the rest of a line: all that is ever written."""
+CLEAR = "\r\x1b[K"
+
+
+def train_on_a_terminal(
+    arguments: Sequence[str], width: int, variables: Mapping[str, str], log: str | None = None
+) -> tuple[int, str]:
+    """`python -m trainer ARGUMENT...`, forked, on a terminal of so many columns: its exit code and what came there.
+
+    Args:
+        arguments: of the trainer.
+        width: columns.
+        variables: of the environment, beside what is there.
+        log: a file that standard output goes to in place of the terminal.
+    """
+    pid, terminal = pty.fork()
+    if pid == 0:
+        code = 70
+        try:
+            os.environ |= variables
+            if log is not None:
+                os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), 1)
+            from trainer.main import main
+
+            code = main(list(arguments))
+        finally:
+            os._exit(code)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    found = b""
+    with contextlib.suppress(OSError):  # EIO: nobody writes any more
+        while part := os.read(terminal, 1 << 16):
+            found += part
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status), found.decode().replace("\r\n", "\n")
+
+
+def seen(text: str) -> list[str]:
+    """The lines that stay on the terminal: of each, what was written since it was emptied last."""
+    lines = [line.rpartition(CLEAR)[2] for line in text.split("\n")]
+    return [CODES.sub("", line).removesuffix("\r") for line in lines]
+
+
+def bars(text: str) -> list[str]:
+    """The bars that were drawn, in their order."""
+    return [CODES.sub("", part) for part in re.findall(r"\r\x1b\[K([^\r\n]+)\r", text)]
