@@ -45,7 +45,7 @@ from trainer.saving import Saver
 from trainer.stability import memory
 from trainer.stability.settle import settle_memory
 from trainer.terminal.forecast import Forecast
-from trainer.terminal.start import announce, estimate_updates, show_table
+from trainer.terminal.start import announce
 from trainer.transfer.ancestry import Ancestry, ancestry_of
 
 
@@ -120,10 +120,6 @@ def build(
     state = restore(checkpoint, engine, reader, reset=reset, skipped_ranges=skipped_ranges)
     ancestry.begin(engine, world)
     changed = enter_series(config, datasets, held_out, state, checkpoint)
-    announce(config, reader, engine, world, precision)
-    updates_an_epoch = estimate_updates(config, reader) if world.is_main else None
-    if updates_an_epoch is not None and skipped_ranges is None:
-        show_table(config, reader, world, held_out, state, updates_an_epoch)
     built = _assemble(
         config,
         world,
@@ -133,7 +129,7 @@ def build(
         held_out=held_out,
         checkpoints=checkpoints,
         state=state,
-        forecast=Forecast(config, state, updates_an_epoch=updates_an_epoch),
+        forecast=announce(config, reader, engine, world, precision, held_out, state, is_new=skipped_ranges is None),
         begins_trained=ancestry.begins,
         phases=phases,
         ledger=ledger,
@@ -219,10 +215,9 @@ def _assemble(
     stop_requested: Callable[[], bool],
 ) -> BuiltRun:
     """The trainer around its parts, and what it writes to."""
-    folder = Path(config.folder)
     metrics = _metrics(config, checkpoints.identity, -1 if begins_trained else state.step, world)
     queue = score_queue(config, held_out, state, metrics) if world.is_main else None
-    records = UpdateRecords(folder, config.training, resume_step=state.step, world=world)
+    records = UpdateRecords(Path(config.folder), config.training, resume_step=state.step, world=world)
     saver = Saver(
         config.checkpoint,
         world=world,
@@ -230,30 +225,29 @@ def _assemble(
         updates=updates,
         checkpoints=checkpoints,
         metrics=metrics,
-        history=open_history(folder, checkpoints.identity, updates.reader, state, world),
+        history=open_history(Path(config.folder), checkpoints.identity, updates.reader, state, world),
         state=state,
         phases=phases,
-        queue=queue,
-    )
-    trainer = Trainer(
-        config,
-        world=world,
-        engine=engine,
-        updates=updates,
-        evaluator=evaluator,
-        saver=saver,
-        metrics=metrics,
-        records=records,
-        state=state,
-        forecast=forecast,
-        begins_trained=begins_trained,
-        phases=phases,
-        ledger=ledger,
-        stop_requested=stop_requested,
         queue=queue,
     )
     return BuiltRun(
-        trainer=trainer,
+        trainer=Trainer(
+            config,
+            world=world,
+            engine=engine,
+            updates=updates,
+            evaluator=evaluator,
+            saver=saver,
+            metrics=metrics,
+            records=records,
+            state=state,
+            forecast=forecast,
+            begins_trained=begins_trained,
+            phases=phases,
+            ledger=ledger,
+            stop_requested=stop_requested,
+            queue=queue,
+        ),
         queue=queue,
         engine=engine,
         evaluator=evaluator,

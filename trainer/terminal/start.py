@@ -19,6 +19,7 @@ from trainer.ranks.device import describe_uneven, device_name, is_host, kind
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision
 from trainer.runs.layout import BOARD, CHECKPOINTS, EVALUATIONS, LOGS, METRICS_FILE, PAIRS
+from trainer.terminal.forecast import Forecast
 from trainer.terminal.lines import log_row
 
 log = logging.getLogger(__name__)
@@ -33,26 +34,47 @@ def announce(
     engine: Engine,
     world: World,
     precision: Precision,
-) -> None:
-    """Say it in a line or two."""
-    datasets = reader.datasets
-    for line in describe_mixture(datasets, reader.mixture, reader.usual_pairs):
+    held_out: Sequence[HeldOutSet],
+    state: TrainerState,
+    *,
+    is_new: bool,
+) -> Forecast:
+    """Say it, on rank 0, and make what foresees the end.
+
+    Args:
+        config: the run's.
+        reader: of its datasets.
+        engine: that holds its model.
+        world: the ranks.
+        precision: of the engine.
+        held_out: the sets that are evaluated.
+        state: as it goes on.
+        is_new: False after a rewind, where the table was shown before.
+    """
+    if not is_host(world.device) and (uneven := describe_uneven(config.stream.micro_batches, world.size)):
+        log.warning("%s", uneven)
+    num_parameters = sum(engine.parameter_sizes().values())
+    if not world.is_main:
+        return Forecast(config, state)
+    for line in describe_mixture(reader.datasets, reader.mixture, reader.usual_pairs):
         log.info("%s", line)
     log.info(
         "%d parameters, %d pairs, %d rank%s on %s, ZeRO-%d, %s",
-        sum(engine.parameter_sizes().values()),
-        sum(d.num_pairs for d in datasets),
+        num_parameters,
+        sum(d.num_pairs for d in reader.datasets),
         world.size,
         "s" * (world.size > 1),
         kind(world.device),
         config.engine.zero_stage,
         precision,
     )
-    if not is_host(world.device) and (uneven := describe_uneven(config.stream.micro_batches, world.size)):
-        log.warning("%s", uneven)
+    updates = estimate_updates(config, reader)
+    if is_new:
+        _show_table(config, reader, world, held_out, state, updates)
+    return Forecast(config, state, updates_an_epoch=updates)
 
 
-def show_table(
+def _show_table(
     config: RunConfig,
     reader: StreamReader,
     world: World,
@@ -60,16 +82,7 @@ def show_table(
     state: TrainerState,
     updates: float,
 ) -> None:
-    """Say the rest: a row for each thing.
-
-    Args:
-        config: the run's.
-        reader: of its datasets.
-        world: the ranks.
-        held_out: the sets that are evaluated.
-        state: as it goes on.
-        updates: of an epoch, estimated.
-    """
+    """A row for each thing; `updates` of an epoch are estimated."""
     pieces = reader.datasets[0].index.tokenizer
     rows = {
         "model": _model(config),
