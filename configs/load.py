@@ -289,11 +289,11 @@ def _errors(type_: Any, tree: Any) -> list[Any]:
     return []
 
 
+_SECTIONS_WANTED = ("dataclass_type", "dataclass_exact_type", "dict_type")
 _TYPES = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "list_type": "a list",
-    "dict_type": "a section with keys",
     "string_type": "text",
     "bool_type": "true or false",
     "float_type": "a number",
@@ -320,7 +320,9 @@ def _describe(error: Any, texts: Texts | None = None) -> str:
         if "kind" not in value:
             return f"{where}.kind: missing; name a kind"
         return f"{where}.kind: {value['kind']!r}; allowed is the name of a kind"
-    if error["type"] in ("dataclass_type", "dataclass_exact_type") or error["type"].startswith("union_tag"):
+    if error["type"] in ("dataclass_type", "dataclass_exact_type", "dict_type") or error["type"].startswith(
+        "union_tag"
+    ):
         return f"{where}: {shown}; write a section with keys"
     if error["type"] == "string_pattern_mismatch":
         return f"{where}: {shown}; allowed is text that matches {error['ctx']['pattern']}"

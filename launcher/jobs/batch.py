@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from configs import RunConfig, UserError, load_run
+from configs.files import is_dir
 from configs.plugins import keep_copies, pins_of, variables
 from configs.zero_keys import check_ranks
 from launcher.agents.run_folder import make_ready
@@ -162,20 +163,18 @@ def submit_order(cluster: BatchCluster, order: Order) -> int:
 
 
 def _check_datasets(run: RunConfig, order: Order) -> None:
-    """See that the data are prepared; where nothing is submitted, only say that they are not.
+    """See that the data are prepared; where nothing is submitted, only say where none are.
 
     Raises:
         UserError: something is to be submitted, and they are not.
     """
-    try:
+    if not order.dry_run:
         resolve("launcher.agents.datasets:check_datasets")(
             run, order.config, order.overrides, order.plugins, parent=order.parent
         )
-    except UserError as error:
-        if not order.dry_run:
-            raise
-        for line in str(error).splitlines():
-            note(f"before it can be submitted: {line}")
+    for source in run.datasets if order.dry_run else ():
+        if "://" not in source.path and not is_dir(source.path):
+            note(f"{source.path} is not there: the data have to be prepared before this can be submitted")
 
 
 def jobs_of(cluster: BatchCluster, order: Order, run: RunConfig) -> Iterator[Job]:

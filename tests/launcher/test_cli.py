@@ -199,6 +199,7 @@ def test_overrides_stand_anywhere() -> None:
         "fresh": False,
         "reset": None,
         "plugins": [],
+        "parent": None,
     }
 
 
@@ -318,7 +319,7 @@ def test_prepare_hands_over_its_section(monkeypatch: pytest.MonkeyPatch) -> None
 
     seen: list[tuple[object, object, bool]] = []
 
-    def stand_in(section: object, *, part: object, merge: bool) -> None:
+    def stand_in(section: object, *, part: object, merge: bool, **_: object) -> None:
         seen.append((section, part, merge))
 
     targets = {

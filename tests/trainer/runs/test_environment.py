@@ -113,3 +113,20 @@ def test_commands_refuse_it_in_one_line(command: list[str], variable: str, tmp_p
     assert line.startswith("zeromt: error: ")
     assert name in line
     assert {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()} == before
+
+
+def test_deepspeed_does_not_import_trackers(tmp_path: Path) -> None:
+    """It does wherever they are installed, and MLflow starts threads: a fork of the rank would lose them."""
+    for name in ("mlflow", "wandb"):
+        (tmp_path / f"{name}.py").write_text("print('imported')\n")
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from trainer.runs.process.imports import quick_imports
+with quick_imports():
+    import deepspeed
+answer = [name in sys.modules for name in ("mlflow", "wandb")]
+import mlflow, wandb
+answer += [mlflow.__file__, wandb.__file__]
+"""
+    assert ask_python(code) == [False, False, str(tmp_path / "mlflow.py"), str(tmp_path / "wandb.py")]

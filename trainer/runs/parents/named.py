@@ -6,7 +6,6 @@ from pathlib import Path
 
 from configs import UserError
 from configs.files import expand, is_dir, is_file, naming
-from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE
 from trainer.runs.kept import find_loss
 from trainer.runs.layout import CHECKPOINTS, MANIFEST, MANIFEST_HASH, list_steps, looks_complete, step_folder, step_of
 
@@ -74,6 +73,8 @@ def tokenizer_folder(text: str) -> Path:
     Raises:
         UserError: there is none.
     """
+    from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE  # with sentencepiece, which no other command needs
+
     folder = Path(expand(text))
     with naming("--tokenizer-of"):
         if any(is_file(folder / name) for name in (JOINT_FILE, SOURCE_FILE)):
