@@ -51,6 +51,11 @@ class Progress:
             say(self._line(now - self._start), file=sys.stderr)
             self._last = now
 
+    def reach(self, number: int) -> None:
+        """So many are done in all, if that is more than was said."""
+        if number > self._done:
+            self.advance(number - self._done)
+
     def _line(self, seconds: float) -> str:
         done = self._done - self._before
         so_far = ""

@@ -22,6 +22,7 @@ from trainer.inference.translation.languages import language_tags
 from trainer.inference.translation.lines import count_lines, read_chunks
 from trainer.inference.translation.pool import Pool
 from trainer.inference.translation.sources import SourceCounts
+from trainer.inference.translation.translator import OnLines
 from trainer.inference.translation.worker import Answer, Chunk, Line, Settings, Worker
 from trainer.ranks.process import tune_process
 from trainer.runs.layout import CONFIG
@@ -31,7 +32,7 @@ from trainer.runs.process.streams import tell
 PICTURED_LINES = 4
 """Lines whose attention is drawn."""
 
-Work = Callable[[Iterable[Chunk | None]], Iterator[Answer]]
+Work = Callable[[Iterable[Chunk | None], OnLines], Iterator[Answer]]
 
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
@@ -99,7 +100,7 @@ def run(
         is_quiet = _is_shown(output)
         total = None if is_quiet else count_lines(input)
         progress = stack.enter_context(Progress("translating", total, unit="lines", is_quiet=is_quiet))
-        counts = _write(work(chunks), sinks, progress, n_best=n_best, is_scored=score)
+        counts = _write(work(chunks, progress.advance), sinks, progress, n_best=n_best, is_scored=score)
     warn(counts, tokenizer, config)
     return 0
 
@@ -210,7 +211,7 @@ def _work(stack: contextlib.ExitStack, settings: Settings, num_processes: int) -
     """What gives an answer to each chunk, in order, worked out here or in other processes; the models are loaded."""
     if num_processes == 1:
         worker = Worker(settings)
-        return lambda chunks: (worker.do(chunk) for chunk in chunks if chunk is not None)
+        return lambda chunks, on_lines: (worker.do(chunk, on_lines) for chunk in chunks if chunk is not None)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if os.environ.get("CUDA_VISIBLE_DEVICES") else None
     num_gpus = torch.cuda.device_count()
     gpus = visible or [str(i) for i in range(num_gpus)]
@@ -248,7 +249,7 @@ def _write(
             is_drawn = True
         counts.add(answer.counts)
         sinks.lines.flush()
-        progress.advance(len(lines))
+        progress.reach(number)  # empty lines are in no batch
     return counts
 
 

@@ -35,3 +35,14 @@ def test_the_rate(
         now[0] += seconds
         shown.advance(done)
     assert capsys.readouterr().err == f"{said}\n"
+
+
+def test_what_is_reached_counts_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with Progress("translating", 10, unit="lines") as shown:
+        shown.advance(6)
+        for number in (4, 6, 8):
+            now[0] += 10
+            shown.reach(number)
+    assert capsys.readouterr().err == "translating: 8 of 10 lines (80%), 0.27 lines/s, 00:07 left\n"

@@ -14,12 +14,13 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from configs import UserError
 from configs.plugins import dumps, loads
+from trainer.inference.translation.translator import OnLines, nobody
 from trainer.inference.translation.worker import Answer, Chunk, Line, Settings, Worker
 from trainer.ranks.process import tune_process
 
@@ -49,8 +50,12 @@ class Pool:
             self.close()
             raise
 
-    def answers(self, chunks: Iterable[Chunk | None]) -> Iterator[Answer]:
+    def answers(self, chunks: Iterable[Chunk | None], on_lines: OnLines = nobody) -> Iterator[Answer]:
         """What becomes of each chunk, in order; where there is a None among them, of all before it.
+
+        Args:
+            chunks: of lines.
+            on_lines: told of every batch that is done, while an answer is waited for.
 
         Raises:
             UserError: a line or a setting is wrong.
@@ -60,26 +65,35 @@ class Pool:
         for chunk in chunks:
             if chunk is None:
                 for _ in range(waiting):
-                    yield self._receive()
+                    yield self._receive(on_lines)
                 waiting = 0
                 continue
             for worker in self._workers:
                 worker.send(chunk)
             waiting += 1
             if waiting > AHEAD:
-                yield self._receive()
+                yield self._receive(on_lines)
                 waiting -= 1
         for _ in range(waiting):
-            yield self._receive()
+            yield self._receive(on_lines)
 
     def close(self) -> None:
         """End the processes, whatever they are doing."""
         for worker in self._workers:
             worker.close()
 
-    def _receive(self) -> Answer:
-        answers: list[Answer] = [worker.receive() for worker in self._workers]
-        columns = zip(*(answer.lines for answer in answers), strict=True)
+    def _receive(self, on_lines: OnLines) -> Answer:
+        answers: dict[int, Answer] = {}
+        while len(answers) < len(self._workers):
+            waiting = {w.connection: n for n, w in enumerate(self._workers) if n not in answers}
+            for connection in wait(waiting):
+                number = waiting[connection]  # type: ignore[index]
+                message = self._workers[number].receive()
+                if isinstance(message, int):  # lines of a batch that is done
+                    on_lines(message)
+                else:
+                    answers[number] = message
+        columns = zip(*(answer.lines for answer in answers.values()), strict=True)
         lines: list[Line | None] = [next((line for line in column if line is not None), None) for column in columns]
         return replace(answers[0], lines=lines)
 
@@ -88,7 +102,7 @@ class _Worker:
     """One process, seen from the one that started it. It has a session of its own: Ctrl-C is not for it."""
 
     def __init__(self, rank: int, world_size: int, device: str | None) -> None:
-        self._connection, theirs = Pipe()
+        self.connection, theirs = Pipe()
         threads = max(1, len(os.sched_getaffinity(0)) // world_size)
         environment = {
             "OMP_NUM_THREADS": str(threads),
@@ -110,13 +124,13 @@ class _Worker:
 
     def send(self, message: bytes | Chunk) -> None:
         try:
-            self._connection.send(message)
+            self.connection.send(message)
         except OSError as error:
             raise self._failure() from error
 
     def receive(self) -> Any:
         try:
-            message: Any = self._connection.recv()
+            message: Any = self.connection.recv()
         except (EOFError, OSError) as error:
             raise self._failure() from error
         if isinstance(message, BaseException):
@@ -126,13 +140,13 @@ class _Worker:
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
-        self._connection.close()
+        self.connection.close()
 
     def _failure(self) -> BaseException:
         """Why the process is gone: what it said last, or how it was ended."""
         try:
-            while self._connection.poll():
-                if isinstance(message := self._connection.recv(), BaseException):
+            while self.connection.poll():
+                if isinstance(message := self.connection.recv(), BaseException):
                     return message
         except (EOFError, OSError):
             pass
@@ -152,7 +166,7 @@ def serve() -> None:
         worker = Worker(loads(inbox.get()), rank=rank, world_size=world_size)
         connection.send(READY)
         while True:
-            connection.send(worker.do(inbox.get()))
+            connection.send(worker.do(inbox.get(), connection.send))
     except UserError as error:
         connection.send(UserError(str(error)))
     except BaseException:

@@ -15,6 +15,13 @@ from trainer.inference.translation.languages import LanguageTags, encode_source,
 from trainer.inference.translation.sources import SourceCounts
 from trainer.inference.translation.words import Attention
 
+OnLines = Callable[[int], None]
+"""Is told that so many more lines are done."""
+
+
+def nobody(number: int) -> None:
+    """Where nobody wants to know."""
+
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Translation:
@@ -49,6 +56,8 @@ class Translator:
         self._tags = tags
         self.counts = SourceCounts()
         """Of all sources so far."""
+        self.on_lines: OnLines = nobody
+        """Told of every batch that is done."""
 
     def translate(self, lines: Sequence[str], *, n_best: int = 1) -> list[list[Translation]]:
         """The best translations of each line, in order; an empty line has the empty translation.
@@ -106,6 +115,7 @@ class Translator:
                 texts = iter(self._tokenizer.decode_target([h.ids for hypotheses in found for h in hypotheses]))
                 for i, hypotheses in zip(rows, found, strict=True):
                     results[i] = [_translation(next(texts), h) for h in hypotheses]
+                self.on_lines(len(rows))
         return results
 
     def score_part(
@@ -128,6 +138,7 @@ class Translator:
             found = score(self._model, self._pad([sources[i] for i in rows]), [ids[i] for i in rows], self._section)
             for i, hypothesis in zip(rows, found, strict=True):
                 results[i] = _translation(targets[i], hypothesis)
+            self.on_lines(len(rows))
         return results
 
     def cross_attention(self, lines: Sequence[str], targets: Sequence[Sequence[int]]) -> list[Attention]:

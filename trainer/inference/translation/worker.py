@@ -9,7 +9,7 @@ from trainer.checkpoint.format import read_checkpoint
 from trainer.inference.loading import load_ensemble
 from trainer.inference.translation.languages import LanguageTags
 from trainer.inference.translation.sources import SourceCounts
-from trainer.inference.translation.translator import Translation, Translator
+from trainer.inference.translation.translator import OnLines, Translation, Translator, nobody
 from trainer.inference.translation.words import Attention, pharaoh
 
 
@@ -74,9 +74,10 @@ class Worker:
         ensemble, trained = load_ensemble(checkpoints, raw=settings.raw_weights, precision=settings.precision)
         self._translator = Translator(ensemble, trained.tokenizer, settings.section, trained.device, tags=settings.tags)
 
-    def do(self, chunk: Chunk) -> Answer:
-        """This process's part of a chunk."""
+    def do(self, chunk: Chunk, on_lines: OnLines = nobody) -> Answer:
+        """This process's part of a chunk; `on_lines` is told of every batch of it that is done."""
         self._translator.counts = counts = SourceCounts()
+        self._translator.on_lines = on_lines
         found = self._translations(chunk)
         mine = [i for i, translations in enumerate(found) if translations is not None]
         lines: list[Line | None] = [None] * len(found)

@@ -55,11 +55,15 @@ def plain(answer: Answer) -> list[Any]:
 
 def test_two_processes_give_what_one_gives(trained: TrainedRun, pool: Pool) -> None:
     chunks, job = chunks_of(trained, 5), Worker(settings_of(trained))
-    found = list(pool.answers(chunks))
+    told: list[int] = []
+    found = list(pool.answers(chunks, told.append))
     assert len(found) == 5
+    told_alone: list[int] = []
     for answer, chunk in zip(found, chunks, strict=True):
-        assert plain(answer) == plain(job.do(chunk))
+        assert plain(answer) == plain(job.do(chunk, told_alone.append))
         assert None not in answer.lines
+    assert sorted(told) == sorted(told_alone), "the batches are the same"
+    assert sum(told) == sum(len(list(filter(None, chunk.sources))) for chunk in chunks)
     assert plain(found[0])[0][2] is not None
     assert all(picture is None for _, _, picture in plain(found[0])[1:])
 
@@ -138,7 +142,7 @@ def test_errors_of_a_process_are_those_of_the_one_that_started_it(trained: Train
 def test_a_process_ends_when_nobody_holds_the_pipe(trained: TrainedRun) -> None:
     pool = Pool(settings_of(trained), [None])
     worker = pool._workers[0]
-    worker._connection.close()
+    worker.connection.close()
     wait_until(lambda: worker._process.poll() is not None, seconds=60)
 
 
