@@ -1,0 +1,54 @@
+"""A terminal that takes nothing holds up the bar alone."""
+
+import logging
+import os
+import pty
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from trainer.terminal.bar import SECONDS_BETWEEN, Bar, View, bar_shown
+from trainer.terminal.forecast import Outlook
+from trainer.terminal.lines import LogHandler
+
+
+def view() -> View:
+    outlook = Outlook(fraction=0.5, seconds_left=None, seconds_per_update=None)
+    return View(step=5, last_step=10, outlook=outlook, phase=None)
+
+
+def test_stopped_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after Ctrl-S: lines go on to their file, and the run ends."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    end, terminal = pty.openpty()
+    with (
+        os.fdopen(end, "rb", buffering=0) as shown,
+        os.fdopen(terminal, "w") as stderr,
+        (tmp_path / "log").open("w") as file,
+    ):
+        monkeypatch.setattr(sys, "stderr", stderr)
+        handler = LogHandler(file)
+        monkeypatch.setattr(logging.root, "handlers", [handler])
+        termios.tcflow(terminal, termios.TCOOFF)
+        bar = Bar(view)
+        time.sleep(1.5 * SECONDS_BETWEEN)
+        begin = time.monotonic()
+        for number in range(1000):
+            handler.emit(logging.makeLogRecord({"msg": f"step {number}"}))
+        bar.close()
+        assert time.monotonic() - begin < 4 * SECONDS_BETWEEN
+        assert bar._thread.is_alive(), "it is held up"
+        termios.tcflow(terminal, termios.TCOON)
+        assert b"training" in shown.read(200), "the thread was in the middle of it"
+        bar._thread.join()
+    assert (tmp_path / "log").read_text().splitlines()[-1] == "step 999"
+
+
+def test_nothing_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with bar_shown(view, is_main=True):
+        time.sleep(1.5 * SECONDS_BETWEEN)
+    assert capsys.readouterr().err == ""
