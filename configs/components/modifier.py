@@ -63,9 +63,9 @@ class Modifier(Component):
 class TextModifier(Modifier):
     """Changes the text of a pair, as the tokenizer's normalisation left it, without its tags."""
 
-    def alphabet(self) -> str:
-        """Characters that it brings in and both sides must be able to spell, or it is refused."""
-        return ""
+    def brings_in(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Texts that it brings into source and target: a tokenizer that cannot spell one of them is refused."""
+        return (), ()
 
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
         """Both sides as they should be. A pair that becomes empty, or cannot be spelled, stays as it was."""

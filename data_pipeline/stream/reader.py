@@ -137,9 +137,6 @@ class StreamReader:
         """
         if len(self._dry) < self._num_streams:
             raise RuntimeError("end_epoch() was called while this rank's lanes still hold pairs")
-        if self._augment is not None:
-            counts = f"{self.num_augmented:,} pairs were augmented, {self.num_fell_back:,} fell back to plain ones"
-            log.info("epoch %d: %s (of this rank, since it began)", self.epoch, counts)
         self.epoch += 1
         self.update = 0
         self._cursors = {lane: self.mixture.next_epoch(cursors) for lane, cursors in self._cursors.items()}

@@ -29,6 +29,10 @@ class UpdateCounts:
     pairs_digest: int
     """An order-free hash of which pair stood in which micro-batch, and of augmented pairs' tokens: equal digests mean
     the same update."""
+    augmented: int = 0
+    """Pairs that `stream.augment` changed."""
+    fell_back: int = 0
+    """Pairs that it was to change and that stayed plain."""
 
     def numbers(self) -> list[int]:
         """For an all-reduce: every field is a sum."""
@@ -39,6 +43,8 @@ class UpdateCounts:
             self.pairs,
             self.micro_batches,
             self.pairs_digest,
+            self.augmented,
+            self.fell_back,
         ]
 
 
@@ -68,6 +74,8 @@ def count(micro_batches: Sequence[MicroBatch | None]) -> UpdateCounts:
         pairs=sum(m.num_pairs for m in filled),
         micro_batches=len(filled),
         pairs_digest=wrap(sum(pairs_digest(m.lane, m.pair_ids) + tokens_digest(m) for m in filled)),
+        augmented=sum(m.num_augmented or 0 for m in filled),
+        fell_back=sum(m.num_fell_back for m in filled),
     )
 
 

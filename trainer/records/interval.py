@@ -96,6 +96,7 @@ class Interval:
             "seconds_per_update": seconds / self._num_updates,
             "waiting_for_data": self.waiting_seconds / seconds,
             "pairs_digest": wrap(counts.pairs_digest),
+            **_of_augmentation(counts),
             **self._of_datasets(world),
         }
 
@@ -121,6 +122,13 @@ class Interval:
         figures: dict[str, Any] = {f"{MICRO_BATCHES}{n}": c for n, c in zip(self._dataset_names, counts, strict=True)}
         whole = sum(tokens) or 1
         return figures | {f"{TOKEN_SHARE}{n}": t / whole for n, t in zip(self._dataset_names, tokens, strict=True)}
+
+
+def _of_augmentation(counts: UpdateCounts) -> dict[str, int]:
+    """Pairs that were changed, and that were to be and stayed plain; nothing where none was to be."""
+    if counts.augmented == counts.fell_back == 0:
+        return {}
+    return {"augmented": counts.augmented, "fell_back": counts.fell_back}
 
 
 def describe_datasets(figures: Mapping[str, Any]) -> str | None:

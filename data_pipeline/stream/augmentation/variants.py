@@ -19,8 +19,10 @@ VARIANTS = 64
 """Of a word. The more there are, the more of them must be made."""
 MAX_KEPT = 1 << 20
 """Variants that are remembered, some 60 MB."""
-AT_ONCE = 1 << 14
-"""Words that are cut at once."""
+LETTERS_AT_ONCE = 1 << 17
+"""Of the words that are cut at once."""
+MAX_LETTERS = 512
+"""Of a word; a longer one stays plain: what it takes grows with the square."""
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -115,18 +117,21 @@ class Variants:
 
     def _make(self, words: Ragged, keys: Bits) -> Ragged:
         """Cut words, those of one length at a time."""
-        parts, orders = [], []
+        parts: list[Ragged] = []
+        orders: list[NDArray[np.int64]] = []
         is_normal = self._vocabulary.is_normal[words.pieces[words.starts]]
-        others = np.flatnonzero(~is_normal)
-        if len(others):
-            parts, orders = [gather(words, others)], [others]
         letters = gather(self._vocabulary.letters, words.pieces.astype(np.int64))
         ends = np.append(0, np.cumsum(letters.lengths))
         firsts, lasts = ends[words.starts], ends[words.starts + words.lengths]
         counts = lasts - firsts
+        is_normal &= counts <= MAX_LETTERS
+        others = np.flatnonzero(~is_normal)
+        if len(others):
+            parts, orders = [gather(words, others)], [others]
         for length in np.unique(counts[is_normal]).tolist():
             numbers = np.flatnonzero(is_normal & (counts == length))
-            for some in np.split(numbers, range(AT_ONCE, len(numbers), AT_ONCE)):
+            step = max(1, LETTERS_AT_ONCE // length)
+            for some in np.split(numbers, range(step, len(numbers), step)):
                 places = firsts[some][:, None] + np.arange(length)
                 parts.append(self._segmenter(letters.pieces[places].astype(np.int64), keys[some]))
                 orders.append(some)

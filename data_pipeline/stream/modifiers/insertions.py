@@ -1,7 +1,7 @@
 """What is to be copied: noise, emoji and URLs on both sides; and a text before the source."""
 
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -35,9 +35,9 @@ class Noise(TextModifier):
         if any(character.isspace() for character in self.alphabet_of):
             yield "alphabet_of: holds white space; leave it out: words have a space between them"
 
-    def alphabet(self) -> str:
+    def brings_in(self) -> tuple[str, str]:
         """See TextModifier."""
-        return self.alphabet_of
+        return self.alphabet_of, self.alphabet_of
 
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
         """See TextModifier."""
@@ -56,9 +56,9 @@ class Emoji(TextModifier):
     emoji: Annotated[str, Field(min_length=1)] = EMOJI
     """One character each."""
 
-    def alphabet(self) -> str:
+    def brings_in(self) -> tuple[str, str]:
         """See TextModifier."""
-        return self.emoji
+        return self.emoji, self.emoji
 
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
         """See TextModifier."""
@@ -69,9 +69,9 @@ class Emoji(TextModifier):
 class Url(TextModifier):
     """The same made-up URL before both sides or behind them."""
 
-    def alphabet(self) -> str:
+    def brings_in(self) -> tuple[str, str]:
         """See TextModifier."""
-        return _URL + ":/."
+        return _URL + ":/.", _URL + ":/."
 
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
         """See TextModifier."""
@@ -88,6 +88,10 @@ class Prefix(TextModifier):
 
     text: Annotated[str, Field(min_length=1, pattern=r"^\S+$")]
     """Without white space."""
+
+    def brings_in(self) -> tuple[Sequence[str], Sequence[str]]:
+        """See TextModifier."""
+        return [self.text], ()
 
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
         """See TextModifier."""

@@ -138,7 +138,7 @@ def test_words_of_rows_are_cut_with_their_text_kept(kind: str, trained: Callable
     """Whatever rows there are: empty ones, unknown pieces, one after the other or each alone, remembered or not."""
     tokenizer, vocabulary, words = trained(kind)
     make = BpeSegmenter(vocabulary, 0.3) if kind == "bpe" else UnigramSegmenter(vocabulary, 0.2)
-    lines = [" ".join(words[n : n + 7]) for n in range(0, 70, 7)] + ["", "a 龍 dragon 龍龍", "龍", words[0]]
+    lines = [" ".join(words[n : n + 7]) for n in range(0, 70, 7)] + ["", "a 龍 dragon 龍龍", "龍", words[0], "ab" * 400]
     rows = tokenizer.encode_source(lines)
     keys: NDArray[np.uint64] = np.random.Philox(3).random_raw(len(rows))
     variants = Variants(vocabulary, make, np.uint64(9))
@@ -153,6 +153,7 @@ def test_words_of_rows_are_cut_with_their_text_kept(kind: str, trained: Callable
     assert tokenizer.decode_source([cut[n].tolist() for n in range(len(rows))]) == tokenizer.decode_source(rows)
     assert sum(cut[n].tolist() != row for n, row in enumerate(rows)) > 5
     assert cut[10].tolist() == []
+    assert cut[14].tolist() == rows[14], "a word of 800 letters stays plain"
 
 
 def test_a_word_has_its_number_of_variants(trained: Callable[[str], Made]) -> None:

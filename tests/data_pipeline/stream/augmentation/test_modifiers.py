@@ -77,6 +77,10 @@ def test_draws_are_even() -> None:
         ),
         ({"kind": "noise"}, r"stream\.augment\.0: noise: the source vocabulary has no pieces for"),
         (
+            {"kind": "prefix", "text": "龍"},
+            r"stream\.augment\.0: prefix: the source vocabulary has no pieces for 龍",
+        ),
+        (
             {"kind": "unigram_sampling"},
             r"stream\.augment\.0: unigram_sampling: is for unigram tokenizers, and tokenizer\.model is a bpe one",
         ),
@@ -86,6 +90,14 @@ def test_refused(small: Dataset, fields: dict[str, str], message: str) -> None:
     section = dataclasses.replace(SECTION, augment=[make("modifier", **fields)])
     with pytest.raises(UserError, match=message):
         open_readers([small], section)
+
+
+def test_a_tag_that_is_no_piece_is_refused(spelling: Dataset) -> None:
+    section = dataclasses.replace(SECTION, augment=[make("modifier", "prefix", text=">>web<<")])
+    with pytest.raises(
+        UserError, match=r"prefix: >>web<< is no piece of the tokenizer, whose tags are >>bt<<; prepare"
+    ):
+        open_readers([spelling], section)
 
 
 def test_texts_that_cannot_be_spelled_stay_plain(small: Dataset) -> None:
