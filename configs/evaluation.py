@@ -185,9 +185,10 @@ class EvaluationSection:
     max_pairs: Positive | None = None
     """Evaluate only on this many pairs of each set, the first."""
     samples: Count = 5
-    """Translations shown in TensorBoard."""
+    """Translations shown in TensorBoard: half of them the same at every evaluation, the others by turns."""
     attention_maps: Count = 2
-    """Short validation pairs whose attention is drawn in TensorBoard, the same at every evaluation."""
+    """Short validation pairs whose attention is drawn in TensorBoard, the same at every evaluation: reading the
+    reference, and the translation."""
 
     @property
     def directions(self) -> dict[str, bool]:

@@ -24,6 +24,7 @@ from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
 from trainer.records.interval import Interval
 from trainer.records.metrics import Metrics
+from trainer.records.names import TARGET_TOKENS
 from trainer.records.updates import UpdateRecords
 from trainer.runs.errors import TrainingError
 from trainer.runs.ledger import Ledger
@@ -256,7 +257,8 @@ class Trainer:
             "update": update.number,
             "skipped_updates": state.skipped_updates,
             "corrupt_blocks": self._world.sum([self._updates.num_corrupt_blocks])[0],
-            "total_target_tokens": state.target_tokens,
+            "rewinds": len(state.skipped_ranges),
+            TARGET_TOKENS: state.target_tokens,
             "total_seconds": round(state.seconds, 3),
             **self._limits.figures(),
         }
@@ -316,14 +318,10 @@ class Trainer:
         self._state.note(step, {key: figures[key] for key in self._config.evaluation.at_once})
         if self._queue is not None:
             self._queue.add(step, evaluation)
-        samples = list(zip(evaluation.sources, evaluation.references, evaluation.hypotheses, strict=True))
         shown = self._config.evaluation
-        self._metrics.evaluation(
-            step,
-            {**figures, "series": None if self._state.series is None else self._state.series.id},
-            samples[: shown.samples],
-            evaluation.attentions[: shown.attention_maps],
-        )
+        figures |= {"series": self._state.series and self._state.series.id, TARGET_TOKENS: self._state.target_tokens}
+        samples = evaluation.samples(shown.samples, step // max(shown.every_updates, 1))
+        self._metrics.evaluation(step, figures, samples, evaluation.attentions[: 2 * shown.attention_maps])
         log_evaluation(step, evaluation, self._config, self._state)
         return True
 

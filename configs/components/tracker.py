@@ -9,7 +9,11 @@ from configs.components.registry import Component
 
 
 class Writer(Protocol):
-    """Where a run's figures go, beside metrics.jsonl. One that raises is dropped with a warning; training goes on."""
+    """Where a run's figures go, beside metrics.jsonl. One that raises is dropped with a warning; training goes on.
+
+    Its methods are called one after the other in a thread of the writer's own, which training does not wait for: what a
+    writer falls too far behind with is dropped, and said.
+    """
 
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
         """Figures of a log step, by the names that they have in metrics.jsonl."""
@@ -39,7 +43,7 @@ class Tracker(Component):
     """A place to watch runs in."""
 
     def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
-        """Begin to write, or go on.
+        """Begin to write, or go on. Called in the writer's thread.
 
         Args:
             folder: of the run.

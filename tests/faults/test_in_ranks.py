@@ -152,7 +152,7 @@ def add_faults_of_training(runs: Runs) -> None:
     )
     unwritable_board = runs.add("board", overrides=["training.max_updates=10", "training.tensorboard=true"])
     unwritable_board.folder.mkdir()
-    (unwritable_board.folder / "tensorboard").symlink_to(UNWRITABLE)
+    (unwritable_board.folder / "board.tmp").symlink_to(UNWRITABLE)
 
 
 def last_step_of_epoch(undisturbed: Run) -> int:

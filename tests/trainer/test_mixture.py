@@ -114,7 +114,7 @@ def _check_realised_proportions(run: Path, out: str) -> None:
     TensorBoard; over the run near to the proportions at temperature 5, which are of pairs."""
     lines, shown = read_metrics(run), re.findall(r"target tokens by dataset: (.*) micro-batches", out)
     assert len(shown) == len(lines)
-    board = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0})
+    board = EventAccumulator(str(run), size_guidance={"scalars": 0})
     board.Reload()
     for key in (f"{figure}/{name}" for figure in ("micro_batches", "token_share") for name in PARTS):
         assert [e.value for e in board.Scalars(f"train/{key}")] == pytest.approx([line[key] for line in lines])

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -148,13 +148,22 @@ class Evaluator:
             seconds=time.monotonic() - begin,
             languages="-".join(held_out.languages),
             role=held_out.role,
-            attentions=self._attentions(model, sources, references, held_out.tags) if self._world.is_main else (),
+            attentions=self._attentions(model, sources, references, hypotheses, held_out.tags)
+            if self._world.is_main
+            else (),
         )
 
     def _attentions(
-        self, model: Transformer, sources: Sequence[str], references: Sequence[str], tags: LanguageTags | None
+        self,
+        model: Transformer,
+        sources: Sequence[str],
+        references: Sequence[str],
+        hypotheses: Sequence[str],
+        tags: LanguageTags | None,
     ) -> list[Attention]:
-        """What the references of the first short pairs look at: rows and columns are those of every other step.
+        """What the references of the first short pairs look at, each followed by what its translation looks at.
+
+        Rows and columns of a reference's are those of every other step. A long translation is cut.
 
         None where the model's attention has no weights to show.
         """
@@ -163,13 +172,15 @@ class Evaluator:
         translator = Translator(model, self._tokenizer, self._section.search, self._world.device, tags=tags)
         most = min(PICTURED_PIECES, model.max_positions - 1)
         found: list[Attention] = []
-        for source, reference in zip(sources, references, strict=True):
-            if len(found) == self._section.attention_maps:
+        for source, reference, hypothesis in zip(sources, references, hypotheses, strict=True):
+            if len(found) == 2 * self._section.attention_maps:
                 break
             [source_ids] = encode_source(self._tokenizer, [source], tags)
-            [ids] = encode_target(self._tokenizer, [reference], tags)
+            ids, translated = encode_target(self._tokenizer, [reference, hypothesis], tags)
             if 0 < len(source_ids) <= most and 0 < len(ids) <= most:
-                found += translator.cross_attention([source], [ids])
+                [of_reference] = translator.cross_attention([source], [ids])
+                found += [replace(of_reference, is_reference=True)]
+                found += translator.cross_attention([source], [translated[:most]])
         return found
 
     @torch.inference_mode()

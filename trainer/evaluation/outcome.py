@@ -30,7 +30,7 @@ class Evaluation:
     hypotheses: Sequence[str]
     seconds: float
     attentions: Sequence[Attention] = ()
-    """Of the first short pairs, while the reference is read; on rank 0 alone."""
+    """Of the first short pairs: while the reference is read, then while the translation is; on rank 0 alone."""
     languages: str = ""
     """Source and target: en-fr."""
     role: str = "validation"
@@ -50,7 +50,11 @@ class Evaluation:
             references=_in_turns([e.references for e in each]),
             hypotheses=_in_turns([e.hypotheses for e in each]),
             seconds=sum(part.seconds for part in parts.values()),
-            attentions=_in_turns([e.attentions for e in each]),
+            attentions=[
+                a
+                for pair in _in_turns([list(zip(e.attentions[::2], e.attentions[1::2], strict=True)) for e in each])
+                for a in pair
+            ],
             parts=parts,
         )
 
@@ -76,6 +80,18 @@ class Evaluation:
             scores = _mean_scores(parts)
             figures |= {f"{key}/pair/{languages}": score.value for key, score in scores.items()}
         return figures
+
+    def samples(self, most: int, turn: int) -> list[tuple[str, str, str]]:
+        """Source, reference and translation of some pairs: half of them always the same, the others by turns.
+
+        Args:
+            most: how many.
+            turn: which evaluation it is.
+        """
+        rows = list(zip(self.sources, self.references, self.hypotheses, strict=True))
+        fixed, rest = rows[: (most + 1) // 2], rows[(most + 1) // 2 :]
+        rotating = min(most // 2, len(rest))
+        return fixed + [rest[(turn * rotating + number) % len(rest)] for number in range(rotating)]
 
     def _by_languages(self) -> dict[str, list["Evaluation"]]:
         """The validation sets of each pair of languages, where there are several pairs."""

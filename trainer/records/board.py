@@ -3,20 +3,22 @@
 import html
 import os
 import socket
-import struct
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from configs.text import visible
+from trainer.records.board_files import NAME, kept, stamp_of
+from trainer.runs.layout import EARLIER_BOARD
 
-NAME = "events.out.tfevents."
-"""What the names of such files begin with; the seconds of their beginning follow, and TensorBoard reads by name."""
+TEMPORARY = "board.tmp"
+Piece = tuple[str, bool]
+"""Text, and whether it is marked."""
+Cell = str | Sequence[Piece]
 
 
 class Board:
@@ -28,8 +30,10 @@ class Board:
     a new one, each figure of a step once, and they are removed or emptied.
     """
 
-    def __init__(self, folder: Path, *, resume_step: int, clock: Callable[[], float] = time.time) -> None:
-        """Begin a file in the folder, with what is kept of those that are there.
+    def __init__(self, run: Path, *, resume_step: int, clock: Callable[[], float] = time.time) -> None:
+        """Begin a file in the run's folder, with what is kept of those that are there.
+
+        It lies there and not in a folder of its own, because TensorBoard calls a run by the folder of its file.
 
         Raises:
             OSError: it cannot be written.
@@ -43,33 +47,85 @@ class Board:
         self._made: Any = summary
         # A clock that is set while the run goes on must not be seen in it.
         self._begin, self._since = clock(), time.monotonic()
-        folder.mkdir(parents=True, exist_ok=True)
-        old = sorted(folder.glob(f"{NAME}*"))
-        stamp = max([int(self._begin), *(_stamp(path) + 1 for path in old)])
-        beside = folder / "new.tmp"
+        run.mkdir(parents=True, exist_ok=True)
+        earlier = run / EARLIER_BOARD
+        old = [*sorted(earlier.glob(f"{NAME}*")), *sorted(run.glob(f"{NAME}*"))]
+        stamp = max([int(self._begin), *(stamp_of(path) + 1 for path in old)])
+        beside = run / TEMPORARY
         self._file = beside.open("wb")
         self._records = RecordWriter(self._file)
         self._write(file_version="brain.Event:2")
         # A TensorBoard that is watching forgets what it has shown: all of it follows.
         self._write(session_log=SessionLog(status=SessionLog.START))
-        for record in _kept(old, resume_step, self._begin, Event):
+        for record in kept(old, resume_step, self._begin, Event):
             self._records.write(record)
         self._file.flush()
-        beside.replace(folder / f"{NAME}{stamp:010d}.{socket.gethostname()}.{os.getpid()}")
+        beside.replace(run / f"{NAME}{stamp:010d}.{socket.gethostname()}.{os.getpid()}")
         # The newest is emptied and not removed: a TensorBoard that is watching it would stop there.
-        for path in old[:-1]:
-            path.unlink(missing_ok=True)
-        for path in old[-1:]:
-            path.write_bytes(b"")
+        for path in old:
+            if path is old[-1] and path.parent == run:
+                path.write_bytes(b"")
+            else:
+                path.unlink(missing_ok=True)
+        if earlier.is_dir() and not earlier.is_symlink() and not any(earlier.iterdir()):
+            earlier.rmdir()
 
-    def scalars(self, step: int, figures: Mapping[str, float]) -> None:
-        """Figures by their tags."""
+    def statement(self, *summaries: Any) -> None:
+        """What stands once for the whole run, such as a layout; of earlier starts it is left out: see `kept`."""
+        self._values(0, [value for summary in summaries for value in summary.value])
+
+    def layout(self, charts: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
+        """The custom scalars: by category and title the tags, or expressions for them, of a chart."""
+        multiline = {
+            category: {title: ["Multiline", list(tags)] for title, tags in of_category.items()}
+            for category, of_category in charts.items()
+        }
+        self.statement(self._made.custom_scalars(multiline))
+
+    def settings(self, values: Mapping[str, bool | float | str], metrics: Sequence[str]) -> Callable[[], None]:
+        """Hyperparameters and the tags of the metrics beside them; what is returned says that the run has ended."""
+        from tensorboard.plugins.hparams.api_pb2 import Experiment, HParamInfo, MetricInfo, MetricName
+
+        _, start, end = self._made.hparams(dict(values), {})
+        # torch would sort them, and TensorBoard shows the first few columns
+        columns = [HParamInfo(name=name, type=_hparam_type(value)) for name, value in values.items()]
+        shown = [MetricInfo(name=MetricName(tag=tag), display_name=tag) for tag in metrics]
+        self._hparams("experiment", experiment=Experiment(hparam_infos=columns, metric_infos=shown))
+        self.statement(start)
+        return lambda: self.statement(end)
+
+    def _hparams(self, what: str, **content: Any) -> None:
+        from tensorboard.plugins.hparams.metadata import PLUGIN_DATA_VERSION, PLUGIN_NAME
+        from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+        value = self._made.Summary.Value(tag=f"_hparams_/{what}")
+        value.metadata.plugin_data.plugin_name = PLUGIN_NAME
+        value.metadata.plugin_data.content = HParamsPluginData(
+            version=PLUGIN_DATA_VERSION, **content
+        ).SerializeToString()
+        self._values(0, [value])
+
+    def scalars(self, step: int, figures: Mapping[str, float], *, place: int | None = None) -> None:
+        """Figures by their tags.
+
+        Args:
+            step: updates done.
+            figures: by tag.
+            place: where they stand on another axis than updates.
+        """
         values = [self._made.scalar(tag, value).value[0] for tag, value in figures.items()]
-        self._values(step, values)
+        if place is not None:
+            for value in values:
+                value.node_name = str(step)  # which is shown nowhere: by it a resumed run finds what to cut
+        self._values(step if place is None else place, values)
 
-    def table(self, step: int, tag: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    def table(self, step: int, tag: str, head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
         """Rows of text, shown letter by letter whatever they hold."""
         self._values(step, self._made.text(tag, table(head, rows)).value)
+
+    def statement_table(self, tag: str, head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        """As `table`, of the whole run."""
+        self.statement(self._made.text(tag, table(head, rows)))
 
     def picture(self, step: int, tag: str, pixels_HW: np.ndarray[Any, Any]) -> None:
         """A picture in shades of grey, 0 to 255."""
@@ -89,53 +145,29 @@ class Board:
         self._records.write(self._event(wall_time=wall_time, **fields).SerializeToString())
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     """A table in HTML, in which TensorBoard's Markdown changes nothing.
 
     Within a block of HTML Markdown is no more looked for, so HTML's own characters are all that must be escaped.
-    Control characters and line separators are shown as Python writes them: nobody would see them.
+    Control characters and line separators are shown as Python writes them: nobody would see them. Marked pieces are
+    bold.
     """
 
-    def line(cells: Sequence[str], kind: str) -> str:
-        return "<tr>" + "".join(f"<{kind}>{html.escape(visible(cell))}</{kind}>" for cell in cells) + "</tr>"
+    def text(cell: Cell) -> str:
+        if isinstance(cell, str):
+            return html.escape(visible(cell))
+        pieces = ((html.escape(visible(piece)), is_marked) for piece, is_marked in cell)
+        return "".join(f"<strong>{piece}</strong>" if is_marked else piece for piece, is_marked in pieces)
+
+    def line(cells: Sequence[Cell], kind: str) -> str:
+        return "<tr>" + "".join(f"<{kind}>{text(cell)}</{kind}>" for cell in cells) + "</tr>"
 
     body = "".join(line(cells, "td") for cells in rows)
     return f"<table><thead>{line(head, 'th')}</thead><tbody>{body}</tbody></table>"
 
 
-def _kept(files: Sequence[Path], step: int, now: float, event: Any) -> list[bytes]:
-    """Events of steps up to `step`, in order, each tag of a step once, at times that do not go back nor beyond now."""
-    newest: dict[tuple[str, int], tuple[float, bytes]] = {}
-    for path in files:
-        for found in _events(path, event):
-            for value in found.summary.value if found.step <= step else ():
-                alone = event(step=found.step)
-                alone.summary.value.append(value)
-                newest[value.tag, found.step] = found.wall_time, alone.SerializeToString()
-    kept: list[bytes] = []
-    latest = now
-    for (_, _), (wall_time, data) in sorted(newest.items(), key=lambda item: item[0][1], reverse=True):
-        latest = min(latest, wall_time)
-        kept.append(event(wall_time=latest).SerializeToString() + data)  # joined messages are one
-    return kept[::-1]
+def _hparam_type(value: bool | float | str) -> Any:
+    from tensorboard.plugins.hparams.api_pb2 import DataType
 
-
-def _events(path: Path, event: Any) -> Iterator[Any]:
-    """The events of a file up to one that is broken: length, its checksum, data, its checksum."""
-    data = path.read_bytes()
-    place = 0
-    while place + 12 <= len(data):
-        [length] = struct.unpack_from("<Q", data, place)
-        begin, place = place + 12, place + 12 + length + 4
-        if place > len(data):
-            return
-        try:
-            yield event.FromString(data[begin : begin + length])
-        except DecodeError:
-            return
-
-
-def _stamp(path: Path) -> int:
-    """The seconds in a file's name."""
-    digits = path.name.removeprefix(NAME).partition(".")[0]
-    return int(digits) if digits.isascii() and digits.isdigit() else 0
+    names = {bool: "DATA_TYPE_BOOL", str: "DATA_TYPE_STRING"}
+    return DataType.Value(names.get(type(value), "DATA_TYPE_FLOAT64"))

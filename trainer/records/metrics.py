@@ -1,13 +1,17 @@
 """metrics.jsonl and the trackers: the same figures, by step. Only rank 0 writes."""
 
+import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from configs.components import Tracker, Writer
 from configs.text import to_json
 from trainer.inference.translation.words import Attention
+from trainer.records.background import Action, BackgroundWriter, join_all
+from trainer.records.names import WRITING_SECONDS
 from trainer.runs.layout import METRICS_FILE
 from trainer.runs.metrics_file import cut_back
 
@@ -50,8 +54,9 @@ class NoMetrics:
 class RunMetrics:
     """Writes a run's figures: to metrics.jsonl, and to every tracker.
 
-    On resume, what was written after the checkpoint's step is cut away first. A tracker that raises, whatever it is, is
-    given up with a warning: no place to watch a run in may end it.
+    On resume, what was written after the checkpoint's step is cut away first. Trackers work behind threads: one that
+    raises, whatever it is, is given up with a warning, and one that is slow loses records. No place to watch a run in
+    may end or stall it.
     """
 
     def __init__(
@@ -65,19 +70,19 @@ class RunMetrics:
         path = folder / METRICS_FILE
         cut_back(path, resume_step)
         self._file = path.open("a", encoding="utf-8", buffering=1)
-        self._writers: dict[str, Writer] = {}
+        self._writers: dict[str, BackgroundWriter] = {}
+        self._seconds = 0.0
         for number, tracker in enumerate(trackers):
             name = type(tracker).__name__
             name = name if name not in self._writers else f"{name} {number}"
-            try:
-                self._writers[name] = tracker.open(folder, config=config or {}, resume_step=resume_step)
-            except Exception as error:
-                log.warning("%s is dropped, training goes on: %s", name, said(error))
+            opening = functools.partial(tracker.open, folder, config=config or {}, resume_step=resume_step)
+            self._writers[name] = BackgroundWriter(name, opening)
 
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
-        """See Metrics."""
-        self._write({"kind": "train", "step": step, **figures})
-        self._tell(lambda writer: writer.train(step, figures))
+        """See Metrics. `writing_seconds`: what the loop itself has spent here since it was last called."""
+        spent, self._seconds = self._seconds, 0.0
+        figures = {**figures, WRITING_SECONDS: round(spent, 6)}
+        self._write("train", step, figures, lambda writer: writer.train(step, figures))
 
     def evaluation(
         self,
@@ -87,40 +92,27 @@ class RunMetrics:
         attentions: Sequence[Attention],
     ) -> None:
         """See Metrics."""
-        self._write({"kind": "evaluation", "step": step, **figures})
-        self._tell(lambda writer: writer.evaluation(step, figures, samples, attentions))
+        self._write("evaluation", step, figures, lambda writer: writer.evaluation(step, figures, samples, attentions))
 
     def late_scores(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Metrics. To a tracker they are an evaluation's."""
-        self._write({"kind": "score", "step": step, **figures})
-        self._tell(lambda writer: writer.evaluation(step, figures, (), ()))
+        self._write("score", step, figures, lambda writer: writer.evaluation(step, figures, (), ()))
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Metrics."""
-        self._write({"kind": "event", "step": step, **figures})
-        self._tell(lambda writer: writer.event(step, figures))
+        self._write("event", step, figures, lambda writer: writer.event(step, figures))
 
     def close(self) -> None:
-        """See Metrics."""
+        """See Metrics. Writers have `background.CLOSE_SECONDS` to write what waits."""
         self._file.close()
-        self._tell(lambda writer: writer.close())
+        join_all(list(self._writers.values()))
 
-    def _write(self, line: Mapping[str, Any]) -> None:
+    def _write(self, kind: str, step: int, figures: Mapping[str, Any], action: Action) -> None:
+        begin = time.perf_counter()
         try:
-            self._file.write(to_json(line) + "\n")
+            self._file.write(to_json({"kind": kind, "step": step, **figures}) + "\n")
         except OSError as error:
             log.warning("metrics.jsonl: %s", error)
-
-    def _tell(self, action: Callable[[Writer], None]) -> None:
-        for name, writer in list(self._writers.items()):
-            try:
-                action(writer)
-            except Exception as error:
-                log.warning("%s is given up, training goes on: %s", name, said(error))
-                del self._writers[name]
-
-
-def said(error: Exception) -> str:
-    """What an error says, in a line."""
-    text = " ".join(str(error).split())
-    return text if isinstance(error, OSError) else f"{type(error).__name__}: {text}"
+        for writer in self._writers.values():
+            writer.put(action)
+        self._seconds += time.perf_counter() - begin

@@ -20,7 +20,8 @@
     eval/kept/HASH-HASH.hyp      translations of any set by a checkpoint and a search; .json says which
     eval/queue/                  what a metric's command is still to score
     plugins/NAME-HASH.py         files with components that the run was started with
-    pairs/  tensorboard/  logs/  failures/
+    events.out.tfevents.*        what TensorBoard reads
+    pairs/  logs/  failures/
 
 What is in a checkpoint's files says `trainer.checkpoint.format`.
 """
@@ -51,7 +52,9 @@ JOBS_FILE = "jobs.json"
 """Among the logs."""
 FAILURES = "failures"
 """A folder for each start whose ranks failed."""
-EVALUATIONS, PAIRS, BOARD, LOGS = "eval", "pairs", "tensorboard", "logs"
+EVALUATIONS, PAIRS, LOGS = "eval", "pairs", "logs"
+EARLIER_BOARD = "tensorboard"
+"""Where runs of earlier versions have the files that TensorBoard reads."""
 QUEUE = "queue"
 """Among the evaluations: scores that are awaited."""
 

@@ -1,56 +1,48 @@
-"""TensorBoard: curves, translations, attention."""
+"""TensorBoard: curves, translations, attention, settings."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from configs.components import Tracker, Writer, component
-from configs.components.metric import metric_keys
-from trainer.runs.layout import BOARD
+from configs.text import to_json
+from trainer.records.names import TARGET_TOKENS, by_tag, of_event
+from trainer.trackers import cockpit
+from trainer.trackers.cockpit import BY_TOKENS
 
-TRAIN_SCALARS = {
-    "loss": "train/loss",
-    "nll": "train/nll",
-    "perplexity": "train/perplexity",
-    "lr": "train/learning_rate",
-    "grad_norm": "train/gradient_norm",
-    "tokens_per_second": "train/tokens_per_second",
-    "padding": "train/padding_share",
-    "empty_micro_batches": "train/empty_micro_batches",
-    "skipped_updates": "train/skipped_updates",
-    "goodput": "train/goodput",
-    "update_seconds_p95": "train/update_seconds_p95",
-    "epoch": "train/epoch",
-}
-EVALUATION_SCALARS = {
-    "loss": "valid/loss",
-    "nll": "valid/nll",
-    "perplexity": "valid/perplexity",
-}
 SAMPLE = ("source", "reference", "translation")
+FINAL = ("valid/loss", "valid/nll", "train/loss", "machine/tokens_per_second")
+"""Beside the scores, what stands in the table of hyperparameters: the last of each."""
 
 
 @component("tracker", "tensorboard")
 class TensorBoard(Tracker):
-    """Event files in the run's folder; `tensorboard --logdir runs` shows them."""
+    """An event file in the run's folder; `tensorboard --logdir runs` shows it."""
 
     def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
         """See Tracker."""
         from trainer.records.board import Board
 
-        return BoardWriter(Board(folder / BOARD, resume_step=resume_step))
+        return BoardWriter(Board(folder, resume_step=resume_step), config)
 
 
 class BoardWriter:
     """See Writer."""
 
-    def __init__(self, board: Any) -> None:
+    def __init__(self, board: Any, config: Mapping[str, Any]) -> None:
         self._board = board
+        metrics = cockpit.metric_names(config)
+        self._second_axis = {*cockpit.SECOND_AXIS, *metrics}
+        board.layout(cockpit.layout(config))
+        scores = [f"valid/{metric}" for metric in metrics]
+        self._end = board.settings(cockpit.hyperparameters(config), [*scores, *FINAL])
+        if config:
+            board.statement_table("run/configuration", ("field", "value"), cockpit.settings(config))
+        board.statement_table("run/environment", ("what", "is"), cockpit.environment())
 
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Writer."""
-        of_datasets = {key: f"train/{key}" for key in figures if "/" in key}
-        self._scalars(step, figures, {**TRAIN_SCALARS, **of_datasets})
+        self._scalars(step, by_tag("train", figures), figures)
 
     def evaluation(
         self,
@@ -62,23 +54,34 @@ class BoardWriter:
         """See Writer."""
         import numpy as np
 
+        from model.search.alignment import default_layer
+        from trainer.comparison.sentences import marked
         from trainer.inference.translation.heat_map import draw
 
-        of_sets = [key for key in figures if "/" in key]
-        scores = {key: f"valid/{key}" for key in (*metric_keys(figures), *of_sets)}
-        self._scalars(step, figures, {**EVALUATION_SCALARS, **scores})
+        self._scalars(step, by_tag("valid", figures), figures)
         if samples:
-            self._board.table(step, "valid/translations", SAMPLE, samples)
-        for number, attention in enumerate(attentions, start=1):
-            self._board.picture(step, f"valid/attention_{number}", np.asarray(draw([attention])))
+            rows = [(source, *marked([reference, text])) for source, reference, text in samples]
+            self._board.table(step, "valid/translations", SAMPLE, rows)
+        for number, attention in enumerate(attentions):
+            picture = draw([attention], layer=default_layer(len(attention.weights)))  # all of them would be too small
+            of = "reference" if attention.is_reference else "translation"
+            self._board.picture(step, f"valid/attention_{number // 2 + 1}/{of}", np.asarray(picture))
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
-        """Nothing: events stand in metrics.jsonl."""
+        """See Writer."""
+        if numbers := of_event(figures):
+            self._board.scalars(step, numbers)
+        else:
+            rows = [(key, value if isinstance(value, str) else to_json(value)) for key, value in figures.items()]
+            self._board.table(step, f"events/{figures.get('event', 'event')}", ("what", "is"), rows)
 
     def close(self) -> None:
         """See Writer."""
+        self._end()
         self._board.close()
 
-    def _scalars(self, step: int, figures: Mapping[str, Any], tags: Mapping[str, str]) -> None:
-        shown = {tag: float(figures[key]) for key, tag in tags.items() if figures.get(key) is not None}
-        self._board.scalars(step, shown)
+    def _scalars(self, step: int, by_tag: Mapping[str, float], figures: Mapping[str, Any]) -> None:
+        self._board.scalars(step, by_tag)
+        if (tokens := figures.get(TARGET_TOKENS)) is not None:
+            on_both = {f"{BY_TOKENS}{tag}": v for tag, v in by_tag.items() if tag.split("/", 1)[1] in self._second_axis}
+            self._board.scalars(step, on_both, place=int(tokens))

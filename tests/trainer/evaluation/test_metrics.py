@@ -116,7 +116,7 @@ def place_out(place: Path) -> str:
 def test_it_is_in_tensorboard(place: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    board = EventAccumulator(str(place / "runs" / "small" / "tensorboard"))
+    board = EventAccumulator(str(place / "runs" / "small"))
     board.Reload()
     lines = read_metrics(place / "runs" / "small", "evaluation")[-3:]
     for key in ("misses", "bleu", "ter", "chrfpp"):

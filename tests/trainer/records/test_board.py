@@ -11,7 +11,8 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import EventA
 from tensorboard.plugins.text.text_plugin import text_array_to_html
 
 from configs.components import make
-from trainer.records.board import NAME, Board, table
+from trainer.records.board import Board, table
+from trainer.records.board_files import NAME
 from trainer.records.metrics import RunMetrics
 
 TEXTS = (
@@ -67,11 +68,15 @@ def test_what_nobody_sees_is_shown_as_python_writes_it() -> None:
 
 def _write(folder: Path, steps: range, *, resume_step: int, now: float, sign: float = 1.0) -> None:
     board = Board(folder, resume_step=resume_step, clock=lambda: now)
+    board.statement_table("run/configuration", ("field", "value"), [("resumed", str(resume_step))])
+    end = board.settings({"lr": 1e-3, "kind": "adamw"}, ["train/loss"])
     for step in steps:
         board.scalars(step, {"train/loss": sign * step, "train/|<b>": 1.0})
+        board.scalars(step, {"by_target_tokens/train/loss": sign * step}, place=1_000_003 * step)
         if step % 5 == 0:
             board.table(step, "valid/translations", ("source",), [(f"{sign:g}",)])
             board.picture(step, "valid/attention_1", np.zeros((4, 4), np.uint8))
+    end()
     board.close()
 
 
@@ -79,7 +84,9 @@ def _check(folder: Path, steps: int, signs: dict[int, float]) -> None:
     """Every step once and in order at times that do not go back, by both of TensorBoard's readers."""
     board = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0, "images": 0})
     board.Reload()
-    assert set(board.Tags()["scalars"]) == {"train/loss", "train/|<b>"}
+    assert set(board.Tags()["scalars"]) == {"train/loss", "train/|<b>", "by_target_tokens/train/loss"}
+    by_tokens = [(1_000_003 * s, signs.get(s, 1.0) * s) for s in range(1, steps + 1)]
+    assert [(e.step, e.value) for e in board.Scalars("by_target_tokens/train/loss")] == by_tokens
     found = board.Scalars("train/loss")
     assert [(e.step, e.value) for e in found] == [(s, signs.get(s, 1.0) * s) for s in range(1, steps + 1)]
     times = [e.wall_time for e in found]
@@ -88,6 +95,10 @@ def _check(folder: Path, steps: int, signs: dict[int, float]) -> None:
         assert [e.step for e in events] == list(range(5, steps + 1, 5))
     plugin = PluginEvents(str(folder), size_guidance={"tensors": 0}, tensor_size_guidance={"scalars": 0})
     plugin.Reload()
+    if "run/configuration/text_summary" in plugin.Tags()["tensors"]:
+        assert len(plugin.Tensors("run/configuration/text_summary")) == 1, (
+            "what stands once, as the last start wrote it"
+        )
     assert [e.step for e in plugin.Tensors("train/loss")] == list(range(1, steps + 1))
 
 
@@ -138,8 +149,22 @@ def test_files_of_earlier_versions_and_of_killed_runs(tmp_path: Path) -> None:
         assert [e.step for e in board.Scalars(tag)] == list(range(1, 18))
 
 
+def test_a_folder_of_earlier_versions_is_cut_back_and_left(tmp_path: Path) -> None:
+    """Their files lay in tensorboard/, by which TensorBoard called the run."""
+    _write(tmp_path / "tensorboard", range(1, 21), resume_step=0, now=1000.0)
+    _write(tmp_path, range(11, 16), resume_step=10, now=1500.0, sign=-1.0)
+    assert not (tmp_path / "tensorboard").exists()
+    _check(tmp_path, 15, dict.fromkeys(range(11, 16), -1.0))
+
+
+def test_marks_are_bold_and_texts_are_texts() -> None:
+    row = [[("<b> & ", False), ("*x*", True), ("\n", False)]]
+    page = text_array_to_html(np.array(table(("a",), [row])), True)
+    assert "&lt;b&gt; &amp; <strong>*x*</strong>\\n" in page
+
+
 def test_training_goes_on_without_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "tensorboard").write_text("no folder")
+    (tmp_path / "board.tmp").mkdir()
     metrics = RunMetrics(tmp_path, trackers=[make("tracker", "tensorboard")], resume_step=0)
     metrics.train(1, {"loss": 1.0})
     metrics.close()

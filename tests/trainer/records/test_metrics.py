@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image, ImageChops
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from model.search.alignment import default_layer
 from tests.conftest import read_metrics
 from tests.trainer.conftest import TrainedRun
 from trainer.evaluation.evaluator import PICTURED_PIECES
@@ -21,15 +22,15 @@ TAGS = {
     "train/loss": "loss",
     "train/nll": "nll",
     "train/perplexity": "perplexity",
-    "train/learning_rate": "lr",
-    "train/gradient_norm": "grad_norm",
-    "train/tokens_per_second": "tokens_per_second",
-    "train/padding_share": "padding",
+    "train/lr": "lr",
+    "train/grad_norm": "grad_norm",
+    "machine/tokens_per_second": "tokens_per_second",
+    "train/padding": "padding",
 }
 
 
 def test_tensorboard_shows_what_metrics_hold(trained: TrainedRun) -> None:
-    board = EventAccumulator(str(trained.folder / "tensorboard"), size_guidance={"tensors": 0})
+    board = EventAccumulator(str(trained.folder), size_guidance={"tensors": 0})
     board.Reload()
     lines = read_metrics(trained.folder)
     for tag, key in TAGS.items():
@@ -48,10 +49,11 @@ def test_tensorboard_shows_what_metrics_hold(trained: TrainedRun) -> None:
 
 def test_tensorboard_shows_attention(trained: TrainedRun) -> None:
     """The pictures are those that `zeromt translate --attention` draws, of the same pairs at every step."""
-    board = EventAccumulator(str(trained.folder / "tensorboard"), size_guidance={"images": 0})
+    board = EventAccumulator(str(trained.folder), size_guidance={"images": 0})
     board.Reload()
-    assert sorted(board.Tags()["images"]) == ["valid/attention_1", "valid/attention_2"]
-    first, last = board.Images("valid/attention_1")
+    of = [f"valid/attention_{number}/{text}" for number in (1, 2) for text in ("reference", "translation")]
+    assert sorted(board.Tags()["images"]) == of
+    first, last = board.Images("valid/attention_1/reference")
     assert (first.step, last.step) == (150, 300)
     assert (first.width, first.height) == (last.width, last.height)
     assert first.encoded_image_string != last.encoded_image_string
@@ -65,8 +67,11 @@ def test_tensorboard_shows_attention(trained: TrainedRun) -> None:
     ]
     translator = Translator(loaded.model, loaded.tokenizer, loaded.config.evaluation.search, loaded.device)
     for number, (line, ids) in enumerate(short[:2], start=1):
-        expected = draw(translator.cross_attention([line], [ids]))
-        shown = Image.open(io.BytesIO(board.Images(f"valid/attention_{number}")[-1].encoded_image_string)).convert("L")
+        [attention] = translator.cross_attention([line], [ids])
+        expected = draw([attention], layer=default_layer(len(attention.weights)))
+        shown = Image.open(
+            io.BytesIO(board.Images(f"valid/attention_{number}/reference")[-1].encoded_image_string)
+        ).convert("L")
         assert shown.size == expected.size
         differences = np.asarray(ImageChops.difference(shown, expected))
         assert differences.max() <= 1, "but for rounding"

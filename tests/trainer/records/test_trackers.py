@@ -80,7 +80,7 @@ def test_one_in_a_file_outside_gets_every_figure(tmp_path: Path) -> None:
     ]
     assert [line[:2] for line in found if line[0] == "evaluation"] == [["evaluation", 12]]
     assert ["event", 12, "checkpoint"] in found
-    assert list((run / "tensorboard").iterdir()), "TensorBoard is written beside"
+    assert list(run.glob("events.out.tfevents.*")), "TensorBoard is written beside"
 
 
 class Raising:

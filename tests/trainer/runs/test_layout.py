@@ -29,7 +29,7 @@ def test_names_stay() -> None:
         "FAILURES": "failures",
         "EVALUATIONS": "eval",
         "PAIRS": "pairs",
-        "BOARD": "tensorboard",
+        "EARLIER_BOARD": "tensorboard",
         "LOGS": "logs",
         "PLUGINS": "plugins",
         "CHECKPOINTS": "checkpoints",

@@ -20,14 +20,22 @@ END = "</s>"
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
-def draw(attentions: Sequence[Attention]) -> Image.Image:
+def draw(attentions: Sequence[Attention], *, layer: int | None = None) -> Image.Image:
     """Heat maps of the attention to the source, by decoder layer, the mean over heads; dark is 1, white is 0.
 
     A panel's rows are the pieces of the translation, each where it is predicted, with EOS; its columns are the
     pieces of the source. `_` marks where a word begins.
+
+    Args:
+        attentions: of the translations.
+        layer: the only one to draw, from 1.
     """
     font = _font()
-    return _stack([_side_by_side([_panel(a, layer, font) for layer in range(len(a.weights))]) for a in attentions])
+    rows = []
+    for attention in attentions:
+        layers = range(len(attention.weights)) if layer is None else [layer - 1]
+        rows.append(_side_by_side([_panel(attention, number, font) for number in layers]))
+    return _stack(rows)
 
 
 def _panel(attention: Attention, layer: int, font: Font) -> Image.Image:

@@ -20,6 +20,8 @@ class Attention:
     """T of them, without EOS."""
     has_tags: bool = False
     """The first piece of either side is a language's tag, which stands in no text."""
+    is_reference: bool = False
+    """The target was given, and is no translation of the model's."""
 
 
 def word_numbers(pieces: Sequence[str], *, is_source: bool) -> list[int]:

@@ -1,0 +1,67 @@
+"""Writers behind threads: none stalls training, and what is dropped is said."""
+
+import logging
+import threading
+import time
+
+import pytest
+
+from trainer.records.background import BackgroundWriter, join_all
+from trainer.records.metrics import NoMetrics
+
+
+class Writing(NoMetrics):
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.steps: list[int] = []
+
+    def train(self, step: int, figures: object) -> None:
+        self.go_on.wait(20)
+        self.steps.append(step)
+
+
+def test_one_that_hangs_stalls_nothing_and_loses_what_is_too_much(caplog: pytest.LogCaptureFixture) -> None:
+    writing = Writing()
+    writer = BackgroundWriter("Slow", lambda: writing, most_waiting=5)
+    begin = time.monotonic()
+    for step in range(50):
+        writer.put(lambda w, step=step: w.train(step, {}))  # type: ignore[misc]
+        time.sleep(0.001 if step else 0.2)  # the first is taken out of the queue
+    with caplog.at_level(logging.WARNING):
+        writer.end()
+        writer.join(0.1)
+    assert time.monotonic() - begin < 10
+    writing.go_on.set()
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "Slow does not keep up, training goes on: what comes while 5 records wait is dropped",
+        "Slow did not end within 0 s and is left, training goes on",
+        "Slow: 44 records were dropped",
+    ]
+    writer.join(10)
+    assert writing.steps == [0], "one that was left writes nothing more: another start may be writing"
+
+
+def test_all_that_waits_is_written_in_order_before_the_end() -> None:
+    writing = Writing()
+    writing.go_on.set()
+    writer = BackgroundWriter("Quick", lambda: writing)
+    for step in range(500):
+        writer.put(lambda w, step=step: w.train(step, {}))  # type: ignore[misc]
+    join_all([writer])
+    assert writing.steps == list(range(500))
+
+
+def test_opening_may_take_its_time_or_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
+    def leave() -> Writing:
+        time.sleep(0.2)
+        raise SystemExit("no key")
+
+    begin = time.monotonic()
+    writer = BackgroundWriter("Leaving", leave)
+    assert time.monotonic() - begin < 0.1
+    join_all([writer])
+    writer.put(lambda w: w.close())
+    assert [record.getMessage() for record in caplog.records] == [
+        "Leaving is dropped, training goes on: SystemExit: no key"
+    ]

@@ -1,0 +1,194 @@
+"""Trackers of other packages, the real ones: what is read back of each is what metrics.jsonl holds."""
+
+import json
+import math
+import shutil
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.components import make
+from tests.conftest import Command, environment, read_metrics, zeromt
+from tests.kept import BBB3253
+from trainer.records.metrics import RunMetrics
+from trainer.records.names import by_tag, of_event
+
+KEPT = BBB3253 / "runs" / "small"
+SAMPLES = [("<b> & |", "x", "y"), ("\n", "", "\u2028")]
+
+Points = dict[tuple[str, int], float]
+"""Values by tag and update."""
+
+
+def written(folder: Path, tracker: Any) -> Points:
+    """Have a tracker write what a real run has written, as two starts; what metrics.jsonl then holds of the second."""
+    lines = [json.loads(line) for line in (KEPT / "metrics.jsonl").read_text().splitlines()]
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {"name": "small", "optimizer": {"kind": "adamw", "lr": 1e-3}, "trackers": [], "long": "x" * 2000}
+    for resume_step, half in ((0, lines), (5, lines)):
+        metrics = RunMetrics(folder, resume_step=resume_step, trackers=[tracker], config=config)
+        for line in half:
+            step, kind = line["step"], line["kind"]
+            figures = {key: value for key, value in line.items() if key not in ("step", "kind")}
+            if step <= resume_step:
+                continue
+            if kind == "evaluation":
+                metrics.evaluation(step, figures, SAMPLES, [])
+            else:
+                getattr(metrics, kind)(step, figures)
+        metrics.close()
+    return {
+        (tag, line["step"]): value
+        for line in (json.loads(text) for text in (folder / "metrics.jsonl").read_text().splitlines())
+        for tag, value in tags_of(line).items()
+        if line["step"] > 5
+    }
+
+
+def tags_of(line: dict[str, Any]) -> dict[str, float]:
+    """What a line of metrics.jsonl is in a tracker."""
+    figures = {key: value for key, value in line.items() if key not in ("step", "kind")}
+    if line["kind"] == "event":
+        return of_event(figures)
+    return by_tag("train" if line["kind"] == "train" else "valid", figures)
+
+
+def check(found: Points, expected: Points) -> None:
+    assert len(expected) > 20
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        assert math.isclose(found[key], value, rel_tol=1e-9), key
+
+
+def records(data: bytes) -> Iterator[bytes]:
+    """Of a file of wandb: LevelDB's log format behind 7 bytes."""
+    place, whole = 7, b""
+    while place + 7 <= len(data):
+        if (left := 32768 - place % 32768) < 7:
+            place += left
+            continue
+        length, kind = struct.unpack_from("<HB", data, place + 4)
+        whole += data[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            yield whole
+            whole = b""
+
+
+def test_weights_and_biases_offline(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    from wandb.proto import wandb_internal_pb2
+
+    expected = written(tmp_path / "run", make("tracker", "wandb", mode="offline"))
+    starts = sorted((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"), key=lambda path: path.stat().st_mtime)
+    assert len(starts) == 2, "points cannot be taken back: a start is a run of its own"
+    found: Points = {}
+    for data in records(starts[-1].read_bytes()):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        row = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+        found |= {
+            (k, row["update"]): v
+            for k, v in row.items()
+            if k.count("/") and isinstance(v, int | float) and not k.startswith("valid/translations/")
+        }
+    check(found, expected)
+
+
+def test_mlflow_in_its_local_store(tmp_path: Path) -> None:
+    """Not in the extra `dev`, for the 25 packages that it brings."""
+    pytest.importorskip("mlflow")
+    pytest.importorskip("sqlalchemy")
+    from mlflow.tracking import MlflowClient
+
+    expected = written(tmp_path / "run", make("tracker", "mlflow"))
+    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/run/mlflow.db")
+    experiment = client.get_experiment_by_name("zeromt")
+    assert experiment is not None
+    by_name = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    assert by_name.keys() == {"run", "run from 5"}
+    assert list((tmp_path / "run" / "mlflow").rglob("step-*.json")), "files lie in the run's folder too"
+    run = by_name["run from 5"]
+    assert run.info.status == "FINISHED"
+    assert run.data.params["optimizer.lr"] == "0.001"
+    histories = {tag: client.get_metric_history(run.info.run_id, tag) for tag in run.data.metrics}
+    check({(tag, m.step): m.value for tag, history in histories.items() for m in history}, expected)
+
+
+def test_trackio_in_its_local_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in the extra `dev`: 0.43 wants a pillow below 13."""
+    pytest.importorskip("trackio")
+    import trackio.utils
+    from trackio.sqlite_storage import SQLiteStorage
+
+    monkeypatch.setattr(trackio.utils, "TRACKIO_DIR", tmp_path / "store")
+    for module in ("trackio.sqlite_storage", "trackio.run", "trackio"):
+        monkeypatch.setattr(f"{module}.TRACKIO_DIR", tmp_path / "store", raising=False)
+    expected = written(tmp_path / "run", make("tracker", "trackio", project="test"))
+    rows = SQLiteStorage.get_logs("test", "run from 5")
+    found = {
+        (key, row["step"]): value
+        for row in rows
+        for key, value in row.items()
+        if "/" in key and isinstance(value, int | float)
+    }
+    check(found, expected)
+
+
+def test_prometheus(tmp_path: Path) -> None:
+    parser = pytest.importorskip("prometheus_client.parser")
+    name = 'a "run" \\ of mine'
+    expected = written(tmp_path / name, make("tracker", "prometheus"))
+    text = (tmp_path / name / "metrics.prom").read_text()
+    found = {}
+    for family in parser.text_string_to_metric_families(text):
+        for sample in family.samples:
+            assert sample.labels["run"] == name
+            found[sample.name, sample.labels.get("part")] = sample.value
+    newest: dict[str, float] = {}
+    for (tag, _), value in sorted(expected.items(), key=lambda item: item[0][1]):
+        newest[tag] = value
+    for tag, value in newest.items():
+        group, key, *part = tag.split("/", 2)
+        assert math.isclose(found[f"zeromt_{group}_{key}", part[0] if part else None], value, rel_tol=1e-12)
+    assert {name for name, _ in found} - {f"zeromt_{'_'.join(t.split('/', 2)[:2])}" for t in newest} == {
+        "zeromt_train_step", "zeromt_valid_step",
+    }  # fmt: skip
+
+
+FAILING = [
+    "{kind: wandb, mode: online}",
+    "{kind: mlflow, uri: 'http://127.0.0.1:9'}",
+    "{kind: trackio}",
+    "{kind: prometheus, file: /sys/kernel/no/metrics.prom}",
+]
+"""No key and no network; nobody listens; not installed, or a store that cannot be written; an unwritable folder."""
+
+
+def test_trackers_that_fail_change_no_update(tmp_path: Path) -> None:
+    settings = ["training.max_updates=14", "evaluation.every_updates=2", "training.memory_probe=false"]
+    settings += ["training.log_every=1", "training.tensorboard=false"]
+    variables = {
+        **environment(),
+        "WANDB_API_KEY": "",
+        "WANDB_BASE_URL": "http://127.0.0.1:9",
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    }
+    variables |= {"TRACKIO_DIR": "/sys/kernel/trackio", "HOME": str(tmp_path), "NETRC": str(tmp_path / "none")}
+    runs = []
+    for number, trackers in enumerate(("[]", f"[{', '.join(FAILING)}]")):
+        place = Path(shutil.copytree(BBB3253, tmp_path / str(number)))
+        done = Command(
+            zeromt("train", "small.yaml", f"trackers={trackers}", *settings), cwd=place, variables=variables
+        ).finish()
+        assert done.code == 0, done.err
+        runs.append((place / "runs" / "small", done.out))
+    (alone, _), (with_failing, out) = runs
+    for name in ("WeightsAndBiases", "MLflow", "Trackio", "Prometheus"):
+        assert f"{name} is dropped, training goes on" in out, out
+    assert (alone / "updates.bin").read_bytes() == (with_failing / "updates.bin").read_bytes()
+    losses = [[(line["step"], line["loss"]) for line in read_metrics(run)] for run in (alone, with_failing)]
+    assert losses[0] == losses[1]

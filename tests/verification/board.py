@@ -1,0 +1,79 @@
+"""TensorBoard in a headless Chromium, as pictures: `python -m tests.verification.board RUNS PICTURES`."""
+
+import argparse
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.trainer.comparison.browser import Browser
+
+PAGES = ("custom_scalars", "timeseries", "hparams", "text", "images")
+WIDTH, HEIGHT = 1280, 1600
+DEEP_TEXT = """(() => { let text = ''; const walk = (node) => {
+  if (node.nodeType === 3 && node.parentElement && !['STYLE', 'SCRIPT'].includes(node.parentElement.tagName))
+    text += node.textContent + ' ';
+  if (node.shadowRoot) walk(node.shadowRoot);
+  for (const child of node.childNodes || []) walk(child); }; walk(document.body); return text; })()"""
+"""All text of a page, that of its web components too."""
+
+
+@contextmanager
+def serving(runs: Path) -> Iterator[str]:
+    """TensorBoard over a folder of runs; its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(runs), "--port", str(port)]
+    more = ["--host", "127.0.0.1", "--load_fast", "false", "--reload_interval", "1"]
+    server = subprocess.Popen([*command, *more], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        address = f"http://127.0.0.1:{port}"
+        for _ in range(240):
+            try:
+                if b"[]" not in urllib.request.urlopen(f"{address}/data/runs", timeout=5).read():
+                    break
+            except OSError:
+                pass
+            time.sleep(0.5)
+        yield address
+    finally:
+        server.kill()
+        server.wait()
+
+
+def look(browser: Browser, address: str, page: str, *, seconds: float, scroll: int = 0) -> str:
+    """Show a page and give it time to draw; its text."""
+    browser.call("Emulation.setDeviceMetricsOverride", width=WIDTH, height=HEIGHT, deviceScaleFactor=1, mobile=False)
+    browser.call("Page.navigate", url="about:blank")
+    browser.call("Page.navigate", url=f"{address}/#{page}")
+    time.sleep(seconds)
+    text: str = browser.run(DEEP_TEXT)
+    return text
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Take the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", type=Path, help="a folder of runs")
+    parser.add_argument("pictures", type=Path, help="where the PNGs go")
+    parser.add_argument("--seconds", type=float, default=8.0, help="that a page has to draw")
+    arguments = parser.parse_args(argv)
+    arguments.pictures.mkdir(parents=True, exist_ok=True)
+    with serving(arguments.runs) as address, Browser() as browser:
+        for page in PAGES:
+            text = look(browser, address, page, seconds=arguments.seconds)
+            path = arguments.pictures / f"{page}.png"
+            browser.picture(path)
+            print(f"{path}: {len(text)} characters")
+            dialogs = [e for e in browser.events if e.get("method") == "Page.javascriptDialogOpening"]
+            assert not dialogs, f"{page}: somebody's text was run: {dialogs}"
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

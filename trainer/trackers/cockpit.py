@@ -1,0 +1,104 @@
+"""What TensorBoard shows first: charts in the order of what one looks for, the run's settings and its machine."""
+
+import os
+import platform
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainer.records.names import flatten
+from trainer.runs.versions import versions
+
+BY_TOKENS = "by_target_tokens/"
+"""Before a tag: the same curve over target tokens seen instead of updates."""
+SECOND_AXIS = frozenset({"loss", "nll", "perplexity", "accuracy"})
+"""Figures that are shown over target tokens too, beside the scores."""
+HPARAMS = (
+    "optimizer.lr", "schedule.warmup_updates", "model.d_model", "model.encoder_layers", "stream.target_tokens",
+    "stream.micro_batches", "model.dropout", "loss.label_smoothing", "training.max_updates", "seed",
+    "model.decoder_layers", "model.feed_forward.d_ff", "model.attention.num_heads", "optimizer.weight_decay",
+    "optimizer.clip_norm", "training.ema_decay", "engine.zero_stage", "engine.precision", "optimizer.kind",
+    "schedule.kind", "loss.kind", "model.attention.kind", "model.feed_forward.kind", "model.norm.kind",
+    "model.residual.kind", "model.positions.kind", "model.tied_embeddings",
+)  # fmt: skip
+"""The columns of every run alike: TensorBoard takes them from the first run that it finds."""
+
+
+def charts(
+    metrics: Sequence[str], *, has_mixture: bool = False, has_sets: bool = False
+) -> dict[str, dict[str, list[str]]]:
+    """The layout of the custom scalars: category, title, and expressions for the tags.
+
+    Args:
+        metrics: names of the scores' figures.
+        has_mixture: there are several datasets.
+        has_sets: there are several held-out sets.
+    """
+    quality = {metric: [f"valid/{metric}$", f"valid/{metric}/.*"] for metric in metrics}
+    return {
+        "1 learning": {
+            "loss, trained and held out": ["train/loss$", "valid/loss$"],
+            "perplexity": ["train/perplexity$", "valid/perplexity$"],
+            "loss over target tokens": [f"{BY_TOKENS}train/loss$", f"{BY_TOKENS}valid/loss$"],
+            "learning rate": ["train/lr$"],
+            "gradient norm": ["train/grad_norm$"],
+            **({"proportion of target tokens by dataset": ["train/token_share/.*"]} if has_mixture else {}),
+            "went wrong: counts": ["events/.*"],
+        },
+        "2 quality": {
+            **quality,
+            **({"held-out loss by set": ["valid/loss/.*"]} if has_sets else {}),
+            **{f"{metric} over target tokens": [f"{BY_TOKENS}valid/{metric}$"] for metric in metrics},
+        },
+        "3 machine": {
+            "target tokens a second": ["machine/tokens_per_second$"],
+            "seconds an update": ["machine/seconds_per_update$", "machine/update_seconds_.*"],
+            "waiting for data, of the time": ["machine/waiting_for_data$"],
+            "checkpoints and evaluations, seconds": ["machine/checkpoint_.*", "machine/evaluation_seconds$"],
+            "goodput": ["machine/goodput$"],
+        },
+    }
+
+
+def hyperparameters(config: Mapping[str, Any]) -> dict[str, bool | float | str]:
+    """Of the configuration, what runs are told apart by."""
+    leaves = flatten(config)
+    found = {key: leaves[key] for key in HPARAMS if leaves.get(key) is not None}
+    return {key: value if isinstance(value, bool | int | float) else str(value) for key, value in found.items()}
+
+
+def layout(config: Mapping[str, Any]) -> dict[str, dict[str, list[str]]]:
+    """The charts of a run."""
+    num_datasets = len(config.get("stream", {}).get("datasets", ()))
+    num_sets = len(config.get("evaluation", {}).get("sets", ()))
+    return charts(metric_names(config), has_mixture=num_datasets > 1, has_sets=num_sets > 1)
+
+
+def metric_names(config: Mapping[str, Any]) -> list[str]:
+    """The names of the scores' figures, in the order of the configuration."""
+    evaluation = config.get("evaluation", {})
+    found = [one.get("name") or one["kind"] for one in evaluation.get("metrics", ()) if one.get("kind")]
+    return [*found, *(one["name"] for one in evaluation.get("queued", ()) if one.get("name"))]
+
+
+def settings(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Every field of the configuration and its value."""
+    return [(key, str(value)) for key, value in flatten(config).items()]
+
+
+def environment() -> list[tuple[str, str]]:
+    """Where the run has been started the last time, and with which versions."""
+    import torch
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "CPU"
+    return [
+        ("started", time.strftime("%Y-%m-%d %H:%M:%S %Z")),
+        ("host", socket.gethostname()),
+        ("ranks", os.environ.get("WORLD_SIZE", "1")),
+        ("device of rank 0", device),
+        ("cores", str(os.cpu_count())),
+        ("system", platform.platform()),
+        ("Python", platform.python_version()),
+        *((name, version) for name, version in versions().items()),
+    ]

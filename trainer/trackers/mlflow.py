@@ -1,0 +1,92 @@
+"""MLflow: https://mlflow.org/docs. The package is optional: `pip install 'zeromt[mlflow]'`."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from configs.components import Tracker, Writer, component
+from trainer.records.names import by_tag, flatten, of_event, start_name
+
+MOST_PARAMETERS = 100
+"""That MLflow takes at once."""
+
+
+@component("tracker", "mlflow")
+class MLflow(Tracker):
+    """A run of MLflow for each start, with the tag `zeromt.run`: its points cannot be taken back."""
+
+    uri: str | None = None
+    """Of the server or the database, such as http://host:5000 or sqlite:////shared/mlflow.db; unless given, what
+    MLFLOW_TRACKING_URI says, or `mlflow.db` in the run's folder."""
+    experiment: str = "zeromt"
+
+    def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
+        """See Tracker."""
+        import os
+
+        from mlflow.entities import Param
+        from mlflow.tracking import MlflowClient
+
+        uri = self.uri or os.environ.get("MLFLOW_TRACKING_URI")
+        client = MlflowClient(tracking_uri=uri or f"sqlite:///{(folder / 'mlflow.db').resolve()}")
+        known = client.get_experiment_by_name(self.experiment)
+        if known is None:  # where nothing is said, files go to the folder that the process runs in
+            files = None if uri else (folder / "mlflow").resolve().as_uri()
+            experiment = client.create_experiment(self.experiment, artifact_location=files)
+        else:
+            experiment = known.experiment_id
+        name = start_name(folder, resume_step)
+        tags = {"zeromt.run": folder.name, "zeromt.resume_step": str(resume_step)}
+        run = client.create_run(experiment, run_name=name, tags=tags).info.run_id
+        parameters = [Param(_key(key), str(value)[:500]) for key, value in flatten(config).items()]
+        for begin in range(0, len(parameters), MOST_PARAMETERS):
+            client.log_batch(run, params=parameters[begin : begin + MOST_PARAMETERS])
+        return _Writer(client, run)
+
+
+class _Writer:
+    """See Writer."""
+
+    def __init__(self, client: Any, run: str) -> None:
+        self._client, self._run = client, run
+
+    def train(self, step: int, figures: Mapping[str, Any]) -> None:
+        """See Writer."""
+        self._log(step, by_tag("train", figures))
+
+    def evaluation(
+        self,
+        step: int,
+        figures: Mapping[str, Any],
+        samples: Sequence[tuple[str, str, str]],
+        attentions: Sequence[Any],
+    ) -> None:
+        """See Writer."""
+        self._log(step, by_tag("valid", figures))
+        if samples:
+            columns = dict(
+                zip(("source", "reference", "translation"), map(list, zip(*samples, strict=True)), strict=True)
+            )
+            self._client.log_dict(self._run, columns, f"translations/step-{step:08d}.json")
+
+    def event(self, step: int, figures: Mapping[str, Any]) -> None:
+        """See Writer."""
+        self._log(step, of_event(figures))
+
+    def close(self) -> None:
+        """See Writer."""
+        self._client.set_terminated(self._run)
+
+    def _log(self, step: int, figures: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now = round(1000 * time.time())
+        if figures:
+            metrics = [Metric(_key(tag), value, now, step) for tag, value in figures.items()]
+            self._client.log_batch(self._run, metrics=metrics)
+
+
+def _key(name: str) -> str:
+    """A name of letters that MLflow takes."""
+    return "".join(c if c.isalnum() or c in "/_-. " else "_" for c in name)

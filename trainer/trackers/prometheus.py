@@ -1,0 +1,82 @@
+"""A text file for Prometheus, by way of the node exporter's textfile collector.
+
+The format: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from configs.components import Tracker, Writer, component
+from configs.fields import PathText
+from trainer.records.names import by_tag, of_event
+
+FILE = "metrics.prom"
+_OTHER = re.compile(r"[^a-zA-Z0-9_]")
+
+
+@component("tracker", "prometheus")
+class Prometheus(Tracker):
+    """The newest figures in a file that a node exporter reads (`--collector.textfile.directory`)."""
+
+    file: PathText | None = None
+    """Ends in .prom; `metrics.prom` in the run's folder unless given."""
+
+    def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
+        """See Tracker."""
+        path = folder / FILE if self.file is None else Path(self.file).expanduser()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _Writer(path, folder.name)
+
+
+class _Writer:
+    """See Writer."""
+
+    def __init__(self, path: Path, run: str) -> None:
+        self._path, self._run = path, run
+        self._samples: dict[tuple[str, str], float] = {}
+
+    def train(self, step: int, figures: Mapping[str, Any]) -> None:
+        """See Writer."""
+        self._write({"train/step": float(step), **by_tag("train", figures)})
+
+    def evaluation(
+        self,
+        step: int,
+        figures: Mapping[str, Any],
+        samples: Sequence[tuple[str, str, str]],
+        attentions: Sequence[Any],
+    ) -> None:
+        """See Writer."""
+        self._write({"valid/step": float(step), **by_tag("valid", figures)})
+
+    def event(self, step: int, figures: Mapping[str, Any]) -> None:
+        """See Writer."""
+        self._write(of_event(figures))
+
+    def close(self) -> None:
+        """The file stays: the last figures of a run that has ended."""
+
+    def _write(self, figures: Mapping[str, float]) -> None:
+        for tag, value in figures.items():
+            group, key, *part = tag.split("/", 2)
+            name = f"zeromt_{_OTHER.sub('_', group)}_{_OTHER.sub('_', key)}"
+            labels = {"run": self._run, **({"part": part[0]} if part else {})}
+            told = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+            self._samples[name, told] = value
+        lines = []
+        for (name, told), value in sorted(self._samples.items()):
+            head = f"# TYPE {name} gauge"
+            lines += [*([] if head in lines else [head]), f"{name}{{{told}}} {_number(value)}"]
+        beside = self._path.with_name(f"{self._path.name}.tmp")
+        beside.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        beside.replace(self._path)  # a collector sees the file of before, or this one
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _number(value: float) -> str:
+    return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(repr(value), repr(value))
