@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from configs.text import visible
-from trainer.records.board_files import NAME, kept, stamp_of
-from trainer.runs.layout import EARLIER_BOARD
+from trainer.records.board_files import kept, stamp_of
+from trainer.runs.layout import BOARD, EARLIER_BOARD
 
 TEMPORARY = "board.tmp"
 Piece = tuple[str, bool]
@@ -49,7 +49,7 @@ class Board:
         self._begin, self._since = clock(), time.monotonic()
         run.mkdir(parents=True, exist_ok=True)
         earlier = run / EARLIER_BOARD
-        old = [*sorted(earlier.glob(f"{NAME}*")), *sorted(run.glob(f"{NAME}*"))]
+        old = [*sorted(earlier.glob(f"{BOARD}*")), *sorted(run.glob(f"{BOARD}*"))]
         stamp = max([int(self._begin), *(stamp_of(path) + 1 for path in old)])
         beside = run / TEMPORARY
         self._file = beside.open("wb")
@@ -60,7 +60,7 @@ class Board:
         for record in kept(old, resume_step, self._begin, Event):
             self._records.write(record)
         self._file.flush()
-        beside.replace(run / f"{NAME}{stamp:010d}.{socket.gethostname()}.{os.getpid()}")
+        beside.replace(run / f"{BOARD}{stamp:010d}.{socket.gethostname()}.{os.getpid()}")
         # The newest is emptied and not removed: a TensorBoard that is watching it would stop there.
         for path in old:
             if path is old[-1] and path.parent == run:

@@ -7,8 +7,8 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-NAME = "events.out.tfevents."
-"""What the names of such files begin with; the seconds of their beginning follow, and TensorBoard reads by name."""
+from trainer.runs.layout import BOARD
+
 RENEWED = ("custom_scalars__config__", "_hparams_/", "run/")
 """What the tags of what stands once for a run begin with."""
 
@@ -53,5 +53,5 @@ def _events(path: Path, event: Any) -> Iterator[Any]:
 
 def stamp_of(path: Path) -> int:
     """The seconds in a file's name."""
-    digits = path.name.removeprefix(NAME).partition(".")[0]
+    digits = path.name.removeprefix(BOARD).partition(".")[0]
     return int(digits) if digits.isascii() and digits.isdigit() else 0

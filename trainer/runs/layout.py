@@ -53,8 +53,11 @@ JOBS_FILE = "jobs.json"
 FAILURES = "failures"
 """A folder for each start whose ranks failed."""
 EVALUATIONS, PAIRS, LOGS = "eval", "pairs", "logs"
+BOARD = "events.out.tfevents."
+"""What the names of the files that TensorBoard reads begin with; the seconds of their beginning follow, and it reads
+by name."""
 EARLIER_BOARD = "tensorboard"
-"""Where runs of earlier versions have the files that TensorBoard reads."""
+"""The folder in which runs of earlier versions have them."""
 QUEUE = "queue"
 """Among the evaluations: scores that are awaited."""
 

@@ -45,7 +45,7 @@ def _rows(
         yield "best", f"{shown.label} {state.scores[best]:.{shown.digits}f} at step {best:,}{others}"
     if saved_step is not None:
         yield "weights", str(checkpoint_folder(folder, saved_step))
-    board = f", {folder / BOARD}" if config.training.tensorboard else ""
+    board = f", {folder / BOARD}*" if config.training.tensorboard else ""
     yield "figures", f"{folder / METRICS_FILE}{board}"
     for number, command in enumerate(next_commands(config, is_finished=is_finished)):
         yield "" if number else "next", command

@@ -190,7 +190,7 @@ def _written(config: RunConfig) -> Iterator[str]:
     yield f"{CHECKPOINTS}/"
     yield f"{EVALUATIONS}/ (translations)"
     if config.training.tensorboard:
-        yield f"{BOARD}/"
+        yield f"{BOARD}*"
     yield from (tracker.kind for tracker in config.trackers)
     if config.training.record_pairs:
         yield f"{PAIRS}/"

@@ -12,8 +12,8 @@ from tensorboard.plugins.text.text_plugin import text_array_to_html
 
 from configs.components import make
 from trainer.records.board import Board, table
-from trainer.records.board_files import NAME
 from trainer.records.metrics import RunMetrics
+from trainer.runs.layout import BOARD
 
 TEXTS = (
     "<img src=x onerror=alert(1)>", "a | b", "**bold** _and_ `code`", "[link](http://x)", "# head", "1. one",
@@ -141,7 +141,7 @@ def test_files_of_earlier_versions_and_of_killed_runs(tmp_path: Path) -> None:
         writer.close()
     newest = max(tmp_path.iterdir())
     newest.write_bytes(newest.read_bytes()[:-5])
-    (tmp_path / f"{NAME}0000000001.x").write_bytes(b"\x05" + bytes(11) + b"\xff" * 9)
+    (tmp_path / f"{BOARD}0000000001.x").write_bytes(b"\x05" + bytes(11) + b"\xff" * 9)
     _write(tmp_path, range(15, 18), resume_step=14, now=1000.0)
     board = EventAccumulator(str(tmp_path), size_guidance={"scalars": 0})
     board.Reload()

@@ -29,6 +29,7 @@ def test_names_stay() -> None:
         "FAILURES": "failures",
         "EVALUATIONS": "eval",
         "PAIRS": "pairs",
+        "BOARD": "events.out.tfevents.",
         "EARLIER_BOARD": "tensorboard",
         "LOGS": "logs",
         "PLUGINS": "plugins",
