@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from configs import StreamSection
+from configs.components import make
 from data_pipeline.errors import DataError
 from data_pipeline.prepared.dataset import Dataset
 from tests.data_pipeline.stream.made import Ids, close, ids_of, open_readers, read_epoch, write_dataset
@@ -105,3 +106,26 @@ def test_broken_blocks_do_not_change_a_mixtures_order(small: Dataset, broken: Pa
         before, after = before + wanted, after + got
     assert sum(reader.num_corrupt_blocks for reader in left) >= 2
     close(whole, left)
+
+
+@pytest.mark.parametrize("num_lanes", [4, 40])
+def test_augmented_they_are_skipped_too(small: Dataset, broken: Path, num_lanes: int) -> None:
+    """Their pairs cannot be changed, nor be anybody's neighbour; the others are there once, at any number of ranks."""
+    modifiers = [make("modifier", kind, probability=0.5) for kind in ("merge", "end_punctuation", "bpe_dropout")]
+    section = StreamSection(
+        micro_batches=num_lanes,
+        source_tokens=300,
+        target_tokens=300,
+        window_pairs=100,
+        max_corrupt_blocks=2,
+        augment=modifiers,
+    )
+    alone, two = (open_readers([Dataset.load(broken)], section, ranks) for ranks in (1, 2))
+    first, second = read_epoch(alone), read_epoch(two)
+    assert sorted(i for m in first for i in m.pair_ids.tolist()) == sorted(set(range(1000)) - _pairs_gone(small))
+    assert len(first) == len(second)
+    for one, other in zip(first, second, strict=True):
+        assert np.array_equal(one.source, other.source)
+        assert np.array_equal(one.target_output, other.target_output)
+    assert alone[0].num_corrupt_blocks == 2
+    close(alone, two)
