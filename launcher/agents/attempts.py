@@ -93,6 +93,8 @@ def _attempts(job: Job, supervisor: Supervisor, cores: int, max_restarts: int, *
             (job.folder / STOP_FILE).unlink(missing_ok=True)
             return code
         if not restarts.may_follow(newest_step(job.folder)):
+            if job.node is None:  # else the cluster knows what follows
+                say(f"{_what_is_left(newest_step(job.folder))}; logs: {job.logs}")
             if restarts.limit:
                 say(
                     f"no progress since step {restarts.step}: the ranks failed {restarts.num_failures} times "
@@ -101,6 +103,13 @@ def _attempts(job: Job, supervisor: Supervisor, cores: int, max_restarts: int, *
             return code
         number = f"restart {restarts.num_failures} of {restarts.limit}"
         say(f"the ranks failed; {number} since step {restarts.step}, from the newest checkpoint")
+
+
+def _what_is_left(step: int) -> str:
+    """What a user has after a failure, and what to do; `step` is that of the newest checkpoint."""
+    if not step:
+        return "nothing was saved yet: once the cause is mended, the same command begins again"
+    return f"step {step} is saved: once the cause is mended, the same command, but for --fresh and --reset, resumes it"
 
 
 def _launch_id(job: Job, number: int) -> str:

@@ -20,7 +20,11 @@ def test_exception_on_one_rank(make_run: MakeRun, launch: Launch) -> None:
     assert first == f"zeromt: rank 1 on {HOST} failed first: RuntimeError: injected: the root cause"
     assert second == "zeromt: stopped because of it: rank 0"
     assert third == "zeromt: its traceback:"
-    assert rest[-1] == "    RuntimeError: injected: the root cause", "nothing of the victims"
+    assert rest[-2] == "    RuntimeError: injected: the root cause", "nothing of the victims"
+    assert rest[-1] == (
+        "zeromt: nothing was saved yet: once the cause is mended, the same command begins again; "
+        f"logs: {run.folder / 'logs'}"
+    )
     assert run.status()["error"] == f"rank 1 on {HOST}: RuntimeError: injected: the root cause"
     assert run.status()["state"] == "failed"
     assert run.processes() == []

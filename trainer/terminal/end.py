@@ -59,7 +59,7 @@ def next_commands(config: RunConfig, *, is_finished: bool) -> list[str]:
         is_finished: False where somebody asked it to stop.
     """
     if not is_finished:
-        return ["the same command resumes it"]
+        return ["the same command, but for --fresh and --reset, resumes it"]
     run = shlex.quote(config.folder)
     found = [f"zeromt translate {run} -i FILE -o FILE", f"zeromt report {run}"]
     if config.training.tensorboard:
