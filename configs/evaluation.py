@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from configs.components import Choice, Metric, Sampler, make
+from configs.components import Choice, Metric, Modifier, Sampler, TextModifier, make
 from configs.components.metric import OF_REFERENCES, SIGNATURE, MetricName
 from configs.data import Tag
 from configs.fields import STRICT, Count, Language, Name, NonNegativeFloat, PathText, Positive, PositiveFloat
@@ -170,6 +170,9 @@ class EvaluationSection:
     search: SearchSection = field(default_factory=SearchSection)
     sets: list[HeldOutSection] = field(default_factory=list)
     """The sets to evaluate on; by default the validation sets of the datasets."""
+    perturb: list[Annotated[Modifier, Choice("modifier")]] = field(default_factory=list)
+    """Modifiers of text (docs/augmentation.md), each of which makes a copy of every validation set, all of whose pairs
+    it changes: NAME-KIND has figures of its own, and nothing goes by them."""
     metrics: list[Annotated[Metric, Choice("metric")]] = field(
         default_factory=lambda: [make("metric", "bleu"), make("metric", "chrf")]
     )
@@ -206,6 +209,9 @@ class EvaluationSection:
         """What is wrong between the fields, one line each."""
         if not self.metrics:
             yield "metrics: none; give at least one"
+        for number, modifier in enumerate(self.perturb):
+            if not isinstance(modifier, TextModifier):
+                yield f"perturb.{number}: {modifier.kind} changes no text by itself; name one that does, as typos"
         keys = {f"metrics.{number}.name": metric.key() for number, metric in enumerate(self.metrics)}
         keys |= {f"queued.{number}.name": metric.name for number, metric in enumerate(self.queued)}
         taken = set(_OTHER_FIGURES)

@@ -11,7 +11,8 @@ from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.model_files import build_model
 from trainer.datasets import dataset_names, tokenizer_of
 from trainer.evaluation.evaluator import Evaluator
-from trainer.evaluation.sets import HeldOutSet, SetText, load_sets, prepared_set
+from trainer.evaluation.perturbed import perturbed
+from trainer.evaluation.sets import HeldOutSet, SetText, check_names, load_sets, prepared_set
 from trainer.inference.translation.languages import language_tags
 from trainer.metrics.scoring import Scorer
 from trainer.ranks.distributed import World
@@ -36,6 +37,8 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
         texts = [*_prepared(names, world), *texts]
     if not any(text.role == "validation" for text in texts):
         _check_without(config, texts, world)
+    copies = perturbed([text for text in texts if text.role == "validation"], config.evaluation.perturb)
+    check_names(texts := [*texts, *copies], "evaluation.perturb")
     found = []
     for text in texts:
         scored = ScoredText(target_language=text.languages[1], tokenizer=config.evaluation.tokenizer)

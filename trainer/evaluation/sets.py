@@ -89,11 +89,20 @@ def load_sets(
         found.append(
             SetText(name=section.name, languages=languages, sources=sources, references=references, role=section.role)
         )
-    names = [one.name for one in found]
+    check_names(found, option)
+    return found
+
+
+def check_names(texts: Sequence[SetText], option: str) -> None:
+    """Refuse two sets of one name.
+
+    Raises:
+        UserError: naming it.
+    """
+    names = [one.name for one in texts]
     for number, name in enumerate(names):
         if name in names[:number]:
             raise UserError(f"{option}: two sets are called {name}; rename one of them")
-    return found
 
 
 def prepared_set(

@@ -1,0 +1,38 @@
+"""Copies of held-out sets under modifiers of text, so that what a model loses by them is a figure."""
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+
+from configs.components import Draws, Modifier, TextModifier
+from data_pipeline.tag_pieces import TAG
+from trainer.evaluation.sets import SetText
+
+
+def perturbed(texts: Sequence[SetText], modifiers: Sequence[Modifier]) -> list[SetText]:
+    """A copy of each set under each modifier, called NAME-KIND; the second of a kind NAME-KIND-2.
+
+    Every pair is changed, whatever the modifier's probability, and alike in every run: what is drawn depends on the
+    name of the copy and the number of the line. A tag before a source stays. Each reference is changed with its source.
+    """
+    found = []
+    for number, modifier in enumerate(modifiers):
+        assert isinstance(modifier, TextModifier)
+        before = sum(other.kind == modifier.kind for other in modifiers[:number])
+        called = f"{modifier.kind}-{before + 1}" if before else modifier.kind
+        found += [_copy(text, modifier, f"{text.name}-{called}") for text in texts]
+    return found
+
+
+def _copy(text: SetText, modifier: TextModifier, name: str) -> SetText:
+    state = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+    sources: list[str] = []
+    references: list[list[str]] = [[] for _ in text.references]
+    for number, (line, *targets) in enumerate(zip(text.sources, *text.references, strict=True)):
+        tag = match[0] if (match := TAG.match(line)) else ""
+        space = " " * (tag != "" and line[len(tag) :].startswith(" "))
+        pairs = [modifier.change(line[len(tag + space) :], t, Draws(state + number)) for t in targets]
+        sources.append(tag + space + pairs[0][0])
+        for column, (_, target) in zip(references, pairs, strict=True):
+            column.append(target)
+    return dataclasses.replace(text, name=name, sources=sources, references=references, role="test")
