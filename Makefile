@@ -7,6 +7,7 @@
 #   make check       lint, format, types, import contracts, sizes
 #   make bench       every benchmark, then docs/benchmarks.md: two hours. make bench-NAME does one; TRY=1 tries all in minutes, into runs/bench;
 #                    BENCH=folder/with/train.en.gz..., RUN=a run to decode, EOLE=, JOEYNMT=the Pythons of their environments
+#   make reference   docs/reference.md and the schema for editors, from the code
 #   make format      mend what lint and format can mend
 #   make clean       remove .venv and caches; runs and prepared data stay
 
@@ -30,7 +31,7 @@ TRY :=
 RESULTS := $(if $(TRY),runs/bench,benchmarks/results)
 PAGE := $(if $(TRY),runs/bench/page.md,docs/benchmarks.md)
 
-.PHONY: help install demo bench $(BENCHES:%=bench-%) test test-slow test-gpu test-slurm check format clean
+.PHONY: help install demo bench $(BENCHES:%=bench-%) test test-slow test-gpu test-slurm check format reference clean
 
 help:
 	@sed -n 's/^#   make/make/p' Makefile
@@ -149,6 +150,9 @@ test-slurm: MARK := slurm and not slow
 test-slow test-gpu test-slurm: $(STAMP)
 	@status=0; $(BIN)/python -m pytest -q -m "$(MARK)" || status=$$?; \
 	if test $$status -eq 5; then echo "no test is marked $(@:test-%=%)"; exit 0; fi; exit $$status
+
+reference: $(STAMP)
+	$(BIN)/python -m launcher.reference
 
 check: $(STAMP)
 	$(BIN)/ruff check .
