@@ -24,7 +24,7 @@ from trainer.terminal.lines import log_row
 
 log = logging.getLogger(__name__)
 
-SAMPLED_PAIRS, SAMPLED_RUNS = 16_384, 16
+SAMPLED_PAIRS, SAMPLED_RUNS = 8192, 16
 """Pairs, in runs of neighbours evenly over a dataset, that the number of micro-batches is estimated from."""
 
 
