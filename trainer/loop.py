@@ -23,6 +23,7 @@ from trainer.ranks.device import is_host, seed
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
 from trainer.records.interval import Interval
+from trainer.records.machine import machine_figures
 from trainer.records.metrics import Metrics
 from trainer.records.names import TARGET_TOKENS
 from trainer.records.updates import UpdateRecords
@@ -214,7 +215,7 @@ class Trainer:
         state.target_tokens += update.counts.target_tokens
         self._interval.update_seconds.append(time.monotonic() - begin)
         self._interval.add_update(update.counts, lr, result.grad_norm, self._config.stream.micro_batches)
-        self._interval.add_datasets(update.micro_batches)
+        self._interval.add_datasets(update.micro_batches, losses if result.applied else {})
         self._records.write(state.step, update)
         self._recovery.watch(update, float(mine[0]), is_applied=result.applied)
         if result.applied:
@@ -267,7 +268,7 @@ class Trainer:
         if slow is not None:
             log.warning("step %d: %s", state.step, slow)
         if self._ledger is not None:
-            figures |= self._ledger.figures()
+            figures |= self._ledger.figures() | machine_figures(self._world.device)
             self._ledger.write()
             with contextlib.suppress(OSError):  # a full disk
                 write_status(Path(self._config.folder), "running", exit_code=1, step=state.step)

@@ -120,6 +120,8 @@ def _check_realised_proportions(run: Path, out: str) -> None:
         assert [e.value for e in board.Scalars(f"train/{key}")] == pytest.approx([line[key] for line in lines])
     tokens = dict.fromkeys(PARTS, 0.0)
     for line, text in zip(lines, shown, strict=True):
+        of_parts = [(line[f"token_share/{name}"], line.get(f"loss/{name}", 0.0)) for name in PARTS]
+        assert sum(part * loss for part, loss in of_parts) == pytest.approx(line["loss"], rel=1e-5)
         counts = {name: line[f"micro_batches/{name}"] for name in PARTS}
         assert sum(counts.values()) == 3
         assert sum(line[f"token_share/{name}"] for name in PARTS) == pytest.approx(1)

@@ -13,8 +13,8 @@ import torch
 from configs import EvaluationSection, ModelSection
 from configs.components.model import UnsaidError
 from data_pipeline.stream.batch import Ragged, collate
-from data_pipeline.tokenizer import Tokenizer
-from model import Objective, Transformer
+from data_pipeline.tokenizer import PAD_ID, Tokenizer
+from model import Objective, ObjectiveOutput, Transformer
 from model.loss import Loss
 from model.parameters import search_bytes
 from trainer.checkpoint.model_files import place
@@ -30,6 +30,8 @@ from trainer.runs.layout import hypotheses_file
 
 log = logging.getLogger(__name__)
 
+ACCURACY_ROWS = 512
+"""Tokens whose logits are held at once."""
 PICTURED_PIECES = 32
 """Most pieces of either side of a pair whose attention is drawn."""
 LOSS_BATCH_TOKENS = 4096
@@ -141,6 +143,7 @@ class Evaluator:
         return Evaluation(
             loss=sum(part.loss_sum for part in whole) / num_tokens,
             nll=sum(part.nll_sum for part in whole) / num_tokens,
+            accuracy=sum(part.num_correct for part in whole) / num_tokens,
             scores=self._world.from_main(scores),  # one score for all, whatever a metric does
             sources=sources,
             references=references,
@@ -202,7 +205,7 @@ class Evaluator:
         longest = model.max_positions - 1
         usable = [i for i in range(len(sources)) if max(len(sources[i]), len(targets[i])) <= longest]
         batches = cut_batches([max(len(sources[i]), len(targets[i])) + 1 for i in usable], LOSS_BATCH_TOKENS)
-        loss_sum, nll_sum, num_tokens = 0.0, 0.0, 0
+        loss_sum, nll_sum, num_tokens, num_correct = 0.0, 0.0, 0, 0
         for batch in batches[self._world.rank :: self._world.size]:
             if self._stop_requested():
                 raise Interrupted
@@ -215,7 +218,9 @@ class Evaluator:
                 1,
             )
             device_batch = to_device(micro_batch, self._world.device)
-            out = objective(device_batch.source, device_batch.target_input, device_batch.target_output)
+            hidden_BTD = model(device_batch.source, device_batch.target_input)
+            out = ObjectiveOutput(*model.output(hidden_BTD, device_batch.target_output, objective.loss))
+            num_correct += _num_correct(model, hidden_BTD, device_batch.target_output)
             loss_sum += float(out.loss_sum)
             nll_sum += float(out.nll_sum)
             num_tokens += micro_batch.num_target_tokens
@@ -227,7 +232,7 @@ class Evaluator:
             stop_requested=self._stop_requested,
         )
         texts = {i: row[0].text for i, row in enumerate(found) if row is not None}
-        return _Part(loss_sum, nll_sum, num_tokens, texts)
+        return _Part(loss_sum, nll_sum, num_tokens, num_correct, texts)
 
 
 @dataclass(slots=True, frozen=True)
@@ -237,4 +242,16 @@ class _Part:
     loss_sum: float
     nll_sum: float
     num_tokens: int
+    num_correct: int
+    """Tokens that the model holds likeliest, given those before."""
     texts: dict[int, str]
+
+
+def _num_correct(model: Transformer, hidden_BTD: torch.Tensor, target_BT: torch.Tensor) -> int:
+    """Target tokens that have the largest logit; padding counts nothing."""
+    hidden_ND, target_N, correct = hidden_BTD.flatten(0, -2), target_BT.flatten(), 0
+    for rows in range(0, len(target_N), ACCURACY_ROWS):
+        target = target_N[rows : rows + ACCURACY_ROWS]
+        likeliest = model.output(hidden_ND[rows : rows + ACCURACY_ROWS]).argmax(-1)
+        correct += int(((likeliest == target) & (target != PAD_ID)).sum())
+    return correct

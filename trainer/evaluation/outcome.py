@@ -22,6 +22,8 @@ class Evaluation:
     """Label-smoothed cross-entropy per target token, in nats."""
     nll: float
     """Cross-entropy without smoothing, in nats; its exponential is the perplexity."""
+    accuracy: float | None = None
+    """Of the target tokens, those that the model holds likeliest, given those before."""
     scores: Mapping[str, Score]
     """By the names of their figures."""
     sources: Sequence[str]
@@ -45,6 +47,7 @@ class Evaluation:
         return cls(
             loss=_mean([e.loss for e in each]),
             nll=_mean([e.nll for e in each]),
+            accuracy=_mean([e.accuracy or 0.0 for e in each]),
             scores=_mean_scores(each),
             sources=_in_turns([e.sources for e in each]),
             references=_in_turns([e.references for e in each]),
@@ -69,11 +72,16 @@ class Evaluation:
             "nll": self.nll,
             "perplexity": float(np.exp(min(self.nll, 700.0))),
         }
+        if self.accuracy is not None:
+            figures["accuracy"] = self.accuracy
+        figures["length_ratio_characters"] = sum(map(len, self.hypotheses)) / max(1, sum(map(len, self.references)))
         for key, score in self.scores.items():
             figures |= {key: score.value, f"{key}{SIGNATURE}": score.signature}
         figures |= {"pairs": len(self.references), "seconds": round(self.seconds, 2)}
         for name, part in self.parts.items():
             figures[f"loss/{name}"] = part.loss
+            if part.accuracy is not None:
+                figures[f"accuracy/{name}"] = part.accuracy
             figures |= {f"{key}/{name}": score.value for key, score in part.scores.items()}
         for languages, parts in self._by_languages().items():
             figures[f"loss/pair/{languages}"] = _mean([part.loss for part in parts])

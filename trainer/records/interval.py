@@ -13,7 +13,7 @@ from trainer.engines.batches import UpdateCounts, wrap
 from trainer.ranks.distributed import World
 from trainer.ranks.stragglers import describe_stragglers, step_times, stragglers
 
-MICRO_BATCHES, TOKEN_SHARE = "micro_batches/", "token_share/"
+MICRO_BATCHES, TOKEN_SHARE, LOSS = "micro_batches/", "token_share/", "loss/"
 """What the figures of a dataset of a mixture are called, before its name."""
 STRAGGLER_SECONDS = 1.0
 """Time forward between two log steps from which on it tells who is slow; less is noise."""
@@ -32,6 +32,7 @@ class Interval:
         """
         self._dataset_names = dataset_names
         self._by_dataset = np.zeros((2, len(dataset_names)), dtype=np.int64)
+        self._losses_by_dataset = np.zeros((2, len(dataset_names)))
         self._begin = time.monotonic()
         self._losses = torch.zeros(2, dtype=torch.float64)
         self._loss_tokens = 0
@@ -63,11 +64,19 @@ class Interval:
         self._num_slots += num_slots
         self._lr, self._grad_norm = lr, grad_norm
 
-    def add_datasets(self, micro_batches: Sequence[MicroBatch | None]) -> None:
-        """Count which dataset of a mixture each micro-batch of this rank is from."""
+    def add_datasets(self, micro_batches: Sequence[MicroBatch | None], losses: Mapping[int, torch.Tensor]) -> None:
+        """Count which dataset of a mixture each micro-batch of this rank is from.
+
+        Args:
+            micro_batches: of an update.
+            losses: by lane (2,), sums of loss and negative log-likelihood; none where it was not applied.
+        """
         if self._dataset_names:
             for micro_batch in filter(None, micro_batches):
-                self._by_dataset[:, micro_batch.dataset] += (1, micro_batch.num_target_tokens)
+                tokens = micro_batch.num_target_tokens
+                self._by_dataset[:, micro_batch.dataset] += (1, tokens)
+                if (both := losses.get(micro_batch.lane)) is not None:
+                    self._losses_by_dataset[:, micro_batch.dataset] += (float(both[0]), tokens)
 
     def pause(self, seconds: float) -> None:
         """Leave out time that was not spent training."""
@@ -121,6 +130,9 @@ class Interval:
         counts, tokens = np.reshape(world.sum(self._by_dataset.ravel().tolist()), self._by_dataset.shape).tolist()
         figures: dict[str, Any] = {f"{MICRO_BATCHES}{n}": c for n, c in zip(self._dataset_names, counts, strict=True)}
         whole = sum(tokens) or 1
+        sums = np.reshape(world.sum_floats(self._losses_by_dataset.ravel().tolist()), self._losses_by_dataset.shape)
+        trained = zip(self._dataset_names, *sums.tolist(), strict=True)
+        figures |= {f"{LOSS}{name}": loss / num_tokens for name, loss, num_tokens in trained if num_tokens}
         return figures | {f"{TOKEN_SHARE}{n}": t / whole for n, t in zip(self._dataset_names, tokens, strict=True)}
 
 

@@ -13,7 +13,8 @@ TARGET_TOKENS = "total_target_tokens"
 """The second axis: target tokens trained on by then."""
 MACHINE = {
     "tokens_per_second", "seconds_per_update", "update_seconds_median", "update_seconds_p95", "waiting_for_data",
-    "goodput", "tflops_per_second", "mfu", "device_memory_gib", "device_memory_peak_gib", "device_utilization",
+    "goodput", "tflops_per_second", "mfu", "device_memory_allocated_gib", "device_memory_peak_gib",
+    "device_memory_used_gib", "device_utilization",
     "host_memory_gib", "host_memory_free_gib", "cpu_utilization", WRITING_SECONDS, "wall_seconds", "total_seconds",
     "setup_seconds", "productive_seconds", "redone_seconds", "waiting_for_data_seconds", "saving_seconds",
     "evaluating_seconds", "stalled_seconds",

@@ -23,13 +23,13 @@ class TensorBoard(Tracker):
         """See Tracker."""
         from trainer.records.board import Board
 
-        return BoardWriter(Board(folder, resume_step=resume_step), config)
+        return BoardWriter(Board(folder, resume_step=resume_step), config, resume_step)
 
 
 class BoardWriter:
     """See Writer."""
 
-    def __init__(self, board: Any, config: Mapping[str, Any]) -> None:
+    def __init__(self, board: Any, config: Mapping[str, Any], resume_step: int) -> None:
         self._board = board
         metrics = cockpit.metric_names(config)
         self._second_axis = {*cockpit.SECOND_AXIS, *metrics}
@@ -39,6 +39,8 @@ class BoardWriter:
         if config:
             board.statement_table("run/configuration", ("field", "value"), cockpit.settings(config))
         board.statement_table("run/environment", ("what", "is"), cockpit.environment())
+        if resume_step > 0:
+            board.table(resume_step, "events/start", ("what", "is"), cockpit.environment())
 
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Writer."""

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image, ImageChops
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -42,6 +43,17 @@ def test_tensorboard_shows_what_metrics_hold(trained: TrainedRun) -> None:
         scores = [e.value for e in board.Scalars(tag)]
         assert len(scores) == 2
         assert abs(scores[-1] - read_metrics(trained.folder, "evaluation")[-1][key]) < 1e-3
+    for tag in ("machine/host_memory_gib", "machine/cpu_utilization", "machine/checkpoint_seconds", "events/rewinds"):
+        assert board.Scalars(tag), tag
+    [first, last] = read_metrics(trained.folder, "evaluation")
+    assert 0.5 < first["accuracy"] <= last["accuracy"] <= 1, f"it learns: {first}, {last}"
+    assert [e.value for e in board.Scalars("valid/accuracy")][-1] == pytest.approx(last["accuracy"])
+    assert [e.step for e in board.Scalars("by_target_tokens/valid/bleu")] == [
+        first["total_target_tokens"],
+        last["total_target_tokens"],
+    ]
+    training = sum(line["seconds_per_update"] * line["updates"] for line in lines)
+    assert sum(line["writing_seconds"] for line in lines) < 0.01 * training, "what the loop spends on all writers"
     texts = board.Tensors("valid/translations/text_summary")
     assert [t.step for t in texts] == [150, 300]
     assert b"<th>source</th><th>reference</th><th>translation</th>" in texts[-1].tensor_proto.string_val[0]

@@ -1,0 +1,51 @@
+"""The event file of a run that was killed, rewound and failed before it was finished shows each step once."""
+
+import shutil
+from pathlib import Path
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.conftest import Command, install_plugin, read_metrics, zeromt
+from tests.kept import BBB3253
+from tests.trainer.test_early_stopping import KILLER
+from trainer.runs.layout import BOARD
+
+LAST = 40
+
+
+def test_after_kills_and_rewinds(tmp_path: Path) -> None:
+    place = Path(shutil.copytree(BBB3253, tmp_path / "place"))
+    variables = install_plugin(tmp_path, "trackers", KILLER)
+    common = ["training.memory_probe=false", f"training.max_updates={LAST}", "checkpoint.every_updates=4"]
+    killer = "trackers=[{kind: killer, step: 19}]"
+    spikes = ["stability.spike_score=0.1", "stability.spike_window=16", "optimizer.lr=1e-7"]  # losses that do not fall
+    starts = [[killer, "evaluation.every_updates=3"], [killer, *spikes], [killer]]
+    said = []
+    for more in starts:
+        done = Command(zeromt("train", "small.yaml", *common, *more), cwd=place, variables=variables).finish()
+        said.append(done)
+    assert said[0].code != 0
+    run = place / "runs" / "small"
+    assert (run / "killed").exists()
+    assert "rewinding, to skip" in said[1].out
+    assert said[2].code == 0, said[2].err
+    files = [path for path in run.glob(f"{BOARD}*") if path.stat().st_size]
+    assert len(files) == 1
+    board = EventAccumulator(str(run), size_guidance={"scalars": 0, "tensors": 0, "images": 0})
+    board.Reload()
+    tags = board.Tags()
+    for tag in tags["scalars"]:
+        steps = [event.step for event in board.Scalars(tag)]
+        assert steps == sorted(set(steps)), tag
+    for tag in tags["tensors"]:
+        steps = [event.step for event in board.Tensors(tag)]
+        assert steps == sorted(set(steps)), tag
+    for group, kind in (("train", "train"), ("valid", "evaluation")):
+        lines = {line["step"]: line["loss"] for line in read_metrics(run, kind) if line["step"] > 10}
+        shown = {event.step: event.value for event in board.Scalars(f"{group}/loss")}
+        assert shown.keys() == lines.keys()
+        assert all(abs(shown[step] - loss) < 1e-5 * abs(loss) for step, loss in lines.items())
+    assert max(lines) == LAST
+    by_tokens = board.Scalars("by_target_tokens/train/loss")
+    assert [e.value for e in by_tokens] == [e.value for e in board.Scalars("train/loss")]
+    assert board.Scalars("events/rewinds")[-1].value >= 1
