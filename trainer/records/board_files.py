@@ -11,19 +11,23 @@ from trainer.runs.layout import BOARD
 
 RENEWED = ("custom_scalars__config__", "_hparams_/", "run/")
 """What the tags of what stands once for a run begin with."""
+AT_STARTS = ("events/start", "events/rewind/", "events/changed", "events/score_series", "events/left_out")
+"""Likewise of what a start writes at the update that it goes on from."""
 
 
 def kept(files: Sequence[Path], step: int, now: float, event: Any) -> list[bytes]:
     """Events of updates up to `step`, in order, each tag of a step once, at times that do not go back nor beyond now.
 
-    What stands once for a run (`RENEWED`) is left out: every start writes it anew.
+    What stands once for a run (`RENEWED`), or for a start at this update (`AT_STARTS`), is left out: every start
+    writes it anew.
     """
     newest: dict[tuple[str, int], tuple[int, float, bytes]] = {}
     for path in files:
         for found in _events(path, event):
             for value in found.summary.value:
                 update = int(value.node_name) if value.node_name.isdecimal() else found.step
-                if update > step or value.tag.startswith(RENEWED):
+                is_renewed = value.tag.startswith(RENEWED) or (update == step and value.tag.startswith(AT_STARTS))
+                if update > step or is_renewed:
                     continue
                 alone = event(step=found.step)
                 alone.summary.value.append(value)

@@ -31,6 +31,7 @@ class BoardWriter:
 
     def __init__(self, board: Any, config: Mapping[str, Any], resume_step: int) -> None:
         self._board = board
+        self._events: set[tuple[str, int]] = set()
         metrics = cockpit.metric_names(config)
         self._second_axis = {*cockpit.SECOND_AXIS, *metrics}
         board.layout(cockpit.layout(config))
@@ -71,11 +72,15 @@ class BoardWriter:
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Writer."""
+        name = figures.get("event", "event")
+        if (name, step) in self._events:  # a save that is tried again, or several updates that are left out at once
+            return
+        self._events.add((name, step))
         if numbers := of_event(figures):
             self._board.scalars(step, numbers)
         else:
             rows = [(key, value if isinstance(value, str) else to_json(value)) for key, value in figures.items()]
-            self._board.table(step, f"events/{figures.get('event', 'event')}", ("what", "is"), rows)
+            self._board.table(step, f"events/{name}", ("what", "is"), rows)
 
     def close(self) -> None:
         """See Writer."""
