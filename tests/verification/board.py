@@ -12,8 +12,9 @@ from pathlib import Path
 
 from tests.trainer.comparison.browser import Browser
 
-PAGES = ("custom_scalars", "timeseries", "hparams", "text", "images")
-WIDTH, HEIGHT = 1280, 1600
+PAGES = {"custom_scalars": 3600, "timeseries": 1600, "hparams": 900, "text": 5200, "images": 1800}
+"""Of TensorBoard, and how high a window shows them."""
+WIDTH = 1280
 DEEP_TEXT = """(() => { let text = ''; const walk = (node) => {
   if (node.nodeType === 3 && node.parentElement && !['STYLE', 'SCRIPT'].includes(node.parentElement.tagName))
     text += node.textContent + ' ';
@@ -46,9 +47,9 @@ def serving(runs: Path) -> Iterator[str]:
         server.wait()
 
 
-def look(browser: Browser, address: str, page: str, *, seconds: float, scroll: int = 0) -> str:
+def look(browser: Browser, address: str, page: str, *, seconds: float, height: int) -> str:
     """Show a page and give it time to draw; its text."""
-    browser.call("Emulation.setDeviceMetricsOverride", width=WIDTH, height=HEIGHT, deviceScaleFactor=1, mobile=False)
+    browser.call("Emulation.setDeviceMetricsOverride", width=WIDTH, height=height, deviceScaleFactor=1, mobile=False)
     browser.call("Page.navigate", url="about:blank")
     browser.call("Page.navigate", url=f"{address}/#{page}")
     time.sleep(seconds)
@@ -62,14 +63,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("runs", type=Path, help="a folder of runs")
     parser.add_argument("pictures", type=Path, help="where the PNGs go")
     parser.add_argument("--seconds", type=float, default=8.0, help="that a page has to draw")
+    parser.add_argument("--expect", help="a text that the page of texts must show letter by letter")
     arguments = parser.parse_args(argv)
     arguments.pictures.mkdir(parents=True, exist_ok=True)
     with serving(arguments.runs) as address, Browser() as browser:
-        for page in PAGES:
-            text = look(browser, address, page, seconds=arguments.seconds)
+        for page, height in PAGES.items():
+            text = look(browser, address, page, seconds=arguments.seconds, height=height)
             path = arguments.pictures / f"{page}.png"
             browser.picture(path)
             print(f"{path}: {len(text)} characters")
+            if page == "text" and arguments.expect is not None:
+                assert arguments.expect in text, f"{page}: {arguments.expect!r} is not shown letter by letter"
             dialogs = [e for e in browser.events if e.get("method") == "Page.javascriptDialogOpening"]
             assert not dialogs, f"{page}: somebody's text was run: {dialogs}"
     return 0
