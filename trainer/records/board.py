@@ -83,12 +83,17 @@ class Board:
         self.statement(self._made.custom_scalars(multiline))
 
     def settings(self, values: Mapping[str, bool | float | str], metrics: Sequence[str]) -> Callable[[], None]:
-        """Hyperparameters and the tags of the metrics beside them; what is returned says that the run has ended."""
+        """Hyperparameters and the tags of the metrics beside them; what is returned says that the run has ended.
+
+        TensorBoard sorts columns by name and shows the first few: what stands before a space orders them, unseen.
+        """
         from tensorboard.plugins.hparams.api_pb2 import Experiment, HParamInfo, MetricInfo, MetricName
 
         _, start, end = self._made.hparams(dict(values), {})
-        # torch would sort them, and TensorBoard shows the first few columns
-        columns = [HParamInfo(name=name, type=_hparam_type(value)) for name, value in values.items()]
+        columns = [
+            HParamInfo(name=name, display_name=name.partition(" ")[2] or name, type=_hparam_type(value))
+            for name, value in values.items()
+        ]
         shown = [MetricInfo(name=MetricName(tag=tag), display_name=tag) for tag in metrics]
         self._hparams("experiment", experiment=Experiment(hparam_infos=columns, metric_infos=shown))
         self.statement(start)

@@ -67,9 +67,10 @@ def charts(
 
 
 def hyperparameters(config: Mapping[str, Any]) -> dict[str, bool | float | str]:
-    """Of the configuration, what runs are told apart by."""
+    """Of the configuration, what runs are told apart by; the numbers before the names order the columns."""
     leaves = flatten(config)
-    found = {key: leaves[key] for key in HPARAMS if leaves.get(key) is not None}
+    numbered = {f"{number:02d} {key}": leaves.get(key) for number, key in enumerate(HPARAMS)}
+    found = {name: value for name, value in numbered.items() if value is not None}
     return {key: value if isinstance(value, bool | int | float) else str(value) for key, value in found.items()}
 
 
