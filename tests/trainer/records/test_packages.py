@@ -86,7 +86,8 @@ def test_weights_and_biases_offline(tmp_path: Path) -> None:
     starts = list((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))
     found: dict[str, Points] = {}
     for path in starts:
-        name, points = "", {}
+        name = ""
+        points: Points = {}
         for data in records(path.read_bytes()):
             record = wandb_internal_pb2.Record()
             record.ParseFromString(data)
