@@ -63,7 +63,7 @@ def next_commands(config: RunConfig, *, is_finished: bool) -> list[str]:
     run = shlex.quote(config.folder)
     found = [f"zeromt translate {run} -i FILE -o FILE", f"zeromt report {run}"]
     if config.training.tensorboard:
-        found.append(f"tensorboard --logdir {run}")
+        found.append(f"tensorboard --logdir {shlex.quote(config.output)}")  # it names runs by their folders
     return [*found, f"zeromt export {run} --format {_export_format(config)} -o DIR"]
 
 
