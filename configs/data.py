@@ -80,7 +80,7 @@ class TokenizerSection:
     target_vocab_size: Annotated[int, Field(ge=16, le=1_000_000)] | None = None
     """Pieces of the target's vocabulary, if there are two; by default `vocab_size`."""
     character_coverage: Annotated[float, Field(gt=0.9, le=1)] = 1.0
-    """Share of the corpus's characters that the pieces spell; the rarest ones are left to the unknown piece."""
+    """Fraction of the corpus's characters that the pieces spell; the rarest ones are left to the unknown piece."""
     byte_fallback: bool = False
     """Spell characters without a piece as bytes, so that nothing is unknown."""
     normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"

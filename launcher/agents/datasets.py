@@ -38,7 +38,7 @@ def check_datasets(
         with naming(key):
             is_there = is_file(Path(source.path) / INDEX_FILE)
         if not is_there:
-            raise UserError(f"{key}: {source.path!r} holds no index.json; prepare it first: run `{command}` first")
+            raise UserError(f"{key}: {source.path!r} holds no index.json; prepare it first: `{command}`")
         check_apart({key: source.path}, {"output/name": run.folder})
     with naming("output"):
         is_new = not is_dir(Path(run.folder) / CHECKPOINTS)  # else the ranks compare with what was saved

@@ -162,8 +162,7 @@ def test_unprepared_dataset_names_the_command(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         check_datasets(load_run("debug", overrides), "debug", overrides)
     assert str(caught.value) == (
-        "prepare.output: 'x y' holds no index.json; allowed is a prepared dataset: "
-        "run `zeromt prepare debug 'prepare.output=x y'` first"
+        "prepare.output: 'x y' holds no index.json; prepare it first: `zeromt prepare debug 'prepare.output=x y'`"
     )
     overrides = [f"stream.datasets=[{{path: {tmp_path}}}]"]
     with pytest.raises(UserError, match=r"^stream\.datasets: "):

@@ -54,7 +54,7 @@ def test_a_refusal_of_scancel_is_one_line(zeromt: Zeromt, queue: dict[str, str])
 def test_nothing_waits_where_slurm_is_not(zeromt: Zeromt, queue: dict[str, str]) -> None:
     done = zeromt("stop", "run", PATH="/nowhere")
     assert done.returncode == 2
-    assert done.stderr.startswith("zeromt: error: RUN: 'run' is not running, its state is empty")
+    assert done.stderr.startswith("zeromt: error: RUN: 'run' is not running; its state is empty")
 
 
 def test_log_shows_the_jobs_output(zeromt: Zeromt, queue: dict[str, str], tmp_path: Path) -> None:
