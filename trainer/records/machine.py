@@ -7,6 +7,8 @@ from typing import Any
 import psutil
 import torch
 
+from trainer.ranks.device import kind
+
 log = logging.getLogger(__name__)
 
 GIB = 2**30
@@ -23,7 +25,7 @@ def machine_figures(device: torch.device) -> dict[str, float]:
         "host_memory_free_gib": memory.available / GIB,
         "cpu_utilization": psutil.cpu_percent(),
     }
-    if device.type == "cuda":
+    if kind(device) == "cuda":
         figures["device_memory_allocated_gib"] = torch.cuda.memory_allocated(device) / GIB
         figures["device_memory_peak_gib"] = torch.cuda.max_memory_allocated(device) / GIB
         figures |= _of_driver(device)

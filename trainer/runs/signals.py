@@ -5,13 +5,12 @@ import ctypes
 import functools
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 from types import FrameType
 
-from data_pipeline.preparation.terminal import CLEAR, is_live
 from trainer.runs.layout import STOP_FILE
+from trainer.runs.process.streams import live_terminal
 
 _PR_SET_PDEATHSIG = 1
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
@@ -128,5 +127,6 @@ def tell_in_handler(line: str) -> None:
     Not print: a handler may run in the middle of one, and a buffered stream cannot be entered twice.
     """
     with contextlib.suppress(OSError):
-        clear = CLEAR if is_live(sys.stderr) else ""
+        terminal = live_terminal()
+        clear = "" if terminal is None else terminal.CLEAR
         os.write(2, f"{clear}{line}\n".encode(errors="replace"))

@@ -157,7 +157,7 @@ def test_what_train_is_given(tmp_path: Path, workplace: Path) -> None:
     """`zeromt train` does the same as the launcher, in one process."""
     (workplace / "fake" / "trainer" / "main.py").write_text(
         "from pathlib import Path\n"
-        "def run(config, overrides, *, reset, plugins):\n"
+        "def run(config, overrides, *, reset, plugins, parent=None):\n"
         "    from trainer.ranks.watchdog import process_watchdog\n"
         "    print(config, overrides, sorted(reset), process_watchdog()._monitor > 0, Path('runs/debug').exists())\n"
         "    return 75\n"

@@ -3,9 +3,8 @@
 import contextlib
 import os
 import sys
+import types
 from pathlib import Path
-
-from data_pipeline.preparation.terminal import CLEAR, is_live, painted
 
 
 def open_standard_streams() -> None:
@@ -40,11 +39,25 @@ def leave_standard_streams() -> None:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def live_terminal() -> types.ModuleType | None:
+    """What knows terminals, where standard error is one that takes colours and bars; else None.
+
+    It is imported where it is needed alone: who tells that a package is not found must not need one.
+    """
+    try:
+        if sys.stderr is None or not sys.stderr.isatty():
+            return None
+        from data_pipeline.preparation import terminal
+    except (ImportError, ValueError):  # of another's `data_pipeline`; a closed stream
+        return None
+    return terminal if terminal.is_live(sys.stderr) else None
+
+
 def tell(line: str) -> None:
     """A line on standard error for whoever watches; nobody need. On a terminal a bar gives way, and errors are red."""
-    if is_live(sys.stderr):
+    if (terminal := live_terminal()) is not None:
         is_bad = line.startswith("zeromt: error: ") or " failed first: " in line
-        line = CLEAR + (painted(line, "red") if is_bad else line)
+        line = terminal.CLEAR + (terminal.painted(line, "red") if is_bad else line)
     with contextlib.suppress(OSError, ValueError):
         print(line, file=sys.stderr, flush=True)
 
