@@ -109,6 +109,7 @@ class Planner:
         self.config, self.corpus, self.prices, self.precision = config, corpus, prices, precision
         self.model = MemoryModel(config, corpus.vocabularies, precision=precision)
         self.longest = config.prepare.max_pieces + 1
+        self._flops: dict[tuple[bool, Shape], dict[str, int]] = {}  # the same at every stage
 
     def choose(self, cluster: Cluster) -> tuple[MicroBatches, Memory] | None:
         """The quickest setting that holds the configuration's micro-batches, or smaller ones where none does.
@@ -182,7 +183,11 @@ class Planner:
 
     def flops(self, setting: Setting, shape: Shape) -> dict[str, int]:
         """Of forward and backward, by part."""
-        return flops.training(self.model.section(setting), self.config.loss, self.corpus.vocabularies, shape)
+        key = setting.checkpointing, shape
+        if key not in self._flops:
+            section = self.model.section(setting)
+            self._flops[key] = flops.training(section, self.config.loss, self.corpus.vocabularies, shape)
+        return self._flops[key]
 
     def step(self, setting: Setting, micro_batches: MicroBatches, cluster: Cluster) -> Step:
         """The time of one update."""

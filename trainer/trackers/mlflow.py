@@ -20,6 +20,7 @@ class MLflow(Tracker):
     """Of the server or the database, such as http://host:5000 or sqlite:////shared/mlflow.db; unless given, what
     MLFLOW_TRACKING_URI says, or `mlflow.db` in the run's folder."""
     experiment: str = "zeromt"
+    """Of MLflow, that the run is shown in."""
 
     def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
         """See Tracker."""

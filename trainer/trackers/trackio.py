@@ -13,6 +13,7 @@ class Trackio(Tracker):
     """A run of Trackio for each start, in a group that has the run's name: its points cannot be taken back."""
 
     project: str = "zeromt"
+    """Of Trackio, that the run is shown in."""
     space: str | None = None
     """A Space of Hugging Face, NAME or USER/NAME; unless given, the machine's own store (TRACKIO_DIR)."""
 

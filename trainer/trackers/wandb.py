@@ -13,7 +13,9 @@ class WeightsAndBiases(Tracker):
     """A run of Weights & Biases for each start, in a group that has the run's name: its points cannot be taken back."""
 
     project: str = "zeromt"
+    """Of Weights & Biases, that the run is shown in."""
     entity: str | None = None
+    """The user or team whose project it is; unless given, the account's default."""
     mode: Literal["online", "offline"] = "online"
     """offline writes to `wandb/` in the run's folder, for `wandb sync`."""
 

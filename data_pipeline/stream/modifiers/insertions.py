@@ -27,6 +27,7 @@ class Noise(TextModifier):
     alphabet_of: Annotated[str, Field(min_length=2)] = _NOISE
     """Characters that it is made of."""
     max_words: Positive = 8
+    """The most words of a line of noise; at least one."""
     max_letters: Positive = 8
     """Of a word."""
 

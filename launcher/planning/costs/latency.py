@@ -10,7 +10,7 @@ them; times of a hop are of the order that NCCL's own tuning table has for its p
 import math
 
 from launcher.planning.costs.memory import MemoryModel, Setting
-from launcher.planning.costs.model_states import BUCKET_ELEMENTS, PERSISTENT_ELEMENTS, WHOLE_BUCKET_ELEMENTS
+from launcher.planning.costs.model_states import BUCKET_ELEMENTS, WHOLE_BUCKET_ELEMENTS
 
 LAUNCH = 6e-6
 """Seconds that a host takes to launch a kernel from Python."""
@@ -49,8 +49,7 @@ def num_collectives(model: MemoryModel, setting: Setting, *, num_slots: int) -> 
     reduced = math.ceil(size / bucket)
     if setting.stage < 3:
         return (num_slots if setting.stage == 2 else 1) * reduced + 1
-    gathered = sum(parameter.size > PERSISTENT_ELEMENTS for parameter in model.parameters)
-    return num_slots * (2 * gathered + reduced) + 1
+    return num_slots * (2 * model.num_large + reduced) + 1
 
 
 def round_trip(*, nodes: int, gpus_per_node: int) -> float:
