@@ -9,9 +9,6 @@ import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import langcodes
-from langcodes.data_dicts import LIKELY_SUBTAGS, MACROLANGUAGES, NORMALIZED_MACROLANGUAGES
-
 _ALIASES = {
     "nb": "no",  # Bokmål is what `no` means where nothing else is said, as CLDR has it
     "ns": "nso",  # of M2M100, which took the letters for Northern Sotho
@@ -38,6 +35,9 @@ class Language:
 @functools.lru_cache(maxsize=4096)
 def language(code: str) -> Language:
     """The meaning of a code."""
+    import langcodes  # its tables take a twentieth of a second, and most commands ask for no language
+    from langcodes.data_dicts import LIKELY_SUBTAGS, MACROLANGUAGES, NORMALIZED_MACROLANGUAGES
+
     text = code.strip().replace("_", "-")
     try:
         found = langcodes.Language.get(_ALIASES.get(text.lower(), text))
