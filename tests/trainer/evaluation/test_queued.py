@@ -131,11 +131,13 @@ def held_out(name: str, role: Literal["validation", "test"]) -> HeldOutSet:
     )
 
 
-def make_queue(folder: Path, code: str, *, step: int = 0, most: int = 2) -> tuple[ScoreQueue, Written, TrainerState]:
+def make_queue(
+    folder: Path, code: str, *, step: int = 0, most: int = 2, series: str = "now", valid: str = "valid"
+) -> tuple[ScoreQueue, Written, TrainerState]:
     metric = QueuedMetric(name="ratio", command=[sys.executable, "-c", code], most_waiting=most)
-    series = ScoreSeries(id="now", fields={})
-    state, written = TrainerState(step=step, best_by="ratio", series=series), Written()
-    sets = [held_out("valid", "validation"), held_out("news", "test")]
+    current = ScoreSeries(id=series, fields={})
+    state, written = TrainerState(step=step, best_by="ratio", series=current), Written()
+    sets = [held_out(valid, "validation"), held_out("news", "test")]
     queue = ScoreQueue(
         EvaluationSection(queued=[metric]),
         folder=folder,
@@ -204,6 +206,20 @@ def test_what_is_awaited_is_asked_for_again_but_for_steps_that_are_gone(tmp_path
     assert again.awaited == {10}
     until(lambda: bool(written.scores), again)
     assert state.scores == {10: 0.75}
+    assert not list((tmp_path / "eval" / "queue").iterdir())
+
+
+@pytest.mark.parametrize("change", [{"series": "another"}, {"valid": "renamed"}])
+def test_what_is_awaited_is_given_up_where_the_evaluation_has_changed(change: dict[str, str], tmp_path: Path) -> None:
+    queue, *_ = make_queue(tmp_path, "import time; time.sleep(300)")
+    queue.add(10, evaluation())
+    queue.close()
+    again, written, state = make_queue(tmp_path, LENGTHS, step=10, **change)
+    assert again.awaited == frozenset()
+    again.finish(seconds=20, stop_requested=lambda: False)
+    assert not state.scores
+    assert not written.scores
+    assert [event["of_step"] for event in written.events if event["event"] == "no_score"] == [10]
     assert not list((tmp_path / "eval" / "queue").iterdir())
 
 

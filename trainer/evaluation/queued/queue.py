@@ -1,11 +1,13 @@
 """Scores that come late: a metric that is a command is computed beside training, and logged at the step it belongs to.
 
-Rank 0 alone has a queue. A request is a file in the run's folder, `eval/queue/step-NNNNNNNN.METRIC.jsonl`, from the
-evaluation until its score has come: so none is lost in a restart. One command runs at a time. Whatever a command does,
-training goes on with the same updates.
+Rank 0 alone has a queue. A request is a file in the run's folder, `eval/queue/step-NNNNNNNN.METRIC.HASH.jsonl`, from
+the evaluation until its score has come: so none is lost in a restart. HASH is of the score's series and of the sets: a
+run that is started again with another evaluation gives up what it no longer has a place for. One command runs at a
+time. Whatever a command does, training goes on with the same updates.
 """
 
 import contextlib
+import hashlib
 import json
 import logging
 import os
@@ -117,7 +119,7 @@ class ScoreQueue:
             self._folder.mkdir(parents=True, exist_ok=True)
             lines = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in self._lines(evaluation))
             for metric in self._metrics_by_name.values():
-                path = self._folder / f"{step_folder(step)}.{metric.name}.jsonl"
+                path = self._folder / f"{step_folder(step)}.{metric.name}.{self._place_of(metric.name)}.jsonl"
                 path.write_text(lines, encoding="utf-8")
                 self._waiting.append(Request(step=step, metric=metric, path=path))
                 self._give_up_oldest(metric)
@@ -192,13 +194,13 @@ class ScoreQueue:
         return found
 
     def _start(self, request: Request) -> None:
-        request.result.unlink(missing_ok=True)
         command = [sys.executable, "-I", scored.__file__, str(request.path), str(request.result)]
         command += [str(60 * request.metric.timeout_minutes), str(os.getpid()), *request.metric.command]
         variables = {**self._variables, "CUDA_VISIBLE_DEVICES": request.metric.devices}
         try:
+            request.result.unlink(missing_ok=True)
             process = subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        except OSError as error:  # out of memory or of processes
+        except OSError as error:  # out of memory or of processes, or a folder that cannot be written any more
             self._failed(request, f"cannot be started: {error}")
             return
         self._running = request, process
@@ -236,6 +238,11 @@ class ScoreQueue:
         series = state.series if figure == state.best_by else state.curves.get(figure)
         return None if series is None else series.id
 
+    def _place_of(self, figure: str) -> str:
+        """A hash of where a figure's scores belong: its series, and the names and roles of the sets."""
+        place = [self._series(figure), [(one.name, one.role) for one in self._held_out]]
+        return hashlib.sha256(json.dumps(place).encode()).hexdigest()[:12]
+
     def _failed(self, request: Request, problem: str) -> None:
         log.warning("step %d: no %s, training goes on: %s", request.step, request.metric.name, problem)
         event = {"event": "no_score", "metric": request.metric.name, "of_step": request.step, "problem": problem}
@@ -252,8 +259,7 @@ class ScoreQueue:
 
     def _remove(self, request: Request) -> None:
         for path in (request.path, request.result):
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+            _unlink(path)
 
     def _note_known(self, path: Path) -> None:
         """Remember scores that came after the checkpoint was saved that the run is resumed from."""
@@ -263,13 +269,23 @@ class ScoreQueue:
                     self._state.note(int(line["step"]), {name: float(line[name])})
 
     def _take_up(self) -> None:
-        """Ask again for what was awaited, but for steps that the run no longer has, and metrics either."""
+        """Ask again for what was awaited, but for steps and metrics that the run no longer has, or has otherwise."""
         for path in sorted(self._folder.glob("*.jsonl")):
-            folder, _, rest = path.name.partition(".")
-            step, metric = step_of(Path(folder)), self._metrics_by_name.get(rest.removesuffix(".jsonl"))
-            if step is not None and metric is not None and step <= self._state.step:
-                self._waiting.append(Request(step=step, metric=metric, path=path))
+            folder, _, rest = path.name.removesuffix(".jsonl").partition(".")
+            name, _, place = rest.rpartition(".")
+            step, metric = step_of(Path(folder)), self._metrics_by_name.get(name)
+            if step is None or metric is None or step > self._state.step:
+                _unlink(path)
+                continue
+            request = Request(step=step, metric=metric, path=path)
+            if place == self._place_of(name):
+                self._waiting.append(request)
             else:
-                path.unlink(missing_ok=True)
+                self._failed(request, "sets, search or command have changed since it was asked for")
         for path in self._folder.glob("*.tmp"):
-            path.unlink(missing_ok=True)
+            _unlink(path)
+
+
+def _unlink(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
