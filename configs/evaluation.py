@@ -20,8 +20,13 @@ BleuTokenizer = Literal[
 ]
 
 
-_OTHER_FIGURES = frozenset({"kind", "step", "loss", "nll", "perplexity", "pairs", "seconds", "series"})
-"""Of an evaluation, in metrics.jsonl."""
+_OTHER_FIGURES = frozenset(
+    {
+        "kind", "step", "loss", "nll", "perplexity", "accuracy", "length_ratio_characters", "pairs", "seconds",
+        "series", "total_target_tokens",
+    }
+)  # fmt: skip
+"""Of an evaluation, in metrics.jsonl: no metric may be called so."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -25,6 +25,7 @@ from trainer.evaluation.queued.queue import ScoreQueue
 from trainer.evaluation.sets import HeldOutSet
 from trainer.metrics.scoring import Scorer
 from trainer.records.metrics import NoMetrics
+from trainer.records.names import TARGET_TOKENS
 from trainer.runs.layout import MANIFEST, MANIFEST_HASH, step_folder, step_of
 from trainer.runs.metrics_file import read_end
 
@@ -250,6 +251,15 @@ def test_early_stopping_by_what_comes_late_is_refused() -> None:
         load_run("debug", ["evaluation.queued=[{name: bleu, command: cat}]"])
     with pytest.raises(UserError, match=r"evaluation.queued_end_minutes: 60 is more than other ranks wait"):
         load_run("debug", [queued, "evaluation.queued_end_minutes=60"])
+
+
+def test_no_metric_is_called_as_another_figure_of_an_evaluation() -> None:
+    plain = Evaluation(
+        loss=1.0, nll=1.0, accuracy=0.5, scores={}, sources=["s"], references=["r"], hypotheses=["h"], seconds=0.0
+    )
+    for name in (*plain.figures(), TARGET_TOKENS, "series"):
+        with pytest.raises(UserError, match=rf"evaluation.queued.0.name: the figures of another are called {name}"):
+            load_run("debug", [f"evaluation.queued=[{{name: {name}, command: cat}}]"])
 
 
 COMMANDS = {
