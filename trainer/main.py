@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -180,13 +180,13 @@ def _train(
     check_engine(config.engine, world)
     reset = world.from_main(origin.reset)  # the launchers of several nodes may not have seen the same newest checkpoint
     what = ",".join(sorted(reset))
-    _on_main(world, lambda: check_parent(folder, origin.parent, fresh=False, reset=what))
-    _on_main(world, lambda: check_reset(folder, what))  # before a folder is made of that name
+    world.on_main(lambda: check_parent(folder, origin.parent, fresh=False, reset=what))
+    world.on_main(lambda: check_reset(folder, what))  # before a folder is made of that name
     make_shared(folder, world)
     watchdog.note_in(folder / STUCK_FILE)
     lock = RunLock(folder)
-    _on_main(world, lock.acquire)
-    _on_main(world, lambda: claim(folder, origin.config, origin.overrides, resets=bool(reset)))
+    world.on_main(lock.acquire)
+    world.on_main(lambda: claim(folder, origin.config, origin.overrides, resets=bool(reset)))
     _share_plugins(config, folder, world)
     failures = _failures(folder, world)
     if failures is not None:
@@ -236,7 +236,7 @@ def _share_plugins(config: RunConfig, folder: Path, world: World) -> None:
             f"plugins: rank {other} has read files with SHA-256 {read[other]}, and rank 0 {read[0]}: they were changed "
             "meanwhile, or are not the same on all machines; start again"
         )
-    _on_main(world, lambda: keep_copies(folder, config.plugins))
+    world.on_main(lambda: keep_copies(folder, config.plugins))
     note_start(folder, config.plugins, os.environ)
 
 
@@ -323,20 +323,3 @@ def _ledger(folder: Path, started: float, world: World) -> Ledger:
 def _stop_reason(world: World, stop: StopRequest) -> str | None:
     """What asked the lowest of the ranks that were asked; they stop together, whichever it was."""
     return next(filter(None, world.gather(stop.reason)), None)
-
-
-def _on_main(world: World, action: Callable[[], None]) -> None:
-    """Do something on rank 0, and have all ranks refuse where it does.
-
-    Raises:
-        UserError: what the action raised.
-    """
-    problem: UserError | None = None
-    if world.is_main:
-        try:
-            action()
-        except UserError as error:
-            problem = error
-    problem = world.from_main(problem)
-    if problem is not None:
-        raise problem

@@ -30,8 +30,8 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
         UserError: a set or a metric cannot be used, or there is nothing that something can go by.
     """
     names = dataset_names(datasets)
-    texts: list[SetText] = _on_main(
-        world, lambda: load_sets(config.evaluation.sets, config.prepare, names, option="evaluation.sets")
+    texts: list[SetText] = world.on_main(
+        lambda: load_sets(config.evaluation.sets, config.prepare, names, option="evaluation.sets")
     )
     if not any(text.role == "validation" for text in texts):
         texts = [*_prepared(names, world), *texts]
@@ -90,24 +90,6 @@ def _check_without(config: RunConfig, texts: Sequence[SetText], world: World) ->
             "no validation set (prepare.valid): this run reports its training loss alone; nothing is evaluated, and "
             "checkpoint.keep_best keeps nothing"
         )
-
-
-def _on_main(world: World, load: Callable[[], list[SetText]]) -> list[SetText]:
-    """What rank 0 loads, on all ranks.
-
-    Raises:
-        UserError: what rank 0 raised.
-    """
-    found: list[SetText] | UserError = []
-    if world.is_main:
-        try:
-            found = load()
-        except UserError as error:
-            found = error
-    found = world.from_main(found)
-    if isinstance(found, UserError):
-        raise found
-    return found
 
 
 def make_evaluator(

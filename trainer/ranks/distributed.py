@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,8 @@ from trainer.ranks.device import backend, choose_device, compare, describe
 from trainer.ranks.messages import Messages, Sums
 from trainer.runs.process import flight_recorder
 from trainer.runs.process.environment import read_environment
+
+T = TypeVar("T")
 
 
 class World:
@@ -127,6 +129,23 @@ class World:
         with self._waiting():
             dist.broadcast_object_list(box, src=0, group=self._control)
         return box[0]
+
+    def on_main(self, action: Callable[[], T]) -> T:
+        """Do something on rank 0 alone, for every rank.
+
+        Raises:
+            UserError: what the action raised, on every rank.
+        """
+        found: tuple[T | None, UserError | None] = None, None
+        if self.is_main:
+            try:
+                found = action(), None
+            except UserError as error:
+                found = None, error
+        value, problem = self.from_main(found)
+        if problem is not None:
+            raise problem
+        return cast("T", value)
 
     def barrier(self) -> None:
         """Wait for every rank."""

@@ -2,10 +2,9 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +23,6 @@ from trainer.runs.parents.record import Parent, check_same, note_parent, noted_p
 from trainer.transfer.rows import InVocabulary
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 TRIES = 5
 """Times that a checkpoint is chosen anew because a parent that goes on training has deleted the one before."""
@@ -116,16 +113,16 @@ def ancestry_of(config: RunConfig, text: str | None, checkpoint: Checkpoint | No
         UserError: there is no such checkpoint, the run has another parent, or the model is another.
     """
     run = Path(config.folder)
-    named: Named | None = None if text is None else _on_main(world, partial(Named.parse, text))
+    named: Named | None = None if text is None else world.on_main(partial(Named.parse, text))
     if checkpoint is not None:
         parent = parent_in(checkpoint.manifest)
         if named is not None:
-            _on_main(world, partial(check_same, parent, named, run))
+            world.on_main(partial(check_same, parent, named, run))
         return Ancestry(run, parent=parent, source=None)
-    noted = _on_main(world, partial(noted_parent, run))
+    noted = world.on_main(partial(noted_parent, run))
     if noted is not None:
         if named is not None:
-            _on_main(world, partial(check_same, noted, named, run))
+            world.on_main(partial(check_same, noted, named, run))
         where = Path(noted.run) if named is None else named.run  # where it is named it may have moved
         named = Named(text=noted.describe(), run=where, step=noted.step)
     if named is None:
@@ -157,7 +154,7 @@ def find_whole(named: Named, world: World) -> Checkpoint:
     refused: list[str] = []
     for _ in range(TRIES):
         refused, is_stale = [], False
-        for folder in _on_main(world, named.candidates):
+        for folder in world.on_main(named.candidates):
             found = problems_of(folder, world)
             if not found:
                 try:
@@ -195,17 +192,3 @@ def fill(model: nn.Module, weights: Mapping[str, Tensor], source: Checkpoint) ->
                     f"{source.folder}: {name} is {tuple(weight.shape)}, this model's is {tuple(parameter.shape)}"
                 )
             parameter.copy_(weight)
-
-
-def _on_main(world: World, look: Callable[[], T]) -> T:
-    """What rank 0 finds, or refuses, for all."""
-    found: tuple[T | None, UserError | None] = None, None
-    if world.is_main:
-        try:
-            found = look(), None
-        except UserError as error:
-            found = None, error
-    value, problem = world.from_main(found)
-    if problem is not None:
-        raise problem
-    return cast("T", value)
