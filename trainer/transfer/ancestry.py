@@ -155,18 +155,28 @@ def find_whole(named: Named, world: World) -> Checkpoint:
     for _ in range(TRIES):
         refused, is_stale = [], False
         for folder in world.on_main(named.candidates):
-            found = problems_of(folder, world)
-            if not found:
-                try:
-                    return read_checkpoint(folder)
-                except CheckpointError as error:
-                    found = [str(error)]
-            log.warning("%s: checkpoint refused: %s", OPTION, found[0])
-            refused.append(found[0])
+            checkpoint, problems = _open_verified(folder, world)
+            if checkpoint is not None:
+                return checkpoint
+            log.warning("%s: checkpoint refused: %s", OPTION, problems[0])
+            refused.append(problems[0])
             is_stale = is_stale or bool(world.from_main(not folder.is_dir()))
         if not is_stale:
             break
     raise UserError(f"{OPTION}: {named.text} has no whole checkpoint: {refused[0]}")
+
+
+def _open_verified(folder: Path, world: World) -> tuple[Checkpoint | None, list[str]]:
+    """A checkpoint on every rank, or on none and why: its run may delete it at any moment."""
+    if problems := problems_of(folder, world):
+        return None, problems
+    checkpoint, problem = None, None
+    try:
+        checkpoint = read_checkpoint(folder)
+    except CheckpointError as error:
+        problem = str(error)
+    problems = [one for one in world.gather(problem) if one is not None]
+    return (None if problems else checkpoint), problems
 
 
 def fill(model: nn.Module, weights: Mapping[str, Tensor], source: Checkpoint) -> None:

@@ -4,6 +4,8 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -17,7 +19,7 @@ from trainer.checkpoint.format import read_whole
 from trainer.ranks.distributed import World
 from trainer.runs.parents.named import Named
 from trainer.runs.parents.record import check_parent, parent_of_run
-from trainer.transfer.ancestry import ancestry_of
+from trainer.transfer.ancestry import ancestry_of, find_whole
 
 PARENT = "runs/small"
 SETTINGS = ["training.tensorboard=false", "evaluation.max_pairs=2", "training.memory_probe=false", "name=tuned"]
@@ -221,3 +223,16 @@ def begin(world: World, folder: str) -> list[list[str]]:
 def test_weights_are_the_parents_to_the_last_bit(place: Path, forked: Forked) -> None:
     """At every stage and precision: masters and moving average; moments are those of a new optimizer."""
     assert forked.ranks(2, begin, str(place), cwd=place) == [[[]] * len(CASES)] * 2
+
+
+def test_what_another_rank_finds_deleted_is_refused_by_all(place: Path) -> None:
+    """The parent may delete a checkpoint between its verification and its opening; ranks that differ would hang."""
+    world = SimpleNamespace(
+        rank=0,
+        size=1,
+        gather=lambda mine: [mine, "gone"] if mine is None else [mine],  # this rank has opened it
+        from_main=lambda item: item,
+        on_main=lambda action: action(),
+    )
+    with pytest.raises(UserError, match="has no whole checkpoint: gone"):
+        find_whole(Named.parse(str(place / PARENT)), cast("World", world))
