@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import math
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +22,7 @@ from trainer.engines.batches import Update
 from trainer.looking.found import Standing, checkpoint_before, standing_before
 from trainer.ranks.device import settle_device
 from trainer.ranks.distributed import World
-from trainer.ranks.process import tune_process
+from trainer.ranks.process import compute_deterministically, tune_process
 from trainer.runs.layout import CHECKPOINTS, LATEST
 from trainer.runs.process.streams import tell
 
@@ -82,8 +81,7 @@ def forks(config: RunConfig) -> Iterator[World]:
     tune_process()
     before = torch.are_deterministic_algorithms_enabled()
     if config.training.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
+        compute_deterministically(draws_samples=False)  # nothing is evaluated
     world = World(timeout_minutes=config.engine.communication_timeout_minutes)
     try:
         yield world
