@@ -24,6 +24,13 @@ SPARE = re.compile(r"<spare-[0-9]+>")
 _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
 
 
+def cut_tag(line: str) -> tuple[str, str]:
+    """The tag that a source line begins with and the space behind it, empty where there is none; and the rest."""
+    match = TAG.match(line)
+    end = 0 if match is None else match.end() + line[match.end() :].startswith(" ")
+    return line[:end], line[end:]
+
+
 def as_symbols(model: bytes) -> bytes:
     """The model with its tags as user-defined symbols; models without tags as they are."""
     return _retyped(model, _PIECE.USER_DEFINED, WORD_BEGIN)

@@ -2,18 +2,16 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from configs import HeldOutSection, RunConfig, UserError
 from configs.components import unknown
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.tag_pieces import cut_tag
 from trainer.comparison.subjects import Subject
 from trainer.datasets import dataset_names
 from trainer.evaluation.sets import SetText, load_sets, prepared_set
-
-_TAG = re.compile(r"^>>[^<>\s]+<< ?")
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -139,4 +137,4 @@ def _key(text: SetText) -> str:
 
 def untagged(line: str) -> str:
     """A source line without the tag of the target language before it."""
-    return _TAG.sub("", line)
+    return cut_tag(line)[1]

@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Sequence
 
 from configs.components import Draws, Modifier, TextModifier
-from data_pipeline.tag_pieces import TAG
+from data_pipeline.tag_pieces import cut_tag
 from trainer.evaluation.sets import SetText
 
 
@@ -29,10 +29,9 @@ def _copy(text: SetText, modifier: TextModifier, name: str) -> SetText:
     sources: list[str] = []
     references: list[list[str]] = [[] for _ in text.references]
     for number, (line, *targets) in enumerate(zip(text.sources, *text.references, strict=True)):
-        tag = match[0] if (match := TAG.match(line)) else ""
-        space = " " * (tag != "" and line[len(tag) :].startswith(" "))
-        pairs = [modifier.change(line[len(tag + space) :], t, Draws(state + number)) for t in targets]
-        sources.append(tag + space + pairs[0][0])
+        tag, source = cut_tag(line)
+        pairs = [modifier.change(source, target, Draws(state + number)) for target in targets]
+        sources.append(tag + pairs[0][0])
         for column, (_, target) in zip(references, pairs, strict=True):
             column.append(target)
     return dataclasses.replace(text, name=name, sources=sources, references=references, role="test")
