@@ -36,6 +36,7 @@ class BackgroundWriter:
         self._changed = threading.Condition()
         self._is_over = False  # nothing more is taken: it was closed or given up
         self._is_abandoned = False
+        self._ended = 0.0
         self._num_dropped = 0
         self._thread = threading.Thread(target=self._run, name=f"tracker {name}", daemon=True)
         self._thread.start()
@@ -59,16 +60,18 @@ class BackgroundWriter:
 
     def end(self) -> None:
         """Take nothing more; the thread writes what waits, and closes the writer."""
+        self._ended = time.monotonic()
         with self._changed:
             self._is_over = True
             self._changed.notify()
 
     def join(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Wait for that, but no longer than so many seconds, and say what was not written."""
+        """After `end`: wait for the thread, but no longer than so many seconds, and say what was not written."""
         self._thread.join(seconds)
         if self._thread.is_alive():
             self._is_abandoned = True
-            log.warning("%s did not end within %.0f s and is left, training goes on", self._name, seconds)
+            waited = time.monotonic() - self._ended
+            log.warning("%s did not end within %.0f s and is left, training goes on", self._name, waited)
         if self._num_dropped:
             log.warning("%s: %d records were dropped", self._name, self._num_dropped)
 

@@ -42,6 +42,20 @@ def test_one_that_hangs_stalls_nothing_and_loses_what_is_too_much(caplog: pytest
     assert writing.steps == [0], "one that was left writes nothing more: another start may be writing"
 
 
+def test_those_that_hang_side_by_side_have_the_same_time(caplog: pytest.LogCaptureFixture) -> None:
+    both = [Writing(), Writing()]
+    writers = [BackgroundWriter(f"Slow {n}", lambda one=one: one) for n, one in enumerate(both)]  # type: ignore[misc]
+    for writer in writers:
+        writer.put(lambda w: w.train(0, {}))
+    with caplog.at_level(logging.WARNING):
+        join_all(writers, seconds=1)
+    for one in both:
+        one.go_on.set()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Slow {n} did not end within 1 s and is left, training goes on" for n in range(2)
+    ]
+
+
 def test_all_that_waits_is_written_in_order_before_the_end() -> None:
     writing = Writing()
     writing.go_on.set()
