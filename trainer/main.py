@@ -29,6 +29,7 @@ from trainer.ranks.shared_folder import make_shared
 from trainer.ranks.watchdog import Watchdog, process_watchdog
 from trainer.runs.errors import says_all
 from trainer.runs.failure import message_of, note_failure
+from trainer.runs.history.skipped import LEFT_OUT
 from trainer.runs.kept import check_reset
 from trainer.runs.layout import FAILURES, LEDGER_FILE, STATUS_FILE, STUCK_FILE
 from trainer.runs.ledger import Ledger
@@ -287,7 +288,7 @@ def _fit(
                 "event": "rewind",
                 "from_step": rewind.step,
                 "reason": rewind.reason,
-                "left_out": rewind.skipped_ranges,
+                LEFT_OUT: rewind.skipped_ranges,
             }
             built.metrics.event(built.resumed_step, figures)
         try:

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-LEFT_OUT = "left_out"
-"""The key of skipped ranges in JSON."""
+from trainer.runs.history.skipped import LEFT_OUT, SkippedRange, read_ranges
 
 
 @dataclass(kw_only=True, slots=True)
@@ -65,7 +64,7 @@ class TrainerState:
     """Those that are not current, with their scores."""
     recent_losses: list[float] = field(default_factory=list)
     """Of the last updates, for what is a spike."""
-    skipped_ranges: list[tuple[int, int, int]] = field(default_factory=list)
+    skipped_ranges: list[SkippedRange] = field(default_factory=list)
     """(epoch, first update, last update) that are not trained on, one entry a rewind."""
 
     def note(self, step: int, figures: Mapping[str, float]) -> None:
@@ -101,7 +100,7 @@ class TrainerState:
             "curves": {name: ScoreSeries.from_json(one) for name, one in tree.get("curves", {}).items()},
             "other_series": [ScoreSeries.from_json(one) for one in tree.get("other_series", [])],
         }
-        ranges = [(int(epoch), int(first), int(last)) for epoch, first, last in tree.get(LEFT_OUT, [])]
+        ranges = read_ranges(tree.get(LEFT_OUT, []))
         plain = {key: value for key, value in tree.items() if key != LEFT_OUT}
         return cls(**{**plain, **found, "skipped_ranges": ranges})
 

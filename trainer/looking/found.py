@@ -13,13 +13,14 @@ from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.reader import StreamReader
 from trainer.checkpoint.format import Checkpoint, CheckpointError, read_checkpoint, read_whole
-from trainer.checkpoint.state import LEFT_OUT, TrainerState
+from trainer.checkpoint.state import TrainerState
 from trainer.engines.batches import UpdateCounts, count
 from trainer.runs.history.positions import read_position
+from trainer.runs.history.skipped import LEFT_OUT, SkippedRange, read_ranges
 from trainer.runs.layout import CHECKPOINTS, CONFIG, LEDGER_FILE, METRICS_FILE, list_steps, step_of
 from trainer.runs.ledger import read_highest_step
 from trainer.runs.metrics_file import read_lines, whole
-from trainer.stability.rewind import SkippedRange, is_skipped
+from trainer.stability.rewind import is_skipped
 
 SkippedRanges = Sequence[SkippedRange]
 MADE_WITH = ("versions", "fingerprints", "precision", "world_size")
@@ -225,5 +226,5 @@ def _rewinds(run: Path, step: int) -> SkippedRanges | None:
     for line in read_lines(run / METRICS_FILE, having='"rewind"'):
         at = whole(line.get("step"))
         if line.get("event") == "rewind" and at is not None and at < step:
-            found = [(int(epoch), int(first), int(last)) for epoch, first, last in line[LEFT_OUT]]
+            found = read_ranges(line[LEFT_OUT])
     return found

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-SkippedRange = tuple[int, int, int]
-"""Updates of one epoch that a rewind skips: epoch, first, last."""
+from trainer.runs.history.skipped import SkippedRange
 
 
 class Rewind(Exception):  # noqa: N818 (it is a decision, not an error)

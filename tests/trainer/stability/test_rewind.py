@@ -5,7 +5,8 @@ import json
 import pytest
 
 from trainer.checkpoint.state import TrainerState
-from trainer.stability.rewind import Rewind, SkippedRange, is_skipped, may_rewind, range_before
+from trainer.runs.history.skipped import SkippedRange
+from trainer.stability.rewind import Rewind, is_skipped, may_rewind, range_before
 
 
 @pytest.mark.parametrize(

@@ -14,20 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from trainer.runs.history.skipped import LEFT_OUT, SkippedRange, read_ranges
 from trainer.runs.layout import HISTORY_FILE
 from trainer.runs.metrics_file import Line, cut_back, read_lines, whole
 
 log = logging.getLogger(__name__)
 
-SkippedRanges = Sequence[tuple[int, int, int]]
-LEFT_OUT = "left_out"
-"""The key of skipped ranges, as in checkpoints."""
-
 
 class History(Protocol):
     """Where a run's data stood."""
 
-    def start(self, step: int, stream: Mapping[str, Any], skipped: SkippedRanges, started: Mapping[str, Any]) -> None:
+    def start(
+        self, step: int, stream: Mapping[str, Any], skipped: Sequence[SkippedRange], started: Mapping[str, Any]
+    ) -> None:
         """Note a start, or a rewind.
 
         Args:
@@ -46,7 +45,9 @@ class History(Protocol):
 class NoHistory:
     """What every rank but the first has."""
 
-    def start(self, step: int, stream: Mapping[str, Any], skipped: SkippedRanges, started: Mapping[str, Any]) -> None:
+    def start(
+        self, step: int, stream: Mapping[str, Any], skipped: Sequence[SkippedRange], started: Mapping[str, Any]
+    ) -> None:
         """Nothing."""
 
     def position(self, step: int, stream: Mapping[str, Any]) -> None:
@@ -65,7 +66,9 @@ class HistoryFile:
         self._path = run / HISTORY_FILE
         cut_back(self._path, resume_step)
 
-    def start(self, step: int, stream: Mapping[str, Any], skipped: SkippedRanges, started: Mapping[str, Any]) -> None:
+    def start(
+        self, step: int, stream: Mapping[str, Any], skipped: Sequence[SkippedRange], started: Mapping[str, Any]
+    ) -> None:
         """See History."""
         self._write({"kind": "start", "step": step, "stream": stream, LEFT_OUT: list(skipped), **started})
 
@@ -89,7 +92,7 @@ class Start:
     """Updates done before."""
     config: str
     """The resolved configuration, in YAML."""
-    skipped_ranges: list[tuple[int, int, int]]
+    skipped_ranges: list[SkippedRange]
     fingerprints: Mapping[str, Any]
     versions: Mapping[str, str]
     precision: str
@@ -134,7 +137,7 @@ def _start(line: Line, step: int) -> Start:
     return Start(
         step=step,
         config=str(line["config"]),
-        skipped_ranges=[(int(epoch), int(first), int(last)) for epoch, first, last in line[LEFT_OUT]],
+        skipped_ranges=read_ranges(line[LEFT_OUT]),
         fingerprints=line["fingerprints"],
         versions=line["versions"],
         precision=str(line["precision"]),
