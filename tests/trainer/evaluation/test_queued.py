@@ -20,7 +20,7 @@ from tests.trainer.conftest import TrainedRun
 from trainer.checkpoint.retention import retain
 from trainer.checkpoint.state import ScoreSeries, TrainerState
 from trainer.evaluation.outcome import Evaluation
-from trainer.evaluation.queued import scored
+from trainer.evaluation.queued import scoring_process
 from trainer.evaluation.queued.queue import ScoreQueue
 from trainer.evaluation.sets import HeldOutSet
 from trainer.metrics.scoring import Scorer
@@ -42,7 +42,7 @@ def answer(tmp_path: Path, code: str, *, seconds: float = 20, sets: tuple[str, .
     request, result = tmp_path / "request.jsonl", tmp_path / "result"
     line = {"source": "s", "hypothesis": "two", "references": ["four"], "languages": ["en", "fr"]}
     request.write_text("".join(json.dumps({"set": name, **line}) + "\n" for name in sets))
-    me = [sys.executable, "-I", scored.__file__, str(request), str(result), str(seconds), str(os.getpid())]
+    me = [sys.executable, "-I", scoring_process.__file__, str(request), str(result), str(seconds), str(os.getpid())]
     subprocess.run([*me, sys.executable, "-c", code], check=True, timeout=60)
     return json.loads(result.read_text())
 
@@ -93,7 +93,7 @@ time.sleep(300)
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     request, result = tmp_path / "request.jsonl", tmp_path / "result"
     request.write_text("")
-    me = [sys.executable, "-I", scored.__file__, str(request), str(result), "9", str(os.getpid())]
+    me = [sys.executable, "-I", scoring_process.__file__, str(request), str(result), "9", str(os.getpid())]
     subprocess.run([*me, "/no/such/program"], check=True, timeout=60)
     assert "cannot be started" in json.loads(result.read_text())["problem"]
 

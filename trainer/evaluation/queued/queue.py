@@ -26,7 +26,7 @@ from configs.evaluation import EvaluationSection, QueuedMetric
 from trainer.checkpoint.state import TrainerState
 from trainer.evaluation.best import beside_best, of_queued
 from trainer.evaluation.outcome import Evaluation
-from trainer.evaluation.queued import scored
+from trainer.evaluation.queued import scoring_process
 from trainer.evaluation.sets import HeldOutSet
 from trainer.records.metrics import Metrics
 from trainer.runs.layout import EVALUATIONS, METRICS_FILE, QUEUE, step_folder, step_of
@@ -194,7 +194,7 @@ class ScoreQueue:
         return found
 
     def _start(self, request: Request) -> None:
-        command = [sys.executable, "-I", scored.__file__, str(request.path), str(request.result)]
+        command = [sys.executable, "-I", scoring_process.__file__, str(request.path), str(request.result)]
         command += [str(60 * request.metric.timeout_minutes), str(os.getpid()), *request.metric.command]
         variables = {**self._variables, "CUDA_VISIBLE_DEVICES": request.metric.devices}
         try:

@@ -1,4 +1,6 @@
-"""One start of a metric's command: `python scored.py REQUEST RESULT SECONDS PARENT COMMAND...`, at the lowest priority.
+"""One start of a metric's command, at the lowest priority.
+
+    python scoring_process.py REQUEST RESULT SECONDS PARENT COMMAND...
 
 REQUEST has a JSON object a line (set, languages, source, hypothesis, references), which the command reads from its
 standard input. It answers with as many lines, each a number or {"score": number}, whose means are the scores of the
