@@ -8,7 +8,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from data_pipeline.preparation.terminal import is_live
+from data_pipeline.terminal import is_live
 
 SECONDS_BETWEEN_LINES = 10.0
 

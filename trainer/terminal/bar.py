@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tqdm import tqdm
 
-from data_pipeline.preparation.terminal import CLEAR, columns, is_live
+from data_pipeline.terminal import CLEAR, columns, is_live
 from trainer.terminal.forecast import Outlook, interval
 from trainer.terminal.lines import LogHandler
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import IO, Protocol
 
-from data_pipeline.preparation.terminal import Colour, columns, is_live, packed, painted
+from data_pipeline.terminal import Colour, columns, is_live, packed, painted
 
 ROW = "  {name:<13} {text}"
 _ROW_INDENT, _STEP_INDENT = 16, 4

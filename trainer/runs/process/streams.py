@@ -47,7 +47,7 @@ def live_terminal() -> types.ModuleType | None:
     try:
         if sys.stderr is None or not sys.stderr.isatty():
             return None
-        from data_pipeline.preparation import terminal
+        from data_pipeline import terminal
     except (ImportError, ValueError):  # of another's `data_pipeline`; a closed stream
         return None
     return terminal if terminal.is_live(sys.stderr) else None

@@ -6,7 +6,7 @@ import pty
 
 import pytest
 
-from data_pipeline.preparation.terminal import columns, is_live, packed
+from data_pipeline.terminal import columns, is_live, packed
 
 
 @pytest.mark.parametrize(
