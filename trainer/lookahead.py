@@ -1,8 +1,8 @@
 """The next update, fetched and counted over all ranks while the one before is trained on.
 
-Ranks tell one another three things at every update: how many tokens the next one holds, whether somebody asked to stop,
-and their part of the loss. All of it goes in one message, which is begun before an update is trained on and read after
-it, so that nobody waits: counts are there one update ahead, and losses one late.
+At every update ranks tell one another how many tokens the next one holds, their part of the loss, and what else is in a
+`Note`. All of it goes in one message, which is begun before an update is trained on and read after it, so that nobody
+waits: counts are there one update ahead, and losses one late.
 """
 
 import logging
@@ -30,7 +30,7 @@ class Note:
     milliseconds: int
     """Of the run, by the clock of rank 0; 0 from the others."""
     loss_sum: float
-    """Of the update before; 0 where there is none that was not asked for yet."""
+    """Of the update before; 0 where there is none, or its sum is known already."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

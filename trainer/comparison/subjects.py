@@ -8,7 +8,7 @@ from configs import RunConfig, UserError, load_saved
 from configs.files import is_file
 from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import find_checkpoint
-from trainer.runs.layout import CHECKPOINTS, CONFIG, MANIFEST
+from trainer.runs.layout import CONFIG, MANIFEST, run_of
 from trainer.runs.parents.named import hash_of
 from trainer.runs.parents.record import noted_parent, parent_in
 
@@ -79,10 +79,7 @@ def _load(path: str, label: str) -> Subject:
 
 def _run_of(place: Path) -> Path | None:
     """The folder of the run that a path names, or lies in."""
-    if not is_file(place / MANIFEST):
-        return place
-    above = place.resolve().parent
-    return above.parent if above.name == CHECKPOINTS else None
+    return run_of(place) if is_file(place / MANIFEST) else place
 
 
 def _labels(paths: Sequence[str]) -> list[str]:

@@ -166,9 +166,8 @@ class Evaluator:
     ) -> list[Attention]:
         """What the references of the first short pairs look at, each followed by what its translation looks at.
 
-        Rows and columns of a reference's are those of every other step. A long translation is cut.
-
-        None where the model's attention has no weights to show.
+        Rows and columns of a reference's are the same at every step. A long translation is cut. Empty where the model's
+        attention has no weights to show.
         """
         if not model.section.attention.has_weights:
             return []

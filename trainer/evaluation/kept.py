@@ -23,12 +23,12 @@ from trainer.evaluation.sets import SetText
 from trainer.inference.translation.languages import LanguageTags
 from trainer.metrics.scoring import Scorer
 from trainer.runs.layout import (
-    CHECKPOINTS,
     CONFIG,
     EVALUATIONS,
     METRICS_FILE,
     hypotheses_file,
     kept_hypotheses,
+    run_of,
 )
 from trainer.runs.metrics_file import number, read_lines
 from trainer.runs.parents.named import hash_of
@@ -79,12 +79,6 @@ class Hypotheses:
 def plain_search(section: SearchSection) -> dict[str, Any]:
     """The fields of a search that choose a translation: the size of batches moves none but by rounding."""
     return {name: value for name, value in dataclasses.asdict(section).items() if name != "batch_tokens"}
-
-
-def run_of(checkpoint: Checkpoint) -> Path | None:
-    """The run's folder that a checkpoint lies in; None where it lies elsewhere."""
-    above = checkpoint.folder.resolve().parent
-    return above.parent if above.name == CHECKPOINTS else None
 
 
 def read_kept(checkpoint: Checkpoint, work: Work) -> Hypotheses | None:
@@ -142,7 +136,7 @@ def read_of_training(checkpoint: Checkpoint, config: RunConfig, text: SetText, w
         text: by the name that the run has for it.
         work: what is wanted. Of the number format training had its own.
     """
-    folder, step = run_of(checkpoint), int(checkpoint.manifest["step"])
+    folder, step = run_of(checkpoint.folder), int(checkpoint.manifest["step"])
     if folder is None or work.weights != checkpoint.weights_kind(raw=False):
         return None
     if work.search != plain_search(config.evaluation.search):
@@ -183,7 +177,7 @@ def _search_in(path: Path) -> object:
 
 
 def _path(checkpoint: Checkpoint, work: Work) -> Path | None:
-    folder, sha256 = run_of(checkpoint), hash_of(checkpoint.folder)
+    folder, sha256 = run_of(checkpoint.folder), hash_of(checkpoint.folder)
     if folder is None or sha256 is None:
         return None
     digest = _sha256(json.dumps(_plain(work), sort_keys=True))

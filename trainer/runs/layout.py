@@ -94,6 +94,12 @@ def checkpoint_folder(run: Path, step: int) -> Path:
     return run / CHECKPOINTS / step_folder(step)
 
 
+def run_of(checkpoint: Path) -> Path | None:
+    """The folder of the run that a checkpoint's folder lies in; None where it lies elsewhere."""
+    above = checkpoint.resolve().parent
+    return above.parent if above.name == CHECKPOINTS else None
+
+
 def hypotheses_file(step: int, name: str | None = None) -> str:
     """The file of translations of a held-out set, in the folder of evaluations.
 
