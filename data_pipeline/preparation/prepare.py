@@ -248,7 +248,7 @@ class Preparation:
         for span in range(num_spans):
             report = report.merge(spill.report(span))
         check_unknown(self.section, report)
-        spill.collect_places(num_spans)
+        spill.collect_segments(num_spans)
         job = ShardJob(
             encoding=encoding.job,
             folder=encoding.dataset,

@@ -45,7 +45,7 @@ class EncodeJob:
 
     def open(self) -> Callable[[tuple[Span, RawSpan | None]], int]:
         """The function that encodes a span and returns the number of pairs that it read."""
-        return PartEncoder(self).encode_span
+        return SpanEncoder(self).encode_span
 
     def spill_folder(self) -> SpillFolder:
         """Where spans go."""
@@ -70,7 +70,7 @@ class _Chunk:
     hashes: NDArray[np.uint8]
 
 
-class PartEncoder:
+class SpanEncoder:
     """Encodes spans in one process."""
 
     def __init__(self, job: EncodeJob) -> None:

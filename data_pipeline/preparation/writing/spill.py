@@ -115,28 +115,28 @@ class SpillFolder:
         with np.load(self._table(span), allow_pickle=False) as content:
             return Report.from_json(content["report"].tobytes())
 
-    def collect_places(self, num_spans: int) -> Path:
+    def collect_segments(self, num_spans: int) -> Path:
         """Turn the spans' tables into one file by shard: what `read` wants of a shard then stands together."""
-        path = self.folder / "places.npy"
-        places = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint64, shape=(self.num_shards, num_spans, 4))
+        path = self.folder / "segments.npy"
+        segments = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint64, shape=(self.num_shards, num_spans, 4))
         for span in range(num_spans):
             with np.load(self._table(span), allow_pickle=False) as content:
                 table = content["table"].astype(np.uint64)
             bytes_a_pair = 8 + self._hash_bytes + PLACE_BYTES * self._has_places
             sizes = table[:, 0] * bytes_a_pair + (table[:, 1] + table[:, 2]) * self._dtype.itemsize
-            places[:, span, 0] = np.cumsum(sizes) - sizes
-            places[:, span, 1:] = table
-        places.flush()
+            segments[:, span, 0] = np.cumsum(sizes) - sizes
+            segments[:, span, 1:] = table
+        segments.flush()
         return path
 
     def read(self, shard: int) -> PairRows:
-        """All pairs of a shard, in corpus order. `collect_places` must have gone before.
+        """All pairs of a shard, in corpus order. `collect_segments` must have gone before.
 
         Raises:
             RuntimeError: a file is shorter than it was.
         """
-        places = np.load(self.folder / "places.npy", mmap_mode="r", allow_pickle=False)[shard].astype(np.int64)
-        pairs, source_tokens, target_tokens = places[:, 1:].sum(axis=0).tolist()
+        segments = np.load(self.folder / "segments.npy", mmap_mode="r", allow_pickle=False)[shard].astype(np.int64)
+        pairs, source_tokens, target_tokens = segments[:, 1:].sum(axis=0).tolist()
         rows = PairRows(
             keys=np.empty(pairs, dtype=np.uint32),
             hashes=np.empty((pairs, self._hash_bytes), dtype=np.uint8),
@@ -146,10 +146,10 @@ class SpillFolder:
             places=np.empty(pairs, dtype=np.uint64) if self._has_places else None,
         )
         done = np.zeros(3, dtype=np.int64)
-        for span in np.flatnonzero(places[:, 1]).tolist():
-            after = done + places[span, 1:]
+        for span in np.flatnonzero(segments[:, 1]).tolist():
+            after = done + segments[span, 1:]
             with self._data(span).open("rb", buffering=0) as file:
-                file.seek(places[span, 0])
+                file.seek(segments[span, 0])
                 for array, column in self._columns(rows):
                     wanted = array[done[column] : after[column]]
                     if wanted.size and file.readinto(wanted.reshape(-1).view(np.uint8).data) != wanted.nbytes:

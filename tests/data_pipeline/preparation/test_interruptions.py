@@ -23,7 +23,7 @@ def test_a_full_disk_is_gone_on_from(corpus: Corpus, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(SpillFolder, "collect_places", fail)
+        patch.setattr(SpillFolder, "collect_segments", fail)
         with pytest.raises(UserError, match=r"the disk is full.* run the same command, which goes on"):
             prepare.run(corpus(PAIRS))
     assert not (tmp_path / "out").exists()

@@ -10,7 +10,7 @@ from configs import CorpusFiles, TokenizerSection, UserError
 from data_pipeline.inspection import inspect_dataset
 from data_pipeline.preparation import prepare
 from data_pipeline.preparation.tokenizing.training import train_tokenizer
-from data_pipeline.preparation.writing.encode import PartEncoder
+from data_pipeline.preparation.writing.encode import SpanEncoder
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import UNK_ID
 from tests.data_pipeline.preparation.made import Corpus
@@ -36,7 +36,7 @@ def test_a_corpus_that_the_tokenizer_does_not_know(
     with pytest.raises(UserError, match=said):
         prepare.run(section)
     assert not (tmp_path / "out").exists()
-    monkeypatch.setattr(PartEncoder, "encode_span", None)  # it goes on from what is encoded
+    monkeypatch.setattr(SpanEncoder, "encode_span", None)  # it goes on from what is encoded
     capsys.readouterr()
     prepare.run(dataclasses.replace(section, max_unknown=0.5))
     output = capsys.readouterr()

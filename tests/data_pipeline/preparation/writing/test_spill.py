@@ -53,14 +53,14 @@ def test_what_goes_in_comes_out_by_shard_in_corpus_order(
         assert folder.report(number) == Report.of(dropped={"empty": number})
         for shard, row in zip(shards.tolist(), _split(pairs), strict=True):
             wanted[shard].append(row)
-    folder.collect_places(len(parts))
+    folder.collect_segments(len(parts))
     assert [_split(folder.read(shard)) for shard in range(num_shards)] == wanted
 
 
 def test_a_file_that_is_cut_short(tmp_path: Path) -> None:
     folder = SpillFolder(tmp_path, num_shards=1, has_hashes=True, dtype="uint16")
     folder.write(0, _rows([([1, 2], [3], 0)], np.random.default_rng(0)), np.zeros(1, dtype=np.int64), Report.empty())
-    folder.collect_places(1)
+    folder.collect_segments(1)
     path = tmp_path / "00000000.pairs"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(RuntimeError, match=r"00000000\.pairs: is cut short"):
