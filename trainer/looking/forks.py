@@ -147,9 +147,14 @@ class _EnoughError(Exception):
 
 
 def _config(config: RunConfig, folder: Path) -> RunConfig:
-    """Of a fork: what changes no update is off, and nothing ends or rewinds it."""
+    """Of a fork: what changes no update is off, and nothing ends or rewinds it.
+
+    It may take longer than the run did, which had more ranks: the clock counts only where the learning rate goes by it.
+    """
     training = dataclasses.replace(
         config.training,
+        max_minutes=config.training.max_minutes if config.schedule.ends_with == "minutes" else None,
+        early_stopping=None,
         tensorboard=False,
         record_pairs=False,
         memory_probe=False,

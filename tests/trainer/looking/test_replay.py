@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
-from configs import CorpusFiles, PrepareSection, TokenizerSection
+from configs import CorpusFiles, PrepareSection, TokenizerSection, load_run
 from data_pipeline.preparation import prepare
 from data_pipeline.tokenizer import Tokenizer
 from tests.conftest import Refused, bundled
 from tests.forked import Forked
+from trainer.checkpoint.state import TrainerState
+from trainer.limits import Limits
 from trainer.looking.batch import block_of
 from trainer.looking.cause import read_data
-from trainer.looking.forks import find_beginning
+from trainer.looking.forks import _config, find_beginning
 from trainer.looking.found import find_update
 from trainer.looking.replay import recorded_losses
 
@@ -177,3 +179,11 @@ def test_refused(ten: Ten, refused: Refused, tmp_path: Path) -> None:
     )
     assert "RUN: " in refused("replay", str(ten.run), "--at", "100")
     assert refused(*at, "--blame", "--updates", "2").startswith("--blame: given with")
+
+
+def test_neither_the_clock_nor_early_stopping_ends_a_fork(tmp_path: Path) -> None:
+    limits = ["training.max_minutes=1", "training.early_stopping={patience: 1}", "evaluation.every_updates=1"]
+    config = load_run("debug", limits)
+    state = TrainerState(step=5, seconds=3600.0, scores={1: 2.0, 2: 1.0})
+    assert len(Limits(config, state).reached(0)) == 2
+    assert not Limits(_config(config, tmp_path), state).reached(0)
