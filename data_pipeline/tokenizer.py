@@ -5,12 +5,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 
 from configs import UserError
 from configs.languages import same_language
 from data_pipeline.tag_pieces import SPARE, TAG, WORD_BEGIN, as_controls, has_taken_spares, tag_of, with_tags
+
+Side = Literal["source", "target"]
 
 PAD_ID = 0
 BOS_ID = 1
@@ -48,8 +52,8 @@ class Tokenizer:
         self._files = {name: as_controls(content) for name, content in files.items()}
         self.is_joint = JOINT_FILE in files
         """Whether both sides share one vocabulary."""
-        self._source = _processor(JOINT_FILE if self.is_joint else SOURCE_FILE, files)
-        self._target = self._source if self.is_joint else _processor(TARGET_FILE, files)
+        self._source = _processor(self.file_name("source"), files)
+        self._target = self._source if self.is_joint else _processor(self.file_name("target"), files)
         self._tags = _tags(self._source)
         self._tag_ids = frozenset(self._tags.values())
         self._meanings: dict[str, int | None] = dict(self._tags)
@@ -81,6 +85,16 @@ class Tokenizer:
         """The files' contents, by name."""
         return dict(self._files)
 
+    def file_name(self, side: Side) -> str:
+        """Of the file with a side's vocabulary."""
+        return JOINT_FILE if self.is_joint else SOURCE_FILE if side == "source" else TARGET_FILE
+
+    def proto(self, side: Side) -> Any:
+        """SentencePiece's model of a side, in which tags are control symbols; a new one at every call."""
+        proto: Any = sentencepiece_model_pb2.ModelProto()
+        proto.ParseFromString(self._files[self.file_name(side)])
+        return proto
+
     @property
     def fingerprint(self) -> str:
         """SHA-256 over the files, in hexadecimal."""
@@ -110,7 +124,7 @@ class Tokenizer:
     def with_tags(self, tags: Sequence[str]) -> "Tokenizer":
         """This tokenizer with tags that it has not in the place of its first spare pieces: no id changes."""
         assert len(tags) <= len(self.spares)
-        name = JOINT_FILE if self.is_joint else SOURCE_FILE
+        name = self.file_name("source")
         return Tokenizer({**self._files, name: with_tags(self._files[name], tags)}) if tags else self
 
     def extends(self, other: "Tokenizer") -> bool:

@@ -2,16 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from configs import UserError
-from data_pipeline.tag_pieces import WORD_BEGIN, as_controls, tag_of
-from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, UNK_ID, Tokenizer
-
-Side = Literal["source", "target"]
+from data_pipeline.tag_pieces import WORD_BEGIN, tag_of
+from data_pipeline.tokenizer import UNK_ID, Side, Tokenizer
 
 _BYTE = 6
 """SentencePiece's type of a byte's piece, such as `<0x41>`."""
@@ -93,10 +91,7 @@ class _Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, side: Side) -> "_Vocabulary":
-        files = tokenizer.files()
-        name = JOINT_FILE if tokenizer.is_joint else SOURCE_FILE if side == "source" else TARGET_FILE
-        proto: Any = sentencepiece_model_pb2.ModelProto()
-        proto.ParseFromString(as_controls(files[name]))
+        proto = tokenizer.proto(side)
         return cls([piece.piece for piece in proto.pieces], proto)
 
     def is_control(self, number: int) -> bool:

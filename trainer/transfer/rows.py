@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from data_pipeline.tokenizer import Tokenizer
-from data_pipeline.vocabularies import Match, Side, match
+from data_pipeline.tokenizer import Side, Tokenizer
+from data_pipeline.vocabularies import Match, match
 
 log = logging.getLogger(__name__)
 

@@ -1,15 +1,13 @@
 """One side's vocabulary as arrays, for cutting words anew."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 from sentencepiece import sentencepiece_model_pb2
 
 from configs import UserError
 from data_pipeline.stream.batch import Ragged
-from data_pipeline.tag_pieces import WORD_BEGIN, as_controls
-from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
+from data_pipeline.tag_pieces import WORD_BEGIN
+from data_pipeline.tokenizer import Side, Tokenizer
 
 _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
 _TYPES = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
@@ -28,10 +26,9 @@ class Vocabulary:
             tokenizer: whose.
             side: 0 is the source's, 1 the target's.
         """
-        name = JOINT_FILE if tokenizer.is_joint else (SOURCE_FILE, TARGET_FILE)[side]
-        proto: Any = sentencepiece_model_pb2.ModelProto()
-        proto.ParseFromString(as_controls(tokenizer.files()[name]))
-        self.name = name
+        named: Side = "source" if side == 0 else "target"
+        proto = tokenizer.proto(named)
+        self.name = tokenizer.file_name(named)
         self.model_type = _TYPES.get(int(proto.trainer_spec.model_type), "other")
         self.pieces: list[str] = [str(piece.piece) for piece in proto.pieces]
         self.scores: NDArray[np.float64] = np.array([piece.score for piece in proto.pieces], dtype=np.float64)
