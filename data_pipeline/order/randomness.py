@@ -3,7 +3,7 @@
 Every random choice of the stream takes its bits from Philox (Salmon et al., 2011) under a key that
 `SeedSequence` mixes from (seed, purpose, dataset, pass, lane, window, ...). Only these two, whose output
 numpy guarantees never to change, and sorting are used; the methods of `numpy.random.Generator` may change
-from one version to the next.
+from one version to the next. What is drawn for every pair or piece by itself is a hash (`mixed`) of such bits.
 """
 
 from enum import IntEnum
@@ -34,6 +34,10 @@ def random_bits(count: int, seed: int, purpose: Purpose, *place: int) -> NDArray
 def permutation(count: int, seed: int, purpose: Purpose, *place: int) -> NDArray[np.int64]:
     """A random order of `range(count)` that belongs to a place in the stream."""
     return np.argsort(random_bits(count, seed, purpose, *place), kind="stable")
+
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""SplitMix64's step: 2 ** 64 over the golden ratio."""
 
 
 def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from data_pipeline.order.randomness import mixed
+from data_pipeline.order.randomness import GOLDEN, mixed
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from trainer.engines.protocol import DeviceBatch
@@ -100,7 +100,7 @@ def tokens_digest(micro_batch: MicroBatch) -> int:
 
 def _multiple(number: int) -> np.uint64:
     """Of SplitMix64's step, modulo 2 ** 64."""
-    return np.uint64(number * 0x9E3779B97F4A7C15 & (2**64 - 1))
+    return np.uint64(number * int(GOLDEN) & (2**64 - 1))
 
 
 def wrap(number: int) -> int:

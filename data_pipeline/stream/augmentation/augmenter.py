@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from configs import StreamSection
 from configs.components import MergingModifier, Modifier, SubwordModifier, make
-from data_pipeline.order.randomness import Purpose, mixed, random_bits, threshold
+from data_pipeline.order.randomness import GOLDEN, Purpose, mixed, random_bits, threshold
 from data_pipeline.order.windows import Budget
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.augmentation.texts import PairTexts
-from data_pipeline.stream.augmentation.variants import GOLDEN, Variants
+from data_pipeline.stream.augmentation.variants import Variants
 from data_pipeline.stream.augmentation.vocabulary import Vocabulary, gather
 from data_pipeline.stream.batch import Ragged
 from data_pipeline.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from data_pipeline.order.randomness import mixed
+from data_pipeline.order.randomness import GOLDEN, mixed
 from data_pipeline.stream.augmentation.vocabulary import Vocabulary, gather
 from data_pipeline.stream.batch import Ragged
 
@@ -23,7 +23,6 @@ LETTERS_AT_ONCE = 1 << 17
 """Of the words that are cut at once."""
 MAX_LETTERS = 512
 """Of a word; a longer one stays plain: what it takes grows with the square."""
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Segmenter(Protocol):
