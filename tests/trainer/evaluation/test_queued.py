@@ -210,12 +210,12 @@ def test_what_is_awaited_is_asked_for_again_but_for_steps_that_are_gone(tmp_path
     assert not list((tmp_path / "eval" / "queue").iterdir())
 
 
-@pytest.mark.parametrize("change", [{"series": "another"}, {"valid": "renamed"}])
-def test_what_is_awaited_is_given_up_where_the_evaluation_has_changed(change: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("series", "valid"), [("another", "valid"), ("now", "renamed")])
+def test_what_is_awaited_is_given_up_where_the_evaluation_has_changed(series: str, valid: str, tmp_path: Path) -> None:
     queue, *_ = make_queue(tmp_path, "import time; time.sleep(300)")
     queue.add(10, evaluation())
     queue.close()
-    again, written, state = make_queue(tmp_path, LENGTHS, step=10, **change)
+    again, written, state = make_queue(tmp_path, LENGTHS, step=10, series=series, valid=valid)
     assert again.awaited == frozenset()
     again.finish(seconds=20, stop_requested=lambda: False)
     assert not state.scores
