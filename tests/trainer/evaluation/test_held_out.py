@@ -34,7 +34,9 @@ def thai(tmp_path: Path) -> RunConfig:
 
 def world_of(rank: int) -> Any:
     """A rank of as many as there are, each of which reads for itself."""
-    return SimpleNamespace(rank=rank, size=1, is_main=rank == 0, device=torch.device("cpu"), from_main=lambda x: x)
+    return SimpleNamespace(
+        rank=rank, size=1, is_main=rank == 0, device=torch.device("cpu"), on_main=lambda look: look()
+    )
 
 
 def test_a_script_without_spaces_is_warned_of(thai: RunConfig, caplog: pytest.LogCaptureFixture) -> None:

@@ -20,7 +20,7 @@ from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import write_run
 from trainer.transfer.ancestry import ancestry_of
 
-ALONE: Any = SimpleNamespace(rank=0, size=1, is_main=True, from_main=lambda found: found, gather=lambda found: [found])
+ALONE: Any = SimpleNamespace(rank=0, size=1, is_main=True, on_main=lambda look: look(), gather=lambda found: [found])
 """A rank that is alone, and meets nobody."""
 TYING = [("three-way", True, True), ("decoder", True, False), ("decoder", False, True), ("none", False, False)]
 """How matrices are tied, and whether the parent's vocabulary and the new one are joint."""
