@@ -59,9 +59,12 @@ class Training(Job):
             python: that has zeromt.
             options: of the command: `nnodes`, `rendezvous`, `job_id` and so on; one that is None is left out.
         """
-        given = {"nproc": self.nproc, "max_restarts": self.max_restarts, "fresh": self.fresh}
-        options = {**given, "from": self.parent, **options}
-        return [python, "-P", "-m", "launcher", "launch", "node", *node_arguments(self.config, self.overrides, options)]
+        return [python, "-P", "-m", "launcher", "launch", "node", *self.node_arguments(**options)]
+
+    def node_arguments(self, **options: object) -> list[str]:
+        """The arguments of `node_command`, for what starts `launch node` in another way; options as there."""
+        given = {"nproc": self.nproc, "max_restarts": self.max_restarts, "fresh": self.fresh, "from": self.parent}
+        return node_arguments(self.config, self.overrides, {**given, **options})
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

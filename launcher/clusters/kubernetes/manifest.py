@@ -15,7 +15,6 @@ import yaml
 from configs import UserError
 from launcher.clusters.kubernetes.section import KubernetesSection, Toleration, Volume
 from launcher.jobs import Job, Preparation, Training
-from launcher.jobs.job import node_arguments
 
 JOB_LABEL = "batch.kubernetes.io/job-name"
 """By which Kubernetes marks the pods of a Job."""
@@ -46,21 +45,18 @@ def render_training(site: KubernetesSection, job: Training) -> str:
         raise UserError(f"--nodes: {job.nodes!r}; allowed is a number from 1 to 99999 on Kubernetes")
     grace = choose_grace(site, job.slowest_save)
     service = f"zeromt-{_object_name(job)}"
-    options: dict[str, object] = {
-        "nnodes": job.nodes,
-        "nproc": job.nproc,
-        "max_restarts": job.max_restarts,
-        "join_timeout": site.start_timeout,
-        "node_timeout": site.node_timeout,
-        "interface": site.interface,
-        "fresh": job.fresh,
-    }
+    arguments = job.node_arguments(
+        nnodes=job.nodes,
+        join_timeout=site.start_timeout,
+        node_timeout=site.node_timeout,
+        interface=site.interface,
+    )
     command = [
         *_words("python", [site.python]),
         *("-P", "-m", f"{_ENTRY}.pod", "node", "--message", _MESSAGE),
         *("--max-requeues", str(site.max_requeues), "--join-timeout", str(site.join_timeout), "--grace", str(grace)),
         *("--", "--rendezvous", f"{_ID}-0.{service}:{site.port}", "--job-id", _ID),
-        *_words("command", node_arguments(job.config, job.overrides, options)),
+        *_words("command", arguments),
     ]
     pod = _pod(site, job, command, gpus=site.gpus_per_node, grace=grace)
     pod["subdomain"] = service

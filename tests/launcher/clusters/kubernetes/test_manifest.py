@@ -19,6 +19,7 @@ from launcher.clusters.kubernetes.cluster import KubernetesCluster
 from launcher.clusters.kubernetes.manifest import choose_grace, following
 from launcher.clusters.kubernetes.section import Toleration, Volume
 from launcher.jobs import Job, Preparation, Training
+from launcher.options.node import parse_launch_node
 
 GOLDEN = Path(__file__).parent / "golden"
 WORDS = (
@@ -97,9 +98,10 @@ def preparation(site: KubernetesCluster, **changes: Any) -> str:
     return site.render(dataclasses.replace(Preparation(**COMMON, parts=4), **changes))
 
 
+VARIABLES = {"ZEROMT_PLUGINS": "a$b"}
 MANIFESTS: dict[str, Callable[[], str]] = {
     "bare": lambda: training(BARE),
-    "full": lambda: training(FULL, nodes="16", nproc=8, fresh=True, variables={"ZEROMT_PLUGINS": "a$b"}),
+    "full": lambda: training(FULL, nodes="16", nproc=8, fresh=True, parent="runs/base@10", variables=VARIABLES),
     "after": lambda: training(BARE, nodes="1", after="mt-x7k2p"),
     "prepare": lambda: preparation(BARE),
     "merge": lambda: following(preparation(BARE, is_merge=True), "mt-x7k2p"),
@@ -178,6 +180,17 @@ def test_what_the_issue_asks_for() -> None:
     assert container["resources"]["limits"]["amd.com/gpu"] == "8"
     assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": "other"}]
     assert "gpu" not in str(yaml.safe_load(preparation(FULL))["spec"]["template"]["spec"]["containers"][0]["resources"])
+
+
+def test_what_a_training_is_asked_for_arrives_at_every_node() -> None:
+    *_, job = yaml.safe_load_all(training(BARE, nodes="3", max_restarts=7, fresh=True, parent="runs/my base@500"))
+    command = job["spec"]["template"]["spec"]["containers"][0]["command"]
+    words = [word.replace("$(ZEROMT_JOB_ID)", "job").replace("$$", "$") for word in command]
+    found = parse_launch_node(words[words.index("--") + 1 :])
+    expected = {"nnodes": 3, "nproc": 2, "max_restarts": 7, "fresh": True, "parent": "runs/my base@500"}
+    assert {name: found[name] for name in expected} == expected
+    assert (found["config"], tuple(found["overrides"])) == (COMMON["config"], COMMON["overrides"])
+    assert "--from" not in training(BARE)
 
 
 def test_a_save_fits_into_the_grace() -> None:
