@@ -17,7 +17,7 @@ from launcher.jobs.job import Job, Preparation, Training, most_nodes
 from launcher.jobs.record import write_submitted
 from launcher.machine.supervise import Supervisor
 from launcher.options import Parser
-from launcher.options.batch import USAGE, add_batch
+from launcher.options.batch import USAGE, add_launch_batch
 from trainer.runs.layout import LOGS, METRICS_FILE
 from trainer.runs.metrics_file import read_saves
 from trainer.runs.parents.record import check_parent
@@ -69,7 +69,7 @@ class BatchCluster(Cluster):
     @classmethod
     def add_arguments(cls, parser: Parser) -> None:
         """What every cluster with a queue can be asked for."""
-        add_batch(parser)
+        add_launch_batch(parser)
 
     def processes(self) -> int:
         """Processes on each node where nobody says; 0 leaves it to the node."""

@@ -1,6 +1,7 @@
 """Arguments of `zeromt launch KIND` for clusters with a queue, each checked as far as that needs no configuration."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from launcher.options.parser import Parser
 from launcher.options.running import add_config, add_device, add_parent
@@ -9,14 +10,43 @@ from launcher.options.values import path, processes, whole
 USAGE = "CONFIG [--site NAME] [--nodes N] [--nproc N] [--prepare N] [--dry-run] [...]"
 
 
-def add_batch(parser: Parser) -> None:
-    """What every cluster with a queue can be asked for."""
+class ProfileOption(NamedTuple):
+    """An option that replaces a field of the cluster's profile."""
+
+    name: str
+    metavar: str
+    meaning: str
+    type: Callable[[str], object] = str
+
+
+GPUS_PER_NODE = ProfileOption("--gpus-per-node", "G", "GPUs of every node; 0 trains on CPUs", whole(0, 1024))
+INTERFACE = ProfileOption("--interface", "NAME", "network interface of gloo and NCCL")
+
+
+def add_launch_batch(
+    parser: Parser,
+    *,
+    options: Sequence[ProfileOption] = (),
+    job: Callable[[str], object] = str,
+    chain: bool = False,
+) -> None:
+    """What every cluster with a queue can be asked for.
+
+    Args:
+        parser: gets the arguments.
+        options: further ones, of this cluster's profile.
+        job: from text to a job's name, as the cluster knows it.
+        chain: whether jobs may follow one another.
+    """
     add_config(parser)
     add_device(parser)
     add_site(parser)
-    add_size(parser)
-    add_submission(parser)
-    add_prepare_jobs(parser)
+    _add_size(parser)
+    for option in options:
+        shown = f"{option.meaning} (default: the profile's)"
+        parser.add_argument(option.name, metavar=option.metavar, type=option.type, help=shown)
+    _add_submission(parser, job)
+    _add_prepare_jobs(parser, chain=chain)
 
 
 def add_site(parser: Parser) -> None:
@@ -34,7 +64,7 @@ def add_site(parser: Parser) -> None:
     )
 
 
-def add_size(parser: Parser) -> None:
+def _add_size(parser: Parser) -> None:
     """How many nodes and processes."""
     parser.add_argument("--nodes", metavar="N", default="1", help="a number, or MIN-MAX for what is free (default: 1)")
     parser.add_argument(
@@ -45,13 +75,7 @@ def add_size(parser: Parser) -> None:
     )
 
 
-def add_submission(parser: Parser, *, job: Callable[[str], object] = str) -> None:
-    """How the jobs are submitted.
-
-    Args:
-        parser: gets the arguments.
-        job: from text to a job's name, as the cluster knows it.
-    """
+def _add_submission(parser: Parser, job: Callable[[str], object]) -> None:
     parser.add_argument("--job-name", metavar="NAME", help="the job's name in the queue (default: the run's name)")
     parser.add_argument(
         "--max-restarts",
@@ -70,13 +94,7 @@ def add_submission(parser: Parser, *, job: Callable[[str], object] = str) -> Non
     parser.add_argument("--dry-run", action="store_true", help="print what would be submitted, and submit nothing")
 
 
-def add_prepare_jobs(parser: Parser, *, chain: bool = False) -> None:
-    """Other jobs than one that trains.
-
-    Args:
-        parser: gets the arguments.
-        chain: whether jobs may follow one another.
-    """
+def _add_prepare_jobs(parser: Parser, *, chain: bool) -> None:
     jobs = parser.add_mutually_exclusive_group()
     if chain:
         jobs.add_argument(

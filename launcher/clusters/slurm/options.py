@@ -1,30 +1,24 @@
 """`zeromt launch slurm` on the command line."""
 
-from launcher.options import Parser, add_config, add_device
-from launcher.options.batch import add_prepare_jobs, add_site, add_size, add_submission
+from launcher.options import Parser
+from launcher.options.batch import GPUS_PER_NODE, INTERFACE, ProfileOption, add_launch_batch
 from launcher.options.command import Command
 from launcher.options.values import whole
+
+_OPTIONS = (
+    GPUS_PER_NODE,
+    ProfileOption("--time", "T", "limit of a job: D-HH:MM:SS, HH:MM:SS, MM:SS or minutes"),
+    ProfileOption("--partition", "P", "where the job runs"),
+    ProfileOption("--account", "A", "who pays"),
+    ProfileOption("--qos", "Q", "quality of service"),
+    INTERFACE,
+    ProfileOption("--container-image", "IMAGE", "what the job runs in; see the profile's field `container`"),
+)
 
 
 def add_launch_slurm(parser: Parser) -> None:
     """Arguments of `zeromt launch slurm`."""
-    add_config(parser)
-    add_device(parser)
-    add_site(parser)
-    add_size(parser)
-    for option, metavar, what in (
-        ("--gpus-per-node", "G", "GPUs of every node; 0 trains on CPUs"),
-        ("--time", "T", "limit of a job: D-HH:MM:SS, HH:MM:SS, MM:SS or minutes"),
-        ("--partition", "P", "where the job runs"),
-        ("--account", "A", "who pays"),
-        ("--qos", "Q", "quality of service"),
-        ("--interface", "NAME", "network interface of gloo and NCCL"),
-        ("--container-image", "IMAGE", "what the job runs in; see the profile's field `container`"),
-    ):
-        kind = whole(0, 1024) if option == "--gpus-per-node" else str
-        parser.add_argument(option, metavar=metavar, type=kind, help=f"{what} (default: the profile's)")
-    add_submission(parser, job=whole(1, 2**31))
-    add_prepare_jobs(parser, chain=True)
+    add_launch_batch(parser, options=_OPTIONS, job=whole(1, 2**31), chain=True)
 
 
 COMMAND = Command(
