@@ -1,11 +1,12 @@
 """Kubernetes, as a cluster of zeromt."""
 
+import shlex
 import sys
 from pathlib import Path
 
 from configs import UserError
 from configs.components import component
-from launcher.clusters.kubernetes.kubectl import SUBMIT_SECONDS, command, find_job, find_pods, is_up, run
+from launcher.clusters.kubernetes.kubectl import SUBMIT_SECONDS, command, find_job, find_pods, is_up, run, where_options
 from launcher.clusters.kubernetes.manifest import (
     JOB_LABEL,
     JOB_NAME,
@@ -45,13 +46,12 @@ class KubernetesCluster(KubernetesSection):
             job = following(job, after)
         kind, _, name = self._run("create", "--output=name", "--filename=-", text=job).strip().partition("/")
         if kind != "job.batch" or not JOB_NAME.fullmatch(name):
-            raise UserError(f"kubectl: {name!r} is no job's name; allowed is Kubernetes' own kubectl")
+            raise UserError(f"kubectl: {name!r} is no job's name; use Kubernetes' own kubectl")
         return name
 
     def how_to_follow(self, jobs: list[str], run: str, logs: Path, *, is_preparation: bool) -> list[str]:
         """By kubectl and zeromt's own commands."""
-        pods = self._words("get", "pods", f"--selector={JOB_LABEL} in ({','.join(jobs)})")
-        shown = " ".join(f"'{word}'" if " " in word else word for word in pods)
+        shown = shlex.join(self._words("get", "pods", f"--selector={JOB_LABEL} in ({','.join(jobs)})"))
         if is_preparation:
             return [
                 f"submitted job {jobs[0]} (the parts) and {jobs[1]} (their merge)",
@@ -89,12 +89,11 @@ class KubernetesCluster(KubernetesSection):
             if first is None:
                 return None
             if words[0] == "stop":
-                where = [f"--{name}={v}" for name in ("context", "namespace") if (v := getattr(self, name))]
-                code = [sys.executable, "-P", "-m", "launcher.clusters.kubernetes.stop", *where]
-                return [*code, *(word for word in words[1:] if word == "--no-wait"), job]
-            python = first["spec"]["containers"][0]["command"][
-                0
-            ]  # of the pod, not of a field: the folder may be anyone's
+                code = [sys.executable, "-P", "-m", "launcher.clusters.kubernetes.stop"]
+                where = where_options(self.context, self.namespace)
+                return [*code, *where, *(word for word in words[1:] if word == "--no-wait"), job]
+            # The pod's, not this profile's: the record that led here may lie in anyone's folder.
+            python = first["spec"]["containers"][0]["command"][0]
             return self._words(
                 "exec", first["metadata"]["name"], "--container=zeromt", "--", python, "-P", "-m", "launcher", *words
             )
@@ -121,4 +120,4 @@ def suspend(job: str, context: str | None, namespace: str | None) -> None:
 
 def _check_name(job: str) -> None:
     if not JOB_NAME.fullmatch(job):
-        raise UserError(f"RUN: {job!r} is no job of Kubernetes; allowed is a run that was submitted there")
+        raise UserError(f"RUN: {job!r} is no job of Kubernetes; name a run that was submitted there")

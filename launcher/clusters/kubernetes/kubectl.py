@@ -21,8 +21,12 @@ def command(context: str | None, namespace: str | None, *words: str) -> list[str
         namespace: None takes the context's.
         words: what it is to do.
     """
-    where = [f"--{name}={value}" for name, value in (("context", context), ("namespace", namespace)) if value]
-    return ["kubectl", *where, *words]
+    return ["kubectl", *where_options(context, namespace), *words]
+
+
+def where_options(context: str | None, namespace: str | None) -> list[str]:
+    """Which cluster and namespace; none for what is the current one."""
+    return [f"--{name}={value}" for name, value in (("context", context), ("namespace", namespace)) if value]
 
 
 def run(words: Sequence[str], *, text: str | None = None, seconds: int = SUBMIT_SECONDS) -> str:
@@ -39,12 +43,12 @@ def run(words: Sequence[str], *, text: str | None = None, seconds: int = SUBMIT_
     try:
         done = subprocess.run(words, input=text or "", capture_output=True, text=True, timeout=seconds, check=False)
     except FileNotFoundError as error:
-        raise UserError("kubectl: no such command; allowed is a machine that has it, or --dry-run") from error
+        raise UserError("kubectl: no such command; use a machine that has it, or --dry-run") from error
     except subprocess.TimeoutExpired as error:
-        raise UserError(f"kubectl: no answer within {seconds} s; allowed is a cluster that answers") from error
+        raise UserError(f"kubectl: no answer within {seconds} s; try again when the cluster answers") from error
     if done.returncode != 0:
         said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        raise UserError(f"kubectl: {said}; allowed is what this cluster takes, see --site, --set and --dry-run")
+        raise UserError(f"kubectl: {said}; ask for what this cluster takes, see --site, --set and --dry-run")
     return done.stdout
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import yaml
 
 from configs import UserError
+from launcher.agents.root_cause import REFUSED, STOPPED
 from launcher.clusters.kubernetes.section import KubernetesSection, Toleration, Volume
 from launcher.jobs import Job, Preparation, Training
 
 JOB_LABEL = "batch.kubernetes.io/job-name"
 """By which Kubernetes marks the pods of a Job."""
 JOB_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-REFUSED, STOPPED = 2, 75
 _SHORTEST_GRACE, _SAVES_IN_THE_GRACE = 300, 3
 _MESSAGE = "/dev/termination-log"
 _ENTRY = "launcher.clusters.kubernetes"
@@ -99,9 +99,7 @@ def choose_grace(site: KubernetesSection, save_seconds: float) -> int:
     """
     grace = site.grace or max(_SHORTEST_GRACE, math.ceil(_SAVES_IN_THE_GRACE * save_seconds))
     if grace <= save_seconds:
-        raise UserError(
-            f"grace: {grace} is less than the run's slowest save took, {save_seconds:.0f} s; allowed is more"
-        )
+        raise UserError(f"grace: {grace} is less than the run's slowest save took, {save_seconds:.0f} s; give more")
     return grace
 
 

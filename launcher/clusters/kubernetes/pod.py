@@ -19,6 +19,7 @@ from typing import Any
 from configs import RunConfig, UserError, load_run
 from launcher.agents.node import launch_node
 from launcher.agents.peers import LOST_NODE
+from launcher.agents.root_cause import REFUSED, STOPPED
 from launcher.clusters.kubernetes import meeting
 from launcher.jobs import End, Ending, ending_of
 from launcher.jobs.batch import slowest_save
@@ -31,7 +32,7 @@ from trainer.runs.run_lock import RunLock, RunLockedError
 from trainer.runs.signals import STOPPED_BY_FILE
 from trainer.runs.status import Status, read_status
 
-FAILED, REFUSED, STOPPED = 1, 2, 75
+FAILED = 1
 LOCK_SECONDS = 150.0
 """For the lock of a node that is lost, which NFS keeps for a lease or so."""
 

@@ -18,16 +18,13 @@ Image = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$")]
 Context = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][^\x00-\x20\x7f]{0,511}$")]
 Quantity = Annotated[str, Field(pattern=r"^[0-9]{1,15}(\.[0-9]{1,3})?(m|k|[KMGTPE]i|[MGTPE])?$")]
 """An amount, as Kubernetes writes it: 500m cores, 480Gi of memory."""
-LabelKey = Annotated[
-    str, Field(pattern=r"^([a-z0-9][a-z0-9.-]{0,251}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")
-]
+_KEY = r"([a-z0-9][a-z0-9.-]{0,251}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+LabelKey = Annotated[str, Field(pattern=f"^{_KEY}$")]
 LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$")]
 Folder = Annotated[Text, Field(pattern=r"^/[^:]*$")]
 """In the pods; Kubernetes takes no colon."""
 NfsPlace = Annotated[Text, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,252}:/")]
 User = Annotated[int, Field(ge=0, le=2**31 - 1)]
-
-_KEY = re.compile(r"([a-z0-9][a-z0-9.-]{0,251}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
@@ -158,5 +155,5 @@ class KubernetesSection(BatchCluster):
 
 def _key_problems(field: str, keys: Iterable[str]) -> Iterator[str]:
     for key in keys:
-        if not _KEY.fullmatch(key):
+        if not re.fullmatch(_KEY, key):
             yield f"{field}: {key!r}; allowed is NAME or DOMAIN/NAME, of letters, digits, '.', '_' and '-'"

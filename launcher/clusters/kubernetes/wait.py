@@ -16,10 +16,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from launcher.agents.root_cause import REFUSED, STOPPED
 from trainer.runs.process.streams import note
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-REFUSED, STOPPED = 2, 75
 _LOOK_SECONDS = 5.0
 _ANSWER_SECONDS = 10.0
 

@@ -30,7 +30,7 @@ def choose_lead(site: SlurmSection, save_seconds: float) -> int:
     lead = site.signal_lead or max(_SHORTEST_LEAD, measured)
     if lead <= save_seconds:
         raise UserError(
-            f"signal_lead: {lead} is less than the run's slowest save took, {save_seconds:.0f} s; allowed is more"
+            f"signal_lead: {lead} is less than the run's slowest save took, {save_seconds:.0f} s; give more"
         )
     if limit < lead + save_seconds:
         raise UserError(

@@ -199,7 +199,7 @@ def test_a_save_fits_into_the_grace() -> None:
     assert choose_grace(FULL, 1700.0) == 1800
     *_, job = yaml.safe_load_all(training(BARE, slowest_save=200.5))
     assert job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 602
-    with pytest.raises(UserError, match=r"^grace: 1800 is less than the run's slowest save took, 1800 s; allowed is"):
+    with pytest.raises(UserError, match=r"^grace: 1800 is less than the run's slowest save took, 1800 s; give more$"):
         training(FULL, slowest_save=1800.0)
 
 

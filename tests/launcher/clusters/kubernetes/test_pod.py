@@ -183,7 +183,7 @@ def test_a_request_to_stop_ends_the_waiting(pool: ThreadPoolExecutor, port: int)
         (["--site", "kubernetes", "--nodes", "3", "--nproc", "1"], "--nodes: 3 with 1 processes each is more than"),
         (["--site", "kubernetes", "--image", "a;b"], "image: 'a;b'; allowed is text that matches"),
         (["--site", "cpu"], "--site: cpu: scheduler: slurm; allowed is `zeromt launch slurm`"),
-        (["--site", "kubernetes", "--nproc", "1"], "kubectl: no such command; allowed is a machine that has it"),
+        (["--site", "kubernetes", "--nproc", "1"], "kubectl: no such command; use a machine that has it"),
     ],
 )
 def test_bad_input(zeromt: Zeromt, workplace: Path, arguments: list[str], message: str) -> None:
