@@ -1,5 +1,6 @@
-"""A run that has learnt something: 100 pairs by heart, so that its scores are far from 0."""
+"""A run that was kept, to go on with; and one that has learnt 100 pairs by heart, so that its scores are far from 0."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from tests.conftest import bundled
 from tests.forked import Forked
+from tests.kept import BBB3253
 
 NUM_PAIRS = 100
 
@@ -17,6 +19,12 @@ class TrainedRun:
     config: Path
     source: Path
     reference: Path
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with a dataset, `small.yaml`, and `runs/small`, which has finished at step 10."""
+    return Path(shutil.copytree(BBB3253, tmp_path / "place"))
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ from launcher.monitoring.run_status import read_overview
 from launcher.monitoring.status_lines import to_lines
 from tests.conftest import Finished, read_metrics
 from tests.forked import Forked
-from tests.kept import BBB3253
 from trainer.changes import changed_fields, describe, describe_jump
 from trainer.checkpoint.state import TrainerState
 from trainer.limits import Limits
@@ -21,12 +20,6 @@ from trainer.runs.origin import claim, note
 from trainer.runs.status import LAUNCH_ID, read_ended, read_status, withdraw_status, write_status
 
 Again = Callable[..., Finished]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A folder with a dataset, `small.yaml`, and `runs/small`, which has finished at step 10."""
-    return Path(shutil.copytree(BBB3253, tmp_path / "place"))
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from configs import UserError, load_run
 from data_pipeline.tokenizer import Tokenizer
 from tests.conftest import Finished, read_metrics
 from tests.forked import Forked
-from tests.kept import BBB3253
 from tests.trainer.stability.engine_checks import CASES
 from trainer.checkpoint.format import read_whole
 from trainer.ranks.distributed import World
@@ -24,12 +23,6 @@ from trainer.transfer.ancestry import ancestry_of, find_whole
 PARENT = "runs/small"
 SETTINGS = ["training.tensorboard=false", "evaluation.max_pairs=2", "training.memory_probe=false", "name=tuned"]
 Train = Callable[..., Finished]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A folder with a dataset, `small.yaml`, and `runs/small`, which has finished at step 10."""
-    return Path(shutil.copytree(BBB3253, tmp_path / "place"))
 
 
 @pytest.fixture
