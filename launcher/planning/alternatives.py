@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from launcher.planning.costs.memory import Memory, Setting, usable
 from launcher.planning.estimate import Estimate, Planner, Step
+from launcher.planning.hardware import Cluster
 from launcher.planning.trajectory import MicroBatches, cut
 
 FACTORS = (0.25, 0.5, 1, 2, 4)
@@ -48,9 +49,9 @@ class Advice:
 
 def advice(planner: Planner, estimate: Estimate) -> Advice:
     """Which numbers of GPUs to think about, beside the one that was asked for."""
-    numbers = {max(1, int(estimate.cluster.num_gpus * factor)) for factor in FACTORS}
-    others = [planner.estimate(estimate.cluster.resized(number)) for number in numbers - {estimate.cluster.num_gpus}]
-    found = sorted([estimate, *(one for one in others if one is not None)], key=lambda e: e.cluster.num_gpus)
+    cluster = estimate.cluster
+    plans = [estimate if n == cluster.num_gpus else planner.estimate(cluster.resized(n)) for n in _numbers(cluster)]
+    found = [plan for plan in plans if plan is not None]
     return Advice(cheapest=min(found, key=lambda e: e.gpu_hours), fastest=min(found, key=lambda e: e.days))
 
 
@@ -59,7 +60,12 @@ def other_numbers(planner: Planner, estimate: Estimate) -> list[tuple[int, Micro
     cluster, stream = estimate.cluster, planner.config.stream
     budget, setting = usable(cluster.gpu_memory), estimate.memory.setting
     found = []
-    for number in sorted({max(1, int(cluster.num_gpus * factor)) for factor in FACTORS}):
+    for number in _numbers(cluster):
         most = planner.model.largest(setting, world_size=number, budget=budget)
         found.append((number, cut(stream, number, most=most, longest=planner.longest)))
     return found
+
+
+def _numbers(cluster: Cluster) -> list[int]:
+    """Of GPUs that are looked at, that of the cluster among them; ascending."""
+    return sorted({max(1, int(cluster.num_gpus * factor)) for factor in FACTORS})
