@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from launcher.options.command import Command
 from launcher.options.parser import Parser
 
-FILES = frozenset({"path", "existing", "existing_file", "existing_folder", "existing_or_url", "input_file", "new_path"})
-"""Checks of `launcher.options.values` that take the name of a file or folder, with those of files to write."""
-OUTPUTS = frozenset({"output_file", "other_file"})
+FILES = frozenset(
+    {"path", "existing", "existing_file", "existing_folder", "existing_or_url", "input_file"}
+    | {"new_path", "output_file", "other_file"}
+)
+"""Checks of `launcher.options.values` that take the name of a file or folder."""
 
 
 def script(commands: Mapping[str, Command], shell: str) -> str:
@@ -48,7 +50,7 @@ def tree(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
 
 def takes_a_file(action: argparse.Action) -> bool:
     """Whether an argument is the name of a file or folder."""
-    return getattr(action.type, "__name__", "") in FILES | OUTPUTS
+    return getattr(action.type, "__name__", "") in FILES
 
 
 def _plain(text: str) -> str:

@@ -10,7 +10,7 @@ T = TypeVar("T")
 def as_list(given: Iterable[T], kind: type | tuple[type, ...], what: str) -> list[T]:
     """What was given, as a list.
 
-    A string is one of letters to Python, and a list of lines in nobody's mind.
+    A string is refused: Python would take it for a list of its letters.
 
     Raises:
         TypeError: it is a string or no iterable, or an item is not of the kind.

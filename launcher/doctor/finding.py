@@ -32,7 +32,7 @@ def doubt(subject: str, said: str, mend: str) -> Finding:
 
 
 def fault(subject: str, said: str, mend: str) -> Finding:
-    """Something is."""
+    """Something is wrong."""
     return Finding(subject=subject, grade="fault", said=said, mend=mend)
 
 

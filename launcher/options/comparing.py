@@ -12,7 +12,7 @@ def add_compare(parser: Parser) -> None:
         metavar="RUN",
         type=existing,
         nargs="+",
-        help="runs' folders, or checkpoints in them; the others are tested beside the first",
+        help="runs' folders, or checkpoints in them; each of the others is tested against the first",
     )
     _add_common(parser)
 
@@ -45,7 +45,7 @@ def _add_common(parser: Parser) -> None:
         metavar="N",
         type=whole(0, 10_000),
         default=10,
-        help="of each set, so many that differ most (default: 10)",
+        help="sentences of each set to show, those that differ most (default: 10)",
     )
     parser.add_argument(
         "--bootstrap",

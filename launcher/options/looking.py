@@ -20,7 +20,7 @@ def add_batch(parser: Parser) -> None:
 def add_diff(parser: Parser) -> None:
     """Arguments of `zeromt diff`."""
     parser.add_argument("run", metavar="RUN_A", type=existing_folder, help="a run's folder")
-    parser.add_argument("other", metavar="RUN_B", type=existing_folder, help="another's")
+    parser.add_argument("other", metavar="RUN_B", type=existing_folder, help="another run's folder")
     add_plugins(parser)
 
 
@@ -37,7 +37,7 @@ def add_replay(parser: Parser) -> None:
         metavar="N",
         type=whole(1, 1_000_000),
         default=1,
-        help="go on for so many updates, from UPDATE on (default: 1)",
+        help="number of updates to replay, from UPDATE on (default: 1)",
     )
     parser.add_argument(
         "--without-dataset", metavar="D", action="append", default=[], help="a dataset to leave out, by its name"

@@ -141,7 +141,7 @@ class KubernetesSection(BatchCluster):
     start_timeout: Positive = 60
     """Seconds within which all must have begun, once they have met; and again after ranks have failed."""
     node_timeout: LossSeconds = 15
-    """A pod without a sign of life for so many seconds is lost."""
+    """Seconds of silence after which a pod is lost."""
 
     def problems(self) -> Iterator[str]:
         """What is wrong with single values and between fields, one line each."""
