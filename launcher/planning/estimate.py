@@ -201,7 +201,8 @@ class Planner:
         latency = 0.0
         if world_size > 1:
             trip = round_trip(nodes=cluster.nodes, gpus_per_node=cluster.gpus_per_node)
-            latency = trip * num_collectives(self.model, setting, num_slots=micro_batches.slots)
+            layout = self.model.layout(setting, world_size)
+            latency = trip * num_collectives(layout, num_slots=micro_batches.slots)
         offload = 0.0
         if setting.offload:
             own = self.model.num_parameters / world_size

@@ -10,7 +10,7 @@ them; times of a hop are of the order that NCCL's own tuning table has for its p
 import math
 
 from launcher.planning.costs.memory import MemoryModel, Setting
-from launcher.planning.costs.model_states import BUCKET_ELEMENTS, WHOLE_BUCKET_ELEMENTS
+from launcher.planning.costs.model_states import BUCKET_ELEMENTS, WHOLE_BUCKET_ELEMENTS, Layout
 
 LAUNCH = 6e-6
 """Seconds that a host takes to launch a kernel from Python."""
@@ -40,16 +40,19 @@ def num_kernels(model: MemoryModel, setting: Setting, *, num_slots: int) -> int:
     return round(num_slots * (once + added) + step)
 
 
-def num_collectives(model: MemoryModel, setting: Setting, *, num_slots: int) -> int:
-    """Collectives of an update, one after the other; arguments as those of `num_kernels`."""
-    size = model.num_parameters
-    bucket = int(model.config.engine.zero_optimization.get("reduce_bucket_size", BUCKET_ELEMENTS))
-    if setting.stage == 0:
-        return math.ceil(size / WHOLE_BUCKET_ELEMENTS)
-    reduced = math.ceil(size / bucket)
-    if setting.stage < 3:
-        return (num_slots if setting.stage == 2 else 1) * reduced + 1
-    return num_slots * (2 * model.num_large + reduced) + 1
+def num_collectives(layout: Layout, *, num_slots: int) -> int:
+    """Collectives of an update, one after the other.
+
+    Args:
+        layout: of the model over several ranks.
+        num_slots: micro-batches of one rank.
+    """
+    if layout.stage == 0:
+        return math.ceil(layout.all / WHOLE_BUCKET_ELEMENTS)
+    reduced = math.ceil(layout.all / layout.key("reduce_bucket_size", BUCKET_ELEMENTS))
+    if layout.stage < 3:
+        return (num_slots if layout.stage == 2 else 1) * reduced + 1
+    return num_slots * (2 * layout.num_released + reduced) + 1
 
 
 def round_trip(*, nodes: int, gpus_per_node: int) -> float:

@@ -11,7 +11,6 @@ from launcher.planning.costs.flops import Shape
 from launcher.planning.costs.model_states import (
     ELEMENT,
     FLOAT,
-    PERSISTENT_ELEMENTS,
     Layout,
     ModelStates,
     model_states,
@@ -82,8 +81,6 @@ class MemoryModel:
         self.config, self.vocabularies, self.precision = config, vocabularies, precision
         self.parameters: Sequence[Parameter] = parameters(config.model, vocabularies)
         self.num_parameters = sum(p.size for p in self.parameters)
-        self.num_large = sum(p.size > PERSISTENT_ELEMENTS for p in self.parameters)
-        """Tensors that do not stay gathered at stage 3."""
         # asked for at every step of a bisection; checkpointing does not matter to them
         self._states: dict[tuple[int, bool, int], ModelStates] = {}
         self._layouts: dict[tuple[int, bool, int], Layout] = {}

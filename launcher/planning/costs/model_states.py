@@ -122,6 +122,7 @@ class Layout:
         whole = [(size, n * (_round_up(size, world_size) if world_size > 1 else 0)) for size, n in sizes.items()]
         self.persistent = sum(gathered for size, gathered in whole if size <= threshold)
         self.released = sum(gathered for size, gathered in whole if size > threshold)
+        self.num_released = sum(number for size, number in sizes.items() if size > threshold)
         live = self.key("stage3_max_live_parameters", LIVE_ELEMENTS)
         # from its forward to its backward use lies twice what follows it
         reused = self.key("stage3_max_reuse_distance", LIVE_ELEMENTS) // 2

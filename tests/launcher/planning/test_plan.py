@@ -1,6 +1,7 @@
 """`zeromt plan` from end to end: figures, files, errors, speed."""
 
 import json
+import math
 import os
 import subprocess
 import time
@@ -11,7 +12,7 @@ import pytest
 
 from configs import load_run
 from launcher.cli import main
-from launcher.planning.costs.latency import num_kernels
+from launcher.planning.costs.latency import num_collectives, num_kernels
 from launcher.planning.costs.memory import MemoryModel, Setting
 from model.parameters import Vocabularies
 from tests.conftest import Corpus, Refused
@@ -166,6 +167,17 @@ def test_launches_are_those_that_were_counted(capsys: pytest.CaptureFixture[str]
         for slots in (1, 4):
             found = num_kernels(model, setting, num_slots=slots)
             assert found == pytest.approx(slots * of_micro_batch + of_step, rel=0.1)
+
+
+@pytest.mark.parametrize(("threshold", "of_gathering"), [(0, 2 * 253), (10**12, 0)])
+def test_collectives_are_those_of_deepspeeds_own_keys(threshold: int, of_gathering: int) -> None:
+    """What stays gathered is not gathered; the others are, forward and backward."""
+    keys = f"{{stage3_param_persistence_threshold: {threshold}, reduce_bucket_size: 1000000}}"
+    config = load_run("wmt_base", ["preset=vaswani_base", f"engine.zero_optimization={keys}"])
+    model = MemoryModel(config, Vocabularies(source=37_000, target=37_000), precision="bf16")
+    layout = model.layout(Setting(stage=3, offload=False, checkpointing=False), world_size=8)
+    buckets = math.ceil(model.num_parameters / 1e6)
+    assert num_collectives(layout, num_slots=4) == 4 * (of_gathering + buckets) + 1
 
 
 def test_the_table_has_a_plan_for_each_number_of_gpus(capsys: pytest.CaptureFixture[str]) -> None:
