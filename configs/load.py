@@ -210,10 +210,11 @@ def parse_tree(tree: dict[str, Any], type_: Any, texts: Texts | None = None) -> 
     texts = texts or {}
     tree = expanded(tree, type_)
     problems = list(unknown_keys(tree, type_, ""))
-    known = as_written(without_unknown(tree, type_), texts, lambda given: _errors(type_, given))
+    adapter = TypeAdapter(type_)  # once: it takes longer than all that is done with it
+    known = as_written(without_unknown(tree, type_), texts, lambda given: _errors(adapter, given))
     odd_numbers = dict(number_problems(known, texts))
     try:
-        config = _typed(type_, known)
+        config = _typed(adapter, known)
     except ValidationError as error:
         errors = error.errors(include_url=False)
         problems += [_describe(e, texts) for e in errors]
@@ -221,7 +222,7 @@ def parse_tree(tree: dict[str, Any], type_: Any, texts: Texts | None = None) -> 
         broken = {str(e["loc"][0]) for e in errors if e["loc"]}
         for section in dataclasses.fields(type_):  # sections that stand by themselves still report what they know
             if section.name in known and section.name not in broken and dataclasses.is_dataclass(section.type):
-                problems += _section_problems(_typed(section.type, known[section.name]), section.name)
+                problems += _section_problems(_typed(TypeAdapter(section.type), known[section.name]), section.name)
         raise ConfigError(problems) from error
     problems += [*odd_numbers.values(), *_section_problems(config, "")]
     if problems:
@@ -275,15 +276,15 @@ def _section_problems(section: Any, where: str) -> list[str]:
     return found
 
 
-def _typed(type_: Any, tree: Any) -> Any:
-    """The tree as `type_`. Through JSON, where strict mode takes a mapping but no string for a number."""
-    return TypeAdapter(type_).validate_json(json.dumps(tree))
+def _typed(adapter: TypeAdapter[Any], tree: Any) -> Any:
+    """The tree as the adapter's type. Through JSON, where strict mode takes a mapping but no string for a number."""
+    return adapter.validate_json(json.dumps(tree))
 
 
-def _errors(type_: Any, tree: Any) -> list[Any]:
+def _errors(adapter: TypeAdapter[Any], tree: Any) -> list[Any]:
     """What pydantic says against a tree."""
     try:
-        _typed(type_, tree)
+        _typed(adapter, tree)
     except ValidationError as error:
         return list(error.errors(include_url=False))
     return []
