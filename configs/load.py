@@ -210,7 +210,7 @@ def parse_tree(tree: dict[str, Any], type_: Any, texts: Texts | None = None) -> 
     texts = texts or {}
     tree = expanded(tree, type_)
     problems = list(unknown_keys(tree, type_, ""))
-    adapter = TypeAdapter(type_)  # once: it takes longer than all that is done with it
+    adapter = _adapter(type_)  # once: it takes longer than all that is done with it
     known = as_written(without_unknown(tree, type_), texts, lambda given: _errors(adapter, given))
     odd_numbers = dict(number_problems(known, texts))
     try:
@@ -222,7 +222,7 @@ def parse_tree(tree: dict[str, Any], type_: Any, texts: Texts | None = None) -> 
         broken = {str(e["loc"][0]) for e in errors if e["loc"]}
         for section in dataclasses.fields(type_):  # sections that stand by themselves still report what they know
             if section.name in known and section.name not in broken and dataclasses.is_dataclass(section.type):
-                problems += _section_problems(_typed(TypeAdapter(section.type), known[section.name]), section.name)
+                problems += _section_problems(_typed(_adapter(section.type), known[section.name]), section.name)
         raise ConfigError(problems) from error
     problems += [*odd_numbers.values(), *_section_problems(config, "")]
     if problems:
@@ -274,6 +274,10 @@ def _section_problems(section: Any, where: str) -> list[str]:
             if dataclasses.is_dataclass(item):
                 found += _section_problems(item, prefix + (f.name if name is None else dotted((f.name, name))))
     return found
+
+
+def _adapter(type_: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(type_)
 
 
 def _typed(adapter: TypeAdapter[Any], tree: Any) -> Any:
