@@ -21,7 +21,9 @@ Every setting and every option, made from the code by `make reference`; `zeromt 
 
 An editor with YAML's language server completes and checks a configuration that begins with
 
-    # yaml-language-server: $schema=PATH/TO/zeromt/configs/run.schema.json
+```yaml
+# yaml-language-server: $schema=PATH/TO/zeromt/configs/run.schema.json
+```
 
 ([run.schema.json](../configs/run.schema.json)). It knows each setting by itself; what they mean together, zeromt knows
 alone, so a file that an editor likes may still be refused.

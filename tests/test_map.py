@@ -1,4 +1,4 @@
-"""The README's map is right: every folder of code stands in it once, and what stands in it is there."""
+"""The map of docs/architecture.md is right: every folder of code stands in it once, and what stands in it is there."""
 
 import re
 import tomllib
@@ -9,12 +9,12 @@ import pytest
 from configs.components.registry import FAMILIES
 from tests.conftest import REPO
 
-_LINE = re.compile(r"^ {4}((?:  )*)([\w/-]+)/ +(\S.*)$")
+_LINE = re.compile(r"^((?:  )*)([\w/-]+)/ +(\S.*)$")
 
 
 def mapped() -> list[str]:
     """The folders of the tree, in its order."""
-    text = (REPO / "README.md").read_text(encoding="utf-8").partition("## Where things are")[2].partition("\n| ")[0]
+    text = (REPO / "docs" / "architecture.md").read_text(encoding="utf-8").partition("\n## Folders\n")[2]
     found: list[str] = []
     above: list[str] = []
     for match in filter(None, map(_LINE.match, text.splitlines())):
