@@ -1,5 +1,6 @@
 """From an error to an exit code, and to the line that tells it."""
 
+import os
 import select
 import sys
 import traceback
@@ -38,9 +39,10 @@ def _is_users(error: Exception) -> bool:
 
 
 def _takes_output() -> bool:
-    """Whether what is held of standard output can be written."""
+    """Whether standard output can be written: what it holds, and nothing, as a text longer than that is gone by now."""
     try:
         sys.stdout.flush()
+        os.write(sys.stdout.fileno(), b"")
     except (OSError, ValueError):
         return False
     return True

@@ -25,7 +25,7 @@ import inspect
 import pkgutil
 import sys
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib import metadata, util
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
@@ -232,11 +232,19 @@ def _import_ours(family: str) -> None:
         return
     _searched.add(family)
     package = importlib.import_module(FAMILIES[family])
+    order = []
     for module in pkgutil.iter_modules(package.__path__):
         name = f"{package.__name__}.{module.name}"
-        importlib.import_module(name)
+        order.append(importlib.import_module(name).__name__)
         if module.ispkg and util.find_spec(f"{name}.{family}") is not None:
-            importlib.import_module(f"{name}.{family}")
+            order.append(importlib.import_module(f"{name}.{family}").__name__)
+    known = _registered.get(family, {})  # in the package's order, whichever module somebody had imported before
+    known |= {kind: known.pop(kind) for kind in sorted(known, key=lambda kind: _index(order, known[kind]))}
+
+
+def _index(modules: Sequence[str], component: type[Any]) -> int:
+    """Where a component's module stands among those of its package; behind them, where it is none of these."""
+    return modules.index(component.__module__) if component.__module__ in modules else len(modules)
 
 
 def _load_installed() -> None:

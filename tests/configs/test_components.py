@@ -110,6 +110,12 @@ answer = codes, len(parts), sum(map(len, every.values()))
     assert (num_parts, num_components > len(codes) > 20) == (6, True)
 
 
+def test_kinds_stand_in_one_order_whatever_was_imported_first() -> None:
+    code = "from configs.components import kinds; answer = list(kinds('modifier'))"
+    assert ask_python(f"import data_pipeline.stream.modifiers.typos; {code}") == list(kinds("modifier"))
+    assert list(kinds("modifier"))[-1] == "typos"
+
+
 def test_kinds_by_name_alone_or_unsaid() -> None:
     assert load_run("debug", ["schedule=linear", "training.max_updates=5000"]).schedule.kind == "linear"
     assert load_run("debug").schedule == make("schedule", "inverse_sqrt", warmup_updates=20)

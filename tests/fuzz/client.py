@@ -134,7 +134,9 @@ def judge(call: Call, outcome: Outcome, before: dict[str, str], after: dict[str,
 def _is_listed(call: Call, outcome: Outcome) -> bool:
     """Whether exit code 1 is right: the failure stands in the list, in one line."""
     if call.stdout in ("gone", "full", "read-only"):
-        return len(outcome.err.splitlines()) <= 1 or call.trains
+        lines = outcome.err.splitlines()  # of progress, and one of the error
+        errors = [line for line in lines if line.startswith("zeromt: error: ")]
+        return (len(errors) <= 1 and all(line.startswith("zeromt: ") for line in lines)) or call.trains
     if call.argv[0] == "inspect":
         return bool(re.search(r"^broken|BROKEN|^whole +NO", outcome.out, re.MULTILINE))
     if call.argv[0] == "doctor":

@@ -13,7 +13,6 @@ from configs import RunConfig, StreamSection, load_run
 from data_pipeline.order.windows import Budget
 from tests.conftest import Corpus
 from tests.forked import Forked
-from tests.forking import fork
 from trainer.engines import trial
 from trainer.ranks.distributed import World
 from trainer.runs.errors import TrainingError
@@ -149,13 +148,19 @@ class Hungry(nn.Module):
         return (self.weight.sum() * (taken.numel() > 0),)
 
 
-@pytest.mark.parametrize(("more", "expected"), [(1.03, False), (1.2, True)])
-def test_budgets_that_fit_leave_a_margin(more: float, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "available", lambda: int(more * Hungry.num_bytes))
+def fits_into(num_bytes: int) -> tuple[bool, bool]:
+    """As a rank: whether the hungry model fits beside the margin, and whether what it takes would without one."""
+    vars(trial)["available"] = lambda: num_bytes
     plan, cpu = trial.blueprint(Hungry(), torch.float32), torch.device("cpu")
-    assert fork(lambda: trial.fits(plan, [(1, 1, 1)], cpu, token=3)) == expected
-    with trial.bounded_memory(cpu):  # without one it would do
-        torch.empty(Hungry.num_bytes, dtype=torch.uint8)
+    fits = trial.fits(plan, [(1, 1, 1)], cpu, token=3)
+    with trial.bounded_memory(cpu):
+        return fits, torch.empty(Hungry.num_bytes, dtype=torch.uint8).numel() == Hungry.num_bytes
+
+
+@pytest.mark.parametrize(("more", "expected"), [(1.03, False), (1.2, True)])
+def test_budgets_that_fit_leave_a_margin(more: float, expected: bool, forked: Forked, tmp_path: Path) -> None:
+    found = forked.ranks(1, fits_into, int(more * Hungry.num_bytes), cwd=tmp_path, meet=False)
+    assert found == [(expected, True)]
 
 
 def out_of_memory_in_an_evaluation(world: World, settings: Sequence[str]) -> tuple[bool, str]:
