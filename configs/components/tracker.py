@@ -34,7 +34,7 @@ class Writer(Protocol):
         ...
 
     def close(self) -> None:
-        """Write out what is still held."""
+        """Write out what is still held; of a writer that has raised, too."""
         ...
 
 

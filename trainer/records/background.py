@@ -35,6 +35,7 @@ class BackgroundWriter:
         self._waiting: collections.deque[Action] = collections.deque()
         self._changed = threading.Condition()
         self._is_over = False  # nothing more is taken: it was closed or given up
+        self._is_given_up = False
         self._is_abandoned = False
         self._ended = 0.0
         self._num_dropped = 0
@@ -76,19 +77,29 @@ class BackgroundWriter:
             log.warning("%s: %d records were dropped", self._name, self._num_dropped)
 
     def _run(self) -> None:
-        said = "dropped"
         try:
             writer = self._open()
-            said = "given up"
+        except (Exception, SystemExit) as error:
+            self._give_up("dropped", error)
+            return
+        try:
             while (action := self._next()) is not None:
                 action(writer)
-            if not self._is_abandoned:
-                writer.close()
         except (Exception, SystemExit) as error:
-            with self._changed:
-                self._is_over = True
-                self._waiting.clear()
+            self._give_up("given up", error)
+        if not self._is_abandoned:  # one that was given up too: what it has taken so far may lie in a buffer
+            try:
+                writer.close()
+            except (Exception, SystemExit) as error:
+                self._give_up("given up", error)
+
+    def _give_up(self, said: str, error: BaseException) -> None:
+        with self._changed:
+            self._is_over = True
+            self._waiting.clear()
+        if not self._is_given_up:
             log.warning("%s is %s, training goes on: %s", self._name, said, describe_error(error))
+        self._is_given_up = True
 
     def _next(self) -> Action | None:
         with self._changed:

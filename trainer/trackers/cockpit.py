@@ -23,6 +23,7 @@ HPARAMS = (
     "model.residual.kind", "model.positions.kind", "model.tied_embeddings",
 )  # fmt: skip
 """The columns of every run alike: TensorBoard takes them from the first run that it finds."""
+SAMPLE = ("source", "reference", "translation")
 
 
 def charts(
@@ -108,3 +109,10 @@ def environment() -> list[tuple[str, str]]:
         ("Python", platform.python_version()),
         *((name, version) for name, version in versions().items()),
     ]
+
+
+def marked_samples(samples: Sequence[tuple[str, str, str]]) -> list[tuple[Any, ...]]:
+    """Rows of a table (source, reference, translation): what differs from the reference is marked."""
+    from trainer.comparison.sentences import marked
+
+    return [(source, *marked([reference, text])) for source, reference, text in samples]

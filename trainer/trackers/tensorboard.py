@@ -10,7 +10,6 @@ from trainer.records.names import TARGET_TOKENS, by_tag, of_event
 from trainer.trackers import cockpit
 from trainer.trackers.cockpit import BY_TOKENS
 
-SAMPLE = ("source", "reference", "translation")
 FINAL = ("valid/loss", "valid/nll", "train/loss", "machine/tokens_per_second")
 """Beside the scores, what stands in the table of hyperparameters: the last of each."""
 
@@ -58,13 +57,11 @@ class BoardWriter:
         import numpy as np
 
         from model.search.alignment import default_layer
-        from trainer.comparison.sentences import marked
         from trainer.inference.translation.heat_map import draw
 
         self._scalars(step, by_tag("valid", figures), figures)
         if samples:
-            rows = [(source, *marked([reference, text])) for source, reference, text in samples]
-            self._board.table(step, "valid/translations", SAMPLE, rows)
+            self._board.table(step, "valid/translations", cockpit.SAMPLE, cockpit.marked_samples(samples))
         for number, attention in enumerate(attentions):
             picture = draw([attention], layer=default_layer(len(attention.weights)))  # all of them would be too small
             of = "reference" if attention.is_reference else "translation"

@@ -1,11 +1,17 @@
 """Weights & Biases: https://docs.wandb.ai. The package is optional: `pip install 'zeromt[wandb]'`."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from configs.components import Tracker, Writer, component
 from trainer.records.names import by_tag, of_event, start_name
+from trainer.trackers.cockpit import SAMPLE, marked_samples
+
+_lock = threading.Lock()
+_unfinished: set[str] = set()
+"""Runs of this process, which share a process of wandb's."""
 
 
 @component("tracker", "wandb")
@@ -35,6 +41,8 @@ class WeightsAndBiases(Tracker):
             settings=wandb.Settings(console="off", disable_git=True, disable_code=True, silent=True),
         )
         # Scores that come late belong to an earlier update: wandb's own step could only go on.
+        with _lock:
+            _unfinished.add(run.id)
         run.define_metric("update")
         run.define_metric("*", step_metric="update")
         return _Writer(run)
@@ -60,10 +68,12 @@ class _Writer:
         """See Writer."""
         import wandb
 
+        from trainer.records.board import table
+
         tables = {}
         if samples:
-            columns = ["source", "reference", "translation"]
-            tables["valid/translations"] = wandb.Table(columns=columns, data=[list(sample) for sample in samples])
+            # Not wandb.Table: that leaves copies in the user's home folder, and where none can be written, it raises.
+            tables["valid/translations"] = wandb.Html(table(SAMPLE, marked_samples(samples)), data_is_not_path=True)
         self._run.log({**by_tag("valid", figures), **tables, "update": step})
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
@@ -73,4 +83,11 @@ class _Writer:
 
     def close(self) -> None:
         """See Writer."""
+        import wandb
+
         self._run.finish()
+        with _lock:
+            _unfinished.discard(self._run.id)
+            if not _unfinished:
+                # wandb's own process writes the end of a run's file after `finish` has returned; this waits for it.
+                wandb.teardown()

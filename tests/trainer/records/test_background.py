@@ -79,3 +79,28 @@ def test_opening_may_take_its_time_or_end_the_thread(caplog: pytest.LogCaptureFi
     assert [record.getMessage() for record in caplog.records] == [
         "Leaving is dropped, training goes on: SystemExit: no key"
     ]
+
+
+class Full(NoMetrics):
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def train(self, step: int, figures: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def close(self) -> None:
+        self.closed += 1
+        raise OSError(28, "No space left on device")
+
+
+def test_one_that_is_given_up_is_closed_too(caplog: pytest.LogCaptureFixture) -> None:
+    """What it has taken so far may lie in a buffer, and a package may wait for its own end at the process's."""
+    full = Full()
+    writer = BackgroundWriter("Full", lambda: full)
+    for _ in range(3):
+        writer.put(lambda w: w.train(0, {}))
+    join_all([writer])
+    assert full.closed == 1
+    assert [record.getMessage() for record in caplog.records] == [
+        "Full is given up, training goes on: [Errno 28] No space left on device"
+    ]

@@ -1,5 +1,6 @@
 """Trackers of other packages, the real ones: what is read back of each is what metrics.jsonl holds."""
 
+import functools
 import json
 import math
 import shutil
@@ -13,6 +14,8 @@ import pytest
 from configs.components import make
 from tests.conftest import Command, environment, read_metrics, zeromt
 from tests.kept import BBB3253
+from trainer.records import metrics
+from trainer.records.background import join_all
 from trainer.records.metrics import RunMetrics
 from trainer.records.names import by_tag, of_event
 
@@ -29,17 +32,17 @@ def written(folder: Path, tracker: Any) -> Points:
     folder.mkdir(parents=True, exist_ok=True)
     config = {"name": "small", "optimizer": {"kind": "adamw", "lr": 1e-3}, "trackers": [], "long": "x" * 2000}
     for resume_step, half in ((0, lines), (5, lines)):
-        metrics = RunMetrics(folder, resume_step=resume_step, trackers=[tracker], config=config)
+        run = RunMetrics(folder, resume_step=resume_step, trackers=[tracker], config=config)
         for line in half:
             step, kind = line["step"], line["kind"]
             figures = {key: value for key, value in line.items() if key not in ("step", "kind")}
             if step <= resume_step:
                 continue
             if kind == "evaluation":
-                metrics.evaluation(step, figures, SAMPLES, [])
+                run.evaluation(step, figures, SAMPLES, [])
             else:
-                getattr(metrics, kind)(step, figures)
-        metrics.close()
+                getattr(run, kind)(step, figures)
+        run.close()
     return {
         (tag, line["step"]): value
         for line in (json.loads(text) for text in (folder / "metrics.jsonl").read_text().splitlines())
@@ -78,10 +81,21 @@ def records(data: bytes) -> Iterator[bytes]:
             whole = b""
 
 
-def test_weights_and_biases_offline(tmp_path: Path) -> None:
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read back is compared, and not how fast a busy machine writes it."""
+    monkeypatch.setattr(metrics, "join_all", functools.partial(join_all, seconds=200))
+
+
+@pytest.mark.usefixtures("patient")
+def test_weights_and_biases_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where no file can be written to the home folder: everything lies in the run's."""
     pytest.importorskip("wandb")
     from wandb.proto import wandb_internal_pb2
 
+    monkeypatch.setenv("HOME", "/sys/kernel/none")
+    for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
     expected = written(tmp_path / "run", make("tracker", "wandb", mode="offline"))
     starts = list((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))
     found: dict[str, Points] = {}
@@ -101,8 +115,12 @@ def test_weights_and_biases_offline(tmp_path: Path) -> None:
         found[name] = points
     assert found.keys() == {"run", "run from 5"}, "points cannot be taken back: a start is a run of its own"
     check(found["run from 5"], expected)
+    pages = [path.read_text() for path in (tmp_path / "run" / "wandb").rglob("translations_*.html")]
+    assert pages
+    assert all("<td>&lt;b&gt; &amp; |</td>" in page for page in pages)
 
 
+@pytest.mark.usefixtures("patient")
 def test_mlflow_in_its_local_store(tmp_path: Path) -> None:
     """Not in the extra `dev`, for the 25 packages that it brings."""
     pytest.importorskip("mlflow")
@@ -123,6 +141,7 @@ def test_mlflow_in_its_local_store(tmp_path: Path) -> None:
     check({(tag, m.step): m.value for tag, history in histories.items() for m in history}, expected)
 
 
+@pytest.mark.usefixtures("patient")
 def test_trackio_in_its_local_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not in the extra `dev`: 0.43 wants a pillow below 13."""
     pytest.importorskip("trackio")
