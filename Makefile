@@ -8,6 +8,7 @@
 #   make bench       every benchmark, then docs/benchmarks.md: two hours. make bench-NAME does one; TRY=1 tries all in minutes, into runs/bench;
 #                    BENCH=folder/with/train.en.gz..., RUN=a run to decode, EOLE=, JOEYNMT=the Pythons of their environments
 #   make reference   docs/reference.md and the schema for editors, from the code
+#   make docs        the site, in site/; a warning ends it
 #   make format      mend what lint and format can mend
 #   make clean       remove .venv and caches; runs and prepared data stay
 
@@ -31,7 +32,7 @@ TRY :=
 RESULTS := $(if $(TRY),runs/bench,benchmarks/results)
 PAGE := $(if $(TRY),runs/bench/page.md,docs/benchmarks.md)
 
-.PHONY: help install demo bench $(BENCHES:%=bench-%) test test-slow test-gpu test-slurm check format reference clean
+.PHONY: help install demo bench $(BENCHES:%=bench-%) test test-slow test-gpu test-slurm check format reference docs clean
 
 help:
 	@sed -n 's/^#   make/make/p' Makefile
@@ -151,6 +152,10 @@ test-slow test-gpu test-slurm: $(STAMP)
 	@status=0; $(BIN)/python -m pytest -q -m "$(MARK)" || status=$$?; \
 	if test $$status -eq 5; then echo "no test is marked $(@:test-%=%)"; exit 0; fi; exit $$status
 
+# The variable leaves out what Material for MkDocs says about its successor; it is no warning about these pages.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
+
 reference: $(STAMP)
 	$(BIN)/python -m launcher.reference
 
@@ -166,5 +171,5 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist *.egg-info
+	rm -rf site .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

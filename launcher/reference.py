@@ -66,7 +66,8 @@ def _commands() -> Iterator[str]:
         for word in name.split():
             [below] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
             parser = below.choices[word]
-        yield f"### zeromt {name}\n\n{_sentence(command.summary)}\n\n    zeromt {name} {command.usage}\n"
+        usage = f"```text\nzeromt {name} {command.usage}\n```\n"
+        yield f"### zeromt {name}\n\n{_sentence(command.summary)}\n\n{usage}"
         rows = [action for action in parser._actions if "--help" not in action.option_strings]
         if rows:
             yield "| argument | meaning |\n|---|---|"

@@ -1,0 +1,91 @@
+"""Every link within the repository leads to a file, and every anchor to a heading; every page is in the site."""
+
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from tests.conftest import REPO
+from tests.docs.pages import pages
+
+OTHERS = [
+    REPO / name
+    for name in (
+        "CHANGELOG.md",
+        "SECURITY.md",
+        "benchmarks/README.md",
+        "tests/faults/README.md",
+        "data/tatoeba-en-fr/README.md",
+    )
+]
+
+
+@cache
+def anchors(path: Path) -> frozenset[str]:
+    """The anchors that GitHub gives a page's headings."""
+    tokens = MarkdownIt("commonmark").parse(path.read_text(encoding="utf-8"))
+    found: dict[str, int] = {}
+    names = set()
+    for opening, inline in pairwise(tokens):
+        if opening.type == "heading_open":
+            plain = "".join(child.content for child in inline.children or [])
+            slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+            number = found.get(slug, 0)
+            found[slug] = number + 1
+            names.add(f"{slug}-{number}" if number else slug)
+    return frozenset(names)
+
+
+def links(path: Path) -> list[str]:
+    """Targets of a page's links, without those of its code."""
+    found = []
+    for token in MarkdownIt("commonmark").enable("table").parse(path.read_text(encoding="utf-8")):
+        for child in token.children or []:
+            target = child.attrGet("href") or child.attrGet("src")
+            if isinstance(target, str):
+                found.append(target)
+    return found
+
+
+@pytest.mark.parametrize("path", [*pages(), *OTHERS], ids=lambda path: path.relative_to(REPO).as_posix())
+def test_links_hold(path: Path) -> None:
+    for target in links(path):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (path.parent / name).resolve() if name else path
+        assert file.exists(), f"{target}: no such file"
+        if anchor and file.suffix == ".md":
+            assert anchor in anchors(file), f"{target}: no such heading; there are {sorted(anchors(file))}"
+
+
+def test_a_broken_anchor_is_noticed() -> None:
+    assert "folders" in anchors(REPO / "docs" / "architecture.md")
+    assert "folder" not in anchors(REPO / "docs" / "architecture.md")
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """A page without a place in mkdocs.yml is a warning too."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path)],
+        cwd=REPO,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.strip()) == (0, ""), done.stderr
+    assert "<h1" in (tmp_path / "index.html").read_text()
+
+
+def test_the_readme_is_short_and_begins_with_its_purpose() -> None:
+    lines = (REPO / "README.md").read_text().splitlines()
+    assert len(lines) <= 120
+    text = "\n".join(lines)
+    assert text.index("make install") < text.index("zeromt prepare")
