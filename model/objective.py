@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
+from model.layout import LayoutKind
 from model.loss import CrossEntropy, Loss
 from model.transformer import Transformer
 
@@ -24,6 +26,10 @@ class Objective(nn.Module):
         super().__init__()
         self.model = model
         self.loss = loss
+
+    def layout_kind(self, device: torch.device, dtype: torch.dtype) -> tuple[LayoutKind, str]:
+        """How its passes on a device, in a precision, are laid out, and why not packed, where that could be."""
+        return "none", ""
 
     def forward(
         self, source_BS: Tensor, target_input_BT: Tensor, target_output_BT: Tensor, gradient_scale: float = 1.0

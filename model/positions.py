@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 
 def sinusoidal_table(
@@ -29,10 +30,21 @@ def sinusoidal_table(
     return waves.flatten(1).float()
 
 
+def rows_at(table_PW: Tensor, start: int | Tensor, length: int) -> Tensor:
+    """Rows of a table (P, ...), (L, ...): from `start` on, or those whose numbers (L) it holds."""
+    return table_PW[start : start + length] if isinstance(start, int) else F.embedding(start, table_PW)
+
+
 def check_length(end: int, num_positions: int) -> None:
     """Raise ValueError for a sequence that ends beyond the last position: adding a slice might broadcast instead."""
     if end > num_positions:
         raise ValueError(f"sequence: {end} tokens; allowed is at most max_positions={num_positions}")
+
+
+def check_end(start: int | Tensor, length: int, num_positions: int) -> None:
+    """See `check_length`; who gives positions has checked them."""
+    if isinstance(start, int):
+        check_length(start + length, num_positions)
 
 
 class SinusoidalPositions(nn.Module):
@@ -48,11 +60,10 @@ class SinusoidalPositions(nn.Module):
         table = sinusoidal_table(num_positions, width, base=base, layout=layout, offset=offset)
         self.register_buffer("table", table, persistent=False)
 
-    def forward(self, x_BLD: Tensor, start: int = 0) -> Tensor:
-        """Add the positions start, start + 1, ... to x (B, L, D); ValueError beyond the last."""
-        end = start + x_BLD.shape[1]
-        check_length(end, self.num_positions)
-        return x_BLD + self.table[start:end].to(x_BLD.dtype)
+    def forward(self, x_BLD: Tensor, start: int | Tensor = 0) -> Tensor:
+        """Add the positions start, start + 1, ..., or those given (L), to x (B, L, D); ValueError beyond the last."""
+        check_end(start, x_BLD.shape[1], self.num_positions)
+        return x_BLD + rows_at(self.table, start, x_BLD.shape[1]).to(x_BLD.dtype)
 
 
 class LearnedPositions(nn.Module):
@@ -70,11 +81,10 @@ class LearnedPositions(nn.Module):
         self.weight = nn.Parameter(torch.empty(offset + num_positions, width))
         nn.init.normal_(self.weight, std=width**-0.5)
 
-    def forward(self, x_BLD: Tensor, start: int = 0) -> Tensor:
-        """Add the positions start, start + 1, ... to x (B, L, D); ValueError beyond the last."""
-        end = start + x_BLD.shape[1]
-        check_length(end, self.num_positions)
-        return x_BLD + self.weight[self.offset + start : self.offset + end]
+    def forward(self, x_BLD: Tensor, start: int | Tensor = 0) -> Tensor:
+        """See SinusoidalPositions."""
+        check_end(start, x_BLD.shape[1], self.num_positions)
+        return x_BLD + rows_at(self.weight, self.offset + start, x_BLD.shape[1])
 
 
 class NoPositions(nn.Module):
@@ -84,9 +94,9 @@ class NoPositions(nn.Module):
         super().__init__()
         self.num_positions = num_positions
 
-    def forward(self, x_BLD: Tensor, start: int = 0) -> Tensor:
+    def forward(self, x_BLD: Tensor, start: int | Tensor = 0) -> Tensor:
         """x (B, L, D) as it is; ValueError beyond the last position."""
-        check_length(start + x_BLD.shape[1], self.num_positions)
+        check_end(start, x_BLD.shape[1], self.num_positions)
         return x_BLD
 
 
@@ -107,9 +117,10 @@ class Rotation(nn.Module):
         table = sinusoidal_table(num_positions, width, base=base).view(num_positions, width // 2, 2)
         self.register_buffer("table", table, persistent=False)
 
-    def forward(self, x_BHLK: Tensor, start: int = 0) -> Tensor:
-        """Queries or keys (B, H, L, K) of the positions start, start + 1, ..., turned."""
-        sine, cosine = self.table[start : start + x_BHLK.shape[2]].to(x_BHLK.dtype).unbind(-1)  # (L, K / 2) each
+    def forward(self, x_BHLK: Tensor, start: int | Tensor = 0) -> Tensor:
+        """Queries or keys (B, H, L, K) of the positions start, start + 1, ..., or of the given ones (L), turned."""
+        table_LP2 = rows_at(self.table.flatten(1), start, x_BHLK.shape[2]).view(-1, *self.table.shape[1:])
+        sine, cosine = table_LP2.to(x_BHLK.dtype).unbind(-1)  # (L, K / 2) each
         even, odd = x_BHLK[..., 0::2], x_BHLK[..., 1::2]
         return torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], dim=-1).flatten(-2)
 
@@ -117,6 +128,6 @@ class Rotation(nn.Module):
 class NoRotation(nn.Module):
     """Queries and keys as they are."""
 
-    def forward(self, x_BHLK: Tensor, start: int = 0) -> Tensor:
+    def forward(self, x_BHLK: Tensor, start: int | Tensor = 0) -> Tensor:
         """(B, H, L, K) to the same."""
         return x_BHLK

@@ -174,8 +174,8 @@ class TokenEmbedding(nn.Module):
         self.scale = section.d_model**0.5 if section.scale_embeddings else 1.0
         self.dropout = Dropout(section.actual_embedding_dropout)
 
-    def forward(self, ids_BL: Tensor, start: int = 0) -> Tensor:
-        """(B, L) ids to (B, L, D)."""
+    def forward(self, ids_BL: Tensor, start: int | Tensor = 0) -> Tensor:
+        """(B, L) ids to (B, L, D); see `model.positions` for `start`."""
         out: Tensor = self.dropout(self.positions(self.tokens(ids_BL) * self.scale, start))
         return out
 

@@ -8,16 +8,22 @@ import torch
 from torch import Tensor, nn
 
 from model import ObjectiveOutput
+from model.layout import Layout
 from trainer.engines.trial import Shape
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class DeviceBatch:
-    """A micro-batch on the device: source (B, S), target with BOS (B, T), target with EOS (B, T)."""
+    """What goes through the model at once, on the device: source (B, S), target with BOS (B, T) and with EOS (B, T).
+
+    Packed, (1, N) each.
+    """
 
     source: Tensor
     target_input: Tensor
     target_output: Tensor
+    layout: Layout | None = None
+    """Where the tokens stand, for kernels that know it."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -95,7 +95,9 @@ class DeepSpeedEngine:
         # in fp16 the loss scale has no effect on gradients that were 0 before they met it
         gradient_scale = factor * self.loss_scale if self._precision == "fp16" and factor else 1.0
         with self._forward_clock:
-            loss_sum, nll_sum = self._engine(batch.source, batch.target_input, batch.target_output, gradient_scale)
+            ids = batch.source, batch.target_input, batch.target_output
+            layout = () if batch.layout is None else (batch.layout,)  # which the plain objective does not know
+            loss_sum, nll_sum = self._engine(*ids, gradient_scale, *layout)
         factor *= self._stage.scale_left_out
         self._engine.backward(loss_sum * factor, scale_wrt_gas=False)
         self._stage.end_micro_batch()

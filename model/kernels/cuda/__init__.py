@@ -1,0 +1,40 @@
+"""Kernels for GPUs; each has a plain implementation, so that all of it can run on a CPU as well."""
+
+from torch import nn
+
+from model.attention import MultiHeadAttention
+from model.dropout import Dropout
+from model.kernels.cuda.attention import CudaAttention
+from model.kernels.cuda.dropout import CudaDropout
+from model.kernels.cuda.passes import CudaObjective, CudaStack, CudaTransformer
+from model.layout import Current, SideName
+from model.objective import Objective
+from model.transformer import Stack, Transformer
+
+__all__ = ["use"]
+
+FASTER: dict[type[nn.Module], type[nn.Module]] = {
+    Dropout: CudaDropout,
+    MultiHeadAttention: CudaAttention,
+    Objective: CudaObjective,
+    Stack: CudaStack,
+    Transformer: CudaTransformer,
+}
+
+
+def use(module: nn.Module) -> None:
+    """See `model.kernels.use_kernels`. What classes of ours know beside the plain ones is given to them here."""
+    current, site = Current(), 0
+    for name, part in module.named_modules():
+        if type(part) not in FASTER:
+            continue
+        part.__class__ = FASTER[type(part)]
+        path = name.split(".")
+        side: SideName = "source" if {"encoder", "source_embedding"} & set(path) else "target"
+        if isinstance(part, (CudaAttention, CudaDropout, CudaObjective, CudaStack, CudaTransformer)):
+            part.current = current
+        if isinstance(part, CudaAttention):
+            part.queries_side, part.memory_side = side, "source" if path[-1] == "cross_attention" else side
+        elif isinstance(part, CudaDropout):
+            part.side, part.site = side, site
+            site += 1

@@ -1,0 +1,71 @@
+"""Dropout whose mask is a pure function of (the lane's seed, layer, pair, position, feature).
+
+Padded, packed, merged, recomputed and compiled passes drop the same elements, and nothing is kept for the backward
+pass: it makes the mask again. `torch.ops.zeromt.drop` is one kernel on a GPU (Triton) and plain torch elsewhere.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from model.dropout import Dropout
+from model.kernels.cuda.philox import random_words, threshold
+from model.layout import Current, SideName
+
+_LIBRARY = torch.library.Library("zeromt", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY.define("drop(Tensor x, Tensor tokens_N4, int site, float p) -> Tensor")  # type: ignore[no-untyped-call]
+
+
+class CudaDropout(Dropout):
+    """Dropout by position, where the pass says where its tokens stand; as torch draws it elsewhere.
+
+    `use` of this package sets the three.
+    """
+
+    current: Current
+    side: SideName
+    """Whose tokens its rows are."""
+    site: int
+    """Which dropout of the model it is."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See Dropout; (..., F), the rows of `x` are the tokens."""
+        layout = self.current.layout
+        if layout is None or not self.training or self.p == 0:
+            return super().forward(x)
+        tokens_N4 = layout.side(self.side).places
+        if x.shape[:-1].numel() != len(tokens_N4):  # attention's weights, in a part of somebody else's
+            return super().forward(x)
+        out: Tensor = torch.ops.zeromt.drop(x, tokens_N4, self.site, self.p)
+        return out
+
+
+@torch.library.impl(_LIBRARY, "drop", "CPU")
+def _plain(x: Tensor, tokens_N4: Tensor, site: int, p: float) -> Tensor:
+    words_NF = random_words(tokens_N4, site, x.shape[-1])
+    return torch.where((words_NF >= threshold(p)).view(x.shape), x * (1 / (1 - p)), 0.0)
+
+
+@torch.library.impl(_LIBRARY, "drop", "CUDA")
+def _by_triton(x: Tensor, tokens_N4: Tensor, site: int, p: float) -> Tensor:
+    from model.kernels.cuda.triton_kernels.drop import drop  # Triton is there where torch is built for GPUs
+
+    return drop(x, tokens_N4, site, p)
+
+
+@torch.library.register_fake("zeromt::drop", lib=_LIBRARY)  # type: ignore[untyped-decorator]
+def _(x: Tensor, tokens_N4: Tensor, site: int, p: float) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, tokens_N4, ctx.site, ctx.p = inputs
+    ctx.save_for_backward(tokens_N4)
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return torch.ops.zeromt.drop(grad, *ctx.saved_tensors, ctx.site, ctx.p), None, None, None
+
+
+torch.library.register_autograd("zeromt::drop", _backward, setup_context=_keep, lib=_LIBRARY)

@@ -1,0 +1,76 @@
+"""Attention of rows that stand one behind the other, without padding.
+
+Shapes: N queries and M keys in R rows, H heads of width K.
+"""
+
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from model.layout import Side
+
+_HALVES = (torch.float16, torch.bfloat16)
+_HEAD_MULTIPLE, _WIDEST_HEAD = 8, 256
+_LEAST_CAPABILITY = (8, 0)
+
+
+def packed_attention(
+    query: Tensor, key: Tensor, value: Tensor, queries: Side, keys: Side, *, is_causal: bool, scale: float
+) -> Tensor:
+    """softmax(scale q k^T) v within each row.
+
+    By torch's flash attention for rows of different lengths (Dao, 2023) on a device, in half precision; elsewhere
+    plainly, see `plain_attention`.
+
+    Args:
+        query: (N, H, K). key, value: (M, H, K).
+        queries, keys: where they stand.
+        is_causal: position l of a row sees positions up to l only; then both sides are the same.
+        scale: of the scores.
+
+    Returns:
+        (N, H, K)
+    """
+    if query.device.type == "cpu" or why_not_varlen(query.device, query.dtype, query.shape[-1]) is not None:
+        return plain_attention(query, key, value, queries, keys, is_causal=is_causal, scale=scale)
+    from torch.nn.attention.varlen import varlen_attn  # takes a while, and CPUs do not have it
+
+    assert queries.bounds is not None
+    window = (-1, 0) if is_causal else (-1, -1)
+    lengths = queries.longest, keys.longest
+    out = varlen_attn(query, key, value, queries.bounds, keys.bounds, *lengths, scale=scale, window_size=window)
+    assert isinstance(out, Tensor)
+    return out
+
+
+def plain_attention(
+    query: Tensor, key: Tensor, value: Tensor, queries: Side, keys: Side, *, is_causal: bool, scale: float
+) -> Tensor:
+    """See `packed_attention`: over all rows at once under a mask (N, M) that hides the other rows."""
+    rows = [_rows(side, len(x)) for side, x in ((queries, query), (keys, key))]
+    is_seen = rows[0][:, None] == rows[1]
+    if is_causal:
+        is_seen = is_seen & (queries.positions[:, None] >= keys.positions)
+    q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))  # (1, H, N, K)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=is_seen, scale=scale)[0].transpose(0, 1)
+
+
+def why_not_varlen(device: torch.device, dtype: torch.dtype, head_width: int) -> str | None:
+    """Why a device has no attention for rows of different lengths; None where it has."""
+    if dtype not in _HALVES:
+        return "attention without padding needs bf16 or fp16"
+    if head_width % _HEAD_MULTIPLE or head_width > _WIDEST_HEAD:
+        return f"heads are {head_width} wide; attention without padding needs a multiple of 8 up to {_WIDEST_HEAD}"
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < _LEAST_CAPABILITY:
+        return "attention without padding needs a GPU of compute capability 8.0 or newer"
+    if find_spec("torch.nn.attention.varlen") is None:
+        return "this torch has no attention without padding"
+    return None
+
+
+def _rows(side: Side, num_tokens: int) -> Tensor:
+    """(N): the row of each token."""
+    assert side.bounds is not None
+    return torch.bucketize(torch.arange(num_tokens, device=side.bounds.device), side.bounds[1:], right=True)

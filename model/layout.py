@@ -1,0 +1,66 @@
+"""Where each token of a forward pass stands: for passes whose rows are not padded, and for dropout that depends on it.
+
+Shapes: N tokens of a side, R rows (pairs).
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+SideName = Literal["source", "target"]
+LayoutKind = Literal["none", "padded", "packed"]
+"""Of a model's passes: whether its parts know where their tokens stand, and whether padding is left out."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Side:
+    """The tokens of the source or of the target."""
+
+    places: Tensor
+    """(N, 4) int32: lower and upper half of the seed of a token's lane, number of its pair there, position."""
+    bounds: Tensor | None
+    """(R + 1) int32: row r is tokens bounds[r] to bounds[r + 1], one row behind the other. None where all are padded to
+    one length; then padding counts among the tokens."""
+    longest: int
+    """Tokens of the longest row."""
+
+    @property
+    def positions(self) -> Tensor:
+        """(N) int32: within the row."""
+        return self.places[:, 3]
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Layout:
+    """Of one forward pass."""
+
+    source: Side
+    target: Side
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether rows stand one behind the other, without padding: then ids are (1, N)."""
+        return self.source.bounds is not None
+
+    def side(self, name: SideName) -> Side:
+        """Source or target."""
+        return self.source if name == "source" else self.target
+
+
+class Current:
+    """What a model's parts have in common: the layout of the pass that is under way, or None."""
+
+    def __init__(self) -> None:
+        self.layout: Layout | None = None
+
+    @contextlib.contextmanager
+    def using(self, layout: Layout | None) -> Iterator[None]:
+        """Within it, a pass has this layout."""
+        before, self.layout = self.layout, layout
+        try:
+            yield
+        finally:
+            self.layout = before
