@@ -5,7 +5,7 @@ import sys
 from trainer.runs.process.clash import find_clash
 from trainer.runs.process.streams import open_standard_streams
 
-if (clash := find_clash()) is not None:  # before anything is imported that may not be this project's
+if (clash := find_clash()) is not None:  # before any import that may find somebody else's package
     print(f"zeromt: error: {clash}", file=sys.stderr)
     sys.exit(2)
 

@@ -51,7 +51,7 @@ from trainer.transfer.ancestry import Ancestry, ancestry_of
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
 class BuiltRun:
-    """A trainer that is ready, and what is closed after it."""
+    """A trainer that is ready to run, and what to close after it."""
 
     trainer: Trainer
     engine: Engine
@@ -66,11 +66,11 @@ class BuiltRun:
 
     @property
     def saved_step(self) -> int | None:
-        """Of the newest checkpoint."""
+        """The step of the newest checkpoint."""
         return self.saver.saved_step
 
     def close(self) -> None:
-        """Write out and end what is still open."""
+        """Write out and close everything that is still open."""
         self.reader.close()
         self.checkpoints.close()
         self.engine.close()
@@ -91,7 +91,7 @@ def build(
     parent: str | None = None,
     skipped_ranges: Sequence[tuple[int, int, int]] | None = None,
 ) -> BuiltRun:
-    """Build a run, resumed from its newest whole checkpoint where there is one.
+    """Build a run, resumed from its newest whole checkpoint if it has one.
 
     Args:
         config: the run's.
@@ -99,7 +99,7 @@ def build(
         stop_requested: whether this rank was asked to stop.
         phases: time limits, and what the time is spent on; no limits by default.
         ledger: where the time went; None on every rank but the first.
-        reset: of `data` and `optimizer`, what to begin anew with the checkpoint's weights.
+        reset: which of `data` and `optimizer` to start afresh, keeping the checkpoint's weights.
         parent: RUN[@step] whose weights a run without a checkpoint begins with.
         skipped_ranges: updates not to train on, as (epoch, first, last); the checkpoint's own unless given.
 
@@ -163,7 +163,7 @@ def _open_checkpoints(
     reset: frozenset[str],
     parent: str | None,
 ) -> tuple[CheckpointManager, Checkpoint | None, Ancestry]:
-    """The run's checkpoints, the newest whole one, which may be gone on from, and which run it is from.
+    """The run's checkpoints, the newest whole one that it can resume from, and the run that it began from.
 
     Raises:
         UserError: a checkpoint is of another run, or not whole.
@@ -187,10 +187,10 @@ def _check_changes(
     reset: frozenset[str],
     is_rewind: bool,
 ) -> None:
-    """Refuse data that were not prepared as is described, and limits that are reached already.
+    """Refuse data that were not prepared as the configuration says, and limits that are reached already.
 
     Raises:
-        UserError: so it is.
+        UserError: either is the case.
     """
     saved = None if checkpoint is None else load_saved(checkpoint.folder / CONFIG, any_version=True).prepare
     check_prepared(datasets, config, saved=saved, reset="data" in reset, has_parent=ancestry.parent is not None)
@@ -214,7 +214,7 @@ def _assemble(
     ledger: Ledger | None,
     stop_requested: Callable[[], bool],
 ) -> BuiltRun:
-    """The trainer around its parts, and what it writes to."""
+    """The trainer with all its parts, and what it writes to."""
     metrics = _metrics(config, checkpoints.identity, -1 if begins_trained else state.step, world)
     queue = score_queue(config, held_out, state, metrics) if world.is_main else None
     records = UpdateRecords(Path(config.folder), config.training, resume_step=state.step, world=world)
@@ -291,7 +291,7 @@ def _engine(
 
 
 def _metrics(config: RunConfig, identity: RunIdentity, step: int, world: World) -> Metrics:
-    """The run's figures after `step` (-1: all), and the resolved configuration beside them. Rank 0 writes."""
+    """The writers of the run's figures after `step` (-1: all) and of its resolved configuration. Rank 0 writes."""
     if not world.is_main:
         return NoMetrics()
     folder = Path(config.folder)
@@ -305,7 +305,7 @@ def _metrics(config: RunConfig, identity: RunIdentity, step: int, world: World) 
 def _identity(
     config: RunConfig, datasets: Sequence[Dataset], precision: Precision, parent: Parent | None = None
 ) -> RunIdentity:
-    """What the run's checkpoints say of it."""
+    """What the run's checkpoints record about it."""
     return RunIdentity(
         config_yaml=dump_run(config),
         tokenizer_files=tokenizer_of(datasets).files(),

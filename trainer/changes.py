@@ -1,4 +1,4 @@
-"""What is configured otherwise than when the checkpoint was saved that a run goes on from."""
+"""Which settings have changed since the checkpoint that a run resumes from was saved."""
 
 import dataclasses
 import logging
@@ -16,22 +16,21 @@ from trainer.runs.layout import CONFIG
 log = logging.getLogger(__name__)
 
 NOT_LISTED = ("name", "output", "prepare", "plugins")
-"""What says where the run and its plugins are, and what the data are made of; bytes of either have checks of their
-own."""
+"""Fields that say where the run and its plugins are and what the data are made of; other checks compare their bytes."""
 JUMP = 1.2
 """A rate jumps if it grows or shrinks by this factor from one update to the next."""
 
 
 def check_limits(config: RunConfig, checkpoint: Checkpoint, *, finished: int | None) -> None:
-    """See whether there is anything left to do.
+    """Check that there is anything left to do.
 
     Args:
-        config: of the run as it is now.
-        checkpoint: that it would go on from.
-        finished: the step at which the run says that it finished: its scores may be newer than its checkpoint.
+        config: the run's, as it is now.
+        checkpoint: the one that it would resume from.
+        finished: the step at which the run's status says that it finished; its scores may be newer than its checkpoint.
 
     Raises:
-        NothingToDo: a limit is reached, and the scores of its step are there.
+        NothingToDo: a limit is reached, and the step has its scores.
     """
     tree = checkpoint.state()
     state = TrainerState.from_json(tree["trainer"])
@@ -43,7 +42,7 @@ def check_limits(config: RunConfig, checkpoint: Checkpoint, *, finished: int | N
 def announce_changes(
     config: RunConfig, checkpoint: Checkpoint, state: TrainerState, reset: Collection[str]
 ) -> dict[str, tuple[Any, Any]]:
-    """Say which fields have another value than in the checkpoint, and give them.
+    """Log which fields differ from the checkpoint, and return them.
 
     Args:
         config: of the run as it is now.
@@ -69,25 +68,25 @@ def announce_changes(
 
 
 def changed_fields(then: RunConfig, now: RunConfig) -> dict[str, tuple[Any, Any]]:
-    """Fields with another value, by their paths: then and now."""
+    """The fields that differ, by path: their values then and now."""
     found = _differences(dataclasses.asdict(then), dataclasses.asdict(now), "")
     return {key: pair for key, pair in found if key.split(".")[0] not in NOT_LISTED}
 
 
 def describe(changes: dict[str, tuple[Any, Any]], step: int) -> list[str]:
-    """A line for each."""
+    """One line for each changed field."""
     return [
         f"changed at step {step}: {key} was {_shown(then)} and is {_shown(now)}" for key, (then, now) in changes.items()
     ]
 
 
 def describe_jump(then: RunConfig, now: RunConfig, state: TrainerState, *, last_then: int, last_now: int) -> str | None:
-    """What to warn of where the rate of the next update is far from what it would have been.
+    """A warning if the next update's learning rate is far from what it would have been; else None.
 
     Args:
         then, now: the configurations.
-        state: of the checkpoint; where its schedule begins.
-        last_then, last_now: where the schedule ends by either, counted as it counts.
+        state: the checkpoint's; it says where the schedule begins.
+        last_then, last_now: where the schedule ends under each, in the schedule's own unit.
     """
     update = state.step - state.skipped_updates - state.schedule_start + 1
     before, after = (

@@ -1,4 +1,4 @@
-"""What a run's datasets are called, and whether its model can read them."""
+"""The names of a run's datasets, and checks that its model can use them."""
 
 import itertools
 import logging
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def dataset_names(datasets: Sequence[Dataset]) -> dict[str, Dataset]:
-    """Datasets by name; one whose name is taken gets a number."""
+    """Datasets by name; a number is added to a name that is taken."""
     names: dict[str, Dataset] = {}
     for dataset in datasets:
         candidates = itertools.chain([dataset.name], (f"{dataset.name}-{n}" for n in itertools.count(2)))
@@ -25,14 +25,14 @@ def dataset_names(datasets: Sequence[Dataset]) -> dict[str, Dataset]:
 
 
 def tokenizer_of(datasets: Sequence[Dataset]) -> Tokenizer:
-    """The tokenizer of a run: that of its datasets, the one with the most tags where some have taken spare pieces."""
+    """The tokenizer of a run: that of its datasets; if some use spare pieces as tags, the one with the most tags."""
     if len({dataset.tokenizer_fingerprint for dataset in datasets}) == 1:
         return datasets[0].tokenizer
     return widest([dataset.tokenizer for dataset in datasets]) or datasets[0].tokenizer  # which the reader refuses
 
 
 def describe_mixture(datasets: Sequence[Dataset], mixture: Mixture, usual_pairs: Sequence[Fraction]) -> list[str]:
-    """A line for each dataset of a mixture, and one for all; nothing for one dataset.
+    """A line for each dataset of a mixture, and one for the whole; nothing for a single dataset.
 
     Args:
         datasets: of the mixture.
@@ -55,7 +55,7 @@ def describe_mixture(datasets: Sequence[Dataset], mixture: Mixture, usual_pairs:
 
 
 def check_lengths(datasets: Sequence[Dataset], config: RunConfig) -> None:
-    """Refuse pairs that fit a micro-batch and are too long for the model.
+    """Refuse datasets with pairs that fit a micro-batch but are too long for the model.
 
     Raises:
         UserError: naming the dataset, its longest pair and what is allowed.
@@ -87,16 +87,16 @@ def check_prepared(
     reset: bool,
     has_parent: bool = False,
 ) -> None:
-    """Refuse a dataset that is not what `prepare` describes; those of a mixture were prepared by other sections.
+    """Refuse a dataset that was not prepared as `prepare` says. Mixtures are exempt: other sections prepared theirs.
 
-    A run that was begun so goes on, and `--reset data` takes another dataset: what is not so is said.
+    A run that has begun with such a dataset goes on, and `--reset data` accepts it; the log names what differs.
 
     Args:
         datasets: of the run.
         config: of the run.
         saved: the section in the checkpoint that is resumed.
         reset: whether the data begin anew.
-        has_parent: whether the run begins, or began, from another.
+        has_parent: whether the run began from another.
 
     Raises:
         UserError: naming the fields that differ.

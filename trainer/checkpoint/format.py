@@ -4,10 +4,10 @@
     step-00000500/manifest.sha256     of the manifest's own bytes
     step-00000500/model-00000-of-00002.safetensors      fp32 weights, whole tensors
     step-00000500/optimizer-00000-of-00002.safetensors  exp_avg/NAME, exp_avg_sq/NAME
-    step-00000500/ema-00000-of-00002.safetensors        their moving average, where `training.ema_decay` keeps one
+    step-00000500/ema-00000-of-00002.safetensors        their moving average, if `training.ema_decay` keeps one
     step-00000500/state.json, config.yaml, tokenizer*.model
 
-One that was averaged or imported has no optimizer files and says so in its manifest: see `weights_only.py`.
+A checkpoint that was averaged or imported has no optimizer files; its manifest says so (`weights_only.py`).
 Nothing is ever unpickled.
 """
 
@@ -44,7 +44,7 @@ class FileRecord:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Checkpoint:
-    """A checkpoint whose manifest is sound; `verify` has looked at the other files."""
+    """A checkpoint whose manifest has been verified; `verify` checks the other files."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -58,7 +58,7 @@ class Checkpoint:
         """The trainer's state.
 
         Raises:
-            CheckpointError: it is no JSON.
+            CheckpointError: it is not valid JSON.
         """
         path = self.folder / STATE
         try:
@@ -86,7 +86,7 @@ class Checkpoint:
         yield from self.stored(kind).items()
 
     def weights_kind(self, *, raw: bool) -> Literal["model", "ema"]:
-        """Which of its weights to use: the moving average where there is one, unless the raw ones are wanted.
+        """Which weights to use: `ema` if there is a moving average, unless `raw` asks for the weights themselves.
 
         Raises:
             CheckpointError: a file is no safetensors file.
@@ -95,7 +95,7 @@ class Checkpoint:
 
 
 class StoredTensors(Mapping[str, Tensor]):
-    """The tensors of several safetensors files by name; each is read when it is asked for, and not kept."""
+    """The tensors of several safetensors files by name; each is read from disk whenever it is asked for."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         """Read the files' headers.
@@ -120,7 +120,7 @@ class StoredTensors(Mapping[str, Tensor]):
         return tensor
 
     def shape(self, name: str) -> list[int]:
-        """Of a tensor, which is not read for it."""
+        """The shape of a tensor, without reading it."""
         _, file = self._files[name]
         shape: list[int] = file.get_slice(name).get_shape()
         return shape
@@ -138,7 +138,7 @@ def shard_name(kind: str, rank: int, world_size: int) -> str:
 
 
 def divide(sizes: Mapping[str, int], world_size: int) -> list[list[str]]:
-    """Names of tensors for each rank, balanced by size: the largest first, each to the rank with the least so far."""
+    """Assign tensors to ranks, balanced by size: the largest first, each to the rank with the least so far."""
     shards: list[list[str]] = [[] for _ in range(world_size)]
     loads = [0] * world_size
     for name in sorted(sizes, key=lambda n: (-sizes[n], n)):
@@ -149,7 +149,7 @@ def divide(sizes: Mapping[str, int], world_size: int) -> list[list[str]]:
 
 
 def write_bytes(path: Path, content: bytes) -> FileRecord:
-    """Write a file down to the disk.
+    """Write a file and fsync it.
 
     Raises:
         OSError: it cannot be written.
@@ -161,10 +161,10 @@ def write_bytes(path: Path, content: bytes) -> FileRecord:
 
 
 def write_all(descriptor: int, content: bytes | memoryview) -> None:
-    """Write every byte: the system may take fewer at a time, as on a disk that is about to be full.
+    """Write every byte: one system call may take fewer, as on a disk that is nearly full.
 
     Raises:
-        OSError: it takes none.
+        OSError: nothing more can be written.
     """
     rest = memoryview(content)
     while rest:
@@ -185,11 +185,11 @@ def complete(
     tokenizer_files: Mapping[str, bytes],
     manifest: Mapping[str, Any],
 ) -> None:
-    """Make a checkpoint of a folder with tensors: beside them the small files, and last the manifest that lists all.
+    """Complete a checkpoint's folder, which holds the tensors: add the small files, and last the manifest of them all.
 
     Args:
-        folder: with the files of tensors, on the disk already.
-        tensors: what the manifest says of each.
+        folder: with the tensor files, already fsynced.
+        tensors: the manifest's record of each tensor file.
         state: see `encode_state`.
         config_yaml: the resolved configuration.
         tokenizer_files: by name.
@@ -206,14 +206,14 @@ def complete(
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """The manifest and its hash, after everything else is on the disk."""
+    """Write the manifest and its hash; everything else must be on the disk already."""
     content = (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode()
     write_bytes(folder / MANIFEST, content)
     write_bytes(folder / MANIFEST_HASH, _hash_line(content))
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a folder's entries, and renames in it, last."""
+    """Fsync a folder, so that its entries and renames survive a crash."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -222,10 +222,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """Open a checkpoint by its manifest. Look at the other files with `file_problem`.
+    """Open a checkpoint by its manifest. `file_problem` checks the other files.
 
     Raises:
-        CheckpointError: the manifest is missing, is not what its hash says, or lists names outside the folder.
+        CheckpointError: the manifest is missing, does not match its hash, or lists names outside the folder.
     """
     try:
         content = (folder / MANIFEST).read_bytes()
@@ -261,7 +261,7 @@ def read_whole(folder: Path) -> Checkpoint:
 
 
 def file_problem(checkpoint: Checkpoint, name: str) -> str | None:
-    """What is wrong with a file of the checkpoint, in one line that names it; None where it is whole."""
+    """What is wrong with a file of the checkpoint, in one line that names it; None if nothing is."""
     path, record = checkpoint.folder / name, checkpoint.files[name]
     try:
         if path.is_symlink() or not path.is_file():
@@ -277,7 +277,7 @@ def file_problem(checkpoint: Checkpoint, name: str) -> str | None:
 
 
 def verify(checkpoint: Checkpoint) -> list[str]:
-    """Everything that is wrong with the files of a checkpoint."""
+    """All problems of a checkpoint's files, one line each."""
     return [p for name in sorted(checkpoint.files) if (p := file_problem(checkpoint, name)) is not None]
 
 

@@ -34,7 +34,7 @@ _CLOSE_SECONDS = 10
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
 class RunIdentity:
-    """What every checkpoint of a run carries beside weights and state."""
+    """What every checkpoint of a run holds besides weights and state."""
 
     config_yaml: str
     tokenizer_files: Mapping[str, bytes]
@@ -44,21 +44,21 @@ class RunIdentity:
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
 class SaveOutcome:
-    """What became of a save; the same on all ranks but for the seconds."""
+    """The outcome of a save; the same on all ranks except for the seconds."""
 
     step: int
     succeeded: bool
     problem: str | None
-    """What went wrong first, and on which rank."""
+    """The first problem, with its rank; None if there was none."""
     seconds: float
-    """From its begin to its commit."""
+    """Seconds from its beginning to its commit."""
     stopped_seconds: float
-    """While training stood still for it."""
+    """Seconds for which training stood still."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class _Save:
-    """One that has begun."""
+    """A save that has begun."""
 
     step: int
     temporary: Path
@@ -74,11 +74,12 @@ class _Save:
 
 
 class CheckpointManager:
-    """Owns a run's `checkpoints/` folder. Called on all ranks alike, `is_written` and `close` excepted.
+    """Owns a run's `checkpoints/` folder. All ranks make the same calls, except `is_written` and `close`.
 
-    A save has two phases. Every rank writes its shard into a `tmp-` folder and brings it down to the disk: at once, or
-    from a copy in host memory by a thread while training goes on. `commit` then agrees that all is there, and rank 0
-    writes the manifest, renames the folder and moves the `latest` pointer. What fails before the rename leaves nothing.
+    A save is a two-phase commit. First every rank writes its shard into a `tmp-` folder and fsyncs it: at once, or in a
+    thread from a copy in host memory, while training goes on. Then, in `commit`, the ranks agree that all shards are
+    there, and rank 0 writes the manifest, renames the folder and moves the `latest` pointer. A failure before the
+    rename leaves nothing.
     """
 
     def __init__(self, folder: Path, section: CheckpointSection, world: World, identity: RunIdentity) -> None:
@@ -90,19 +91,19 @@ class CheckpointManager:
         self._outcome: SaveOutcome | None = None
         self._copy: HostCopy | None = None
         self._committed_step: int | None = None
-        """Of the checkpoint that was resumed from or written last: known to be whole, and of this run of updates."""
+        """Step of the checkpoint that was resumed from or written last, which is known to be whole."""
         self._refused: set[str] = set()
         self.num_failures = 0
         """Saves that failed since the last good one."""
 
     @property
     def in_flight(self) -> bool:
-        """Whether a save has begun and waits for `commit`; the same on all ranks."""
+        """Whether a save has begun and is not committed; the same on all ranks."""
         return self._current is not None
 
     @property
     def is_written(self) -> bool:
-        """Whether this rank has nothing left to write, or has failed to; asks nobody else."""
+        """Whether this rank has finished writing, or failed to; communicates with no other rank."""
         return self._current is None or self._current.writer is None or not self._current.writer.is_alive()
 
     def save(
@@ -115,15 +116,16 @@ class CheckpointManager:
         wait: bool,
         awaited: frozenset[int] = frozenset(),
     ) -> None:
-        """Begin to write the checkpoint of a step, the one that is in flight first. Never raises for the disk's sake.
+        """Begin to write a step's checkpoint, after committing the one in flight. Disk errors are not raised.
 
         Args:
-            step: of the weights as they are now.
-            engine: that has them.
-            state: the trainer's, as JSON; may change afterwards.
-            scores: how good steps are, the higher the better, for the choice of what to keep.
-            wait: write and commit now. So it is too where the section says so or memory for a copy is lacking.
-            awaited: steps whose scores are still to come; rank 0's word counts.
+            step: the step of the current weights.
+            engine: holds them.
+            state: the trainer's, as JSON; it may change after this call.
+            scores: by step, higher is better; they decide which checkpoints to keep.
+            wait: write and commit before returning, as is also done if the section says so or a copy does not fit the
+                memory.
+            awaited: steps whose scores are still to come, as rank 0 knows them.
         """
         if self._current is not None:
             self.commit()
@@ -161,9 +163,9 @@ class CheckpointManager:
             self._conclude(save)
 
     def commit(self) -> SaveOutcome | None:
-        """Finish the save that is in flight, waiting for it to be written; what became of it.
+        """Wait for the save in flight to be written, commit it, and return its outcome.
 
-        After a save that was not left in flight its outcome, once; None where there is nothing to tell.
+        After a save that was committed at once, this returns its outcome, once. None if there is no outcome to report.
         """
         if self._current is not None:
             begin = time.monotonic()
@@ -175,10 +177,10 @@ class CheckpointManager:
         return outcome
 
     def newest(self) -> Checkpoint | None:
-        """The newest whole checkpoint, every byte of it verified; None where there never was one.
+        """The newest whole checkpoint, every byte of it verified; None if there never was one.
 
-        What is broken on the way is named in the log, and so is a `latest` that named something else. The ranks share
-        the work of hashing. What a save that was cut off has left is removed.
+        The log names each newer checkpoint that is broken, and a `latest` that pointed elsewhere. The ranks divide the
+        hashing among them. The remains of an interrupted save are removed.
 
         Raises:
             CheckpointError: there are checkpoints, and none of them is whole; or there were, as `latest` says.
@@ -190,7 +192,7 @@ class CheckpointManager:
         return checkpoint
 
     def close(self) -> None:
-        """End the thread and remove what this rank wrote of a save that is not committed. Asks nobody else."""
+        """Stop the thread and remove this rank's part of an uncommitted save; communicates with no other rank."""
         save, self._current = self._current, None
         if save is None:
             return
@@ -207,7 +209,7 @@ class CheckpointManager:
         """An empty folder to write in, on a disk with room for the files.
 
         Raises:
-            OSError: it cannot be had.
+            OSError: there is none.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         retention.remove_leftovers(self._folder)
@@ -219,7 +221,7 @@ class CheckpointManager:
         temporary.mkdir()
 
     def _host_copy(self, engine: Engine, shard: Shard) -> HostCopy | None:
-        """Host memory for this rank's shard, or None on all ranks where any machine has not enough of it."""
+        """Host memory for this rank's shard, or None on all ranks if any machine has too little."""
         if self._copy is None:
             needed = FLOAT_BYTES * shard.num_elements
             if not is_host(engine.device):
@@ -237,7 +239,7 @@ class CheckpointManager:
         return self._copy
 
     def _conclude(self, save: _Save, *, stopped_since: float | None = None) -> None:
-        """Agree on what became of the shards, publish them or remove them all."""
+        """Agree on the outcome of the shards; publish them all or remove them all."""
         answers = self._world.gather((save.records, save.problem))
         problem: str | None = next((p for _, p in answers if p is not None), None)
         if problem is None:
@@ -275,7 +277,7 @@ class CheckpointManager:
             manifest={"step": save.step, "world_size": self._world.size, **self.identity.manifest},
         )
         final = self._folder / layout.step_folder(save.step)
-        if final.exists():  # a broken one, which was not resumed from
+        if final.exists():  # a broken one, which the run did not resume from
             retention.put_aside(self._folder, save.step)
         save.temporary.rename(final)
 
@@ -297,5 +299,5 @@ def _write_copy(save: _Save, copy: HostCopy, shard: Shard, rank: int) -> None:
     """What the thread does."""
     try:
         save.records = copy.write(save.temporary, shard, save.cancelled)
-    except BaseException as error:  # whatever it is, the save has failed and training goes on
+    except BaseException as error:  # any error fails the save alone; training goes on
         save.problem = describe(rank, error)

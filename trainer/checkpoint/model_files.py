@@ -27,7 +27,7 @@ def build_model(section: ModelSection, tokenizer: Tokenizer, *, seed: int) -> Tr
 
 
 def place(model: Transformer, device: torch.device, dtype: torch.dtype) -> Transformer:
-    """The model on a device, in a precision, computing by the device's kernels."""
+    """The model moved to a device and a precision, with the device's kernels."""
     model = model.to(device, dtype)
     use_kernels(model, device)
     return model
@@ -39,7 +39,7 @@ def load_weights(checkpoint: Checkpoint, model: torch.nn.Module, *, raw: bool) -
     Args:
         checkpoint: with the weights.
         model: to fill.
-        raw: take the weights as training has them, and not their moving average where there is one.
+        raw: take the weights themselves, even if there is a moving average of them.
 
     Raises:
         UserError: the names or shapes are not the model's.

@@ -22,10 +22,10 @@ log = logging.getLogger(__name__)
 
 
 def find_newest(folder: Path, world: World) -> tuple[Checkpoint | None, set[str]]:
-    """The newest whole checkpoint, every byte of it verified, and the names of those that were refused before it.
+    """The newest whole checkpoint, every byte of it verified, and the names of newer ones that were refused.
 
-    None where there never was one. What is broken is named in the log, and so is a pointer that named something else.
-    The ranks share the work of hashing. What a save that was cut off has left is removed.
+    None if there never was one. The log names each broken checkpoint, and a pointer that named something else. The
+    ranks divide the hashing among them. The remains of an interrupted save are removed.
 
     Raises:
         CheckpointError: there are checkpoints, and none of them is whole; or there were, as the pointer says.
@@ -70,7 +70,7 @@ def point_to(folder: Path, name: str) -> None:
 
 
 def on_main(world: World, action: Callable[[], object]) -> str | None:
-    """Do something on rank 0; every rank learns what went wrong there, if anything did."""
+    """Run an action on rank 0; every rank gets its error, if it raised one."""
     problem: str | None = None
     if world.is_main:
         try:
@@ -99,7 +99,7 @@ def _look(folder: Path) -> tuple[list[str], str | None, str | None]:
 
 
 def problems_of(folder: Path, world: World) -> list[str]:
-    """What is wrong with a checkpoint; each rank reads as many bytes."""
+    """What is wrong with a checkpoint; each rank reads about as many bytes."""
     mine: list[str] = []
     try:
         checkpoint = read_checkpoint(folder)

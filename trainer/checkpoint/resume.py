@@ -1,4 +1,4 @@
-"""Going on from a checkpoint: whether it is the same run, and putting engine and reader where it stands."""
+"""Resuming from a checkpoint: checking that it is of the same run, and restoring engine and reader."""
 
 import dataclasses
 import logging
@@ -23,7 +23,7 @@ from trainer.runs.layout import CONFIG
 log = logging.getLogger(__name__)
 
 SAME_WEIGHTS = {"activation_checkpointing", "dropout", "embedding_dropout", "initialisation"}
-"""Fields of the model that leave the weights' meaning as it is; of its parts: `ModelPart.same_weights`."""
+"""Fields of the model that may change while the weights keep their meaning; for parts: `ModelPart.same_weights`."""
 
 
 def check_identity(
@@ -34,14 +34,14 @@ def check_identity(
     *,
     reset: Collection[str],
 ) -> None:
-    """Refuse to resume with another architecture, tokenizer or dataset, or in the middle of another order of it.
+    """Refuse to resume with another architecture, tokenizer or dataset, or in mid-epoch with another order of it.
 
     Args:
         checkpoint: to resume from.
         config: of the run as it is now.
         tokenizer: of its datasets.
         data_fingerprints: of its datasets, in their order.
-        reset: `data` where the stream of pairs is begun anew, whatever the checkpoint's was.
+        reset: contains `data` if the stream of pairs starts afresh, whatever the checkpoint's was.
 
     Raises:
         UserError: naming every difference, field by field.
@@ -72,10 +72,10 @@ def _check_tokenizer(checkpoint: Checkpoint, tokenizer: Tokenizer, *, takes_tags
     Args:
         checkpoint: to resume from.
         tokenizer: of the run's datasets.
-        takes_tags: whether it may have new tags in the place of spare pieces, which leaves the weights as they are.
+        takes_tags: whether new tags may have replaced spare pieces, which leaves the weights as they are.
 
     Raises:
-        UserError: it is another.
+        UserError: it is another tokenizer.
     """
     trained_with = checkpoint.manifest["fingerprints"]["tokenizer"]
     if tokenizer.fingerprint == trained_with:
@@ -101,20 +101,20 @@ def restore(
     reset: frozenset[str],
     skipped_ranges: Sequence[tuple[int, int, int]] | None,
 ) -> TrainerState:
-    """Put engine and reader where a checkpoint stands, but for what is to begin anew.
+    """Restore engine and reader from a checkpoint, except for what starts afresh.
 
     Args:
-        checkpoint: None where the run begins.
-        engine: whose model has the checkpoint's weights.
+        checkpoint: None for a run that begins.
+        engine: its model already has the checkpoint's weights.
         reader: of the data.
-        reset: of `data` and `optimizer`, what begins anew with the checkpoint's weights.
+        reset: which of `data` and `optimizer` start afresh with the checkpoint's weights.
         skipped_ranges: updates not to train on, as (epoch, first, last); the checkpoint's own unless given.
 
     Returns:
-        What the trainer goes on with.
+        The state with which the trainer goes on.
 
     Raises:
-        CheckpointError: a file cannot be read, or something of the optimizer is missing.
+        CheckpointError: a file cannot be read, or a part of the optimizer's state is missing.
     """
     if checkpoint is None:
         return TrainerState(skipped_ranges=list(skipped_ranges or []))
@@ -143,11 +143,12 @@ def restore(
 
 
 def check_plugins(checkpoint: Checkpoint, *, reset: Collection[str]) -> None:
-    """Refuse plugins with other bytes than those that the checkpoint was made with.
+    """Refuse plugins whose bytes differ from those that the checkpoint was made with.
 
     Args:
         checkpoint: to resume from.
-        reset: where data and optimizer begin anew, the weights may be gone on from with other plugins, which is said.
+        reset: if data and optimizer start afresh, other plugins are allowed, with a log line, as only the weights are
+            kept.
 
     Raises:
         UserError: naming both hashes, and what to do.
@@ -166,10 +167,10 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
     """Give the engine the checkpoint's fp32 weights, moments and moving average, one tensor at a time.
 
     Args:
-        checkpoint: whose weights are in the model already, in the precision that it computes in.
-        engine: that gets them.
-        num_steps: updates that the moments have seen.
-        reset: begin with moments of zero, as a new optimizer does; the weights are the checkpoint's to the last bit.
+        checkpoint: its weights are in the model already, in the precision that it computes in.
+        engine: the one to restore.
+        num_steps: updates that are averaged in the moments.
+        reset: start with zero moments, as a new optimizer does; the weights are bitwise those of the checkpoint.
 
     Raises:
         CheckpointError: moments or averages are missing, or a file cannot be read.
@@ -194,7 +195,7 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
 
 
 def _announce_ema(checkpoint: Checkpoint, *, keeps: bool, saved: bool, reset: bool) -> None:
-    """Say where the moving average does not go on as it was saved."""
+    """Log if the moving average does not continue from the checkpoint's."""
     if keeps and (reset or not saved):
         why = "with the optimizer" if saved else f"{checkpoint.folder} has none"
         log.info("training.ema_decay: the moving average begins from the weights: %s", why)
@@ -203,7 +204,7 @@ def _announce_ema(checkpoint: Checkpoint, *, keeps: bool, saved: bool, reset: bo
 
 
 def architecture_differences(checkpoint: Checkpoint, config: RunConfig, *, name: str = "the checkpoint") -> list[str]:
-    """Fields of the model that another configuration has otherwise, one text each that calls the checkpoint `name`."""
+    """The model's fields that differ in another configuration, one text each; it calls the other one `name`."""
     saved, now = load_saved(checkpoint.folder / CONFIG, any_version=True).model, config.model
     free = SAME_WEIGHTS | (set() if _has_weights_of_positions(now) else {"max_positions"})
     return [
@@ -212,13 +213,13 @@ def architecture_differences(checkpoint: Checkpoint, config: RunConfig, *, name:
 
 
 def _has_weights_of_positions(model: ModelSection) -> bool:
-    """Whether the longest sequence shapes the weights."""
+    """Whether the shape of a weight depends on the longest sequence."""
     shapes = [list(model.positions.parameters(longest, model.d_model)) for longest in (1, 2)]
     return shapes[0] != shapes[1]
 
 
 def _differences(now: Any, saved: Any, free: Collection[str], where: str) -> Iterator[tuple[str, Any, Any]]:
-    """Fields with another value, in the parts too; of parts of another kind those that both have."""
+    """The fields that differ, also within parts; for parts of different kinds, among the fields that both have."""
     for field in dataclasses.fields(now):
         value, other = getattr(now, field.name), getattr(saved, field.name, MISSING)
         if field.name in free or other is MISSING:
@@ -230,7 +231,7 @@ def _differences(now: Any, saved: Any, free: Collection[str], where: str) -> Ite
 
 
 def _data(checkpoint: Checkpoint, config: RunConfig, fingerprints: Sequence[str]) -> list[str]:
-    """What differs of the stream of pairs. K and the budgets may change where an epoch has just ended."""
+    """What differs in the stream of pairs. K and the budgets may change at the end of an epoch."""
     stream = StreamState.from_json(checkpoint.state()["stream"])
     differences = []
     if list(fingerprints) != list(stream.fingerprints):
@@ -248,7 +249,7 @@ def _data(checkpoint: Checkpoint, config: RunConfig, fingerprints: Sequence[str]
 def _order(config: RunConfig, stream: StreamState) -> list[str]:
     """What would change the order of pairs within an epoch."""
     then = {"micro_batches": stream.micro_batches}
-    if not config.training.fit_memory:  # else the budgets are those that fit, not the configuration's
+    if not config.training.fit_memory:  # with fit_memory the budgets are those that fit, not the configuration's
         then |= {name: stream.settings[name] for name in POSITION_SETTINGS if name in stream.settings}
     now = {name: getattr(config.stream, name) for name in then}
     return [

@@ -1,4 +1,4 @@
-"""Which checkpoints are kept, and how the others go.
+"""Which checkpoints are kept, and how the others are deleted.
 
 A kill between any two operations leaves every kept checkpoint whole: a folder is renamed before the first of its files
 is deleted, and names that begin with `tmp-` never count.
@@ -13,15 +13,15 @@ from trainer.runs.layout import TEMPORARY, list_steps, looks_complete, step_fold
 
 
 def steps_to_keep(steps: Iterable[int], scores: Mapping[int, float], *, last: int, best: int, every: int) -> set[int]:
-    """The steps whose checkpoints stay, of those that are there.
+    """The steps whose checkpoints are kept.
 
     Args:
         steps: with a complete checkpoint.
-        scores: how good they are by step, the higher the better; steps without one are never among the best. Of equals
-            the newer is better.
-        last: so many of the newest.
-        best: so many of the highest score.
-        every: all multiples of this; 0 for none.
+        scores: by step, higher is better; a step without a score is never among the best. Of equal scores the newer
+            wins.
+        last: how many of the newest to keep.
+        best: how many of the best to keep.
+        every: keep all multiples of this step; 0 for none.
     """
     there = sorted(set(steps))
     by_score = sorted((s for s in there if s in scores), key=lambda s: (-scores[s], -s))
@@ -41,12 +41,11 @@ def retain(
 ) -> None:
     """Delete the checkpoints that are not kept.
 
-    Those that are refused or look incomplete count for nothing. They stay, for whoever wants to look at them, until
-    a complete one is newer.
+    Those that were refused or look incomplete do not count. They stay, for inspection, until a complete one is newer.
 
     Args:
         folder: of the checkpoints.
-        scores: see `steps_to_keep`, as the rest.
+        scores: as the next three, see `steps_to_keep`.
         last: see there.
         best: see there.
         every: see there.
@@ -80,14 +79,14 @@ def put_aside(folder: Path, step: int) -> Path:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what was put aside, and what a save that was cut off has left.
+    """Delete what was put aside and the remains of interrupted saves.
 
     Raises:
         OSError: something cannot be deleted.
     """
     found = sorted(folder.glob(f"{TEMPORARY}*"))
     if found:
-        sync_folder(folder)  # the new names first: a deletion that outlives a rename would break what counts
+        sync_folder(folder)  # the renames first: a crash must not keep a deletion and lose its rename
     for path in found:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

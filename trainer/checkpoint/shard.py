@@ -1,7 +1,7 @@
-"""One rank's shard of a checkpoint: chosen, copied to host memory, written.
+"""One rank's shard of a checkpoint: choosing its parameters, copying them to host memory, writing them.
 
-A shard is written straight from what the engine gathers, or from a copy in host memory while training goes on. Either
-way the same tensors come in the same order, so the files are the same to the byte.
+A shard is written directly as the engine gathers parameters, or from a copy in host memory while training goes on. Both
+write the same tensors in the same order, so the files are identical.
 """
 
 import threading
@@ -37,13 +37,13 @@ class Shard:
         *,
         has_ema: bool,
     ) -> None:
-        """Choose.
+        """Choose this rank's parameters.
 
         Args:
-            sizes: elements of every parameter.
+            sizes: number of elements of every parameter.
             rank: of this process.
             world_size: number of ranks.
-            count: gives the elements that are saved of some parameters; see `num_elements`.
+            count: the number of elements saved for given parameters; see `num_elements`.
             has_ema: whether the weights' moving average is saved too.
         """
         self._names = frozenset(divide(sizes, world_size)[rank])
@@ -52,16 +52,16 @@ class Shard:
         self.num_elements = count(own)
 
     def shapes(self, shapes: Shapes) -> dict[str, Sequence[int]]:
-        """Those of the parameters that this rank writes."""
+        """The shapes of the parameters that this rank writes."""
         return {name: shape for name, shape in shapes.items() if name in self._names}
 
     def of(self, parameters: Iterable[ParameterState]) -> Iterator[ParameterState]:
-        """Those that this rank writes; all have been gathered when this ends."""
+        """This rank's parameters; the iteration goes through all, since all ranks take part in gathering each."""
         return (p for p in parameters if p.name in self._names)
 
 
 def num_elements(sizes: Mapping[str, int], *, num_moments: int, has_ema: bool) -> int:
-    """Elements that are saved of parameters: weights, what the optimizer keeps of them, and their moving average."""
+    """Number of elements saved for some parameters: weights, optimizer state and moving average."""
     return (1 + num_moments + has_ema) * sum(sizes.values())
 
 
@@ -105,7 +105,7 @@ class ShardFiles:
         self._files[kind].write(name, tensor)
 
     def finish(self) -> dict[str, FileRecord]:
-        """Bring the files down to the disk; what the manifest will say of them, by name."""
+        """Fsync the files; their records for the manifest, by name."""
         return {self._names[kind]: file.finish() for kind, file in self._files.items()}
 
     def __enter__(self) -> Self:
@@ -118,23 +118,23 @@ class ShardFiles:
 
 
 class HostCopy:
-    """A rank's shard in host memory, which is taken once and used again by every save.
+    """A rank's shard in host memory, allocated once and reused by every save.
 
-    Page-locked where there is a GPU: the copy then runs at the bus's speed.
+    It is page-locked if there is a GPU, so that the copy runs at the bus's speed.
     """
 
     def __init__(self, num_elements: int, device: torch.device) -> None:
-        """Take the memory.
+        """Allocate the memory.
 
         Raises:
-            RuntimeError: there is not so much.
+            RuntimeError: there is too little.
         """
         self._device = device
         self._buffer = torch.empty(num_elements, dtype=torch.float32, pin_memory=not is_host(device))
         self._tensors: list[tuple[str, str, Tensor]] = []
 
     def fill(self, parameters: Iterable[ParameterState]) -> None:
-        """Copy what the parameters are now."""
+        """Copy the current parameters."""
         self._tensors, used = [], 0
         for parameter in parameters:
             for kind, name, tensor in tensors_of(parameter):
@@ -149,7 +149,7 @@ class HostCopy:
 
         Raises:
             OSError: they cannot be written.
-            Cancelled: nobody wants them any more.
+            Cancelled: the save was given up.
         """
         shapes = {kind: {name: tensor.shape for k, name, tensor in self._tensors if k == kind} for kind in KINDS}
         with ShardFiles(folder, shard, shapes, cancelled=cancelled) as files:
@@ -161,15 +161,15 @@ class HostCopy:
 def write_while_gathering(
     folder: Path, shard: Shard, shapes: Shapes, parameters: Iterable[ParameterState]
 ) -> tuple[dict[str, FileRecord], Exception | None]:
-    """Write the files straight from what is gathered: the records, or what went wrong.
+    """Write the files while parameters are gathered; returns their records, or the error.
 
-    The gathering, in which all ranks take part, goes on to its end after a failure.
+    After a failure the gathering still goes on to its end, since all ranks take part in it.
 
     Args:
         folder: to write in.
         shard: this rank's.
         shapes: of all parameters, in the order in which they come.
-        parameters: of the shard.
+        parameters: this rank's, as `Shard.of` gives them.
     """
     problem: Exception | None = None
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What a trainer remembers from update to update, and carries through its checkpoints."""
+"""What a trainer remembers from update to update and stores in its checkpoints."""
 
 import math
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from trainer.runs.history.skipped import LEFT_OUT, SkippedRange, read_ranges
 
 @dataclass(kw_only=True, slots=True)
 class ScoreSeries:
-    """Scores that were measured alike, and with what: see `trainer.evaluation.series`."""
+    """Scores that were measured alike, and how they were measured: see `trainer.evaluation.series`."""
 
     id: str
-    """Of its fields; empty where they are not known."""
+    """What the scores were measured with, by field; empty if it is not known."""
     fields: dict[str, str]
     scores: dict[int, float] = field(default_factory=dict)
-    """By step; those of the current series stand in the state."""
+    """By step; the scores of the current series are kept in the state instead."""
 
     @property
     def higher_is_better(self) -> bool:
@@ -31,7 +31,7 @@ class ScoreSeries:
 
 @dataclass(kw_only=True, slots=True)
 class TrainerState:
-    """All that the trainer itself remembers."""
+    """Everything that the trainer itself remembers."""
 
     step: int = 0
     """Updates done, skipped ones included."""
@@ -39,11 +39,11 @@ class TrainerState:
     skipped_in_a_row: int = 0
     target_tokens: int = 0
     seconds: float = 0.0
-    """Wall time in the loop, over all restarts."""
+    """Seconds of wall time in the loop, over all restarts."""
     save_seconds: float = 0.0
-    """What the slowest save took from its beginning to its commit."""
+    """Seconds that the slowest save took from its beginning to its commit."""
     schedule_start: int = 0
-    """Applied updates at which optimizer and learning rate began anew."""
+    """Number of applied updates when optimizer and learning rate were last reset."""
     start_step: int = 0
     """Where limits are counted from: step, seconds and epoch of the last `--reset`."""
     start_seconds: float = 0.0
@@ -51,41 +51,41 @@ class TrainerState:
     loss_scale: float = 1.0
     """Of fp16."""
     scores: dict[int, float] = field(default_factory=dict)
-    """By step, of the current series: those that what is best goes by."""
+    """The scores that decide which step is best, by step: those of the current series."""
     best_by: str = "bleu"
-    """The name of their figure."""
+    """The name of the metric (or loss) of `scores`."""
     series: ScoreSeries | None = None
-    """What those were measured with; None in what was saved before there were series."""
+    """What they were measured with; None in checkpoints from before there were series."""
     series_start: int = 0
-    """Step at which it became the current one."""
+    """Step at which the current series began."""
     curves: dict[str, ScoreSeries] = field(default_factory=dict)
-    """The current series of all other figures of an evaluation, by their names, with their scores."""
+    """The current series of every other figure of an evaluation, by name, with its scores."""
     other_series: list[ScoreSeries] = field(default_factory=list)
-    """Those that are not current, with their scores."""
+    """Earlier series, with their scores."""
     recent_losses: list[float] = field(default_factory=list)
-    """Of the last updates, for what is a spike."""
+    """The losses of the last updates, for spike detection."""
     skipped_ranges: list[SkippedRange] = field(default_factory=list)
-    """(epoch, first update, last update) that are not trained on, one entry a rewind."""
+    """(epoch, first update, last update) to skip, one entry per rewind."""
 
     def note(self, step: int, figures: Mapping[str, float]) -> None:
-        """Remember the figures, by their names, of an evaluation of a step's weights."""
+        """Remember the figures of a step's evaluation, by name."""
         for name, figure in figures.items():
             if (scores := self.scores_of(name)) is not None:
                 scores[step] = figure
 
     def scores_of(self, figure: str) -> dict[int, float] | None:
-        """A figure's scores by step, of its current series; None of one that is not known."""
+        """The scores of a figure's current series by step; None for an unknown figure."""
         if figure == self.best_by:
             return self.scores
         return self.curves[figure].scores if figure in self.curves else None
 
     def merits(self) -> dict[int, float]:
-        """The scores as numbers of which the highest is best, by step; without those that are none."""
+        """The scores by step, signed so that the highest is best; those that are not finite are omitted."""
         sign = 1 if self.series is None or self.series.higher_is_better else -1
         return {step: sign * score for step, score in self.scores.items() if math.isfinite(score)}
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON. Skipped ranges are `left_out` in it, as in every checkpoint before they were called so."""
+        """Plain JSON. It calls skipped ranges `left_out`, as checkpoints of earlier versions do."""
         tree = asdict(self)
         tree[LEFT_OUT] = tree.pop("skipped_ranges")
         return tree

@@ -1,8 +1,8 @@
 """Writes a safetensors file one tensor after the other.
 
-safetensors' own `save_file` takes all tensors at once, leaves the hash to a second reading, and on a full disk raises
-an error that is no OSError. The layout is that of https://github.com/huggingface/safetensors: eight bytes with the
-length of a JSON header, the header, the tensors without gaps. `safetensors.safe_open` reads it.
+safetensors' own `save_file` needs all tensors at once, does not hash what it writes, and on a full disk raises an error
+that is not an OSError. The layout is that of https://github.com/huggingface/safetensors: eight bytes with the length of
+a JSON header, the header, the tensors without gaps. `safetensors.safe_open` reads it.
 """
 
 import hashlib
@@ -21,19 +21,19 @@ from torch import Tensor
 from trainer.checkpoint.format import FileRecord, write_all
 
 CHUNK_BYTES = 8 << 20
-"""Written and hashed at a time."""
+"""Bytes written and hashed at a time."""
 _ALIGNMENT = 8
 _FLOAT_BYTES = 4
 
 
 class Cancelled(Exception):  # noqa: N818 (no error)
-    """The file is not wanted any more."""
+    """The file was given up."""
 
 
 class TensorFile:
     """A safetensors file of fp32 tensors, being written; the same tensors give the same bytes.
 
-    Needs no memory beyond one tensor of the caller's. The file must not be there before.
+    It needs no memory beyond the caller's one tensor. The file must not exist yet.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class TensorFile:
 
         Raises:
             OSError: it cannot be written.
-            ValueError: it is not the tensor that comes next.
-            Cancelled: nobody wants the file any more.
+            ValueError: another tensor comes next.
+            Cancelled: the file was given up.
         """
         expected = (name, tensor.dtype, list(tensor.shape))
         if not self._coming or (self._coming[0][0], torch.float32, list(self._coming[0][1])) != expected:
@@ -79,7 +79,7 @@ class TensorFile:
             self._write(content[begin : begin + CHUNK_BYTES])
 
     def finish(self) -> FileRecord:
-        """Bring the file down to the disk and close it.
+        """Fsync the file and close it.
 
         Raises:
             OSError: that failed.

@@ -1,8 +1,8 @@
-"""Checkpoints that hold weights alone, as averaging and importing make them.
+"""Checkpoints with weights only, as averaging and importing make them.
 
-They are as others are, but that there are no optimizer files, the state has no position in the data, and the manifest
-says where the weights are from. What translates takes them as they are; training goes on from one where data and
-optimizer begin anew (fine-tuning).
+They differ from others in that they have no optimizer files, their state has no position in the data, and the manifest
+says where the weights are from. Translation uses them like any other; training can start from one if data and optimizer
+start afresh (fine-tuning).
 """
 
 import dataclasses
@@ -30,10 +30,10 @@ NEEDED = frozenset({"data", "optimizer"})
 
 
 def check_reset(checkpoint: Checkpoint, reset: Collection[str]) -> None:
-    """Refuse to go on with an optimizer and a position that are not there.
+    """Refuse to resume an optimizer or a data position that the checkpoint does not have.
 
     Raises:
-        UserError: the checkpoint holds weights only, and not all else is to begin anew.
+        UserError: the checkpoint holds weights only, and `reset` does not name both data and optimizer.
     """
     if WEIGHTS_ONLY in checkpoint.manifest and not set(reset) >= NEEDED:
         given = ",".join(sorted(reset)) or "nothing"
@@ -54,27 +54,27 @@ def write_run(
     data_fingerprints: Sequence[str],
     origin: Mapping[str, Any],
 ) -> Path:
-    """A run's folder with one checkpoint of weights.
+    """Write a run's folder with one checkpoint of weights.
 
     Args:
         folder: an empty one to write in.
-        final: what it will be called: the configuration's `output` and `name` become those, so that
-            `zeromt train FINAL/config.yaml --reset data,optimizer` goes on there.
-        config: of the run that it is made of.
+        final: its final path; `output` and `name` of the configuration are set from it, so that `zeromt train
+            FINAL/config.yaml --reset data,optimizer` trains on there.
+        config: of the run that the weights are from.
         tokenizer: of its vocabularies.
         shapes: of every parameter of the model, in the order in which the tensors come.
         tensors: fp32 weights by name, one at a time.
         state: its step names the checkpoint.
         data_fingerprints: of the datasets that it was trained on.
-        origin: `command`, and what it was made of, for the manifest.
+        origin: `command`, and what the weights were made from, for the manifest.
 
     Returns:
         The checkpoint's folder.
 
     Raises:
         OSError: it cannot be written.
-        CheckpointError: what was written is not what is there.
-        ConfigError: `final` is no name of a run.
+        CheckpointError: reading back did not give what was written.
+        ConfigError: `final` is not a valid name of a run.
     """
     config_yaml = dump_run(_renamed(config, final)).encode()
     checkpoint = layout.checkpoint_folder(folder, state.step)
@@ -113,10 +113,10 @@ def _manifest(step: int, fingerprints: Mapping[str, Any], origin: Mapping[str, A
 
 
 def _renamed(config: RunConfig, final: Path) -> RunConfig:
-    """The configuration of a run in that folder.
+    """The configuration with the name and output of that folder.
 
     Raises:
-        ConfigError: a run cannot be called so.
+        ConfigError: its name is not a valid name of a run.
     """
     absolute = final.absolute()
     return parse_run({**dataclasses.asdict(config), "name": absolute.name, "output": str(absolute.parent)})

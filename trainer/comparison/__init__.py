@@ -1,5 +1,5 @@
-"""`zeromt compare` and `zeromt report`: what runs came to, beside one another.
+"""`zeromt compare` and `zeromt report`: the results of runs side by side.
 
-Begin with `command.py`. `comparison.py` gathers, `tables.py` puts what was gathered into tables, and `page/` makes one
-HTML file of them.
+Start reading at `command.py`. `comparison.py` gathers the data, `tables.py` puts them into tables, and `page/` makes
+one HTML file of these.
 """

@@ -1,4 +1,4 @@
-"""Where runs differ: by the length of sentences, by how often words were seen in training, by pair of languages."""
+"""Scores broken down by sentence length, by how often words were seen in training, and by language pair."""
 
 import bisect
 from collections import Counter
@@ -16,11 +16,11 @@ from trainer.comparison.scores import MetricScores, RunScore, confidence
 from trainer.comparison.sets import SharedSet
 
 NUM_LENGTHS = 5
-"""Groups of about as many sentences."""
+"""Number of groups, each of about the same number of sentences."""
 FREQUENCIES = (0, 1, 2, 5, 10, 100, 1000)
-"""The least count of each group of words, as compare-mt has them (Neubig et al., 2019)."""
+"""The smallest count of each group of words, as in compare-mt (Neubig et al., 2019)."""
 COUNTED_PIECES = 2_000_000
-"""Of the target side of the training data, in blocks that lie evenly in it."""
+"""Target pieces of the training data that are counted, in blocks spread evenly over it."""
 
 Words = Callable[[str], list[str]]
 
@@ -40,7 +40,7 @@ class Breakdown:
 
     metric: str
     of: str
-    """What they are grouped by."""
+    """What the groups are made by."""
     head: str
     """The same in a word."""
     digits: int
@@ -48,7 +48,7 @@ class Breakdown:
 
 
 def words_of(language: str) -> Words:
-    """Cuts lines of a language into words, as BLEU does.
+    """A function that splits lines of a language into words, as BLEU does.
 
     Raises:
         UserError: its tokenizer is not installed.
@@ -61,7 +61,7 @@ def words_of(language: str) -> Words:
 def by_length(
     shared: SharedSet, hypotheses: Sequence[Sequence[str]], words: Words, label: str, scoring: Any, samples: int
 ) -> Breakdown:
-    """A metric of sacreBLEU by the words of the first reference, in groups of about as many sentences."""
+    """A sacreBLEU metric by the length of the first reference in words, in groups of about equal size."""
     references = [list(lines) for lines in shared.references]
     lengths = np.array([len(words(line)) for line in references[0]])
     edges = np.unique(np.quantile(lengths, np.linspace(0, 1, NUM_LENGTHS + 1)[1:-1], method="lower"))
@@ -84,14 +84,14 @@ def by_frequency(
     counts: Mapping[str, int],
     where: str,
 ) -> Breakdown:
-    """F1 of words by how often they were counted: those of a translation that stand in the first reference.
+    """F1 of words by their frequency: the words of a translation are matched with those of the first reference.
 
     Args:
         shared: the set.
         hypotheses: of every run.
         words: see `words_of`.
-        counts: of words, in what `where` names.
-        where: they were counted.
+        counts: how often each word occurs in the text that `where` names.
+        where: the text in which they were counted.
     """
     references = [Counter(words(line)) for line in shared.references[0]]
     of_runs = [[Counter(words(line)) for line in lines] for lines in hypotheses]
@@ -112,10 +112,10 @@ def by_frequency(
 
 
 def training_words(config: RunConfig, language: str, words: Words) -> tuple[Counter[str], str] | None:
-    """Words of the target side of a run's training data, and what to call it; None where they are not at hand.
+    """Word counts of the target side of a run's training data, and a name for it; None if the data are not at hand.
 
-    They are of the datasets whose target is in the language, where some are. Of data with more than `COUNTED_PIECES`,
-    that many pieces of blocks that lie evenly in it. Data that are remote are not fetched for it.
+    Only datasets whose target is in the language are counted, if there are any. Of data with more than `COUNTED_PIECES`
+    pieces, blocks spread evenly over it are counted, up to that number. Remote data are not fetched for this.
     """
     paths = [source.path for source in config.datasets]
     if any("://" in path for path in paths):
@@ -140,7 +140,7 @@ def training_words(config: RunConfig, language: str, words: Words) -> tuple[Coun
 
 
 def count_words(lines: Sequence[str], words: Words) -> Counter[str]:
-    """How often each word stands in some lines."""
+    """How often each word occurs in some lines."""
     return Counter(word for line in lines for word in words(line))
 
 
@@ -149,7 +149,7 @@ def by_languages(
 ) -> dict[str, list[tuple[str, int, list[float | None]]]]:
     """Means over the sets of each pair of languages: label, digits and a mean for each run, by pair.
 
-    Empty where there is one pair.
+    Empty if there is only one pair.
     """
     pairs = list(dict.fromkeys(one.languages for one in sets))
     if len(pairs) < 2:
@@ -164,7 +164,7 @@ def by_languages(
 
 
 def _by_group(counts: Mapping[str, int], lines: Sequence[Mapping[str, int]]) -> list[int]:
-    """How many words of each group of frequency stand in some lines."""
+    """How many words of each frequency group occur in some lines."""
     sizes = [0] * len(FREQUENCIES)
     for line in lines:
         for word, number in line.items():

@@ -1,4 +1,4 @@
-"""`zeromt compare` and `zeromt report`: runs beside one another, or one alone."""
+"""`zeromt compare` and `zeromt report`: several runs side by side, or one alone."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -38,17 +38,18 @@ def compare_runs(
     """Compare runs, or report one: on standard output, or as a page.
 
     Args:
-        runs: folders of runs, or checkpoints; the others are tested beside the first.
-        sets: of the runs by name, or others as the items of `evaluation.sets`, in YAML; None for those that all have.
-        metrics: as the items of `evaluation.metrics`, in YAML; those of the first run where it is None.
-        lowercase: blind to case, where a metric can be.
+        runs: folders of runs, or checkpoints; each further one is tested against the first.
+        sets: names of the runs' sets, or others written as items of `evaluation.sets`, in YAML; None: the sets all runs
+            have.
+        metrics: written as items of `evaluation.metrics`, in YAML; None: those of the first run.
+        lowercase: ignore case, in metrics that can.
         tokenizer: sacreBLEU's, of BLEU.
-        raw_weights: not their moving averages, where they have such.
+        raw_weights: use the weights themselves, even if there are moving averages.
         precision: see `zeromt translate`.
         search: fields of the runs' search sections to replace.
-        bootstrap, randomisation: samples to draw; 0 for no such test.
-        sentences: of each set to show.
-        form: of what is printed; None for the terminal's, or for nothing where a page is written.
+        bootstrap, randomisation: samples to draw; 0 turns the test off.
+        sentences: how many of each set to show.
+        form: the format to print; None: the terminal's, or nothing if a page is written.
         html: a file for the page.
 
     Raises:
@@ -80,7 +81,7 @@ def compare_runs(
 
 
 def report(*, run: str, **options: Any) -> int:
-    """The same for one run; see `compare_runs`."""
+    """Report one run; for the arguments see `compare_runs`."""
     return compare_runs(runs=[run], **options)
 
 

@@ -1,4 +1,4 @@
-"""All that is known of some runs beside one another, gathered."""
+"""Gathers everything that is known of some runs, to compare them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,17 +27,17 @@ class Asked:
     """What is to be compared."""
 
     sets: Sequence[str | HeldOutSection] = ()
-    """None: those that all runs have."""
+    """None: the sets that all runs have."""
     wanted: Wanted = field(default_factory=lambda: Wanted(metrics=None, tokenizer=None, lowercase=False))
     samples: Samples = field(default_factory=Samples)
     how: How = field(default_factory=How)
     sentences: int = 10
-    """Of each set that are shown."""
+    """Sentences of each set to show."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Run:
-    """A run, as it is shown."""
+    """A run, as it is displayed."""
 
     label: str
     path: str
@@ -45,14 +45,14 @@ class Run:
     checkpoint: str | None
     """SHA-256 of its manifest."""
     parent: str | None
-    """What it was begun from (`--from`)."""
+    """The run that it began from (`--from`)."""
     search: Mapping[str, Any]
     cost: Cost
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class OfSet:
-    """What became of a set."""
+    """The results of one set."""
 
     name: str
     languages: str
@@ -60,7 +60,7 @@ class OfSet:
     pairs: int
     references: int
     files: Sequence[str | None]
-    """With the translations, of every run; None where they could not be kept."""
+    """Files with the translations of every run; None if they could not be kept."""
     scores: Sequence[MetricScores]
     breakdowns: Sequence[Breakdown]
     sentences: Sequence[Sentence]
@@ -68,7 +68,7 @@ class OfSet:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Comparison:
-    """Runs beside one another; of one alone, a report."""
+    """A comparison of several runs, or a report of one."""
 
     runs: Sequence[Run]
     sets: Sequence[OfSet]
@@ -81,16 +81,16 @@ class Comparison:
 
 
 def compare(paths: Sequence[str], asked: Asked) -> Comparison:
-    """Gather all that is known of some runs; what is not at hand is left out, and said.
+    """Gather everything that is known of some runs; a note tells of what is not at hand.
 
-    Where a run that goes on deletes its checkpoint meanwhile, it is begun anew with the one that is newest then.
+    If a run that is still training deletes its checkpoint meanwhile, gathering starts again with its newest one.
 
     Args:
-        paths: of runs or checkpoints; the others are tested beside the first.
+        paths: of runs or checkpoints; each further one is tested against the first.
         asked: what is to be compared.
 
     Raises:
-        UserError: a path is no run, a set cannot be had that is asked for, or a metric cannot be computed.
+        UserError: a path is not a run, a set that was asked for is not available, or a metric cannot be computed.
     """
     subjects: list[Subject] = []
 
@@ -136,14 +136,14 @@ def _run(subject: Subject, how: How) -> Run:
 
 
 class _TrainingWords:
-    """Words of a run's training data, counted once for each language that sets are in."""
+    """Words of a run's training data, counted once for each target language of the sets."""
 
     def __init__(self, subject: Subject) -> None:
         self._config = subject.config
         self._known: dict[str, tuple[Mapping[str, int], str] | None] = {}
 
     def of(self, language: str, words: breakdown.Words) -> tuple[Mapping[str, int], str] | None:
-        """Counts, and what to call the text that they are of; None where it is not at hand."""
+        """The counts, and a name for the text that was counted; None if it is not at hand."""
         if language not in self._known:
             self._known[language] = breakdown.training_words(self._config, language, words)
         return self._known[language]
@@ -156,7 +156,7 @@ def _of_set(
     asked: Asked,
     training: _TrainingWords,
 ) -> OfSet:
-    """Score a set and look into it."""
+    """Score a set and break its scores down."""
     section: EvaluationSection = subjects[0].config.evaluation
     scorer = asked.wanted.scorer(section, shared.texts[0])
     lines = [list(one.lines) for one in hypotheses]
@@ -177,7 +177,7 @@ def _of_set(
 def _breakdowns(
     scorer: Scorer, shared: SharedSet, lines: Sequence[Sequence[str]], asked: Asked, training: _TrainingWords
 ) -> list[Breakdown]:
-    """By length, by the first metric that samples can be drawn of, and by frequency."""
+    """Breakdowns by length, for the first metric that can be resampled, and by word frequency."""
     words = breakdown.words_of(shared.texts[0].languages[1])
     tested = [metric for metric in scorer.metrics if can_resample(metric, scorer.scorings[metric.key()])]
     found = []

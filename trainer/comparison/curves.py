@@ -1,4 +1,4 @@
-"""How runs came to where they are: figures by updates, by target tokens and by time, and what it cost."""
+"""The course of runs: figures by updates, by target tokens and by time, and what they cost."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,42 +17,42 @@ from trainer.runs.status import read_status
 
 AXES = ("updates", "target tokens", "hours")
 MOST_POINTS = 400
-"""Of a curve; of more, every so many."""
+"""Most points of a curve; of more, every n-th is kept."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Curve:
-    """A figure of a run."""
+    """One figure of one run over time."""
 
     axes: Mapping[str, Sequence[float | None]]
-    """Where its points are, by each of `AXES`; None where that is not known."""
+    """The position of its points on each of `AXES`; None if it is not known."""
     values: Sequence[float]
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Figure:
-    """A figure of several runs."""
+    """One figure, with the curves of several runs."""
 
     key: str
     label: str
     digits: int
     higher_is_better: bool | None
     curves: Sequence[Curve]
-    """By run; without points where a run has no such figure."""
+    """One per run; a run without the figure has a curve without points."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Common:
-    """The values of a figure at the farthest point that all runs have come to."""
+    """The values of a figure at the farthest point that all runs have reached."""
 
     axis: str
     at: float
     values: Sequence[float]
-    """Between two points on the line that joins them."""
+    """One value per run, interpolated linearly."""
 
 
 def read_curves(subjects: Sequence[Subject]) -> list[Figure]:
-    """Every figure that is logged: the loss of training, then those of evaluations."""
+    """Curves of every logged figure: the training loss, then those of evaluations."""
     of_runs = [_read(subject.folder) for subject in subjects]
     keys = list(dict.fromkeys(key for figures, _ in of_runs for key in figures))
     shown = [read_shown(subject.folder).figures for subject in subjects if subject.folder is not None]
@@ -75,11 +75,11 @@ def read_curves(subjects: Sequence[Subject]) -> list[Figure]:
 
 
 TRAINING = "train/nll"
-"""Without label smoothing, where that is logged: so runs with different smoothing can be compared."""
+"""The loss without label smoothing if that is logged, so that runs with different smoothing can be compared."""
 
 
 def _read(folder: Path | None) -> tuple[dict[str, list[tuple[int, float]]], dict[str, tuple[list[float], list[float]]]]:
-    """Points by figure, and for target tokens and hours the steps at which they are known."""
+    """Points by figure, and the steps at which target tokens and hours are known."""
     figures: dict[str, list[tuple[int, float]]] = {}
     steps: list[float] = []
     tokens: list[float] = []
@@ -100,7 +100,7 @@ def _read(folder: Path | None) -> tuple[dict[str, list[tuple[int, float]]], dict
 
 
 def _figures_of(line: Line) -> list[str]:
-    """The figures of an evaluation that are drawn, and those of its sets and pairs of languages."""
+    """The figures of an evaluation that are drawn, also those of its sets and language pairs."""
     names = ["loss", *(metric_keys(line) or [key for key in UNSIGNED if key in line])]
     parts = [key for key in line if "/" in key and key.partition("/")[0] in names]
     return [name for name in names if name in line] + parts
@@ -112,8 +112,8 @@ def _add(figures: dict[str, list[tuple[int, float]]], key: str, step: float, val
 
 
 def _curve(points: Sequence[tuple[int, float]], places: Mapping[str, tuple[list[float], list[float]]]) -> Curve:
-    """A curve of points whose place by tokens and hours is that of the lines of training about them."""
-    points = list(dict(points).items())  # a step that was made again, by its last word
+    """A curve whose points get their tokens and hours from the training lines around them."""
+    points = list(dict(points).items())  # a step that was made twice counts by its last line
     points = points[:: max(1, -(-len(points) // MOST_POINTS))] + (points[-1:] if len(points) > MOST_POINTS else [])
     points = sorted(dict(points).items())
     steps = [float(step) for step, _ in points]
@@ -129,7 +129,7 @@ def _curve(points: Sequence[tuple[int, float]], places: Mapping[str, tuple[list[
 
 
 def in_common(figure: Figure) -> list[Common]:
-    """The figure at the same updates, target tokens and hours; nothing where a run has no points."""
+    """The figure at equal updates, target tokens and hours; empty if a run has no points."""
     found = []
     for axis in AXES:
         places = [[(x, y) for x, y in zip(c.axes[axis], c.values, strict=True) if x is not None] for c in figure.curves]
@@ -145,26 +145,26 @@ def in_common(figure: Figure) -> list[Common]:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Cost:
-    """What a run took, and how it ended."""
+    """What a run cost, and how it ended."""
 
     state: str | None
     reason: str | None
-    """Of its end: a limit, a signal, a person, an error."""
+    """Why it ended: a limit, a signal, a person, an error."""
     updates: int | None
     target_tokens: int | None
     seconds: Mapping[str, float]
-    """By what was done in them, `wall` for all."""
+    """By activity; `wall` is their sum."""
     goodput: float | None
-    """Part of the wall time that went into updates that count."""
+    """Fraction of the wall time spent on updates that count."""
     device_hours: Mapping[str, float]
-    """By the name of the device; every rank's counts."""
+    """Hours by the name of the device, summed over ranks."""
     is_by_newest: bool
-    """Whether the hours are an estimate: wall time by the ranks of the newest checkpoint."""
+    """Whether device hours are estimated: wall time times the ranks of the newest checkpoint."""
     tokens_per_second: float | None
 
 
 def read_cost(subject: Subject) -> Cost:
-    """What a run's folder says of its end and of its costs."""
+    """Cost and end of a run, from the files in its folder."""
     folder = subject.folder
     status = read_status(folder / STATUS_FILE) if folder is not None else None
     ledger = (read_figures(folder / LEDGER_FILE) if folder is not None else None) or {}

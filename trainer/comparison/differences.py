@@ -1,4 +1,4 @@
-"""What is configured otherwise in one run than in another, and what their data are."""
+"""Differences between the configurations of runs and between their data."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,13 +9,13 @@ from data_pipeline.prepared.dataset import open_index
 from trainer.comparison.subjects import Subject
 
 ELSEWHERE = ("name", "output")
-"""What says where a run is."""
+"""Fields that only say where a run is."""
 Rows = dict[str, list[str]]
-"""A value for each run, by the path of a field."""
+"""For each field's path, its value in each run."""
 
 
 def configured(subjects: Sequence[Subject]) -> Rows:
-    """The fields whose values are not the same in all runs; of one run, those that are not the default."""
+    """The fields whose values differ between runs; for a single run, those that differ from the default."""
     trees = [dict(_flat(dataclasses.asdict(subject.config), "")) for subject in subjects]
     shown = trees if len(trees) > 1 else [dict(_flat(dataclasses.asdict(RunConfig()), "")), *trees]
     keys = [key for key in dict.fromkeys(key for tree in shown for key in tree) if key.split(".")[0] not in ELSEWHERE]
@@ -24,9 +24,9 @@ def configured(subjects: Sequence[Subject]) -> Rows:
 
 
 def data(subjects: Sequence[Subject]) -> Rows:
-    """What the runs' checkpoints say of data, tokenizer and versions, and what the indices say that are at hand.
+    """Data, tokenizer and versions as the runs' checkpoints and those dataset indices that are at hand give them.
 
-    Where runs are compared, only what is not the same in all.
+    If runs are compared, only what differs between them.
     """
     columns = [_of_data(subject) for subject in subjects]
     keys = dict.fromkeys(key for column in columns for key in column)
@@ -52,7 +52,7 @@ def _of_data(subject: Subject) -> dict[str, str]:
             continue
         name = f"data {number}"
         if subject.checkpoint is not None and found.get(name) != fingerprint[:12]:
-            continue  # prepared anew since
+            continue  # the dataset was prepared again since
         found |= {
             f"{name} languages": f"{index.source_language}-{index.target_language}",
             f"{name} pairs": f"{index.pairs:,}",
@@ -66,7 +66,7 @@ def _of_data(subject: Subject) -> dict[str, str]:
 
 
 def _flat(tree: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
-    """The leaves of a tree by their paths; lists are leaves where they hold no trees."""
+    """The leaves of a tree by their paths; a list without trees in it is a leaf."""
     for key, value in tree.items():
         path = f"{where}.{key}" if where else str(key)
         if isinstance(value, dict):

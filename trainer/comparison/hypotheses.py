@@ -1,4 +1,4 @@
-"""The translations of a set by each run: those that are kept, else decoded once and kept."""
+"""The translations of a set by each run: taken from those that were kept, else decoded and kept."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,12 +26,12 @@ class How:
     search: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the runs' search sections to replace."""
     raw: bool = False
-    """The weights of the last update, not their moving average."""
+    """Use the weights of the last update, not their moving average."""
     precision: str | None = None
 
 
 class Source:
-    """A run's translations; its model is loaded when the first set has to be decoded."""
+    """A run's translations; its model is only loaded if a set has to be decoded."""
 
     def __init__(self, subject: Subject, how: How) -> None:
         assert subject.checkpoint is not None
@@ -79,7 +79,7 @@ class Source:
 
 
 def translations(subjects: Sequence[Subject], sets: Sequence[SharedSet], how: How) -> dict[str, list[Hypotheses]]:
-    """By set and run; one model is in memory at a time."""
+    """The translations by set and run; one model is in memory at a time."""
     found: dict[str, list[Hypotheses]] = {one.name: [] for one in sets}
     for number, subject in enumerate(subjects):
         source = Source(subject, how)

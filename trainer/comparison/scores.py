@@ -1,6 +1,6 @@
 """Scores with confidence intervals and paired tests, by sacreBLEU's own classes, with its seeds and numbers of samples.
 
-So the digits are those of `sacrebleu --confidence`, `--paired-bs` and `--paired-ar` on the same files (Post, 2018).
+So the figures equal those of `sacrebleu --confidence`, `--paired-bs` and `--paired-ar` on the same files (Post, 2018).
 """
 
 import logging
@@ -16,7 +16,7 @@ from trainer.metrics.scoring import Scorer
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Samples:
-    """How often to draw; sacreBLEU's own numbers. 0 draws nothing."""
+    """How many samples to draw; sacreBLEU's defaults. 0 turns a test off."""
 
     bootstrap: int = 1000
     """Resamples of the confidence interval and of the paired bootstrap (Koehn, 2004)."""
@@ -29,17 +29,17 @@ class RunScore:
     """One run's score of a set by one metric."""
 
     score: float | None
-    """None where the metric failed."""
+    """None if the metric failed."""
     mean: float | None = None
-    """Of the bootstrap's resamples."""
+    """Mean over the bootstrap's resamples."""
     interval: float | None = None
-    """Half of their 95 % interval."""
+    """Half the width of their 95 % interval."""
     bootstrap_p: float | None = None
-    """Of the paired bootstrap beside the first run; None of the first."""
+    """p of the paired bootstrap against the first run; None for the first."""
     randomisation_p: float | None = None
-    """Of the approximate randomisation."""
+    """p of the approximate randomisation."""
     is_equal: bool = False
-    """No sample tells the translations from those of the first run: p is 1, where sacreBLEU prints its least."""
+    """No sample distinguishes the translations from the first run's: p is 1, where sacreBLEU prints its smallest p."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -52,7 +52,7 @@ class MetricScores:
     higher_is_better: bool | None
     signature: str
     is_tested: bool
-    """Whether sacreBLEU can draw samples of it."""
+    """Whether sacreBLEU can resample it."""
     runs: Sequence[RunScore]
 
 
@@ -94,7 +94,7 @@ def score_set(
 
 
 def can_resample(metric: Metric, scoring: object) -> bool:
-    """Whether a metric is one of sacreBLEU's, as it is: sums of figures of the sentences."""
+    """Whether a metric is one of sacreBLEU's own, whose score follows from sums over the sentences."""
     from sacrebleu.metrics.base import Metric as OfSacreBleu
 
     return isinstance(scoring, OfSacreBleu) and type(metric).score is Metric.score
@@ -115,7 +115,7 @@ def _tested(
     labels: Sequence[str],
     samples: Samples,
 ) -> list[RunScore]:
-    """The scores of every run by one of sacreBLEU's metrics, each tested beside the first."""
+    """The scores of every run by one of sacreBLEU's metrics, each tested against the first."""
     from sacrebleu.significance import PairedTest
 
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)
@@ -135,7 +135,7 @@ def _tested(
 
 
 def _run_score(results: dict[str, list[Any]], place: int, samples: Samples) -> RunScore:
-    """What the tests say of one run."""
+    """One run's score and test results."""
     bootstrap, randomisation = (results[test][place] if test in results else None for test in ("bs", "ar"))
     score = next(iter(results.values()))[place].score
     mean, interval = (None, None) if bootstrap is None else (bootstrap.mean, bootstrap.ci)
@@ -147,7 +147,7 @@ def _run_score(results: dict[str, list[Any]], place: int, samples: Samples) -> R
         "ar": None if randomisation is None else float(randomisation.p_value),
     }
     drawn = {"bs": samples.bootstrap, "ar": samples.randomisation}
-    # sacreBLEU counts the samples whose difference is larger than the one that is tested: none is, where all are 0.
+    # sacreBLEU counts the samples whose difference is larger than the tested one: if all are 0, none is.
     is_equal = score == first and all(p[test] == 1 / (drawn[test] + 1) for test in results)
     if is_equal:
         p = {test: 1.0 if test in results else None for test in p}
@@ -166,9 +166,9 @@ def _number(value: Any) -> float | None:
 
 
 class _statistics_once:  # noqa: N801 (used as a function)
-    """Has a metric of sacreBLEU count each system's sentences once, in place of once for every test.
+    """Makes a metric of sacreBLEU compute each system's sentence statistics once instead of once per test.
 
-    They take most of the time of TER and chrF. `PairedTest` asks for them by this method.
+    They take most of the time of TER and chrF. `PairedTest` gets them through the method replaced here.
     """
 
     def __init__(self, scoring: Any) -> None:
@@ -180,7 +180,7 @@ class _statistics_once:  # noqa: N801 (used as a function)
 
         def once(hypotheses: Sequence[str], references: Any) -> Any:
             if id(hypotheses) not in known:
-                known[id(hypotheses)] = (hypotheses, extract(hypotheses, references))  # held, so that the id stays its
+                known[id(hypotheses)] = (hypotheses, extract(hypotheses, references))  # kept, so that its id stays
             return known[id(hypotheses)][1]
 
         self._scoring._extract_corpus_statistics = once

@@ -1,4 +1,4 @@
-"""The sentences whose translations differ most, with what differs in them."""
+"""The sentences whose translations differ most, with the differences marked."""
 
 import difflib
 import re
@@ -11,9 +11,9 @@ _TOKEN = re.compile(
     r"[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]|"
     r"\s+|(?:(?![\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff])\w)+|[^\w\s]"
 )
-"""A word, a space, or one character: of Chinese, Japanese and Korean, and what is no word."""
+"""A word, a space, or one character: of Chinese, Japanese or Korean, or one that is not part of a word."""
 METRIC = "chrF"
-"""What sentences are scored by; it is of use for one alone, as BLEU is not."""
+"""The metric of single sentences, for which BLEU is not suitable."""
 
 Piece = tuple[str, bool]
 """Text, and whether it differs."""
@@ -33,19 +33,19 @@ class Sentence:
 
     set: str
     number: int
-    """Of the line, from 1."""
+    """Line number, from 1."""
     source: str
     references: Sequence[str]
     runs: Sequence[Translated]
 
 
 def differing(shared: SharedSet, hypotheses: Sequence[Sequence[str]], most: int) -> list[Sentence]:
-    """The sentences whose scores lie farthest apart, the farthest first.
+    """The sentences whose scores differ most, largest difference first.
 
     Args:
         shared: the set.
         hypotheses: of every run.
-        most: sentences.
+        most: how many sentences.
     """
     from sacrebleu.metrics.chrf import CHRF
 
@@ -74,7 +74,7 @@ def differing(shared: SharedSet, hypotheses: Sequence[Sequence[str]], most: int)
 
 
 def marked(texts: Sequence[str]) -> list[list[Piece]]:
-    """Each text in pieces: of the first what not all of the others have, of these what the first does not have."""
+    """Each text in pieces; marked in the first is what not all others have, in the others what the first lacks."""
     first, *others = [_TOKEN.findall(text) for text in texts]
     in_all = [True] * len(first)
     found: list[list[Piece]] = []
@@ -90,7 +90,7 @@ def marked(texts: Sequence[str]) -> list[list[Piece]]:
 
 
 def _joined(tokens: Sequence[str], is_common: Sequence[bool]) -> list[Piece]:
-    """Tokens that stand beside each other and are alike as one piece; a space between words that differ does too."""
+    """Join adjacent tokens with the same mark; a space between two marked words is marked too."""
     pieces: list[Piece] = []
     for number, (token, common) in enumerate(zip(tokens, is_common, strict=True)):
         if token.isspace() and 0 < number < len(tokens) - 1:

@@ -1,4 +1,4 @@
-"""The held-out sets that runs are compared on: the same text for all, each run's with tags of its own."""
+"""The held-out sets that runs are compared on: the same text for all, with each run's own tags."""
 
 import hashlib
 import json
@@ -16,14 +16,14 @@ from trainer.evaluation.sets import SetText, load_sets, prepared_set
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class SharedSet:
-    """A set, as each of the runs translates it."""
+    """A set, in the form in which each run translates it."""
 
     name: str
     languages: str
     """Source and target: en-fr."""
     role: str
     texts: Sequence[SetText]
-    """By run: the same but for tags at the beginning of source lines, and for the name."""
+    """One per run; they differ only in tags before source lines and in the name."""
 
     @property
     def sources(self) -> list[str]:
@@ -32,21 +32,21 @@ class SharedSet:
 
     @property
     def references(self) -> Sequence[Sequence[str]]:
-        """One or more, each as many lines as sources."""
+        """One or more references, each with as many lines as there are sources."""
         return self.texts[0].references
 
 
 def shared_sets(
     subjects: Sequence[Subject], named: Sequence[str | HeldOutSection]
 ) -> tuple[list[SharedSet], list[str]]:
-    """The sets that are asked for, else those that all runs have; and what is to be said of others.
+    """The sets that were asked for, else those that all runs have; and notes on the sets left aside.
 
     Args:
         subjects: the runs.
-        named: sets of any of the runs by name, or others.
+        named: names of sets of any of the runs, or other sets.
 
     Raises:
-        UserError: no run has a set of such a name, or one of the others cannot be read.
+        UserError: no run has a set of that name, or another set cannot be read.
     """
     notes: list[str] = []
     own = [_own_sets(subject, notes) for subject in subjects]
@@ -69,7 +69,7 @@ def shared_sets(
 
 
 def _own_sets(subject: Subject, notes: list[str]) -> dict[str, SetText]:
-    """The sets that a run is evaluated on, by name; what cannot be read is said."""
+    """The sets that a run is evaluated on, by name; a note tells of each that cannot be read."""
     config = subject.config
     datasets: list[Dataset] = []
     try:
@@ -93,10 +93,10 @@ def _own_sets(subject: Subject, notes: list[str]) -> dict[str, SetText]:
 
 
 def _named(wanted: str | HeldOutSection, subjects: Sequence[Subject], own: Sequence[dict[str, SetText]]) -> SharedSet:
-    """A set that is asked for, for every run.
+    """A set that was asked for, in the form of every run.
 
     Raises:
-        UserError: there is none of such a name, or it cannot be read.
+        UserError: there is no set of that name, or it cannot be read.
     """
     if isinstance(wanted, str):
         known = {name: text for sets in reversed(own) for name, text in sets.items()}
@@ -119,7 +119,7 @@ def _named(wanted: str | HeldOutSection, subjects: Sequence[Subject], own: Seque
 
 
 def _for(config: RunConfig, sources: Sequence[str]) -> Sequence[str]:
-    """Source lines with the tag that a run knows, or without one where it knows none."""
+    """Source lines with the tag that a run knows, or without a tag if it knows none."""
     if (tag := config.prepare.target_tag) is not None:
         return [f"{tag} {untagged(line)}" for line in sources]
     return sources if config.prepare.tokenizer.tags else [untagged(line) for line in sources]
@@ -130,7 +130,7 @@ def _shared(name: str, texts: Sequence[SetText]) -> SharedSet:
 
 
 def _key(text: SetText) -> str:
-    """Of what is the same text."""
+    """Equal for sets of the same text."""
     content = [[untagged(line) for line in text.sources], *map(list, text.references)]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

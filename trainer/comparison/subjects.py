@@ -1,4 +1,4 @@
-"""The runs that are compared: a folder, the checkpoint that is looked at, and its configuration."""
+"""The runs that are compared: each with its folder, checkpoint and configuration."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ class Subject:
     """One of the runs."""
 
     label: str
-    """What it is called: no other is called so."""
+    """Its label, unique among the runs."""
     path: str
-    """As it was given."""
+    """The path as the user gave it."""
     folder: Path | None
-    """The run's; None of a checkpoint that lies elsewhere."""
+    """The run's folder; None for a checkpoint outside a run."""
     checkpoint: Checkpoint | None
-    """The one that was named, or the newest; None where the run has none."""
+    """The checkpoint that was named, or the newest; None if the run has none."""
     no_checkpoint: str | None
     """Why it has none."""
     config: RunConfig
-    """Of the checkpoint where there is one, else of the run."""
+    """The checkpoint's configuration if there is one, else the run's."""
 
     @property
     def step(self) -> int | None:
@@ -37,12 +37,12 @@ class Subject:
 
     @property
     def checkpoint_hash(self) -> str | None:
-        """SHA-256 of the checkpoint's manifest, which has those of all its files."""
+        """SHA-256 of the checkpoint's manifest, which holds the hashes of all its files."""
         return None if self.checkpoint is None else hash_of(self.checkpoint.folder)
 
     @property
     def parent(self) -> str | None:
-        """The run and the checkpoint that it was begun from."""
+        """The run and checkpoint that it began from."""
         if self.checkpoint is not None:
             found = parent_in(self.checkpoint.manifest)
         else:
@@ -51,7 +51,7 @@ class Subject:
 
 
 def load_subjects(paths: Sequence[str]) -> list[Subject]:
-    """Look at runs and checkpoints.
+    """Read runs and checkpoints.
 
     Raises:
         UserError: a path is neither, or a checkpoint that was named is broken.
@@ -83,7 +83,7 @@ def _run_of(place: Path) -> Path | None:
 
 
 def _labels(paths: Sequence[str]) -> list[str]:
-    """Names as short as they can be told apart by; the same run twice gets a number."""
+    """The shortest distinct names; a run given twice gets a number."""
     short = []
     for path in paths:
         place = Path(path)

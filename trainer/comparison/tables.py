@@ -1,4 +1,4 @@
-"""A comparison as tables of text: what the terminal, Markdown and the page show alike."""
+"""A comparison as tables of text, which the terminal, Markdown and the page all show."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ class Part:
 
 
 def to_parts(found: Comparison) -> list[Part]:
-    """The tables, part by part; parts without any are left out."""
+    """The tables, part by part; a part without tables is omitted."""
     parts = [
         Part(title="Runs", key="runs", tables=[_runs(found.runs)]),
         Part(title="Scores", key="scores", tables=[*_scores(found), *_language_pairs(found)]),
@@ -249,10 +249,10 @@ def _fields(found: Comparison) -> Iterator[Table]:
 
 
 def plain(value: float | None, digits: int) -> str:
-    """A figure for people; a dash where there is none."""
+    """A figure formatted for reading; a dash if there is none."""
     return "-" if value is None else f"{value:,.{digits}f}" if digits == 0 else f"{value:.{digits}f}"
 
 
 def are_numbers(cells: Sequence[str]) -> bool:
-    """Whether a column holds figures, which stand on the right."""
+    """Whether a column holds figures, which are right-aligned."""
     return all(map(_FIGURE.fullmatch, cells))

@@ -9,12 +9,12 @@ from trainer.comparison.sentences import METRIC, Sentence, Translated
 from trainer.comparison.tables import Table, are_numbers, to_parts
 
 MOST_CHARACTERS = 300
-"""Of a sentence in a terminal, and of a cell."""
+"""Characters shown of a sentence in a terminal, and of a cell."""
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~&$])")
 
 
 def to_terminal(found: Comparison) -> str:
-    """Lines of text; what differs in sentences stands in brackets."""
+    """Lines of text, in which differences between sentences are in brackets."""
     lines: list[str] = [f"note: {upright(note)}" for note in found.notes]
     for part in to_parts(found):
         lines += ["", part.title.upper()]
@@ -65,7 +65,7 @@ def _cut(text: str) -> str:
 
 
 def to_markdown(found: Comparison) -> str:
-    """GitHub's Markdown; what differs in sentences is bold."""
+    """GitHub's Markdown, in which differences between sentences are bold."""
     title = "Report of" if len(found.runs) == 1 else "Comparison of"
     lines = [f"# {title} {', '.join(escaped(run.label) for run in found.runs)}", ""]
     lines += [f"> {escaped(note)}\n" for note in found.notes]
@@ -108,7 +108,7 @@ def _markdown_sentence(sentence: Sentence, labels: Sequence[str]) -> Iterator[st
 
 
 def _bold(run: Translated) -> str:
-    """Spaces stand outside the marks: inside, they are none."""
+    """Bold text; spaces stay outside the marks, which would not work otherwise."""
     found = []
     for text, differs in run.pieces:
         inner = text.strip()
@@ -125,7 +125,7 @@ def _row(cells: "Iterator[str] | Sequence[str] | map[str]") -> str:
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown takes for text, in one line."""
+    """Text in one line, escaped for Markdown."""
     return _MARKDOWN.sub(_escape, visible(text))
 
 

@@ -1,5 +1,5 @@
-"""What trains a model: the protocol that the trainer talks to, and DeepSpeed behind it.
+"""What trains a model: the protocol that the trainer uses, and DeepSpeed as its implementation.
 
-`protocol.py` is what the rest of the trainer knows. `deepspeed/` is the one place that imports DeepSpeed. Beside them
-stands what an engine of any kind needs: AdamW, the moving average of the weights, memory that ranks share, trials.
+The rest of the trainer knows only `protocol.py`; only `deepspeed/` imports DeepSpeed. The other modules are for any
+engine: AdamW, the moving average of the weights, memory that ranks share, trials.
 """

@@ -1,4 +1,4 @@
-"""torch's AdamW without the start of torch's compiler, and what it decays."""
+"""torch's AdamW without starting torch's compiler, and its parameter groups."""
 
 import inspect
 from collections.abc import Callable
@@ -11,11 +11,11 @@ _TORCHS = torch.optim.AdamW
 
 
 class AdamW(_TORCHS):
-    """AdamW (Loshchilov and Hutter, 2019): torch's own code, hooks and states, for who never compiles the optimizer.
+    """AdamW (Loshchilov and Hutter, 2019): torch's own code, hooks and states, but never compiled.
 
-    torch wraps these methods for torch.compile, and the first call of any imports torch._dynamo: a second of every
-    rank's start. Here each is the function under the wrappers (functools.wraps names it), or, should there be no
-    wrapper, the method as it is. What else the wrapper of `step` does is to forbid gradients.
+    torch wraps these methods for torch.compile, and the first call of any of them imports torch._dynamo, which takes a
+    second of every rank's start. Here each is the wrapped function (functools.wraps names it), or, if there is no
+    wrapper, the method itself. The wrapper of `step` also turns gradients off, which is done here too.
     """
 
     add_param_group: Callable[..., None] = inspect.unwrap(_TORCHS.add_param_group)
@@ -26,7 +26,7 @@ class AdamW(_TORCHS):
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Its parameter groups: matrices decay, norms and biases do not."""
+    """AdamW's parameter groups: weight decay applies to matrices, not to norms and biases."""
     parameters = list(model.parameters())
     return [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},

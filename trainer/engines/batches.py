@@ -1,4 +1,4 @@
-"""From the reader's micro-batches to the device, and what is random about each."""
+"""Micro-batches on their way from the reader to the device, and the seed of each."""
 
 import hashlib
 import struct
@@ -17,25 +17,25 @@ from trainer.engines.protocol import DeviceBatch
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class UpdateCounts:
-    """What all ranks' micro-batches of an update hold together."""
+    """Totals of an update's micro-batches over all ranks."""
 
     target_tokens: int
     source_tokens: int
     padded_tokens: int
-    """Of both sides, padding included."""
+    """Tokens of both sides, padding included."""
     pairs: int
     micro_batches: int
-    """Those that are not empty."""
+    """Micro-batches that are not empty."""
     pairs_digest: int
-    """An order-free hash of which pair stood in which micro-batch, and of augmented pairs' tokens: equal digests mean
+    """An order-free hash of which pair is in which micro-batch, and of the tokens of augmented pairs: equal digests mean
     the same update."""
     augmented: int = 0
     """Pairs that `stream.augment` changed."""
     fell_back: int = 0
-    """Pairs that it was to change and that stayed plain."""
+    """Pairs that it should have changed but could not."""
 
     def numbers(self) -> list[int]:
-        """For an all-reduce: every field is a sum."""
+        """The fields as integers for an all-reduce: each is summed."""
         return [
             self.target_tokens,
             self.source_tokens,
@@ -50,7 +50,7 @@ class UpdateCounts:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Update:
-    """This rank's part of an update, and what is known of the whole."""
+    """This rank's part of an update, and totals of the whole."""
 
     epoch: int
     number: int
@@ -59,13 +59,13 @@ class Update:
     counts: UpdateCounts
     """Over all ranks."""
     seconds: float
-    """Of the run when it was fetched, by the clock of rank 0."""
+    """Seconds of the run when it was fetched, by rank 0's clock."""
     seconds_step: int
-    """Updates done by then."""
+    """Updates done when it was fetched."""
 
 
 def count(micro_batches: Sequence[MicroBatch | None]) -> UpdateCounts:
-    """What one rank's micro-batches hold."""
+    """Totals of one rank's micro-batches."""
     filled = [m for m in micro_batches if m is not None]
     return UpdateCounts(
         target_tokens=sum(m.num_target_tokens for m in filled),
@@ -99,17 +99,17 @@ def tokens_digest(micro_batch: MicroBatch) -> int:
 
 
 def _multiple(number: int) -> np.uint64:
-    """Of SplitMix64's step, modulo 2 ** 64."""
+    """A multiple of SplitMix64's increment, modulo 2 ** 64."""
     return np.uint64(number * int(GOLDEN) & (2**64 - 1))
 
 
 def wrap(number: int) -> int:
-    """As a signed 64-bit integer, the way an all-reduce of them wraps."""
+    """As a signed 64-bit integer, wrapped as an all-reduce wraps."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 def to_device(micro_batch: MicroBatch, device: torch.device) -> DeviceBatch:
-    """The three arrays as tensors on the device: one copy out of pinned memory, for which the host does not wait."""
+    """The three arrays as tensors on the device, by one asynchronous copy from pinned memory."""
     arrays = [micro_batch.source, micro_batch.target_input, micro_batch.target_output]
     if device.type == "cpu":
         tensors = [torch.from_numpy(array) for array in arrays]
@@ -121,10 +121,10 @@ def to_device(micro_batch: MicroBatch, device: torch.device) -> DeviceBatch:
 
 
 class HostCopy:
-    """A copy of a tensor to the host, which goes on meanwhile.
+    """An asynchronous copy of a tensor to the host.
 
-    What is copied before the engine's step has arrived after it: a step reads its norm, and waits for all that is
-    before it.
+    A copy begun before the engine's step is complete after it: the step reads its norm, which waits for everything
+    queued earlier.
     """
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -146,7 +146,7 @@ class HostCopy:
 
 
 def empty_batch(device: torch.device) -> DeviceBatch:
-    """One token, to go forward and backward on with weight 0 where a lane is dry: collectives want every rank."""
+    """One token of weight 0 for a lane that is dry: collectives need a forward and backward pass of every rank."""
     return DeviceBatch(
         source=torch.full((1, 1), EOS_ID, device=device),
         target_input=torch.full((1, 1), BOS_ID, device=device),
@@ -155,6 +155,6 @@ def empty_batch(device: torch.device) -> DeviceBatch:
 
 
 def micro_batch_seed(seed: int, epoch: int, update: int, lane: int) -> int:
-    """The seed of a micro-batch's dropout. The rank has no part in it, so that any world size draws the same."""
+    """The seed of a micro-batch's dropout. It does not depend on the rank, so any world size draws the same."""
     packed = struct.pack("<4q", seed, epoch, update, lane)
     return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little") >> 1

@@ -1,4 +1,4 @@
-"""An exponential moving average of the weights (Polyak and Juditsky, 1992), as one more state of an optimizer."""
+"""An exponential moving average of the weights (Polyak and Juditsky, 1992), kept as optimizer state."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +12,9 @@ EMA = "ema"
 
 
 def decay_at(decay: float, num_updates: int) -> float:
-    """min(decay, (1 + t) / (10 + t)) after t updates: the first weights, which are random, soon weigh nothing.
+    """min(decay, (1 + t) / (10 + t)) after t updates, so that the random first weights soon have no influence.
 
-    As Marian's exponential smoothing (Junczys-Dowmunt et al., 2018) and TensorFlow's ExponentialMovingAverage have it.
+    As in Marian's exponential smoothing (Junczys-Dowmunt et al., 2018) and TensorFlow's ExponentialMovingAverage.
     """
     return min(decay, (1 + num_updates) / (10 + num_updates))
 
@@ -22,29 +22,29 @@ def decay_at(decay: float, num_updates: int) -> float:
 class WeightAverage:
     """e = d e + (1 - d) w after every update, in fp32, of whatever tensors an optimizer steps on.
 
-    Under ZeRO these are a rank's fp32 masters, wherever they are: the average is divided and offloaded as they are, and
-    who gathers and sets the optimizer's moments can gather and set it by its name. An update that is skipped takes no
-    step of the optimizer, and so changes nothing.
+    Under ZeRO these are a rank's fp32 master weights, wherever they are: the average is partitioned and offloaded like
+    them, and can be gathered and set by its name like the optimizer's moments. A skipped update makes no optimizer step
+    and so changes nothing.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, decay: float) -> None:
-        """Follow the optimizer's steps inside `update`; those outside change nothing.
+        """Follow the optimizer's steps inside `update`; steps outside it change nothing.
 
         Args:
-            optimizer: not kept.
-            decay: d, in the long run; see `decay_at`. 0 keeps no average.
+            optimizer: hooked, not stored.
+            decay: d after the first updates; see `decay_at`. 0 keeps no average.
         """
         self._decay = decay
         self._is_on = False
         self._first: dict[Tensor, Tensor] = {}
         self.num_updates = 0
-        """That the average has seen."""
+        """Updates in the average."""
         optimizer.register_step_pre_hook(self._before_step)
         optimizer.register_step_post_hook(self._after_step)
 
     @contextmanager
     def update(self) -> Iterator[None]:
-        """The optimizer's steps in here are those of one update; count it in `num_updates` where it was applied."""
+        """The optimizer's steps in this block are one update; `num_updates` counts it if it was applied."""
         self._is_on = self._decay > 0
         try:
             yield
@@ -53,7 +53,7 @@ class WeightAverage:
 
     @staticmethod
     def begin(optimizer: torch.optim.Optimizer) -> None:
-        """Begin anew from the tensors as they are now. They must have other state already: see `_before_step`."""
+        """Restart the average from the current tensors, which must have other state already: see `_before_step`."""
         for tensor, state in optimizer.state.items():
             state[EMA] = tensor.detach().clone()
 
@@ -63,7 +63,7 @@ class WeightAverage:
         return any(EMA in state for state in optimizer.state.values())
 
     def _before_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        """Remember the first weights: AdamW makes its own state only where there is none at all."""
+        """Remember the first weights: AdamW creates its own state only if there is none at all."""
         for tensor in self._stepped(optimizer):
             if EMA not in optimizer.state.get(tensor, {}):
                 self._first[tensor] = tensor.detach().clone()
@@ -80,7 +80,7 @@ class WeightAverage:
         torch._foreach_lerp_(averages, [tensor.detach() for tensor in tensors], weight)
 
     def _stepped(self, optimizer: torch.optim.Optimizer) -> list[Tensor]:
-        """What this step changes, as torch's optimizers see it."""
+        """The parameters that this step changes, by the rule of torch's optimizers."""
         if not self._is_on:
             return []
         return [tensor for group in optimizer.param_groups for tensor in group["params"] if tensor.grad is not None]

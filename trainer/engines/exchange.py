@@ -1,7 +1,6 @@
-"""`python -m trainer.engines.exchange`, as each of several ranks: what they can send each other, and how fast.
+"""`python -m trainer.engines.exchange`, started as each of several ranks: measures how fast they communicate.
 
-Rank 0 prints one JSON object. A figure is that of an all-reduce, the median of several, whose bytes are those of one
-rank's tensor.
+Rank 0 prints one JSON object. Each figure is the median of several all-reduces; bytes are those of one rank's tensor.
 """
 
 import json
@@ -44,7 +43,7 @@ def main() -> None:
 
 
 def seconds(send: Callable[[], object]) -> float:
-    """The median of several, after one that does not count."""
+    """The median of several runs, after one warm-up."""
     taken = []
     for _ in range(TIMES + 1):
         begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""How long a rank computes forward, which no other rank can make longer: what tells a straggler."""
+"""Forward time of a rank, which other ranks cannot lengthen, and which therefore identifies stragglers."""
 
 import time
 from collections import deque
@@ -8,7 +8,7 @@ import torch
 
 
 class ForwardClock:
-    """`with clock: model(...)` adds up. On a GPU between events on its stream, so that the host never waits."""
+    """`with clock: model(...)` adds the time up; on a GPU by events on its stream, so that the host never waits."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -32,7 +32,7 @@ class ForwardClock:
             self._seconds += time.perf_counter() - self._begin
 
     def take(self) -> float:
-        """Seconds since it was last asked; what the GPU has not finished counts the next time."""
+        """Seconds since the last call; what the GPU has not finished is counted at the next."""
         while self._pairs and self._pairs[0][1].query():  # type: ignore[no-untyped-call]
             first, last = self._pairs.popleft()
             self._seconds += first.elapsed_time(last) / 1000

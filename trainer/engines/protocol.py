@@ -28,23 +28,23 @@ class DeviceBatch:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class StepResult:
-    """What became of an update."""
+    """The outcome of an update."""
 
     applied: bool
-    """False where a gradient was not finite; nothing was changed then, on no rank."""
+    """False if a gradient was not finite; then no rank changed anything."""
     grad_norm: Tensor | float
-    """Global L2 norm of the gradient before clipping; infinite or NaN where the update was not applied."""
+    """Global L2 norm of the gradient before clipping; infinite or NaN if the update was not applied."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class ParameterState:
-    """One parameter, whole, in fp32, with the states that the optimizer keeps of it (None before the first step)."""
+    """One whole parameter in fp32, with its optimizer states (None before the first step)."""
 
     name: str
     weight: Tensor
     moments: dict[str, Tensor] | None
     ema: Tensor | None = None
-    """Its exponential moving average; None where none is kept, or nothing was updated or tried yet."""
+    """Its exponential moving average; None if none is kept, or before the first update or trial."""
 
 
 class Engine(Protocol):
@@ -54,22 +54,22 @@ class Engine(Protocol):
     keeps_ema: bool
     """Whether it keeps an exponential moving average of the weights."""
     moments: tuple[str, ...]
-    """Names of what the optimizer keeps of each parameter."""
+    """Names of the optimizer's states of each parameter."""
 
     def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
         """Forward and backward of one micro-batch; the loss sum times `scale` is differentiated."""
         ...
 
     def step(self, lr: float) -> StepResult:
-        """Apply the accumulated gradient at this rate, or skip it where it is not finite; forget it either way."""
+        """Apply the accumulated gradient at this rate, or skip it if it is not finite; then reset it."""
         ...
 
     def parameter_sizes(self) -> dict[str, int]:
-        """Elements of every parameter, whole."""
+        """Number of elements of every whole parameter."""
         ...
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of every parameter, whole, in the order of `parameter_states`."""
+        """Shape of every whole parameter, in the order of `parameter_states`."""
         ...
 
     def parameter_states(self) -> Iterator[ParameterState]:
@@ -84,52 +84,52 @@ class Engine(Protocol):
         *,
         num_steps: int,
     ) -> None:
-        """Put a checkpoint's optimizer state and fp32 masters in place, one parameter after the other.
+        """Load a checkpoint's optimizer state and fp32 master weights, one parameter after the other.
 
         Args:
-            moments: gives a parameter's, by its name; whole, in fp32.
+            moments: gives a parameter's moments by its name; whole, in fp32.
             weights: gives a parameter, by its name.
-            ema: gives its moving average, by its name; not asked where none is kept.
-            num_steps: updates that the moments have seen.
+            ema: gives its moving average, by its name; not called if none is kept.
+            num_steps: updates that are averaged in the moments.
         """
         ...
 
     def copy_weights_to(self, model: nn.Module) -> None:
-        """Fill a plain model of the same shape with the weights to be judged: their moving average where it is kept."""
+        """Fill a plain model with the weights to evaluate: their moving average if one is kept."""
         ...
 
     @property
     def loss_scale(self) -> float:
-        """What fp16 losses are multiplied by for now; 1 in other precisions."""
+        """The current loss scale of fp16; 1 in other precisions."""
         ...
 
     def set_loss_scale(self, value: float) -> None:
-        """Go on from another loss scale; nothing where the precision has none."""
+        """Set the loss scale; does nothing if the precision has none."""
         ...
 
     def replica_digest(self) -> int | None:
-        """A 64-bit hash of the weights that every rank holds a copy of; None where none does (stage 3)."""
+        """A 64-bit hash of the weights if every rank holds a copy of them; None otherwise (stage 3)."""
         ...
 
     def take_forward_seconds(self) -> float:
-        """Time that this rank spent forward since it was last asked. Never waits for the device."""
+        """Seconds that this rank spent in forward passes since the last call. Never waits for the device."""
         ...
 
     def try_shapes(self, shapes: Sequence[Shape]) -> None:
-        """One update of micro-batches of these shapes, thrown away: nothing is changed, all its memory is used.
+        """Try one update with micro-batches of these shapes: it uses all its memory and changes nothing.
 
-        To be called before the first update and before `load_moments`.
+        Must be called before the first update and before `load_moments`.
         """
         ...
 
     def would_fit(self, shapes: Sequence[Shape]) -> bool:
-        """Whether a plain model goes forward and backward on these shapes in the memory left.
+        """Whether forward and backward passes of a plain model on these shapes fit the memory left.
 
-        This rank's own answer. Unlike `try_shapes` it leaves the engine usable where the answer is no. At stage 3 the
-        plain model is larger than this rank's shard.
+        The answer is this rank's own. Unlike `try_shapes`, a no leaves the engine usable. At stage 3 the plain model is
+        larger than this rank's shard.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the memory, so that another engine can take its place."""
+        """Free the memory, so that another engine can be made."""
         ...

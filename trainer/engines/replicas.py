@@ -1,4 +1,4 @@
-"""Replicas of the weights that should be equal on every rank, and whether they are."""
+"""Checks that the replicas of the weights are equal on every rank."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -7,16 +7,16 @@ import torch
 from torch import Tensor
 
 CHUNK_ELEMENTS = 1 << 22
-"""Elements hashed at once: 100 MB of integers beside the weights."""
+"""Elements hashed at once: they take 100 MB of integers."""
 _MULTIPLIER = 0x9E3779B97F4A7C15 - 2**64
-"""An odd constant without a pattern (SplitMix64's increment), as a signed integer."""
+"""An odd constant with well-mixed bits (SplitMix64's increment), as a signed integer."""
 
 
 def digest(tensors: Iterable[Tensor]) -> int:
     """A 64-bit hash of the bits of all tensors in their order. One changed bit always changes it.
 
-    A sum of every element times an odd number that belongs to its place, modulo 2^64. Integers add up in any order to
-    the same, so it is the same on every device; the host waits for the device once.
+    It is the sum of every element times an odd number that depends on its place, modulo 2^64. An integer sum does not
+    depend on the order, so it is the same on every device; the host waits for the device once.
     """
     total: Tensor | None = None
     place = 1
@@ -33,7 +33,7 @@ def digest(tensors: Iterable[Tensor]) -> int:
 
 
 def compare(digests: Sequence[int | None]) -> str | None:
-    """What is wrong with the replicas; None where nothing is, or where there are no replicas (ZeRO-3).
+    """What is wrong with the replicas; None if nothing is, or if there are no replicas (ZeRO-3).
 
     Args:
         digests: of every rank, by rank.

@@ -1,4 +1,4 @@
-"""Collectives of ranks on the CPUs of one machine, through memory that they share; gloo's go through sockets."""
+"""Collectives through shared memory, for ranks on the CPUs of one machine; gloo's go through sockets."""
 
 import mmap
 import os
@@ -11,19 +11,19 @@ import torch.distributed as dist
 from torch import Tensor
 
 SLOT_BYTES = 8 << 20
-"""What a rank shows the others at a time; below 4 MiB the meetings cost more than the copies."""
+"""Bytes that a rank passes on at a time; below 4 MiB, synchronising costs more than copying."""
 TURNS = 2
-"""Slots of each rank: what is in one may still be read while the next is written."""
+"""Slots of each rank: one may still be read while the next is written."""
 
 Shares = Sequence[Tensor] | Tensor
-"""A tensor for each rank."""
+"""One tensor per rank."""
 
 
 class SharedMemory:
-    """Collectives of all ranks through memory that each of them reads and writes.
+    """Collectives of all ranks through memory that each can read and write.
 
-    What one writes the others read after a meeting, an all-reduce of one number by the group's own backend, which
-    notices a rank that is gone as in any collective. All ranks call the same methods in the same order.
+    What one rank writes the others read after a barrier: an all-reduce of one number by the group's own backend, which
+    notices a missing rank as in any collective. All ranks call the same methods in the same order.
     """
 
     def __init__(self, memory: mmap.mmap) -> None:
@@ -35,9 +35,9 @@ class SharedMemory:
 
     @classmethod
     def of_all_ranks(cls) -> Self | None:
-        """What the ranks of the default group share; None on all of them where they cannot share anything.
+        """The shared memory of the default group's ranks; None on all of them if they cannot share memory.
 
-        No file system holds it, and it is gone with the last process that has it, however that ends.
+        It is in no file system and disappears with the last process that uses it, however that ends.
         """
         if len(set(_gathered(_place()))) > 1:
             return None
@@ -56,7 +56,7 @@ class SharedMemory:
         return cls(memory) if memory is not None and everybody_has_it else None
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """Add up over the ranks, in place; the sums are the same to the bit on all of them.
+        """Sum over the ranks, in place; the sums are bitwise equal on all ranks.
 
         Args:
             tensor: contiguous, the same size on all ranks.
@@ -72,11 +72,11 @@ class SharedMemory:
                 shares[rank].copy_(slots[rank][rank])
 
     def reduce_scatter(self, output: Tensor, tensor: Tensor) -> None:
-        """Add up over the ranks; each has its own part of the sums.
+        """Sum over the ranks; each gets its own part of the sums.
 
         Args:
-            output: of this rank's part, which may lie in its place in `tensor`; contiguous.
-            tensor: a part for each rank, one after the other; contiguous.
+            output: contiguous, for this rank's part; may be its part of `tensor`.
+            tensor: contiguous; a part for each rank, one after the other.
         """
         width = SLOT_BYTES // tensor.element_size() // self.num_ranks
         parts = torch.split(tensor.view(self.num_ranks, -1), width, dim=1)
@@ -87,11 +87,11 @@ class SharedMemory:
             self._add_up(own, part, slots)
 
     def all_gather(self, output: Tensor, tensor: Tensor) -> None:
-        """Every rank's tensor, one after the other.
+        """Gather every rank's tensor, one after the other.
 
         Args:
-            output: of as many elements as all ranks' tensors; contiguous.
-            tensor: this rank's, which may lie in its place in `output`; contiguous.
+            output: contiguous, with the elements of all ranks' tensors.
+            tensor: contiguous, this rank's; may be its part of `output`.
         """
         width = SLOT_BYTES // tensor.element_size()
         parts = torch.split(output.view(self.num_ranks, -1), width, dim=1)
@@ -105,7 +105,7 @@ class SharedMemory:
                 part[rank].copy_(slots[rank])
 
     def _add_up(self, own: Tensor, shares: Shares, slots: Sequence[Shares]) -> None:
-        """Add to this rank's part what the others have of it, and show them what is theirs."""
+        """Add the other ranks' values to this rank's part, and pass on theirs."""
         for rank in self._others:
             slots[self._rank][rank].copy_(shares[rank])
         self._meet()
@@ -113,10 +113,9 @@ class SharedMemory:
             own.add_(slots[rank][self._rank])
 
     def _next_slots(self, dtype: torch.dtype) -> Tensor:
-        """A slot of each rank.
+        """The next slot of each rank.
 
-        Nobody reads them any more: whoever comes here has met the others since it used the other turn's, and they came
-        to that meeting after they had read these.
+        No rank still reads these slots: there was a barrier since, which the others reached only after reading them.
         """
         self._turn = (self._turn + 1) % TURNS
         return self._slots[self._turn].view(dtype)
@@ -133,7 +132,7 @@ def _gathered(item: Any) -> list[Any]:
 
 
 def _place() -> str:
-    """The same for processes that see each other under the same ids, and for no others."""
+    """Equal only for processes in the same PID namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
         return f"{boot}, {Path('/proc/self/ns/pid').stat().st_ino}"
@@ -142,7 +141,7 @@ def _place() -> str:
 
 
 def _new_memory(size: int) -> int | None:
-    """A descriptor of so many bytes that are there for certain; None where the machine has none left."""
+    """A descriptor of this many bytes of allocated memory; None if the machine has too little."""
     descriptor = os.memfd_create("zeromt")
     try:
         os.posix_fallocate(descriptor, 0, size)
@@ -155,5 +154,5 @@ def _new_memory(size: int) -> int | None:
 def _open(path: Path) -> int | None:
     try:
         return os.open(path, os.O_RDWR)
-    except OSError:  # ranks of several users, or a machine that hides its processes from each other
+    except OSError:  # ranks of different users, or a machine that hides processes from each other
         return None

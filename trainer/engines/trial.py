@@ -1,4 +1,4 @@
-"""Going forward and backward on a plain copy of the model, to see whether it fits; the engine has no part in it."""
+"""Trial forward and backward passes on a plain copy of the model, to see what fits; the engine is not involved."""
 
 import contextlib
 import copy
@@ -14,11 +14,10 @@ from model.kernels import when_memory_may_run_out
 from trainer.ranks.host_memory import available
 
 MARGIN = 0.05
-"""Of a device's memory, or of what the host has left, a fraction stays free where budgets are looked for: it falls into
-pieces as training goes on, and libraries take some."""
+"""Fraction of a device's memory, or the host's free memory, left free by a search for budgets: memory fragments."""
 
 Shape = tuple[int, int, int]
-"""Of a micro-batch: rows, padded source length, padded target length."""
+"""Shape of a micro-batch: rows, padded source length, padded target length."""
 
 PHRASES = (
     "out of memory",
@@ -29,7 +28,7 @@ PHRASES = (
     "Cannot allocate memory",
 )
 ONEDNN_MESSAGES = ("could not create a primitive", "could not execute a primitive", "could not create a memory object")
-"""All that oneDNN says where it gets no memory. One that it has no kernel for it calls a primitive descriptor."""
+"""oneDNN's messages when it gets no memory. (For a missing kernel its message says 'primitive descriptor'.)"""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -42,7 +41,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def blueprint(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """A copy of a module's structure that takes no memory, with its parameters in another precision."""
+    """A copy of a module without storage (meta device), with its parameters in another precision."""
     memo: dict[int, object] = {}
     for parameter in module.parameters():
         memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, dtype=dtype, device="meta"))
@@ -52,13 +51,13 @@ def blueprint(module: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def fits(plan: nn.Module, shapes: Sequence[Shape], device: torch.device, *, token: int) -> bool:
-    """Whether forward and backward of one shape after the other fit the device beside `MARGIN`, gradients being kept.
+    """Whether forward and backward passes on each of the shapes fit the device with `MARGIN` free, keeping gradients.
 
     Args:
-        plan: a blueprint of a module that is called as `Objective` is and gives a loss first.
+        plan: a blueprint of a module that is called like `Objective` and returns the loss first.
         shapes: of micro-batches.
         device: to try on.
-        token: any id that is not padding.
+        token: any id except PAD.
     """
     try:
         with bounded_memory(device, margin=MARGIN):
@@ -86,13 +85,13 @@ def _run(plan: nn.Module, shapes: Sequence[Shape], device: torch.device, token: 
 
 @contextlib.contextmanager
 def bounded_memory(device: torch.device, *, margin: float = 0.0) -> Iterator[None]:
-    """On a CPU, meet the end of memory as an error: without a limit the kernel ends the process instead.
+    """On a CPU, make running out of memory an error: without a limit the kernel kills the process instead.
 
-    The limit is what the process has and its part of what the machine has left, and is gone afterwards.
+    The limit is what the process has now plus its part of the machine's free memory; it is lifted afterwards.
 
     Args:
         device: that computes.
-        margin: a fraction of its memory that is not to be had meanwhile.
+        margin: a fraction of its memory to keep free meanwhile.
     """
     if device.type == "cuda":
         size = torch.cuda.get_device_properties(device).total_memory
@@ -119,6 +118,6 @@ def bounded_memory(device: torch.device, *, margin: float = 0.0) -> Iterator[Non
 
 
 def _data_bytes() -> int:
-    """What this process has mapped for writing."""
+    """Bytes that this process has mapped for writing."""
     lines = Path("/proc/self/status").read_text(encoding="ascii", errors="ignore").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:"))

@@ -1,4 +1,4 @@
-"""The page of a comparison: everything in one file, nothing of a text taken for more than text."""
+"""The page of a comparison: one self-contained file in which all text is escaped."""
 
 import base64
 import hashlib
@@ -20,7 +20,7 @@ _STYLES = ("uPlot.min.css", "page.css")
 
 
 def to_html(found: Comparison) -> str:
-    """The page. Its policy (CSP) lets a browser run the scripts that stand in it, and fetch nothing.
+    """The page. Its content security policy lets a browser run the scripts in it and fetch nothing.
 
     Args:
         found: the comparison, or the report of one run.
@@ -49,7 +49,7 @@ def to_html(found: Comparison) -> str:
 
 
 def _charts(figures: Sequence[Figure]) -> list[dict[str, Any]]:
-    """A chart for each figure; those of its sets and pairs of languages are chosen in it."""
+    """A chart for each figure, in which the reader chooses among its sets and language pairs."""
     charts: dict[str, list[dict[str, Any]]] = {}
     for figure in figures:
         name, _, part = (figure.key, "", "") if figure.key == TRAINING else figure.key.partition("/")
@@ -65,7 +65,7 @@ def _charts(figures: Sequence[Figure]) -> list[dict[str, Any]]:
 
 
 def _short(numbers: Sequence[float | None]) -> list[float | None]:
-    """With as many digits as a plot can show: that is most of the page, where there are many curves."""
+    """Rounded to what a plot can show: with many curves their numbers are most of the page."""
     return [None if x is None else int(x) if x == int(x) else float(f"{x:.6g}") for x in numbers]
 
 

@@ -1,4 +1,4 @@
-"""ZeRO by DeepSpeed: the only package that imports it."""
+"""ZeRO by DeepSpeed, which only this package imports."""
 
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 

@@ -7,13 +7,13 @@ from configs.zero_keys import by_deepspeeds_names
 from trainer.ranks.precision import Precision
 
 BUCKET_ELEMENTS = 50_000_000
-"""Default size of a reduction bucket; DeepSpeed's own (500 million) sets a gigabyte aside before the first step."""
+"""Elements of a reduction bucket; DeepSpeed's default, 500 million, would take a gigabyte before the first step."""
 
 
 def deepspeed_config(
     section: EngineSection, *, precision: Precision, clip_norm: float, world_size: int
 ) -> dict[str, Any]:
-    """What `deepspeed.initialize` is given.
+    """The configuration for `deepspeed.initialize`.
 
     The batch sizes are nominal: DeepSpeed counts samples, an update here is measured in tokens and the trainer counts
     for itself.
@@ -25,7 +25,7 @@ def deepspeed_config(
         # What DeepSpeed 0.19.8 calls a reduce-scatter there is an all-reduce of a copy of the bucket, copied back.
         zero |= {"allgather_bucket_size": BUCKET_ELEMENTS, "reduce_scatter": False}
     if section.zero_stage == 2 and precision == "bf16" and not (section.offload_optimizer or _overlaps(section)):
-        zero["contiguous_gradients"] = False  # a bucket is laid side by side at once, and not by a copy a parameter
+        zero["contiguous_gradients"] = False  # fills a bucket in one operation instead of one copy per parameter
     if section.zero_stage == 3:
         zero["stage3_prefetch_bucket_size"] = BUCKET_ELEMENTS
     if section.offload_optimizer:
@@ -34,19 +34,19 @@ def deepspeed_config(
         "train_batch_size": world_size,
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
-        # there the engine clips, by the norm that it has taken already
+        # there the engine clips, with the norm that it has computed already
         "gradient_clipping": 0.0 if precision == "fp32" and section.zero_stage == 0 else clip_norm,
         "zero_optimization": zero | by_deepspeeds_names(section.zero_optimization),
         "zero_allow_untested_optimizer": True,
-        "zero_force_ds_cpu_optimizer": False,  # torch's own AdamW steps on the CPU: no compiler is needed
+        "zero_force_ds_cpu_optimizer": False,  # torch's own AdamW steps on the CPU, so that no compiler is needed
         "steps_per_print": None,
         "wall_clock_breakdown": False,
-        "timers": {"throughput": {"enabled": False}},  # else the host waits for the device at every micro-batch
+        "timers": {"throughput": {"enabled": False}},  # or the host would wait for the device at every micro-batch
     }
     if precision == "bf16":
         config["bf16"] = {"enabled": True}
         config["communication_data_type"] = "fp32"
-        if section.zero_stage > 0:  # stage 0 refuses the mix; its gradients accumulate in bf16
+        if section.zero_stage > 0:  # stage 0 does not support this combination; its gradients accumulate in bf16
             config["data_types"] = {"grad_accum_dtype": "fp32"}
     if precision == "fp16":
         config["fp16"] = {"enabled": True, "initial_scale_power": section.fp16_initial_scale_power}
@@ -55,5 +55,5 @@ def deepspeed_config(
 
 
 def _overlaps(section: EngineSection) -> bool:
-    """Whether reduction runs beside the backward pass: then DeepSpeed needs a buffer that it can go on writing to."""
+    """Whether reduction overlaps with the backward pass; then DeepSpeed needs a second buffer to write to."""
     return bool(section.zero_optimization.get("overlap_comm", False))

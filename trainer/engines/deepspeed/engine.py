@@ -31,7 +31,7 @@ from trainer.engines.trial import Shape
 from trainer.ranks.precision import DTYPES, Precision
 
 deepspeed_logger.setLevel(logging.ERROR)
-# Out of DeepSpeed's start goes what nobody here asks for, some 2.5 s of every rank.
+# Leaves out what this project does not use of DeepSpeed's start: about 2.5 s of every rank.
 patches.KEEP_OUT_MUON.apply()
 patches.SHOW_TO_COMPILER.apply(PartitionedParameterCoordinator)
 patches.HIDE_MEMORY_REPORTS.apply(bf16_optimizer)
@@ -41,7 +41,7 @@ patches.ASK_TORCH_FOR_MEMORY.apply(CUDA_Accelerator)
 class DeepSpeedEngine:
     """ZeRO stages 0 to 3 (Rajbhandari et al., 2020) around an Objective.
 
-    The model's weights must be in place before: DeepSpeed takes its fp32 masters from them.
+    The model must have its weights before: DeepSpeed copies its fp32 master weights from them.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class DeepSpeedEngine:
     def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
         """See Engine."""
         self._engine.set_gradient_accumulation_boundary(is_last)
-        # DeepSpeed averages over the ranks; the caller's scale makes it a sum over the update's tokens.
+        # DeepSpeed averages over the ranks; with the caller's scale that is a sum over the update's tokens.
         factor = scale * self._world_size
-        # in fp16 the loss scale has no effect on gradients that were 0 before they met it
+        # in fp16, scaling cannot bring back gradients that underflowed to 0 before it
         gradient_scale = factor * self.loss_scale if self._precision == "fp16" and factor else 1.0
         with self._forward_clock:
             ids = batch.source, batch.target_input, batch.target_output
@@ -122,7 +122,7 @@ class DeepSpeedEngine:
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """See Engine."""
-        # at stage 3 a parameter itself is empty between its uses
+        # at stage 3 a parameter is empty while it is not in use
         return {name: tuple(getattr(p, "ds_shape", p.shape)) for name, p in self._model.named_parameters()}
 
     def parameter_states(self) -> Iterator[ParameterState]:
@@ -197,7 +197,7 @@ class DeepSpeedEngine:
         assert self._is_fresh, "a step at a rate of 0 would let the moments decay"
         if self.keeps_ema and not WeightAverage.has_begun(self._base_optimizer):
             self._try_shapes([(1, 1, 1)])
-            WeightAverage.begin(self._base_optimizer)  # so that its memory is taken when the shapes are tried
+            WeightAverage.begin(self._base_optimizer)  # so that its memory is in use while the shapes are tried
         self._try_shapes(shapes)
 
     def _try_shapes(self, shapes: Sequence[Shape]) -> None:
@@ -217,7 +217,7 @@ class DeepSpeedEngine:
         """See Engine."""
         parameters, masters = list(self._model.parameters()), self._base_optimizer
         self._engine.destroy()
-        # Hooks keep the wrappers of stages 1 and 3 alive for good (0.19.8): what they hold is taken from them.
+        # Hooks keep the wrappers of stages 1 and 3 alive for ever (0.19.8), so their contents are removed.
         if self._engine.optimizer is not masters:
             vars(self._engine.optimizer).clear()
         self._engine.optimizer = None
@@ -234,13 +234,13 @@ class DeepSpeedEngine:
         return objective.model
 
     def _create_optimizer_state(self) -> None:
-        """One step at a rate of 0: DeepSpeed lets the moments be set only once they exist."""
+        """Make one step at a rate of 0: DeepSpeed can set the moments only once they exist."""
         if not self._has_stepped():
             self.try_shapes([(1, 1, 1)])
 
     @property
     def _base_optimizer(self) -> torch.optim.Optimizer:
-        """The optimizer itself, under whatever DeepSpeed wraps around it."""
+        """The optimizer inside DeepSpeed's wrappers."""
         base: torch.optim.Optimizer = self._engine.basic_optimizer
         return base
 
@@ -249,16 +249,16 @@ class DeepSpeedEngine:
         return any(self.moments[0] in state for state in self._base_optimizer.state.values())
 
     def _set_step_count(self, num_steps: int) -> None:
-        """The optimizer's own counter, by which AdamW corrects its moments' bias."""
+        """Set the optimizer's own counter, which AdamW uses for bias correction."""
         for state in self._base_optimizer.state.values():
             if "step" in state:
                 state["step"].fill_(num_steps)
 
 
 class _LocalRank:
-    """LOCAL_RANK in the environment, as long as an engine needs it: DeepSpeed reads it where nobody launched it, too.
+    """Sets LOCAL_RANK in the environment while an engine needs it: DeepSpeed reads it even if no launcher set it.
 
-    Stage 3 does so in the middle of training. It is the engines' own, and gone when the last of them is closed.
+    Stage 3 reads it in the middle of training. The variable is removed when the last engine is closed.
     """
 
     _num_engines = 0
@@ -270,7 +270,7 @@ class _LocalRank:
             os.environ["LOCAL_RANK"] = "0"
 
     def drop(self) -> None:
-        """The engine is closed."""
+        """Note that an engine has been closed."""
         if self._is_held:
             self._is_held = False
             _LocalRank._num_engines -= 1
@@ -279,7 +279,7 @@ class _LocalRank:
 
 
 def _make_collectives_fast() -> None:
-    """Of ranks on CPUs; called by all of them."""
+    """Speed up the collectives of ranks on CPUs; all ranks call it."""
     backend = deepspeed.comm.comm.cdb
     patches.GATHER_BY_BROADCASTS.apply(backend)
     memory = SharedMemory.of_all_ranks()

@@ -1,4 +1,4 @@
-"""Gradients in half precision, added up in fp32."""
+"""Sums in fp32 of gradients that are in half precision."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,18 +9,19 @@ from trainer.engines.deepspeed.config import BUCKET_ELEMENTS
 
 
 class GradientSum:
-    """Sums of gradients over micro-batches, one behind the other in a flat fp32 tensor.
+    """Sums of gradients over micro-batches, concatenated in a flat fp32 tensor.
 
-    After a micro-batch they are laid side by side, and added in one kernel: autograd would take two for each, to cast
-    and to add. In pieces of at most `BUCKET_ELEMENTS` elements, or there would be all of them twice.
+    After each micro-batch the gradients are concatenated and added by one kernel; autograd would need two per gradient,
+    to cast and to add. This is done in pieces of at most `BUCKET_ELEMENTS` elements, so that there is no second copy of
+    all gradients.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], flat: Tensor | None = None) -> None:
-        """Begin at 0.
+        """Start with sums of 0.
 
         Args:
             parameters: in half precision, all on one device.
-            flat: of as many elements or more, fp32; a new one where None.
+            flat: an fp32 tensor with at least as many elements; None allocates one.
         """
         size = sum(p.numel() for p in parameters)
         device = parameters[0].device if parameters else None
@@ -32,7 +33,7 @@ class GradientSum:
 
     @torch.no_grad()
     def add(self) -> None:
-        """Take the parameters' gradients and add them. A parameter that was not used has none."""
+        """Add the parameters' gradients and clear them. An unused parameter has none."""
         begin = 0
         for bucket in self._buckets():
             gradients = [p.grad for p in bucket if p.grad is not None]
@@ -46,7 +47,7 @@ class GradientSum:
             begin += size
 
     def _add_one_by_one(self, bucket: Sequence[nn.Parameter], begin: int) -> None:
-        """On a CPU nothing is launched, and what is small stays in its cache."""
+        """Add each by itself: on a CPU there are no kernel launches, and small tensors stay in its cache."""
         for p in bucket:
             if p.grad is not None:
                 self.flat[begin : begin + p.numel()].add_(p.grad.reshape(-1))

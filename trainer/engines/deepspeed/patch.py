@@ -1,4 +1,4 @@
-"""What a change to somebody else's code as it runs consists of; see `patches`."""
+"""The type of a monkey patch; see `patches`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import Any
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Patch:
-    """A change to somebody else's code as it runs."""
+    """A monkey patch of another package."""
 
     target: str
     """What is changed."""
     versions: str
-    """Of which package it was written for."""
+    """The package and version that it was written for."""
     reason: str
     apply: Callable[..., Any]
-    """Changes what it is given; `WITHOUT_COMPILER` for the time of a `with` block."""
+    """Applies the patch to its argument; `WITHOUT_COMPILER` only for the duration of a `with` block."""
     probe: Callable[[], None]
-    """Raises AssertionError, AttributeError or ImportError where the patch has nothing to hold on to."""
+    """Raises AssertionError, AttributeError or ImportError if what the patch relies on is gone."""

@@ -1,8 +1,8 @@
-"""What is changed in DeepSpeed and torch as they run, each as an object with its reason and a probe.
+"""Monkey patches of DeepSpeed and torch, each an object with its reason and a probe.
 
-A patch reaches into what is private: another version may have renamed it. `PATCHES` lists them all, and a test runs
-every probe, which fails where something that the patch relies on is no longer there. The bounds on DeepSpeed and torch
-in pyproject.toml go up when the probes pass on the next version.
+A patch relies on private names, which another version may rename. `PATCHES` lists them all, and a test runs every
+probe, which fails if something that the patch relies on is gone. The upper bounds of DeepSpeed and torch in
+pyproject.toml are raised when the probes pass with the next version.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ from trainer.engines.deepspeed.patch import Patch
 from trainer.engines.shared_memory import SharedMemory
 
 SMALL = 1 << 16
-"""Bytes of an all-reduce that gloo does itself: one meeting in place of two."""
+"""All-reduces up to this many bytes are left to gloo, which synchronises once instead of twice."""
 
 
 @contextlib.contextmanager
 def without_compiler() -> Iterator[None]:
-    """Nobody starts torch's compiler in here, which takes a second or two: functions stay as they are."""
+    """Keep torch's compiler from starting in this block, which would take a second or two; nothing is compiled."""
     compile_, disable = torch.compile, torch.compiler.disable
     torch.compile = lambda *_, **__: lambda function: function  # type: ignore[assignment]
     torch.compiler.disable = lambda function, *_, **__: function
@@ -35,7 +35,7 @@ def without_compiler() -> Iterator[None]:
 
 
 def show_to_compiler(kind: type) -> None:
-    """Undo that methods of a class are hidden from torch's compiler: the first call of one would start it."""
+    """Undo the hiding of a class's methods from torch's compiler: the first call of one would start it."""
     hidden = _disable_dynamo(lambda: None).__code__
     for name, method in list(vars(kind).items()):
         if getattr(method, "__code__", None) is hidden:
@@ -43,9 +43,9 @@ def show_to_compiler(kind: type) -> None:
 
 
 def gather_together(parameters: Sequence[Any]) -> None:
-    """Have stage 3 gather in one collective the small parameters that it keeps whole between steps.
+    """Make stage 3 gather the small parameters that it keeps whole between steps in one collective.
 
-    After each step it asks the first one to gather them all, which takes a collective for each.
+    Otherwise it takes one collective for each of them after each step.
 
     Args:
         parameters: `persistent_parameters` of the engine's optimizer.
@@ -53,9 +53,7 @@ def gather_together(parameters: Sequence[Any]) -> None:
 
     def all_gather(param_list: Sequence[Any] | None = None, **_: Any) -> None:
         missing = [p for p in param_list or parameters[:1] if p.ds_status.name == "NOT_AVAILABLE"]
-        for (
-            parameter
-        ) in missing:  # with hpZ: the second copy is of before the step, and gathered from where it is there
+        for parameter in missing:  # hpZ: the secondary copy is from before the step
             parameter.ds_secondary_tensor = None
         if missing:
             missing[0].all_gather_coalesced(missing).wait()
@@ -71,7 +69,7 @@ class Works:
         self._works = works
 
     def wait(self) -> None:
-        """Until all are done."""
+        """Wait until all are done."""
         for work in self._works:
             work.wait()
 
@@ -83,15 +81,15 @@ class Works:
 def gather_by_broadcasts(
     output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
 ) -> Works | None:
-    """`torch.distributed.all_gather_into_tensor` for gloo: every rank's part is broadcast into its place, all at once.
+    """`torch.distributed.all_gather_into_tensor` for gloo: concurrent broadcasts put every rank's part into its place.
 
-    gloo's own copies what it sends and what it receives: 15 MB of each of two ranks take it 33 to 45 ms, broadcasts 12.
+    gloo's own makes extra copies: with 15 MB from each of two ranks it takes 33 to 45 ms, broadcasts 12 ms.
 
     Args:
-        output_tensor: of as many elements as all ranks' inputs, contiguous.
-        input_tensor: this rank's; may lie in its place already.
+        output_tensor: contiguous, with the elements of all ranks' inputs.
+        input_tensor: this rank's; may be its part of the output.
         group: of ranks; None for all.
-        async_op: return at once, with what is to be waited for.
+        async_op: return at once, with an object to wait for.
     """
     group = group or distributed.group.WORLD
     parts = output_tensor.view(-1).chunk(distributed.get_world_size(group))
@@ -112,13 +110,13 @@ def gather_by_broadcasts(
 
 
 def use_shared_memory(backend: Any, memory: SharedMemory) -> None:
-    """Have DeepSpeed's collectives of all ranks go through memory that they share, where they are sums or gathers.
+    """Route DeepSpeed's sums and gathers over all ranks through memory that they share.
 
-    30 MB on two ranks of one thread: an all-reduce takes 8 ms in place of gloo's 25, a reduce-scatter 5 in place of
-    34, a gather 7 in place of 13 by broadcasts.
+    With 30 MB on two ranks of one thread, an all-reduce takes 8 ms (gloo: 25), a reduce-scatter 5 (gloo: 34), a gather
+    7 (broadcasts: 13).
 
     Args:
-        backend: `deepspeed.comm.comm.cdb`, over gloo; it keeps what it had for other groups and operations.
+        backend: `deepspeed.comm.comm.cdb`, over gloo; other groups and operations still go through gloo.
         memory: of all ranks.
     """
     all_reduce_by_gloo, total = type(backend).all_reduce, distributed.ReduceOp.SUM
@@ -154,7 +152,7 @@ def use_shared_memory(backend: Any, memory: SharedMemory) -> None:
 
 
 def keep_out_shared_memory_op(compatible: dict[str, bool]) -> None:
-    """Have DeepSpeed do without its C++ op for gloo, which it would compile: that takes a minute and a compiler.
+    """Keep DeepSpeed from compiling its C++ op for gloo, which takes a minute and needs a compiler.
 
     Args:
         compatible: `deepspeed.ops.__compatible_ops__`.
@@ -163,23 +161,23 @@ def keep_out_shared_memory_op(compatible: dict[str, bool]) -> None:
 
 
 def hide_memory_reports(module: Any) -> None:
-    """BF16_Optimizer prints the machine's memory six times at its start, and collects garbage before each."""
+    """Skip BF16_Optimizer's six memory reports at its start, each with a garbage collection."""
     module.see_memory_usage = lambda *_, **__: None
 
 
 def keep_out_muon() -> None:
-    """Import Muon's kernels without torch's compiler.
+    """Keep the import of Muon's kernels from loading TorchInductor.
 
-    DeepSpeed imports them whatever the optimizer is, and they compile themselves: TorchInductor is loaded for that.
+    DeepSpeed imports them whatever the optimizer is, and they compile themselves when imported.
     """
     with without_compiler(), contextlib.suppress(ImportError):
         import deepspeed.runtime.zero.muon.original_muon  # noqa: F401
 
 
 def ask_torch_for_memory(kind: type) -> None:
-    """Have free memory asked of torch, which knows GPUs by their names too.
+    """Make DeepSpeed ask torch for free memory; torch understands GPU names too.
 
-    DeepSpeed asks NVML by the number that it reads in CUDA_VISIBLE_DEVICES, where there may be `GPU-...` or `MIG-...`.
+    DeepSpeed asks NVML by the number that it expects in CUDA_VISIBLE_DEVICES, which may hold `GPU-...` or `MIG-...`.
 
     Args:
         kind: `CUDA_Accelerator`.
@@ -192,11 +190,11 @@ def ask_torch_for_memory(kind: type) -> None:
 
 
 def time_out_groups(backend: type, timeout: timedelta) -> None:
-    """Give every group that DeepSpeed makes a time-out: it takes torch's own, 10 minutes over NCCL and 30 over gloo.
+    """Give every process group that DeepSpeed makes our time-out; it uses torch's, 10 (NCCL) or 30 minutes (gloo).
 
     Args:
         backend: `deepspeed.comm.torch.TorchBackend`.
-        timeout: after which a collective that does not end is an error.
+        timeout: of a collective.
     """
 
     def new_group(_: Any, ranks: Sequence[int]) -> Any:
@@ -206,10 +204,10 @@ def time_out_groups(backend: type, timeout: timedelta) -> None:
 
 
 def link_moments(optimizer: Any) -> None:
-    """Let DeepSpeed's getters find the moments of every parameter group, at stages 1 and 2.
+    """Make DeepSpeed's getters find the moments of every parameter group, at stages 1 and 2.
 
-    It links them after the first group's first step, when the other groups have none yet, and never again (0.19.8:
-    'exp_avg not found in optimizer state fragment').
+    DeepSpeed links them once, after the first group's first step, when the other groups have none yet (0.19.8: 'exp_avg
+    not found in optimizer state fragment').
     """
     if hasattr(optimizer, "_hp_optimizer_states_linked"):
         optimizer._hp_optimizer_states_linked = False

@@ -1,6 +1,6 @@
-"""Whether DeepSpeed and torch still have what the patches rely on, one probe for each; see `patches`.
+"""Probes: whether DeepSpeed and torch still have what each patch relies on; see `patches`.
 
-A probe raises AssertionError, AttributeError or ImportError where something is no longer there.
+A probe raises AssertionError, AttributeError or ImportError if something is gone.
 """
 
 import importlib
@@ -51,7 +51,7 @@ def gather_together() -> None:
 
 
 def collectives() -> None:
-    """Of `gather_by_broadcasts` and `use_shared_memory`."""
+    """Probe of `gather_by_broadcasts` and `use_shared_memory`."""
     from deepspeed.comm import comm
 
     backends = importlib.import_module("deepspeed.comm.torch")  # `from deepspeed.comm import torch` is torch itself
@@ -115,7 +115,7 @@ def assigns(function: Any, *names: str) -> None:
 
 
 def says(module: Any, *texts: str) -> None:
-    """Assert that a module's source holds these texts: what is wrapped or made within functions has no other trace."""
+    """Assert that a module's source contains these texts: there is no other way to see inside functions."""
     source = inspect.getsource(module)
     missing = [text for text in texts if text not in source]
     assert not missing, f"{module.__name__} says nothing of {', '.join(missing)}"

@@ -1,4 +1,4 @@
-"""Where each ZeRO stage keeps weights, masters and moments, and how they are reached: one object for each layout."""
+"""Where each ZeRO stage keeps weights, master weights and moments, and how to get at them: one class per layout."""
 
 import contextlib
 import math
@@ -37,7 +37,7 @@ from trainer.ranks.precision import Precision
 
 
 class Stage:
-    """What the engine asks of a stage. The moments of a parameter exist after the first step.
+    """What the engine needs of a stage. A parameter has moments only after the first step.
 
     Args:
         number: ZeRO's.
@@ -55,21 +55,21 @@ class Stage:
         self.engine: Any = None
 
     def prepare(self, objective: Objective) -> None:
-        """What the model needs before DeepSpeed takes it."""
+        """Prepare the model before DeepSpeed wraps it."""
 
     def initializing(self) -> AbstractContextManager[None]:
-        """What DeepSpeed takes the model within."""
+        """The context in which DeepSpeed wraps the model."""
         return contextlib.nullcontext()
 
     def adapt(self, engine: Any, world_size: int) -> None:
-        """Take DeepSpeed's engine, and change in it what has to be changed."""
+        """Patch DeepSpeed's engine as this stage needs."""
         self.engine = engine
 
     def end_micro_batch(self) -> None:
-        """What follows a backward pass."""
+        """To be called after each backward pass."""
 
     def step(self, clip_norm: float) -> StepResult:
-        """See Engine, at the rate that is set already."""
+        """See `Engine.step`; the learning rate is set already."""
         scale = self.scale_left_out
         self.engine.step()
         norm = self.engine.get_global_grad_norm()
@@ -79,31 +79,31 @@ class Stage:
 
     @property
     def scale_left_out(self) -> float:
-        """What gradients have to be multiplied by beforehand, since DeepSpeed divides by it without having done so."""
+        """A factor for gradients that makes up for DeepSpeed's dividing by a scale it never multiplied by."""
         return 1.0
 
     def weight(self, parameter: nn.Parameter) -> Tensor:
-        """A parameter, whole, in fp32."""
+        """A whole parameter in fp32."""
         return safe_get_full_fp32_param(parameter).detach().to(torch.float32)  # type: ignore[no-any-return]
 
     def set_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:
-        """Put a whole parameter in place, and its master."""
+        """Set a whole parameter and its master weights."""
         safe_set_full_fp32_param(parameter, weight.to(self.device))
 
     def state(self, parameter: nn.Parameter, key: str) -> Tensor:
-        """A moment of the optimizer, or the moving average, whole."""
+        """A whole moment of the optimizer, or the whole moving average."""
         found: Tensor = safe_get_full_optimizer_state(parameter, key)
         return found
 
     def set_state(self, parameter: nn.Parameter, key: str, value: Tensor) -> None:
-        """Put a whole moment in place."""
+        """Set a whole moment."""
         safe_set_full_optimizer_state(parameter, value.to(self.device), key)
 
     def link_moments(self) -> None:
-        """See to it that the moments of every parameter group are found."""
+        """Make the moments of every parameter group accessible."""
 
     def copy(self, parameter: nn.Parameter, target: Tensor) -> None:
-        """Copy a parameter as the model has it."""
+        """Copy a parameter in the model's precision."""
         target.copy_(parameter)
 
     def digest(self, module: nn.Module) -> int | None:
@@ -117,10 +117,10 @@ class Replicated(Stage):
     _sums: GradientSum | None = None
 
     def adapt(self, engine: Any, world_size: int) -> None:
-        """Reduce only where there are several ranks: it copies all gradients, to reduce and back."""
+        """Skip the reduction on a single rank: it would copy all gradients there and back."""
         super().adapt(engine, world_size)
         engine.enable_backward_allreduce = world_size > 1 and self.precision == "fp32"
-        if self.precision != "fp32":  # else they would add up in half precision
+        if self.precision != "fp32":  # otherwise they would be summed in half precision
             self._sums = GradientSum([p for group in engine.optimizer.fp16_groups for p in group])
             STEP_ON_FULL_GRADIENTS.apply(engine.optimizer, self._sums)
 
@@ -130,7 +130,7 @@ class Replicated(Stage):
             self._sums.add()
 
     def step(self, clip_norm: float) -> StepResult:
-        """In fp32 DeepSpeed would apply NaN and gives no norm; the gradients are whole and equal on all ranks."""
+        """In fp32 DeepSpeed would apply NaN and give no norm; here gradients are whole and equal on all ranks."""
         if self.precision != "fp32":
             return super().step(clip_norm)
         weights = [p for p in self.engine.module.parameters() if p.grad is not None]
@@ -167,7 +167,7 @@ class Replicated(Stage):
         self.engine.basic_optimizer.state[self._master(parameter)][key].copy_(value)
 
     def _master(self, parameter: nn.Parameter) -> Tensor:
-        """The fp32 tensor that is updated."""
+        """The fp32 tensor that the optimizer updates."""
         if self.precision == "fp32":
             return parameter
         optimizer = self.engine.optimizer
@@ -201,7 +201,7 @@ class Sharded(Stage):
     has_replicas = False
 
     def prepare(self, objective: Objective) -> None:
-        """Have each layer gathered as a whole, by one hook in place of some 25."""
+        """Gather each layer as a whole, by one hook instead of about 25."""
         for layer in objective.model.layers:
             set_z3_leaf_module(layer, flag=True)
 
@@ -240,9 +240,9 @@ def stage_of(number: Literal[0, 1, 2, 3], precision: Precision, device: torch.de
 
 
 def _own_partition(parameter: Any, whole: Tensor) -> Tensor:
-    """This rank's part of what stage 3 shares out, filled up with zeros at the end.
+    """This rank's partition at stage 3, padded with zeros at the end.
 
-    `safe_set_full_fp32_param` does not fill up (0.19.8): it fails where the ranks do not divide a parameter.
+    `safe_set_full_fp32_param` does not pad (0.19.8): it fails if a parameter does not divide evenly over the ranks.
     """
     size = int(parameter.ds_tensor.numel())
     rank = dist.get_rank(parameter.ds_process_group)

@@ -10,7 +10,7 @@ def step_on_full_gradients() -> None:
     assigns(Optimizer.__init__, "fp16_groups", "fp32_groups", "optimizer", "overflow")
     takes(Optimizer.unscale_and_clip_grads, "total_norm", "apply_scale")
     takes(Optimizer._update_scale, "skip")
-    takes(Optimizer._skip_invalid_grad_norm)  # reached at the first gradient that is not finite alone
+    takes(Optimizer._skip_invalid_grad_norm)  # called only at the first gradient that is not finite
     assigns(Optimizer._skip_invalid_grad_norm, "overflow", "_update_scale")
 
 
@@ -49,7 +49,7 @@ def measure_shards_once() -> None:
 
     names = vars(stage3.DeepSpeedZeroOptimizer_Stage3).keys()
     assert {"partition_grads", "check_overflow", "_get_norm_groups"} <= names
-    says(  # wrapped for a profiler as they are, its methods show nothing of themselves
+    says(  # its methods are wrapped for a profiler, which hides their code
         stage3,
         "self.partition_grads(params_in_bucket, grad_partitions)",
         "self.__param_id_to_grad_partition[param.ds_id].narrow(0, 0, grad_partition.numel())",

@@ -1,8 +1,8 @@
-"""What is changed in how DeepSpeed adds gradients up, takes their norm and steps, to launch little and wait once.
+"""Patches of how DeepSpeed sums gradients, computes their norm and steps: fewer kernels, one wait.
 
-DeepSpeed goes through the parameters one by one: it looks for infinities in each gradient, takes its norm, scales it
-and copies it. On a GPU each of these is a kernel of its own, which takes longer to launch than to run. Here all
-gradients go through an operator together; the norm is read once, and tells of NaN and infinities too.
+DeepSpeed goes through the parameters one by one: it checks each gradient for infinities, computes its norm, scales it
+and copies it. On a GPU each of these is a kernel that takes longer to launch than to run. Here one operator handles
+all gradients; the norm is read once, and also shows NaN and infinities.
 """
 
 import math
@@ -21,13 +21,13 @@ from trainer.engines.deepspeed.patch import Patch
 
 
 def step_on_full_gradients(optimizer: Any, sums: GradientSum) -> None:
-    """Have stage 0 in half precision step on gradients that were summed in fp32, as they are.
+    """Make stage 0 in half precision step directly on gradients that were summed in fp32.
 
-    DeepSpeed rounds them to half precision and back for their norm.
+    DeepSpeed would round them to half precision and back for their norm.
 
     Args:
         optimizer: the engine's, an FP16_UnfusedOptimizer.
-        sums: of all its parameters, group after group.
+        sums: the gradient sums of all its parameters, group after group.
     """
     group = comm.comm.get_world_group()
 
@@ -58,10 +58,10 @@ def step_on_full_gradients(optimizer: Any, sums: GradientSum) -> None:
 
 
 def step_on_flat_gradients(optimizer: Any) -> None:
-    """Have stage 1 in bf16 add gradients up, average, measure and clip them where they lie: in a flat tensor a group.
+    """Make stage 1 in bf16 sum, average, measure and clip gradients in place: in one flat tensor per group.
 
     Args:
-        optimizer: the engine's, a BF16_Optimizer; the engine is to leave the average to it.
+        optimizer: the engine's, a BF16_Optimizer; the engine must leave averaging to it.
     """
     flats = optimizer.fp32_groups_gradients_flat
     sums = [GradientSum(*pair) for pair in zip(optimizer.bf16_groups, flats, strict=True)]
@@ -79,7 +79,7 @@ def step_on_flat_gradients(optimizer: Any) -> None:
         optimizer.overflow = not math.isfinite(norm)
         optimizer._global_grad_norm = math.inf if optimizer.overflow else norm
         if optimizer.overflow:
-            return  # the engine sets the sums to 0, here and below
+            return  # the engine resets the sums to 0, here and below
         if (scale := clip_scale(norm, optimizer.clip_grad)) < 1:
             torch._foreach_mul_(gradients, scale)
         for master, gradient in zip(masters, gradients, strict=True):
@@ -93,15 +93,15 @@ def step_on_flat_gradients(optimizer: Any) -> None:
 
 
 def clip_scale(norm: float, clip_norm: float) -> float:
-    """What gradients of this norm are multiplied by; 1 where nothing is clipped."""
+    """The clipping factor for gradients of this norm; 1 if they are not clipped."""
     return min(1.0, clip_norm / (norm + 1e-6)) if clip_norm > 0 else 1.0
 
 
 def measure_once(optimizer: Any) -> None:
-    """Have stages 1 and 2 take one norm of all partitioned gradients, and look for infinities nowhere else.
+    """Make stages 1 and 2 compute one norm of all partitioned gradients, which also shows infinities.
 
-    With offloaded masters in bf16, too, where the gradients go to the host in one copy a group, and not one a
-    parameter; in other precisions offloading is left as it is.
+    This includes offloaded master weights in bf16, for which gradients go to the host in one copy per group instead of
+    one per parameter; in other precisions offloading is left unchanged.
 
     Args:
         optimizer: the engine's, a DeepSpeedZeroOptimizer.
@@ -114,12 +114,12 @@ def measure_once(optimizer: Any) -> None:
     def scaled_global_norm(norm_type: int = 2) -> Tensor:
         gradients = optimizer.averaged_gradients
         if optimizer.cpu_offload:
-            for i in groups:  # it is waited for with the norm
+            for i in groups:  # waiting for the norm waits for this too
                 master = optimizer.single_partition_of_fp32_groups[i]
                 master.grad.copy_(gradients[i].flat_partition, non_blocking=True)
         norm = _norm_of_all([g for i in groups for g in gradients[i]], optimizer.dp_process_group)
         if optimizer.cpu_offload and not torch.isfinite(norm):
-            gradients.clear()  # DeepSpeed would go on adding to them
+            gradients.clear()  # DeepSpeed would keep adding to them
         return norm
 
     def keep_on_device(param: Any, group_idx: int | None = None) -> None:
@@ -136,10 +136,10 @@ def measure_once(optimizer: Any) -> None:
 
 
 def _add_partitions_together(optimizer: Any) -> None:
-    """Have what a bucket's reduction gave added to this rank's fp32 sums by one operator."""
+    """Add the result of a bucket's reduction to this rank's fp32 sums by one operator."""
 
     def own_part(group: int, number: int, param_id: int) -> tuple[int, int, Tensor] | None:
-        """Where in the parameter it begins, how long it is, and its place in the sums."""
+        """Its offset in the parameter, its length, and its place in the sums."""
         rank = comm.get_rank(group=optimizer.real_dp_process_group[group])
         begin = optimizer.grad_start_offset[group][rank].get(param_id)
         if begin is None:
@@ -172,10 +172,10 @@ def _add_partitions_together(optimizer: Any) -> None:
 
 
 def measure_shards_once(optimizer: Any) -> None:
-    """Have stage 3 add a bucket's gradients to its shards by one operator, and take one norm of all shards.
+    """Make stage 3 add a bucket's gradients to its shards by one operator, and compute one norm of all shards.
 
-    The host does not wait for a micro-batch's reduction either: the device's own stream does. With offloaded masters
-    all is left as it is: the host reads what was reduced.
+    Also, the device's stream instead of the host waits for a micro-batch's reduction. With offloaded master weights
+    nothing is changed, since the host reads the reduced gradients.
 
     Args:
         optimizer: the engine's, a DeepSpeedZeroOptimizer_Stage3.
@@ -206,12 +206,12 @@ def measure_shards_once(optimizer: Any) -> None:
     optimizer.check_overflow = lambda *_, **__: None
     optimizer._get_norm_groups = norm_groups
     stream = optimizer.reduce_and_partition_stream
-    if stream is not None and stream != get_accelerator().default_stream():  # one of its own: it overlaps
+    if stream is not None and stream != get_accelerator().default_stream():  # a stream of its own, since it overlaps
         optimizer.reduce_and_partition_stream = _ordered_stream()
 
 
 def _ordered_stream() -> Any:
-    """A stream that the device's current one waits for where the host would."""
+    """A stream that the device's current stream waits for, instead of the host."""
     accelerator = get_accelerator()
 
     kind: Any = accelerator.Stream
@@ -224,7 +224,7 @@ def _ordered_stream() -> Any:
 
 
 def gather_without_waiting(module: Any) -> None:
-    """Have the host go on where stage 3 takes parameters that it has whole, on one rank: streams keep the order.
+    """Keep the host from waiting when stage 3 on one rank fetches parameters, which are whole: streams keep the order.
 
     Args:
         module: `deepspeed.runtime.zero.partition_parameters`.
@@ -253,9 +253,9 @@ def _average(flats: Sequence[Tensor], group: Any) -> None:
 
 
 def _norm_of_all(gradients: Sequence[Tensor], group: Any) -> Tensor:
-    """The L2 norm of gradients that ranks have parts of, (), fp64 on the host: the one wait of an update.
+    """The L2 norm of gradients that are partitioned over the ranks, (), fp64 on the host: an update's only wait.
 
-    Padding is 0 and counts nothing. Infinite or NaN where a gradient is.
+    Padding is 0 and does not count. Infinite or NaN if a gradient is.
     """
     if gradients:
         norms = torch._foreach_norm(list(gradients), 2, dtype=get_norm_dtype())
