@@ -1,4 +1,4 @@
-"""A score beside the best before it, in words."""
+"""A score in words, compared with the best one before it."""
 
 import math
 from collections.abc import Mapping
@@ -10,21 +10,21 @@ from configs.evaluation import QueuedMetric
 
 
 class BesideBest(NamedTuple):
-    """What is said of a score."""
+    """The words for a score."""
 
     text: str | None
-    """None where it is not finite."""
+    """None if the score is not finite."""
     is_best: bool
 
 
 def beside_best(scores: Mapping[int, float], step: int, score: float, shown: Described) -> BesideBest:
-    """A step's score beside the best of the other steps, the earliest of equals.
+    """A step's score compared with the best of the other steps; of equal scores the earliest counts.
 
     Args:
-        scores: by step; this step's and those that are not finite do not count.
-        step: whose score it is.
-        score: that it has.
-        shown: how to show such scores, and whether higher is better.
+        scores: by step; this step's own and those that are not finite are ignored.
+        step: the step of the score.
+        score: the step's.
+        shown: how to format such scores, and whether higher is better.
     """
     if not math.isfinite(score):
         return BesideBest(None, False)
@@ -40,7 +40,7 @@ def beside_best(scores: Mapping[int, float], step: int, score: float, shown: Des
 
 
 def described(section: EvaluationSection, figure: str) -> Described:
-    """How to show one of the figures that something can go by."""
+    """How to format a figure by which the best step can be chosen."""
     known = {
         **OF_REFERENCES,
         **{
@@ -53,5 +53,5 @@ def described(section: EvaluationSection, figure: str) -> Described:
 
 
 def of_queued(metric: QueuedMetric) -> Described:
-    """How to show the scores of a metric that come late."""
+    """How to format the scores of a queued metric, which come late."""
     return Described(label=metric.name, higher_is_better=metric.higher_is_better, digits=metric.digits)

@@ -54,22 +54,22 @@ def run(
         run: its folder.
         source: a file (plain, .gz, .zst, .xz or .bz2).
         reference: its references, files with as many lines.
-        sets: in place of those, sets of the run by name, or others as the items of `evaluation.sets`, in YAML; where
-            neither is given, all of `evaluation.sets`.
+        sets: instead of these files, names of the run's sets, or others written as items of `evaluation.sets`, in YAML;
+            if neither is given, all of `evaluation.sets`.
         ensemble: further runs, whose probabilities are averaged with those of `run`.
-        raw_weights: not their moving averages, where they have such.
+        raw_weights: use the weights themselves, even if there are moving averages.
         precision: auto, fp32, bf16 or fp16; None for fp32 on a CPU and the run's on a GPU.
         source_language, target_language: of models with tags on both sides; the run's unless given.
         search: fields of the run's search section to replace.
-        metrics: as the items of `evaluation.metrics`, in YAML; the run's own where it is None.
-        lowercase: blind to case, where a metric can be.
-        tokenizer: sacreBLEU's, or `auto`, of BLEU; the run's own where it is None.
+        metrics: written as items of `evaluation.metrics`, in YAML; None: the run's own.
+        lowercase: ignore case, in metrics that can.
+        tokenizer: for BLEU, one of sacreBLEU's, or `auto`; None: the run's own.
         output: a file for the translations of one set.
 
     Raises:
         UserError: a set cannot be read, differs in length or is empty, or the run has no whole checkpoint.
     """
-    wanted = Wanted.of(metrics, tokenizer, lowercase=lowercase)  # refused before anything is read
+    wanted = Wanted.of(metrics, tokenizer, lowercase=lowercase)  # refuse it before reading anything
     tune_process()
     _check_output(output, source, reference or (), (run, *ensemble))
     chosen = _choose(source, reference, sets, {"source": source_language, "target": target_language})
@@ -84,7 +84,7 @@ def run(
         done = [score_set(t, chosen.tags(t, trained), wanted, model, trained, section, raw=raw_weights) for t in texts]
         settings = _settings(section, checkpoints, trained, raw=raw_weights)
         report = _of_sets(done, settings) if chosen.files is None else {**done[0].figures, **settings, **_work(done[0])}
-        print(json.dumps(report, indent=1), flush=True)  # first: whatever becomes of the file
+        print(json.dumps(report, indent=1), flush=True)  # printed first, in case the file cannot be written
         if sink is not None:
             sink.writelines(f"{h}\n" for h in done[0].hypotheses)
     for one in done:
@@ -97,14 +97,14 @@ class Chosen:
     """The sets to evaluate on."""
 
     files: tuple[Sequence[str], Sequence[Sequence[str]]] | None
-    """Lines of source and references, where files are named."""
+    """Lines of source and references, if files are named."""
     languages: Mapping[str, str | None]
-    """Of those, by side; None: the run's."""
+    """Their languages, by side; None: the run's."""
     sets: Sequence[str | HeldOutSection]
-    """Else these: the run's by name, or others; none for all of the run's."""
+    """If no files are named: names of the run's sets, or others; empty for all of the run's."""
 
     def texts(self, config: RunConfig) -> list[SetText]:
-        """Their text.
+        """The text of the sets.
 
         Raises:
             UserError: the run has no such set, or a set cannot be read.
@@ -124,10 +124,10 @@ class Chosen:
         return load_sets(sections, config.prepare, dataset_names(datasets), option=option)
 
     def tags(self, text: SetText, trained: TrainedModel) -> LanguageTags | None:
-        """What sources and translations of a set begin with.
+        """The tags with which a set's sources and translations begin.
 
         Raises:
-            UserError: the model knows of no such languages.
+            UserError: the model does not know these languages.
         """
         prepare = trained.config.prepare
         if self.files is not None:
@@ -145,20 +145,20 @@ def _named(name: str, known: Mapping[str, HeldOutSection]) -> HeldOutSection:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Wanted:
-    """What to score by."""
+    """The metrics to score by."""
 
     metrics: Sequence[Metric] | None
-    """None: by the run's."""
+    """None: the run's own metrics."""
     tokenizer: str | None
-    """Of BLEU; None: the run's."""
+    """BLEU's tokenizer; None: the run's."""
     lowercase: bool
 
     @classmethod
     def of(cls, texts: Sequence[str] | None, tokenizer: str | None, *, lowercase: bool) -> "Wanted":
-        """What options say.
+        """Read from the command's options.
 
         Raises:
-            UserError: a metric that is named, or BLEU with the tokenizer that is named, cannot be computed here.
+            UserError: a named metric, or BLEU with the named tokenizer, cannot be computed here.
         """
         metrics = None
         if texts is not None:
@@ -171,7 +171,7 @@ class Wanted:
         return cls(metrics=metrics, tokenizer=tokenizer, lowercase=lowercase)
 
     def scorer(self, section: EvaluationSection, text: SetText) -> Scorer:
-        """The scorer of a set; says so where its scores will say little.
+        """The scorer of a set; warns if its scores will mean little.
 
         Raises:
             UserError: a metric cannot be computed here.
@@ -198,7 +198,7 @@ class Evaluated:
     text: SetText
     hypotheses: Sequence[str]
     figures: Mapping[str, Any]
-    """Scores, rounded as people read them, each with its signature."""
+    """Scores, rounded for reading, each with its signature."""
     digits: Mapping[str, int]
     seconds: float
     counts: SourceCounts
@@ -214,7 +214,7 @@ def score_set(
     *,
     raw: bool,
 ) -> Evaluated:
-    """Translate and score a set; the translations of one model are kept for `zeromt compare`."""
+    """Translate and score a set; a single model's translations are kept for `zeromt compare`."""
     scorer = wanted.scorer(trained.config.evaluation, text)
     translator = Translator(model, trained.tokenizer, section, trained.device, tags=tags)
     begin = time.monotonic()
@@ -240,7 +240,7 @@ def score_set(
 
 
 def _of_sets(done: Sequence[Evaluated], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Set by set, and where there are several pairs of languages, the means over the sets of each."""
+    """Scores by set and, with several language pairs, the means over each pair's sets."""
     by_pair: dict[str, list[Evaluated]] = {}
     for one in done:
         by_pair.setdefault("-".join(one.text.languages), []).append(one)
@@ -275,7 +275,7 @@ def _rounded(value: float, digits: int) -> float | None:
 def _settings(
     section: SearchSection, checkpoints: Sequence[Checkpoint], trained: TrainedModel, *, raw: bool
 ) -> dict[str, Any]:
-    """What the scores were measured with."""
+    """The settings that the scores were measured with."""
     return {
         "beam": section.beam,
         "patience": section.patience,
@@ -296,7 +296,7 @@ def _load(
 
 
 def _check_output(output: str | None, source: str | None, references: Sequence[str], runs: Sequence[str]) -> None:
-    """See that the output is none of the inputs.
+    """Check that the output is not one of the inputs.
 
     Raises:
         UserError: it is.
@@ -313,10 +313,10 @@ def _choose(
     sets: Sequence[str] | None,
     languages: Mapping[str, str | None],
 ) -> Chosen:
-    """What options choose.
+    """The sets that the options choose.
 
     Raises:
-        UserError: something is missing or too much, or files cannot be used.
+        UserError: an option is missing or superfluous, or a file cannot be used.
     """
     if source is not None and references is not None and sets is None:
         return Chosen(files=read_set(source, references, place="--source"), languages=languages, sets=())
@@ -331,10 +331,10 @@ def _choose(
 
 
 def parse_set(text: str) -> str | HeldOutSection:
-    """A set by its name, or as it would stand in `evaluation.sets`.
+    """A set given by name, or written as an item of `evaluation.sets`.
 
     Raises:
-        UserError: it is neither.
+        UserError: the text is neither.
     """
     if not text.lstrip().startswith("{"):
         return text

@@ -1,4 +1,4 @@
-"""Loss and scores on held-out sets, shared out over the ranks under every ZeRO stage."""
+"""Loss and scores on held-out sets, divided among the ranks under every ZeRO stage."""
 
 import contextlib
 import logging
@@ -31,19 +31,19 @@ from trainer.runs.layout import hypotheses_file
 log = logging.getLogger(__name__)
 
 ACCURACY_ROWS = 512
-"""Tokens whose logits are held at once."""
+"""Tokens whose logits are in memory at once."""
 PICTURED_PIECES = 32
-"""Most pieces of either side of a pair whose attention is drawn."""
+"""Maximum number of pieces on either side of a pair whose attention is drawn."""
 LOSS_BATCH_TOKENS = 4096
-"""Padded target tokens of a batch that only the loss is computed of."""
+"""Padded target tokens of a batch for which only the loss is computed."""
 
 
 class Evaluator:
     """Evaluates the weights of an engine on held-out sets.
 
-    Every rank holds a plain copy of the model, filled parameter by parameter, and works through its part of the
-    batches at its own pace: under ZeRO-3, ranks that decode different lengths with the sharded model would wait for one
-    another for ever. Batches are cut without regard to the number of ranks, so the scores do not depend on it.
+    Every rank fills a plain copy of the model parameter by parameter, and works through its part of the batches at its
+    own pace: under ZeRO-3, ranks that decoded different lengths with the sharded model would deadlock. The batches, and
+    so the scores, do not depend on the number of ranks.
     """
 
     def __init__(
@@ -72,25 +72,25 @@ class Evaluator:
 
     @property
     def has_sets(self) -> bool:
-        """Whether there is anything to evaluate on."""
+        """Whether there is a set to evaluate on."""
         return bool(self._held_out)
 
     @property
     def is_prepared(self) -> bool:
-        """Whether it holds the model that it evaluates with."""
+        """Whether the plain copy of the model is allocated."""
         return self._model is not None
 
     def prepare(self) -> None:
-        """Take the memory of the model now, and not at the first evaluation."""
+        """Allocate the plain copy of the model now, instead of at the first evaluation."""
         if self._model is None and self.has_sets:
             self._model = place(self._build_model(), self._world.device, self._dtype).eval()
 
     def bytes_to_come(self, model: ModelSection, num_parameters: int) -> int:
-        """What an evaluation takes at most beside what is held: a search's, and the model where it is not there yet.
+        """Bytes that an evaluation will still need at most: for a search, and for the model if it is not allocated yet.
 
         Args:
-            model: its sections. Of a part that does not say what it keeps, nothing is counted.
-            num_parameters: elements of its weights.
+            model: its sections. Nothing is counted for a part that does not say how much it keeps.
+            num_parameters: number of elements of its weights.
         """
         if not self.has_sets:
             return 0
@@ -102,7 +102,7 @@ class Evaluator:
     def evaluate(self, engine: Engine, step: int) -> Evaluation | None:
         """Score the engine's weights; every rank gets the result, rank 0 writes the translations to `eval/`.
 
-        They are `step-NNNNNNNN.hyp`, or of several sets `step-NNNNNNNN.NAME.hyp`. None where a rank was asked to stop.
+        They are `step-NNNNNNNN.hyp`, or with several sets `step-NNNNNNNN.NAME.hyp`. None if a rank was asked to stop.
         """
         self.prepare()
         assert self._model is not None
@@ -144,7 +144,7 @@ class Evaluator:
             loss=sum(part.loss_sum for part in whole) / num_tokens,
             nll=sum(part.nll_sum for part in whole) / num_tokens,
             accuracy=sum(part.num_correct for part in whole) / num_tokens,
-            scores=self._world.from_main(scores),  # one score for all, whatever a metric does
+            scores=self._world.from_main(scores),  # one score for all ranks, even if a metric is not deterministic
             sources=sources,
             references=references,
             hypotheses=hypotheses,
@@ -164,10 +164,10 @@ class Evaluator:
         hypotheses: Sequence[str],
         tags: LanguageTags | None,
     ) -> list[Attention]:
-        """What the references of the first short pairs look at, each followed by what its translation looks at.
+        """Attention of the first short pairs: for each that of its reference, then that of its translation.
 
-        Rows and columns of a reference's are the same at every step. A long translation is cut. Empty where the model's
-        attention has no weights to show.
+        A reference's picture has the same rows and columns at every step. A long translation is cut. Empty if the
+        model's attention has no weights to show.
         """
         if not model.section.attention.has_weights:
             return []
@@ -193,10 +193,10 @@ class Evaluator:
         reference_lines: Sequence[str],
         tags: LanguageTags | None,
     ) -> "_Part":
-        """This rank's part; the loss leaves out pairs beyond the model's positions.
+        """This rank's part; pairs longer than the model's positions do not count in the loss.
 
         Raises:
-            Interrupted: someone asked to stop.
+            Interrupted: a stop was requested.
         """
         objective = Objective(model, self._loss).eval()
         sources = encode_source(self._tokenizer, source_lines, tags)
@@ -236,18 +236,18 @@ class Evaluator:
 
 @dataclass(slots=True, frozen=True)
 class _Part:
-    """What one rank found: sums over its pairs, and translations by line."""
+    """One rank's results: sums over its pairs, and translations by line."""
 
     loss_sum: float
     nll_sum: float
     num_tokens: int
     num_correct: int
-    """Tokens that the model holds likeliest, given those before."""
+    """Target tokens to which the model gives the highest probability, given those before."""
     texts: dict[int, str]
 
 
 def _num_correct(model: Transformer, hidden_BTD: torch.Tensor, target_BT: torch.Tensor) -> int:
-    """Target tokens that have the largest logit; padding counts nothing."""
+    """Number of target tokens with the largest logit; padding does not count."""
     hidden_ND, target_N, correct = hidden_BTD.flatten(0, -2), target_BT.flatten(), 0
     for rows in range(0, len(target_N), ACCURACY_ROWS):
         target = target_N[rows : rows + ACCURACY_ROWS]

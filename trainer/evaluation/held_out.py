@@ -1,4 +1,4 @@
-"""The held-out sets of a run's datasets, with what scores them."""
+"""The held-out sets of a run with their scorers."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +23,12 @@ log = logging.getLogger(__name__)
 
 
 def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) -> list[HeldOutSet]:
-    """The sets to evaluate on: those of `evaluation.sets`, and the validation sets that the datasets were prepared with
-    unless another takes their place. Rank 0 reads files for all, and says what scores will say little.
+    """The sets to evaluate on: those of `evaluation.sets`, and the prepared validation sets that none of these replaces.
+
+    Rank 0 reads files for all ranks, and warns of scores that will mean little.
 
     Raises:
-        UserError: a set or a metric cannot be used, or there is nothing that something can go by.
+        UserError: a set or a metric cannot be used, or something needs a validation set and there is none.
     """
     names = dataset_names(datasets)
     texts: list[SetText] = world.on_main(
@@ -71,10 +72,10 @@ def _prepared(datasets: Mapping[str, Dataset], world: World) -> list[SetText]:
 
 
 def _check_without(config: RunConfig, texts: Sequence[SetText], world: World) -> None:
-    """See whether a run without a validation set is what is wanted.
+    """Check that a run without a validation set can work.
 
     Raises:
-        UserError: something is to go by one.
+        UserError: a setting needs a validation set.
     """
     if texts:
         raise UserError(

@@ -1,7 +1,7 @@
-"""Translations that are kept, so that no set is decoded twice with one checkpoint and one search.
+"""Translations on disk, so that no set is decoded twice with the same checkpoint and search.
 
-Training leaves those of its evaluations in `eval/step-NNNNNNNN[.SET].hyp`; what is made later lies in `eval/kept/`,
-by the checkpoint's hash and that of all that a translation depends on.
+Training writes those of its evaluations to `eval/step-NNNNNNNN[.SET].hyp`; later ones are in `eval/kept/`, named by the
+hash of the checkpoint and a hash of everything else that a translation depends on.
 """
 
 import dataclasses
@@ -35,21 +35,21 @@ from trainer.runs.parents.named import hash_of
 
 _SAME_SCORE = 1e-6
 _CHECKED = ("bleu", "chrf", "ter")
-"""Metrics that are computed at once."""
+"""Metrics that are computed at once, without a command."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Work:
-    """All that a set's translations depend on, but for the checkpoint."""
+    """Everything that a set's translations depend on, except the checkpoint."""
 
     sources: str
-    """SHA-256 of the lines."""
+    """SHA-256 of the source lines."""
     weights: str
     """model or ema."""
     precision: str
     search: Mapping[str, Any]
     tags: tuple[int, int] | None
-    """The pieces that source and translation begin with."""
+    """Pieces with which source and translation begin."""
 
     @classmethod
     def of(
@@ -67,22 +67,22 @@ class Work:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Hypotheses:
-    """The translations of a set, and where they are."""
+    """The translations of a set, and where they are from."""
 
     lines: Sequence[str]
     file: Path | None
-    """None where they could not be kept."""
+    """None if they could not be kept."""
     origin: str
-    """training, kept or decoded."""
+    """`training`, `kept` or `decoded`."""
 
 
 def plain_search(section: SearchSection) -> dict[str, Any]:
-    """The fields of a search that choose a translation: the size of batches moves none but by rounding."""
+    """The fields of a search that affect translations: the size of batches does so only by rounding."""
     return {name: value for name, value in dataclasses.asdict(section).items() if name != "batch_tokens"}
 
 
 def read_kept(checkpoint: Checkpoint, work: Work) -> Hypotheses | None:
-    """The translations that were kept of this work; None where there are none, or the file is not what was written."""
+    """The translations kept for this work; None if there are none or the file is corrupt."""
     if (path := _path(checkpoint, work)) is None:
         return None
     try:
@@ -96,11 +96,11 @@ def read_kept(checkpoint: Checkpoint, work: Work) -> Hypotheses | None:
 
 
 def keep(checkpoint: Checkpoint, work: Work, lines: Sequence[str], *, name: str) -> Path | None:
-    """Keep translations in the run's folder; the file, or None where that cannot be written.
+    """Keep translations in the run's folder; returns the file, or None if it cannot be written.
 
     Args:
         checkpoint: that made them.
-        work: of what, and how.
+        work: what was translated, and how.
         lines: one for each source, without line feeds.
         name: of the set.
     """
@@ -126,15 +126,15 @@ def keep(checkpoint: Checkpoint, work: Work, lines: Sequence[str], *, name: str)
 
 
 def read_of_training(checkpoint: Checkpoint, config: RunConfig, text: SetText, work: Work) -> Hypotheses | None:
-    """The translations of a set that training left at a checkpoint's step, where they are surely of this work.
+    """The translations of a set that training wrote at a checkpoint's step, if they are certainly of this work.
 
-    They are where the search is that of the configuration, then and now, and their score is the one that was logged.
+    That is so if the search was and is the configuration's, and their score equals the logged one.
 
     Args:
         checkpoint: of the run.
         config: the checkpoint's.
-        text: by the name that the run has for it.
-        work: what is wanted. Of the number format training had its own.
+        text: the set, under the run's name for it.
+        work: what is wanted. Its number format is ignored: training had its own.
     """
     folder, step = run_of(checkpoint.folder), int(checkpoint.manifest["step"])
     if folder is None or work.weights != checkpoint.weights_kind(raw=False):
@@ -155,12 +155,12 @@ def read_of_training(checkpoint: Checkpoint, config: RunConfig, text: SetText, w
 
 
 def _has_score(lines: Sequence[str], text: SetText, config: RunConfig, logged: Mapping[str, Any], ending: str) -> bool:
-    """Whether translations are of a whole set, and score what was logged, by sacreBLEU's metrics."""
+    """Whether translations cover a whole set and score what was logged, by sacreBLEU's metrics."""
     if len(lines) != len(text.sources):
         return False
     metrics = [metric for metric in config.evaluation.metrics if metric.kind in _CHECKED]
     known = {metric.key(): number(logged, metric.key() + ending) for metric in metrics}
-    # All 0 is what the worst translations of any text score.
+    # Scores of 0 identify nothing: the worst translations of any text have them.
     if not any(known.values()) or not all(map(math.isfinite, known.values())):
         return False
     scored = ScoredText(target_language=text.languages[1], tokenizer=config.evaluation.tokenizer)
@@ -189,7 +189,7 @@ def _record(path: Path) -> Path:
 
 
 def _plain(work: Work) -> dict[str, Any]:
-    """As JSON gives it back."""
+    """The value after a round trip through JSON."""
     plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(work), default=str))
     return plain
 

@@ -1,4 +1,4 @@
-"""The outcome of an evaluation: of one held-out set, and of several."""
+"""The outcome of an evaluation, on one held-out set or several."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,33 +16,33 @@ T = TypeVar("T")
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Evaluation:
-    """The scores of one step, and the translations behind them: of one set, or the means over several."""
+    """The scores of one step with their translations: of one set, or the means over several."""
 
     loss: float
     """Label-smoothed cross-entropy per target token, in nats."""
     nll: float
     """Cross-entropy without smoothing, in nats; its exponential is the perplexity."""
     accuracy: float | None = None
-    """Of the target tokens, those that the model holds likeliest, given those before."""
+    """Fraction of target tokens to which the model gives the highest probability, given those before."""
     scores: Mapping[str, Score]
-    """By the names of their figures."""
+    """Scores by the names of their figures."""
     sources: Sequence[str]
     references: Sequence[str]
-    """The first of each, where there are several."""
+    """The first reference of each pair, if there are several."""
     hypotheses: Sequence[str]
     seconds: float
     attentions: Sequence[Attention] = ()
-    """Of the first short pairs: while the reference is read, then while the translation is; on rank 0 alone."""
+    """Attention of the first short pairs, for each first the reference's, then the translation's; only on rank 0."""
     languages: str = ""
-    """Source and target: en-fr."""
+    """Source and target, such as en-fr."""
     role: str = "validation"
     """Of the set."""
     parts: Mapping[str, "Evaluation"] = field(default_factory=dict)
-    """By name, where there are several sets."""
+    """Results by set, if there are several sets."""
 
     @classmethod
     def mean(cls, parts: Mapping[str, "Evaluation"]) -> "Evaluation":
-        """The means over the validation sets, each counting the same whatever its size; their translations in turns."""
+        """The unweighted means over the validation sets, and their translations interleaved."""
         each = [part for part in parts.values() if part.role == "validation"]
         return cls(
             loss=_mean([e.loss for e in each]),
@@ -62,10 +62,10 @@ class Evaluation:
         )
 
     def figures(self) -> dict[str, Any]:
-        """For metrics.jsonl and TensorBoard; those of a part are named such as `bleu/NAME`.
+        """Figures for metrics.jsonl and TensorBoard; those of a set are named as in `bleu/NAME`.
 
-        Where there are several pairs of languages, the means over the validation sets of each are there too, named such
-        as `bleu/pair/en-fr`.
+        With several language pairs there are also the means over each pair's validation sets, named as in
+        `bleu/pair/en-fr`.
         """
         figures: dict[str, Any] = {
             "loss": self.loss,
@@ -90,11 +90,11 @@ class Evaluation:
         return figures
 
     def samples(self, most: int, turn: int) -> list[tuple[str, str, str]]:
-        """Source, reference and translation of some pairs: half of them always the same, the others by turns.
+        """Source, reference and translation of some pairs: half of them always the same, half changing.
 
         Args:
             most: how many.
-            turn: which evaluation it is.
+            turn: the number of the evaluation.
         """
         rows = list(zip(self.sources, self.references, self.hypotheses, strict=True))
         fixed, rest = rows[: (most + 1) // 2], rows[(most + 1) // 2 :]
@@ -102,7 +102,7 @@ class Evaluation:
         return fixed + [rest[(turn * rotating + number) % len(rest)] for number in range(rotating)]
 
     def _by_languages(self) -> dict[str, list["Evaluation"]]:
-        """The validation sets of each pair of languages, where there are several pairs."""
+        """The validation sets of each language pair, if there are several pairs."""
         found: dict[str, list[Evaluation]] = {}
         for part in self.parts.values():
             if part.role == "validation":
@@ -115,7 +115,7 @@ def _mean(numbers: Sequence[float]) -> float:
 
 
 def _mean_scores(parts: Sequence[Evaluation]) -> dict[str, Score]:
-    """The mean of each metric, with what it was scored with."""
+    """The mean of each metric, with its signature."""
     return {
         key: Score(
             value=_mean([part.scores[key].value for part in parts]),
@@ -126,6 +126,6 @@ def _mean_scores(parts: Sequence[Evaluation]) -> dict[str, Score]:
 
 
 def _in_turns(sets: Sequence[Sequence[T]]) -> list[T]:
-    """The first of each, the second of each, and so on: the first few stand for all."""
+    """Interleave: the first of each, the second of each, and so on, so that the first few represent all."""
     rows: Iterator[tuple[T | None, ...]] = itertools.zip_longest(*sets)
     return [one for row in rows for one in row if one is not None]

@@ -1,4 +1,4 @@
-"""Copies of held-out sets under modifiers of text, so that what a model loses by them is a figure."""
+"""Copies of held-out sets with modified text, to measure what a model loses by the modification."""
 
 import dataclasses
 import hashlib
@@ -10,10 +10,10 @@ from trainer.evaluation.sets import SetText
 
 
 def perturbed(texts: Sequence[SetText], modifiers: Sequence[Modifier]) -> list[SetText]:
-    """A copy of each set under each modifier, called NAME-KIND; the second of a kind NAME-KIND-2.
+    """A copy of each set for each modifier, named NAME-KIND; the second of a kind is NAME-KIND-2.
 
-    Every pair is changed, whatever the modifier's probability, and alike in every run: what is drawn depends on the
-    name of the copy and the number of the line. A tag before a source stays. Each reference is changed with its source.
+    Every pair is modified, whatever the modifier's probability, and equally in every run: random draws depend on the
+    copy's name and the line's number. A tag before a source stays. Each reference is modified together with its source.
     """
     found = []
     for number, modifier in enumerate(modifiers):

@@ -1,9 +1,9 @@
-"""Series of scores: those that may be compared, since they were measured alike.
+"""Series of scores: scores that may be compared, because they were measured alike.
 
-A score belongs to what it was measured with: the held-out sets' text and languages, sacreBLEU's signature, the search,
-the model's tokenizer, and whether the weights or their moving average were scored. Where any of it changes, a new
-series begins, and what is best goes by that alone. The number format, the size of batches and the number of ranks
-are no part of it: they move a score by less than its noise.
+A series is defined by the text and languages of the held-out sets, sacreBLEU's signature, the search, the model's
+tokenizer, and whether the weights or their moving average were scored. If any of these changes, a new series begins,
+and only its scores decide which step is best. The number format, the size of batches and the number of ranks are not
+part of it: they change a score by less than its noise.
 """
 
 import dataclasses
@@ -28,14 +28,14 @@ from trainer.runs.versions import versions
 log = logging.getLogger(__name__)
 
 _ELSEWHERE = frozenset({"batch_tokens", "sampler"})
-"""Fields without effect on a translation, and what `_sampling` says."""
+"""Search fields without effect on a translation, and those that `_sampling` describes."""
 _OF_BEAMS = frozenset({"patience", "length_penalty", "length_penalty_kind"})
-"""Fields that choose among the hypotheses of a beam."""
+"""Search fields that choose among the hypotheses of a beam."""
 _OF_SAMPLING = frozenset({"seed"})
 _UNSAID = {"metric": "bleu", "better": "higher"}
-"""What is so where a series does not say it."""
+"""The values that hold if a series does not state them."""
 _FORMERLY_KNOWN = frozenset({"zh", "ja", "ko", "zho", "jpn", "kor"})
-"""The codes that `evaluation.tokenizer: auto` knew before scores had series; 13a was taken for all others."""
+"""The language codes that `evaluation.tokenizer: auto` knew before scores had series; all others got 13a."""
 
 
 def enter_series(
@@ -45,13 +45,13 @@ def enter_series(
     state: TrainerState,
     checkpoint: Checkpoint | None,
 ) -> dict[str, str] | None:
-    """Put the state of a checkpoint into the series that the run's scores belong to; an event, where it is another.
+    """Move a checkpoint's state to the series that the run's scores belong to; returns an event if it is another.
 
     Args:
         config: the run's.
-        datasets: its.
+        datasets: the run's.
         held_out: the sets that are scored.
-        state: as the checkpoint has it.
+        state: from the checkpoint; changed in place.
         checkpoint: None for a new run.
     """
     tokenizer = tokenizer_of(datasets).fingerprint
@@ -70,13 +70,13 @@ def enter_series(
 def current_series(
     config: RunConfig, held_out: Sequence[HeldOutSet], tokenizer: str, figure: str | None = None
 ) -> ScoreSeries:
-    """The series that a figure of this run's evaluations belongs to, without scores.
+    """The series of a figure of this run's evaluations, without scores.
 
     Args:
         config: the run's.
-        held_out: the sets that are scored, in any order and by any name.
+        held_out: the sets that are scored; their order and names do not matter.
         tokenizer: the model's fingerprint.
-        figure: its name; what is best by unless given.
+        figure: its name; by default the one that decides which step is best.
     """
     held_out = [one for one in held_out if one.role == "validation"]
     sets = sorted(_content(one, config.evaluation.max_pairs) for one in held_out)
@@ -91,11 +91,11 @@ def current_series(
 
 
 def enter(state: TrainerState, series: ScoreSeries, curves: Mapping[str, ScoreSeries] | None = None) -> str | None:
-    """Make series the current ones, with the scores that the state knows of them; what changed, where something did.
+    """Make these series current, with the scores that the state knows of them; returns what changed, if anything did.
 
     Args:
-        state: as it was.
-        series: of what is best by; alone in being announced.
+        state: changed in place.
+        series: of the figure that decides which step is best; only its change is announced.
         curves: of all other figures, by their names.
     """
     left = state.series
@@ -109,7 +109,7 @@ def enter(state: TrainerState, series: ScoreSeries, curves: Mapping[str, ScoreSe
 
 
 def _enter(state: TrainerState, series: ScoreSeries, others: dict[str, ScoreSeries]) -> str | None:
-    """Change what is best by, and among the others put the one that is left in the place of the one that comes."""
+    """Switch the series that decides which step is best, and store the former one among the others."""
     left = state.series
     if state.scores:
         others[left.id if left else ""] = ScoreSeries(
@@ -129,7 +129,7 @@ def _enter(state: TrainerState, series: ScoreSeries, others: dict[str, ScoreSeri
 
 
 def describe_change(left: ScoreSeries | None, series: ScoreSeries) -> str:
-    """What differs between two series; the first may be of an evaluation that is not known."""
+    """The differences between two series; how the first was measured may be unknown."""
     if left is None or not left.fields:
         return "they say not how they were measured, and settings, data or versions have changed since"
     found = []
@@ -143,9 +143,9 @@ def describe_change(left: ScoreSeries | None, series: ScoreSeries) -> str:
 def adopt_scores_without_series(
     state: TrainerState, series: ScoreSeries, checkpoint: Checkpoint, config: RunConfig, datasets: Sequence[Dataset]
 ) -> None:
-    """Take the scores of a checkpoint from before there were series for this one's, if nothing has changed since.
+    """Adopt a checkpoint's scores from before there were series into this series, if nothing has changed since.
 
-    Whether it has is told by what the checkpoint says of its run: configuration, fingerprints and versions.
+    That is judged by the configuration, fingerprints and versions in the checkpoint.
     """
     if state.series is not None or not state.scores:
         return
@@ -168,14 +168,14 @@ def adopt_scores_without_series(
 
 
 def _measure(config: RunConfig, figure: str, held_out: Sequence[HeldOutSet]) -> dict[str, str]:
-    """What a figure is, and how it comes about. Only what is not as with BLEU is said."""
+    """What a figure measures and how; only what differs from BLEU is stated."""
     direction = {} if config.evaluation.directions[figure] else {"better": "lower"}
     queued = next((one for one in config.evaluation.queued if one.name == figure), None)
     if queued is not None:
         search = _search(config.evaluation.search)
         return {"signature": queued.signature, "metric": f"command {figure}", **direction, **search}
     metric = next((one for one in config.evaluation.metrics if one.key() == figure), None)
-    if metric is None:  # of the references, for which nothing is searched
+    if metric is None:  # of the references, which need no search
         signature = config.loss.signature() if figure == "loss" else "no smoothing"
         return {"signature": signature, "metric": figure, **direction}
     signatures = {held_out_set.scorer.signatures[figure] for held_out_set in held_out}
@@ -184,7 +184,7 @@ def _measure(config: RunConfig, figure: str, held_out: Sequence[HeldOutSet]) -> 
 
 
 def _former_tokenizer(section: EvaluationSection, dataset: Dataset) -> str:
-    """BLEU's tokenizer before all codes of a language were known."""
+    """The tokenizer that BLEU had before all codes of a language were known."""
     code = dataset.target_language.replace("_", "-").split("-")[0].lower()
     if section.tokenizer == "auto" and code not in _FORMERLY_KNOWN:
         return "13a"
@@ -203,7 +203,7 @@ def _content(held_out: HeldOutSet, max_pairs: int | None) -> str:
 
 
 def _search(section: SearchSection) -> Mapping[str, str]:
-    """What a translation depends on of a search, where it is not the default: so a new field changes no series."""
+    """The search fields that affect translations and are not at their default; so a new field changes no series."""
     idle = set(_ELSEWHERE)
     if section.sampler is not None or section.beam == 1:
         idle |= _OF_BEAMS
@@ -214,7 +214,7 @@ def _search(section: SearchSection) -> Mapping[str, str]:
 
 
 def _sampling(sampler: Sampler | None) -> dict[str, str]:
-    """What a sampler's draws depend on; of ours as series know it that were begun when it was no component."""
+    """What a sampler's draws depend on; our own sampler is written as before it became a component."""
     if sampler is None:
         return {}
     changed = {name: value for name, value in _not_default(sampler).items() if name != "kind"}
@@ -224,6 +224,6 @@ def _sampling(sampler: Sampler | None) -> dict[str, str]:
 
 
 def _not_default(section: Any) -> dict[str, str]:
-    """The fields of a section that have another value than the default."""
+    """The fields of a section that are not at their default."""
     fields = {f.name: (getattr(section, f.name), f.default) for f in dataclasses.fields(section)}
     return {name: str(value) for name, (value, default) in fields.items() if value != default}

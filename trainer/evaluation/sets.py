@@ -1,4 +1,4 @@
-"""The text of held-out sets: from files, from sacreBLEU's own sets, from prepared datasets."""
+"""The text of held-out sets: from files, from sacreBLEU's sets, or from prepared datasets."""
 
 import socket
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from trainer.metrics.scoring import Scorer
 
 CHUNK_LINES = 2048
 FETCH_SECONDS = 60.0
-"""A connection to where sacreBLEU's sets lie that says nothing for so long is given up."""
+"""Seconds of silence after which a download of sacreBLEU's sets is given up."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -24,10 +24,10 @@ class SetText:
 
     name: str
     languages: tuple[str, str]
-    """Of source and target, by any of their codes."""
+    """Languages of source and target, by any of their codes."""
     sources: Sequence[str]
     references: Sequence[Sequence[str]]
-    """One or more, each as many lines as sources."""
+    """One or more references, each with as many lines as there are sources."""
     role: Literal["validation", "test"] = "validation"
     has_tags_of_both_sides: bool = True
     """Whether the data have them, where the run does."""
@@ -35,14 +35,14 @@ class SetText:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class HeldOutSet:
-    """A held-out set with what scores it."""
+    """A held-out set with its scorer."""
 
     name: str
     languages: tuple[str, ...]
-    """Codes of source and target."""
+    """Language codes of source and target."""
     sources: Sequence[str]
     references: Sequence[Sequence[str]]
-    """One or more; the loss is of the first."""
+    """One or more references; the loss is computed on the first."""
     scorer: Scorer
     tags: LanguageTags | None = None
     role: Literal["validation", "test"] = "validation"
@@ -51,16 +51,16 @@ class HeldOutSet:
 def load_sets(
     sections: Sequence[HeldOutSection], prepare: PrepareSection, datasets: Mapping[str, Dataset], *, option: str
 ) -> list[SetText]:
-    """The text of sets, in their order; one that was prepared, of every dataset that has it.
+    """The text of sets, in order; a prepared one is read from every dataset that has it.
 
     Args:
         sections: of the sets.
-        prepare: the run's, whose languages are those of a set that names none.
+        prepare: the run's section; its languages are the default for sets that name none.
         datasets: by name.
-        option: what errors call the sets: `evaluation.sets`.
+        option: the name of the sets in errors: `evaluation.sets`.
 
     Raises:
-        UserError: a file or a set is not there or broken, or two sets would have one name.
+        UserError: a file or a set is missing or corrupt, or two sets would have the same name.
     """
     found: list[SetText] = []
     for number, section in enumerate(sections):
@@ -94,7 +94,7 @@ def load_sets(
 
 
 def check_names(texts: Sequence[SetText], option: str) -> None:
-    """Refuse two sets of one name.
+    """Refuse two sets of the same name.
 
     Raises:
         UserError: naming it.
@@ -130,7 +130,7 @@ def read_set(source: str, references: Sequence[str], *, place: str) -> tuple[lis
     Args:
         source: a file.
         references: files.
-        place: what errors call the source.
+        place: the name of the source in errors.
 
     Raises:
         UserError: they cannot be read, differ in length or are empty.
@@ -147,10 +147,10 @@ def read_set(source: str, references: Sequence[str], *, place: str) -> tuple[lis
 
 
 def _sacrebleu_set(name: str, languages: tuple[str, str], place: str) -> tuple[list[str], list[list[str]]]:
-    """One of sacreBLEU's sets, which fetches it where it is not in its cache.
+    """One of sacreBLEU's sets; sacreBLEU downloads it if it is not in its cache.
 
     Raises:
-        UserError: there is no such set or pair of languages, or it cannot be had.
+        UserError: there is no such set or language pair, or it is not available.
     """
     from sacrebleu.dataset import DATASETS
 
@@ -173,7 +173,7 @@ def _sacrebleu_set(name: str, languages: tuple[str, str], place: str) -> tuple[l
     try:
         sources = list(dataset.source(pair))
         lines = list(dataset.references(pair))
-    except (Exception, SystemExit) as error:  # sacreBLEU raises and exits as it pleases
+    except (Exception, SystemExit) as error:  # sacreBLEU raises all kinds of errors, and even exits
         said = " ".join(str(error).split()) or type(error).__name__
         raise UserError(
             f"{place}: {name} of {pair} is not in sacreBLEU's cache and cannot be fetched: {said}; where there is a "

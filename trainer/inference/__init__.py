@@ -1,1 +1,1 @@
-"""What is done with trained weights: translate, score, average, look into, export, import."""
+"""Using trained weights: translate, score, average, inspect, export, import."""

@@ -1,4 +1,4 @@
-"""`zeromt average`: the mean of several checkpoints' weights (Vaswani et al., 2017, section 6.1) as a run itself."""
+"""`zeromt average`: makes a run of the mean of several checkpoints' weights (Vaswani et al., 2017, section 6.1)."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,13 +24,13 @@ def run(*, run: str, last: int | None, best: int | None, output: str, raw_weight
 
     Args:
         run: its folder.
-        last: so many of the newest; this or `best`.
-        best: so many of the best.
+        last: how many of the newest; give this or `best`.
+        best: how many of the best.
         output: a new folder.
-        raw_weights: not their moving averages, where they have such.
+        raw_weights: average the weights themselves, even if there are moving averages.
 
     Raises:
-        UserError: there are not so many whole checkpoints, or they differ in architecture or tokenizer.
+        UserError: there are too few whole checkpoints, or they differ in architecture or tokenizer.
     """
     check_new(Path(output), places_of([run]))
     return while_they_last(
@@ -64,17 +64,17 @@ def _write_average(found: Sequence[Checkpoint], output: Path, *, raw_weights: bo
 def choose(folder: Path, *, last: int | None, best: int | None) -> list[Checkpoint]:
     """The newest whole checkpoints of a run, or those of the best validation score; every byte verified.
 
-    One that is broken is named on standard error and does not count.
+    A broken one is named on standard error and does not count.
 
     Raises:
-        UserError: the folder is no run's, or has too few.
+        UserError: the folder is not a run's, or has too few checkpoints.
     """
     for _ in range(TRIES):
         steps = list_steps(folder / CHECKPOINTS)
         try:
             return _choose(folder, steps, last=last, best=best)
         except UserError:
-            if all(is_dir(path) for path in steps):  # else a training run deleted what was listed, and saved another
+            if all(is_dir(path) for path in steps):  # else a run that is still training deleted a listed checkpoint
                 raise
     raise UserError(f"RUN: the checkpoints of {str(folder)!r} are deleted as fast as they are read; name fewer")
 
@@ -107,7 +107,7 @@ def _choose(folder: Path, steps: Sequence[Path], *, last: int | None, best: int 
 
 
 def check_alike(checkpoints: Sequence[Checkpoint]) -> None:
-    """See that the checkpoints are of one model.
+    """Check that the checkpoints are of one model.
 
     Raises:
         UserError: naming what differs.
@@ -126,7 +126,7 @@ def check_alike(checkpoints: Sequence[Checkpoint]) -> None:
 
 
 def average(stored: Sequence[StoredTensors]) -> Iterator[tuple[str, Tensor]]:
-    """Name and mean of every tensor, one at a time; summed in fp64, given in fp32."""
+    """Name and mean of every tensor, one at a time; summed in fp64, returned in fp32."""
     for name in stored[0]:
         total = torch.zeros(stored[0].shape(name), dtype=torch.float64)
         for tensors in stored:
@@ -135,7 +135,7 @@ def average(stored: Sequence[StoredTensors]) -> Iterator[tuple[str, Tensor]]:
 
 
 def _state(newest: Checkpoint) -> TrainerState:
-    """Step and figures of the newest; its scores are not the average's."""
+    """Step and figures of the newest checkpoint, without its scores, which are not the average's."""
     then = TrainerState.from_json(newest.state()["trainer"])
     return TrainerState(
         step=then.step, skipped_updates=then.skipped_updates, target_tokens=then.target_tokens, seconds=then.seconds
@@ -143,7 +143,7 @@ def _state(newest: Checkpoint) -> TrainerState:
 
 
 def _merits(steps: Sequence[Path]) -> dict[int, float]:
-    """How good each step is: every checkpoint knows those before it, so the newest that is whole says all."""
+    """Each step's score: every checkpoint holds the scores before it, so the newest whole one has them all."""
     for path in steps:
         try:
             return TrainerState.from_json(read_whole(path).state()["trainer"]).merits()

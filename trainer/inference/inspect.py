@@ -1,4 +1,4 @@
-"""`zeromt inspect`: what a dataset, a checkpoint or a run holds, and whether it is whole."""
+"""`zeromt inspect`: shows what a dataset, a checkpoint or a run holds, and whether it is whole."""
 
 import math
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from trainer.runs.parents.record import Parent, parent_in, parent_of_run
 
 
 def run(*, path: str) -> int:
-    """Print what is there; 0 where it is whole, 1 where it is not.
+    """Print what is there; returns 0 if it is whole, else 1.
 
     Raises:
         UserError: the path holds none of the three.
@@ -49,7 +49,7 @@ def _look(path: str) -> int:
 
 
 def inspect_checkpoint(folder: Path) -> tuple[list[str], bool]:
-    """What a checkpoint holds, every file of it verified."""
+    """Describe a checkpoint; every file of it is verified."""
     try:
         checkpoint = read_checkpoint(folder)
     except CheckpointError as error:
@@ -89,7 +89,7 @@ def _average(checkpoint: Checkpoint) -> str:
 
 
 def _origin(folder: Path) -> str | None:
-    """The command that made a checkpoint of weights alone; None where it is one that training goes on from."""
+    """The command that made a weights-only checkpoint; None for a checkpoint of training."""
     made = read_checkpoint(folder).manifest.get(WEIGHTS_ONLY)
     return None if made is None else str(made["command"])
 
@@ -107,7 +107,7 @@ def _saved_by(manifest: Mapping[str, Any]) -> str:
 
 
 def inspect_run(folder: Path) -> tuple[list[str], bool]:
-    """A run's last figures, its scores and its checkpoints."""
+    """Describe a run: its last figures, scores and checkpoints."""
     lines = [f"run {folder}", *_parent_line(parent_of_run(folder))]
     figures = list(read_lines(folder / METRICS_FILE))
     train = next((line for line in reversed(figures) if line.get("kind") == "train"), None)
@@ -129,7 +129,7 @@ def inspect_run(folder: Path) -> tuple[list[str], bool]:
             origin = _origin(checkpoint) if is_whole else None
         except OSError:
             is_whole = False
-        if not is_whole and not is_dir(checkpoint):  # the run goes on and has deleted it meanwhile
+        if not is_whole and not is_dir(checkpoint):  # the run is training and has deleted it meanwhile
             continue
         note = f", weights only (zeromt {origin})" if is_whole and origin else ""
         lines.append(f"checkpoint      {checkpoint.name}: {'whole' if is_whole else 'BROKEN'}{note}")
@@ -143,7 +143,7 @@ def _figure(score: Mapping[str, Any], key: str, shown: Shown) -> str:
 
 
 def _last_figures(train: Mapping[str, Any]) -> str:
-    """Of a line of training. Where every update since the line before was skipped, there is no loss."""
+    """The figures of a training line; without a loss if every update since the line before was skipped."""
     losses = ", ".join(f"{key} {_number(train, key, 4)}" for key in ("loss", "nll") if key in train)
     return (
         f"{_number(train, 'step', 0)}, epoch {_number(train, 'epoch', 0)}, {losses}, "

@@ -30,9 +30,9 @@ from trainer.runs.layout import (
 )
 
 TRIES = 5
-"""Times that a checkpoint is chosen anew because the one before was deleted meanwhile."""
+"""How often a checkpoint is chosen again because the chosen one was deleted meanwhile."""
 OF_A_RUN = (CONFIG, STATUS_FILE, METRICS_FILE, LEDGER_FILE, RUN_LOCK, LAUNCH_LOCK)
-"""What tells a run's folder from others before its first checkpoint."""
+"""Files by which a run's folder is recognised before its first checkpoint."""
 
 T = TypeVar("T")
 
@@ -50,10 +50,10 @@ class TrainedModel:
 
 
 def find_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint at a path, or the newest whole one of a run's folder; every byte verified.
+    """The checkpoint at a path, or the newest whole one of a run; every byte is verified.
 
     Raises:
-        UserError: there is none, or the one that was named is broken.
+        UserError: there is none, or the named one is broken.
     """
     with naming("RUN"):
         return _find(path)
@@ -77,7 +77,7 @@ def _find(path: Path) -> Checkpoint:
             except (CheckpointError, FileNotFoundError) as error:
                 is_stale = is_stale or not is_dir(folder)
                 refused.append(str(error))
-        if not is_stale:  # else a training run deleted what was listed, after it had saved a newer one
+        if not is_stale:  # else a run that is training deleted a listed one, after it had saved a newer one
             break
     if not refused:
         raise no_checkpoint(path)
@@ -85,18 +85,18 @@ def _find(path: Path) -> Checkpoint:
 
 
 def no_checkpoint(run: Path) -> UserError:
-    """What to say of a run that has no checkpoint: not yet, or not any more."""
+    """The message for a run without a checkpoint: it has none yet, or has lost them."""
     if (loss := find_loss(run, by_config=False)) is not None:
         return UserError(f"RUN: {loss}; bring them back (a file system that is not mounted, a scratch folder)")
     return UserError(f"RUN: {str(run)!r} has no checkpoint yet; it can be used after its first save")
 
 
 def with_checkpoints(names: Sequence[str], use: Callable[[list[Checkpoint]], T]) -> T:
-    """What becomes of the newest checkpoints of some runs; see `while_they_last`.
+    """Apply `use` to the newest checkpoints of some runs; see `while_they_last`.
 
     Args:
         names: folders of runs, or checkpoints.
-        use: loads them.
+        use: loads the checkpoints.
 
     Raises:
         UserError: see `find_checkpoint`.
@@ -105,24 +105,24 @@ def with_checkpoints(names: Sequence[str], use: Callable[[list[Checkpoint]], T])
 
 
 def while_they_last(choose: Callable[[], list[Checkpoint]], use: Callable[[list[Checkpoint]], T]) -> T:
-    """What becomes of chosen checkpoints; where one of them is deleted meanwhile, of those that are chosen then.
+    """Apply `use` to chosen checkpoints; if one is deleted meanwhile, choose again and retry.
 
-    A training run that goes on deletes old checkpoints when it has saved new ones.
+    A run that is training deletes old checkpoints after saving new ones.
     """
     for left in reversed(range(TRIES)):
         found = choose()
         try:
             return use(found)
-        except Exception:  # of whatever kind: a worker's, or that of a library which finds no file
+        except Exception:  # of any class: a worker's, or a library's that misses a file
             if not left or all(is_dir(checkpoint.folder) for checkpoint in found):
                 raise
     raise AssertionError("the last try returns or raises")
 
 
 def places_of(runs: Sequence[str]) -> dict[str, str | None]:
-    """What commands read of runs and checkpoints, for `configs.files.check_apart`: nothing may be written there.
+    """The paths that commands read of runs and checkpoints, where nothing may be written (`configs.files.check_apart`).
 
-    Other files may be in a run's folder, translations for instance.
+    Other files, such as translations, may be written to a run's folder.
     """
     places: dict[str, str | None] = {}
     for number, name in enumerate(runs):
@@ -148,7 +148,7 @@ def load_trained(path: Path, *, raw: bool = False, precision: str | None = None)
 
 
 def load_checkpoint(checkpoint: Checkpoint, *, raw: bool, precision: str | None) -> TrainedModel:
-    """As `load_trained`, of a checkpoint that was verified."""
+    """Like `load_trained`, for a verified checkpoint."""
     config = load_saved(checkpoint.folder / CONFIG)
     tokenizer = Tokenizer.load(checkpoint.folder)
     device = choose_device()
@@ -169,7 +169,7 @@ def load_checkpoint(checkpoint: Checkpoint, *, raw: bool, precision: str | None)
 def load_ensemble(
     checkpoints: Sequence[Checkpoint], *, raw: bool, precision: str | None
 ) -> tuple[Ensemble, TrainedModel]:
-    """Models that decode as one, and the first of them; for the arguments see `load_trained`.
+    """An ensemble, and its first model; for the arguments see `load_trained`.
 
     Raises:
         UserError: their vocabularies differ, or the device has no such precision.
@@ -182,7 +182,7 @@ def load_ensemble(
 
 
 def check_same_tokenizer(folders: Sequence[Path]) -> None:
-    """Refuse checkpoints that spell text in different ways.
+    """Refuse checkpoints with different tokenizers.
 
     Raises:
         UserError: their tokenizers differ.

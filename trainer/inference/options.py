@@ -1,4 +1,4 @@
-"""Options of the command line that set fields of a section in YAML, as a configuration does."""
+"""Command-line options whose value is a section's fields in YAML, as in a configuration."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,16 +9,16 @@ from configs.reading.tree import Tree
 
 
 def parse_option(option: str, items: Sequence[str], type_: Any) -> Any:
-    """A section of which an option of the command line sets fields, in YAML.
+    """Parse a section whose fields an option of the command line sets, in YAML.
 
     Args:
-        option: such as `--metrics`, for messages.
+        option: its name for messages, such as `--metrics`.
         items: `field=value` settings.
         type_: of the section.
 
     Raises:
         ConfigError: with every error that was found.
-        UserError: a value is no YAML.
+        UserError: a value is not valid YAML.
     """
     tree = Tree.empty()
     for item in items:

@@ -30,14 +30,14 @@ from trainer.runs.process.caller import restored_environment
 from trainer.runs.process.streams import tell
 
 PICTURED_LINES = 4
-"""Lines whose attention is drawn."""
+"""Number of lines whose attention is drawn."""
 
 Work = Callable[[Iterable[Chunk | None], OnLines], Iterator[Answer]]
 
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
 class _Sinks:
-    """What is written to; None for what nobody asked for."""
+    """The open outputs; None for those not asked for."""
 
     lines: IO[str]
     alignments: IO[str] | None
@@ -67,16 +67,17 @@ def run(
 ) -> int:
     """Translate a file, or standard input, line by line.
 
-    With `n_best` above 1 every line gives that many, as `line number <TAB> score <TAB> translation`, numbered from 0.
-    With `score` every line gives the log-probability of its given translation and that over the length penalty.
+    With `n_best` above 1 there are that many output lines per input line: `line number <TAB> score <TAB> translation`,
+    numbered from 0. With `score` each output line has the log-probability of the given translation, and this over the
+    length penalty.
 
     Args:
         ensemble: further runs, whose probabilities are averaged with those of `run`.
-        raw_weights: not their moving averages, where they have such.
+        raw_weights: use the weights themselves, even if there are moving averages.
         precision: auto, fp32, bf16 or fp16; None for fp32 on a CPU and the run's on a GPU.
         source_language, target_language: of models that have tags on both sides; the run's unless given.
         search: fields of the run's search section to replace.
-        target, prefix: files beside the input, with given translations and with what translations begin with.
+        target, prefix: files parallel to the input: translations to score, and prefixes of translations.
         alignment, attention: files to write; `attention` a picture.
         processes: None for one on each GPU or core.
 
@@ -114,16 +115,16 @@ def _load(
     languages: Mapping[str, str | None],
     given: Mapping[str, Any],
 ) -> tuple[Work, Tokenizer, RunConfig]:
-    """What translates, with the models loaded, and what the first checkpoint holds beside its weights.
+    """The translator with its models loaded, and the first checkpoint's configuration and tokenizer.
 
     Args:
-        stack: closes it.
-        checkpoints: that translate together.
-        sinks: what is written to.
-        processes: see `run`, as the next.
+        stack: closes the translator.
+        checkpoints: of the ensemble.
+        sinks: the open outputs.
+        processes: as `search`, see `run`.
         search: see there.
         languages: by side.
-        given: fields of `Settings` as they are.
+        given: further fields of `Settings`.
     """
     check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
     config = load_saved(checkpoints[0].folder / CONFIG)
@@ -142,7 +143,7 @@ def _load(
 
 
 def search_section(section: SearchSection, given: Mapping[str, Any]) -> SearchSection:
-    """The run's own settings of the search with those of the command line in their place.
+    """The run's search settings, overridden by those of the command line.
 
     Raises:
         UserError: they contradict each other.
@@ -159,10 +160,10 @@ def search_section(section: SearchSection, given: Mapping[str, Any]) -> SearchSe
 
 
 def _sampler(sampler: Sampler | None, given: dict[str, Any]) -> Sampler | None:
-    """The run's own sampler with what the command line says of it, which is taken out of what is given.
+    """The run's sampler, overridden by the command line's settings for it, which are removed from `given`.
 
     Raises:
-        UserError: there is none to be changed, or it has no such field.
+        UserError: the run has no sampler to change, or it has no such field.
     """
     named, is_wanted = given.pop("sampler", None), given.pop("sample", False)
     if named is not None:
@@ -202,13 +203,13 @@ def _check_settings(settings: Settings, config: RunConfig) -> None:
 
 
 def warn(counts: SourceCounts, tokenizer: Tokenizer, config: RunConfig) -> None:
-    """Say on stderr what was odd about the sources."""
+    """Print warnings about the sources to stderr."""
     for line in counts.warnings(tokenizer, config.model.max_positions):
         tell(f"zeromt: {line}")
 
 
 def _work(stack: contextlib.ExitStack, settings: Settings, num_processes: int) -> Work:
-    """What gives an answer to each chunk, in order, worked out here or in other processes; the models are loaded."""
+    """A function from chunks to answers, in order, run here or in other processes; the models are loaded."""
     if num_processes == 1:
         worker = Worker(settings)
         return lambda chunks, on_lines: (worker.do(chunk, on_lines) for chunk in chunks if chunk is not None)
@@ -233,14 +234,14 @@ def _open_sinks(
 def _write(
     answers: Iterator[Answer], sinks: _Sinks, progress: Progress, *, n_best: int, is_scored: bool
 ) -> SourceCounts:
-    """Write what becomes of the lines; gives what was noticed of their sources."""
+    """Write the results of the lines; returns counts about their sources."""
     number, counts, is_drawn = 0, SourceCounts(), False
     for answer in answers:
         lines = [line for line in answer.lines if line is not None]
         for line in lines:
             sinks.lines.writelines(_render(number, line, n_best, is_scored=is_scored))
             if sinks.alignments is not None:
-                # a score of NaN has no alignment
+                # a line with a score of NaN has no alignment
                 sinks.alignments.writelines(f"{text}\n" for text in line.alignments or [""])
             number += 1
         pictured = [line.attention for line in lines if line.attention is not None]
@@ -271,10 +272,10 @@ def _open_output(name: str | None) -> contextlib.AbstractContextManager[IO[str]]
 
 
 def _named(**paths: str | None) -> dict[str, str | None]:
-    """The options that were given, as the user writes them."""
+    """The options that were given, in the user's spelling."""
     return {f"--{name}": path for name, path in paths.items() if path is not None}
 
 
 def _is_shown(output: str | None) -> bool:
-    """Whether the translations go to the terminal themselves."""
+    """Whether the translations themselves go to the terminal."""
     return output is None and os.isatty(1)

@@ -1,1 +1,1 @@
-"""Metrics that are commands, beside training."""
+"""Metrics that are commands, run while training goes on."""

@@ -1,8 +1,8 @@
-"""Scores that come late: a metric that is a command is computed beside training, and logged at the step it belongs to.
+"""Scores that come late: a metric that is a command runs while training goes on, and is logged at the step it is of.
 
-Rank 0 alone has a queue. A request is a file in the run's folder, `eval/queue/step-NNNNNNNN.METRIC.HASH.jsonl`, from
-the evaluation until its score has come: so none is lost in a restart. HASH is of the score's series and of the sets: a
-run that is started again with another evaluation gives up what it no longer has a place for. One command runs at a
+Only rank 0 has a queue. A request is a file in the run's folder, `eval/queue/step-NNNNNNNN.METRIC.HASH.jsonl`, which
+exists from the evaluation until its score has come, so that a restart loses none. HASH is of the score's series and the
+sets: a run that is restarted with another evaluation drops requests that no longer belong to it. One command runs at a
 time. Whatever a command does, training goes on with the same updates.
 """
 
@@ -39,23 +39,23 @@ _WAIT_SECONDS = 0.2
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Request:
-    """A score that is awaited."""
+    """A score that has been requested and has not come yet."""
 
     step: int
     metric: QueuedMetric
     path: Path
-    """What the command reads."""
+    """The file that the command reads."""
 
     @property
     def result(self) -> Path:
-        """What came of it."""
+        """The file with its result."""
         return self.path.with_suffix(".score")
 
 
 def score_queue(
     config: RunConfig, held_out: Sequence[HeldOutSet], state: TrainerState, metrics: Metrics
 ) -> "ScoreQueue | None":
-    """The queue of a run, on rank 0; None where nothing is queued, or there is nothing to score."""
+    """The queue of a run, on rank 0; None if no metric is queued or there is nothing to score."""
     if not config.evaluation.queued or not held_out:
         return None
     of_ranks = ("TORCHELASTIC_", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "RANK", "WORLD_SIZE", "TORCH_NCCL_")
@@ -70,7 +70,7 @@ def score_queue(
 
 
 class ScoreQueue:
-    """The scores that a run awaits. Nothing here raises for a command's sake, or waits for one but `finish`."""
+    """The scores that a run waits for. No method raises a command's error, and only `finish` waits for a command."""
 
     def __init__(
         self,
@@ -82,15 +82,15 @@ class ScoreQueue:
         metrics: Metrics,
         variables: dict[str, str],
     ) -> None:
-        """Take up what an earlier start has left, as far as the run still has its step.
+        """Take over the requests of an earlier start whose steps the run still has.
 
         Args:
             section: with the metrics.
             folder: the run's.
             held_out: the sets that are scored.
             state: gets the scores.
-            metrics: gets a line for each.
-            variables: the environment that commands get, but for `CUDA_VISIBLE_DEVICES`.
+            metrics: gets a line for each score.
+            variables: the commands' environment, except for `CUDA_VISIBLE_DEVICES`.
         """
         self._metrics_by_name = {metric.name: metric for metric in section.queued}
         self._most_pairs = section.max_pairs
@@ -102,18 +102,18 @@ class ScoreQueue:
         self._waiting: list[Request] = []
         self._running: tuple[Request, subprocess.Popen[bytes]] | None = None
         self.seconds = 0.0
-        """That this process has spent on all this."""
+        """Seconds that this process has spent in this class."""
         self._note_known(folder / METRICS_FILE)
         self._take_up()
 
     @property
     def awaited(self) -> frozenset[int]:
-        """The steps whose place among the best is not known yet."""
+        """The steps of which it is not known yet whether they are among the best."""
         requests = [*self._waiting, *([self._running[0]] if self._running else [])]
         return frozenset(one.step for one in requests if one.metric.name == self._state.best_by)
 
     def add(self, step: int, evaluation: Evaluation) -> None:
-        """Ask for the scores of an evaluation's translations."""
+        """Request the scores of an evaluation's translations."""
         begin = time.monotonic()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ class ScoreQueue:
         self.poll()
 
     def poll(self) -> None:
-        """Log the score that has come, and begin with the next. Cheap."""
+        """Log a score that has come, and start the next command. Cheap."""
         if self._running is None and not self._waiting:
             return
         begin = time.monotonic()
@@ -141,11 +141,11 @@ class ScoreQueue:
         self.seconds += time.monotonic() - begin
 
     def finish(self, *, seconds: float, stop_requested: Callable[[], bool]) -> None:
-        """Wait for the scores that are awaited, unless somebody asks to stop; what is left is there at the next start.
+        """Wait for the outstanding scores, unless a stop is requested; what is left waits for the next start.
 
         Args:
-            seconds: at most.
-            stop_requested: whether somebody does.
+            seconds: to wait at most.
+            stop_requested: whether a stop was requested.
         """
         loop_seconds = self.seconds
         until = time.monotonic() + seconds
@@ -158,7 +158,7 @@ class ScoreQueue:
         self._metrics.event(self._state.step, {"event": "queue", "loop_seconds": round(loop_seconds, 4)})
 
     def close(self) -> None:
-        """End the command that runs; its request stays."""
+        """Kill the running command; its request stays."""
         if self._running is not None:
             request, process = self._running
             process.terminate()
@@ -175,7 +175,7 @@ class ScoreQueue:
             self._waiting = []
 
     def _lines(self, evaluation: Evaluation) -> list[dict[str, Any]]:
-        """What a command reads, of all sets."""
+        """The lines that a command reads, of all sets."""
         parts = evaluation.parts or {self._held_out[0].name: evaluation}
         found = []
         for held_out in self._held_out:
@@ -226,7 +226,7 @@ class ScoreQueue:
         self._remove(request)
 
     def _figures(self, metric: QueuedMetric, scores: dict[str, float]) -> dict[str, Any]:
-        """As those of an evaluation are called: the mean over the validation sets, and by set where there are more."""
+        """Named like an evaluation's: the mean over the validation sets and, if there are several, each set's."""
         role = {one.name: one.role for one in self._held_out}
         valid = [score for name, score in scores.items() if role.get(name) == "validation"]
         each = {f"{metric.name}/{name}": score for name, score in scores.items()} if len(scores) > 1 else {}
@@ -239,7 +239,7 @@ class ScoreQueue:
         return None if series is None else series.id
 
     def _place_of(self, figure: str) -> str:
-        """A hash of where a figure's scores belong: its series, and the names and roles of the sets."""
+        """A hash of what a figure's scores belong to: its series, and the names and roles of the sets."""
         place = [self._series(figure), [(one.name, one.role) for one in self._held_out]]
         return hashlib.sha256(json.dumps(place).encode()).hexdigest()[:12]
 
@@ -250,7 +250,7 @@ class ScoreQueue:
         self._remove(request)
 
     def _give_up_oldest(self, metric: QueuedMetric) -> None:
-        """See that no more requests of a metric wait than may."""
+        """Drop the oldest requests of a metric if too many wait."""
         waiting = [one for one in self._waiting if one.metric.name == metric.name]
         if len(waiting) > metric.most_waiting:
             oldest = waiting[0]
@@ -262,14 +262,14 @@ class ScoreQueue:
             _unlink(path)
 
     def _note_known(self, path: Path) -> None:
-        """Remember scores that came after the checkpoint was saved that the run is resumed from."""
+        """Remember scores that came after the checkpoint that the run resumes from was saved."""
         for line in read_lines(path, having='"score"'):
             for name in self._metrics_by_name:
                 if line.get("kind") == "score" and name in line and line.get("series") == self._series(name):
                     self._state.note(int(line["step"]), {name: float(line[name])})
 
     def _take_up(self) -> None:
-        """Ask again for what was awaited, but for steps and metrics that the run no longer has, or has otherwise."""
+        """Repeat outstanding requests, except for steps and metrics that the run no longer has or that have changed."""
         for path in sorted(self._folder.glob("*.jsonl")):
             folder, _, rest = path.name.removesuffix(".jsonl").partition(".")
             name, _, place = rest.rpartition(".")

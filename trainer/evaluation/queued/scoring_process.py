@@ -1,11 +1,11 @@
-"""One start of a metric's command, at the lowest priority.
+"""Runs a metric's command once, at the lowest priority.
 
     python scoring_process.py REQUEST RESULT SECONDS PARENT COMMAND...
 
 REQUEST has a JSON object a line (set, languages, source, hypothesis, references), which the command reads from its
 standard input. It answers with as many lines, each a number or {"score": number}, whose means are the scores of the
 sets; or with one line, {"scores": {SET: number, ...}}. RESULT gets {"scores": {SET: number}} or {"problem": TEXT}.
-Imports nothing of this project: it has to start at once, and holds no memory worth naming.
+It imports nothing of this project, so that it starts at once and takes little memory.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ from typing import IO, Any
 
 PR_SET_PDEATHSIG = 1
 LINE_BYTES = 4096
-"""An answer has at most so many for each line of the request, and for as many lines again."""
+"""Most bytes of an answer for each line of the request (and a margin of as many lines again)."""
 LAST_WORDS = 2000
-"""Bytes of what the command wrote on stderr that are kept."""
+"""Bytes of the command's stderr that are kept."""
 
 
 class RejectedError(Exception):
-    """The command's answer is none."""
+    """The command gave no valid answer."""
 
 
 def main(request: str, result: str, seconds: str, parent: str, *command: str) -> None:
@@ -47,7 +47,7 @@ def main(request: str, result: str, seconds: str, parent: str, *command: str) ->
 
 
 def run(command: tuple[str, ...], request: Path, seconds: float) -> bytes:
-    """What the command answers. It and whatever it has started end with this process.
+    """The command's answer. The command and its children end with this process.
 
     Raises:
         RejectedError: it cannot be started, fails, takes too long or writes too much.
@@ -86,7 +86,7 @@ def run(command: tuple[str, ...], request: Path, seconds: float) -> bytes:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
         is_late = True
-    end()  # what it has left behind, too
+    end()  # also the processes that it has left behind
     process.wait()
     if is_late:
         raise RejectedError(f"took longer than {seconds:.0f} s and was ended")
@@ -99,7 +99,7 @@ def run(command: tuple[str, ...], request: Path, seconds: float) -> bytes:
 
 
 class Reader:
-    """Reads a pipe to its end, and keeps its first or its last bytes."""
+    """Reads a pipe to its end in a thread, and keeps its first or its last bytes."""
 
     def __init__(self, pipe: IO[bytes], *, first: int = 0, last: int = 0, on_more: Any = None) -> None:
         self._pipe, self._first, self._last, self._on_more = pipe, first, last, on_more
@@ -117,7 +117,7 @@ class Reader:
                     self._on_more()
 
     def read(self) -> bytes:
-        """All that is kept."""
+        """The bytes that were kept."""
         self._thread.join(10)
         return self._bytes
 
@@ -126,15 +126,15 @@ class Reader:
         return len(self.read()) > self._first
 
     def text(self) -> str:
-        """As text, however broken."""
+        """The bytes as text; what is not UTF-8 is replaced."""
         return self.read().decode(errors="replace")
 
 
 def read(answer: bytes, request: Path) -> dict[str, float]:
-    """The score of each set.
+    """Parse an answer: the score of each set.
 
     Raises:
-        RejectedError: the answer is no such thing.
+        RejectedError: the answer has another form.
     """
     with request.open(encoding="utf-8") as lines:
         sets = [json.loads(line)["set"] for line in lines]
@@ -159,7 +159,7 @@ def number(value: object) -> float:
     """A finite number.
 
     Raises:
-        RejectedError: it is none.
+        RejectedError: it is not one.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise RejectedError(f"answered {str(value)[:60]!r} in place of a number")
@@ -167,7 +167,7 @@ def number(value: object) -> float:
 
 
 def dies_with_parent(number: int, parent: int) -> None:
-    """Let the kernel send a signal to this process when its parent ends."""
+    """Make the kernel signal this process when its parent ends."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:

@@ -1,1 +1,1 @@
-"""The way out to servers: a trained model as other programs load it, each export held against the model itself."""
+"""Export of trained models for other programs; every export is compared with the model itself."""

@@ -1,4 +1,4 @@
-"""A folder that CTranslate2 loads, made through its own specification API, with the SentencePiece models beside it."""
+"""Export for CTranslate2: a folder written through its own specification API, with the SentencePiece models."""
 
 import shutil
 from collections import defaultdict
@@ -28,7 +28,7 @@ from trainer.metrics.scoring import Scorer
 
 OPTION = "--format ctranslate2"
 _PROGRAM = "ctranslate2"
-"""What parts of a model call it."""
+"""The name of this format in the model's parts."""
 _BATCH = 32
 _THREADS = 1
 
@@ -38,11 +38,11 @@ Weights = Mapping[str, Tensor]
 def export(
     trained: TrainedModel, folder: Path, sample: Sample, text: Text | None, *, quantization: str | None
 ) -> list[str]:
-    """Write the folder and check it, before it is quantised; what there is to say of it.
+    """Write the folder, check it and then quantise it; returns notes for the user.
 
     Raises:
-        UserError: CTranslate2 has no such model, or is not installed.
-        ExportError: what was written computes something else.
+        UserError: CTranslate2 does not support the model, or is not installed.
+        ExportError: the exported model computes something else.
         OSError: it cannot be written.
     """
     refuse(problems(trained.config.model), "CTranslate2")
@@ -70,7 +70,7 @@ def export(
 
 
 def problems(section: ModelSection) -> Iterator[str]:
-    """The options that CTranslate2 does not have, one line each."""
+    """The options that CTranslate2 does not support, one line each."""
     yield from part_problems(section, _PROGRAM)
     if section.has_final_norm and section.residual.is_post_norm:
         yield f"model.final_norm: true with {section.residual.kind}; allowed is false"
@@ -100,7 +100,7 @@ def build_spec(ctranslate2: Any, config: RunConfig, tokenizer: Tokenizer, weight
 
 
 def _options(section: ModelSection) -> dict[str, Any]:
-    """What CTranslate2's specifications call the parts of the model."""
+    """The names of the model's parts in CTranslate2's specifications."""
     options: dict[str, Any] = {"no_final_norm": not section.has_final_norm}
     for part in parts(section):
         options |= part.exported(_PROGRAM, section)
@@ -108,7 +108,7 @@ def _options(section: ModelSection) -> dict[str, Any]:
 
 
 def check_log_probabilities(model: Transformer, tokenizer: Tokenizer, sample: Sample, translator: Any) -> float:
-    """Hold the log-probabilities of given target tokens and EOS against the model's; the largest difference.
+    """Compare the log-probabilities of given target tokens and EOS with the model's; returns the largest difference.
 
     Raises:
         ExportError: they differ by more than the tolerance.
@@ -137,11 +137,11 @@ def translate(
     max_positions: int,
     tags: LanguageTags | None = None,
 ) -> list[str]:
-    """Lines translated by an exported model, searched for as the run does; a line without text has none."""
+    """Translate lines with an exported model and the run's search; a line without text has an empty translation."""
     pieces = tokenizer.source_vocabulary()
     ids_of = {piece: i for i, piece in enumerate(tokenizer.target_vocabulary())}
     options = ctranslate2_options(search, max_positions)
-    by_limit: dict[int, list[int]] = defaultdict(list)  # the limit is of a call, and follows the source
+    by_limit: dict[int, list[int]] = defaultdict(list)  # a call has one limit, which depends on the source
     sources = [[pieces[i] for i in ids[: max_positions - 1]] for ids in encode_source(tokenizer, lines, tags)]
     for number, source in enumerate(sources):
         if source:
@@ -179,7 +179,7 @@ def _load(ctranslate2: Any, folder: Path, compute_type: str = "float32") -> Any:
 def _compare(
     ctranslate2: Any, trained: TrainedModel, text: Text | None, full: Path, quantised: Path, name: str
 ) -> list[str]:
-    """What quantisation does to BLEU; that the quantised folder can be loaded, at least."""
+    """Check that the quantised folder can be loaded, and say what quantisation does to BLEU if text is at hand."""
     translators = {"float32": _load(ctranslate2, full), name: _load(ctranslate2, quantised, "default")}
     if text is None:
         return [f"checked before quantising to {name}; BLEU: no --source and --reference, no validation set at hand"]
@@ -187,7 +187,7 @@ def _compare(
     try:
         scored = ScoredText(target_language=config.prepare.target_language, tokenizer=config.evaluation.tokenizer)
         scorer = Scorer([make("metric", "bleu")], scored)
-    except UserError as error:  # the export is as good without
+    except UserError as error:  # the export is good without it
         return [f"checked before quantising to {name}; BLEU: {error}"]
     search, longest = config.evaluation.search, trained.model.max_positions
     tags = own_language_tags(config.prepare, trained.tokenizer)
@@ -225,7 +225,7 @@ def _fill_stack(
 
 
 def _attention(ctranslate2: Any, spec: Any, name: str, weights: Weights, *, is_self: bool) -> None:
-    """Queries, keys and values in one product where they are of one sequence, else queries in one of their own."""
+    """Self-attention: queries, keys and values in one matmul; cross-attention: queries in one of their own."""
     _norm(spec.layer_norm, f"{name}_residual.norm", weights)
     parts = [f"{name}.query", f"{name}.key", f"{name}.value"]
     if is_self:

@@ -1,11 +1,11 @@
-"""A folder that Hugging Face Transformers loads, in the architecture of theirs that computes the same.
+"""Export for Hugging Face Transformers, in the architecture of theirs that computes the same function.
 
     post-norm: MarianMTModel          pre-norm: PegasusForConditionalGeneration, whose sinusoids are those of the paper,
                                       or BlenderbotForConditionalGeneration, which stores its positions as weights
 
-The three name their weights alike. Marian and Pegasus have all sines before all cosines. Where ours come by turns, the
-dimensions of the residual stream are put in that order in every weight that reads or writes it: the function stays
-the same (norms and residual sums do not care about the order), and the table is the architecture's own.
+The three have the same names of weights. Marian and Pegasus put all sines before all cosines. If ours are interleaved,
+the dimensions of the residual stream are reordered in every weight that reads or writes it: the function stays the same
+(norms and residual sums do not depend on the order), and the table is the architecture's own.
 """
 
 import warnings
@@ -29,17 +29,17 @@ from trainer.inference.translation.languages import own_language_tags
 
 OPTION = "--format huggingface"
 _PROGRAM = "huggingface"
-"""What parts of a model call it."""
+"""The name of this format in the model's parts."""
 _PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
 _ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
 
 
 def export(trained: TrainedModel, folder: Path, sample: Sample, text: Text | None, *, dtype: torch.dtype) -> list[str]:
-    """Write the folder and check it; what there is to say of it.
+    """Write the folder and check it; returns notes for the user.
 
     Raises:
-        UserError: Transformers has no such model, or is not installed.
-        ExportError: what was written computes something else.
+        UserError: Transformers does not support the model, or is not installed.
+        ExportError: the exported model computes something else.
         OSError: it cannot be written.
     """
     section, tokenizer = trained.config.model, trained.tokenizer
@@ -69,7 +69,7 @@ def export(trained: TrainedModel, folder: Path, sample: Sample, text: Text | Non
 
 
 def problems(section: ModelSection) -> Iterator[str]:
-    """The options that no architecture of Transformers has, one line each."""
+    """The options that no architecture of Transformers supports, one line each."""
     yield from part_problems(section, _PROGRAM)
     is_post_norm = section.residual.is_post_norm
     if section.has_final_norm is is_post_norm:
@@ -80,17 +80,17 @@ def problems(section: ModelSection) -> Iterator[str]:
 
 
 def refuse(found: Iterator[str], program: str) -> None:
-    """Refuse an export for all its reasons.
+    """Refuse an export, giving all reasons.
 
     Raises:
-        UserError: there are some.
+        UserError: there is a reason.
     """
     if lines := list(found):
         raise UserError(f"{'; '.join(lines)} (for {program}; --format safetensors takes every model)")
 
 
 def architecture(section: ModelSection) -> str:
-    """The name that Transformers' classes begin with."""
+    """The prefix of Transformers' class names."""
     if section.residual.is_post_norm:
         return "Marian"
     return "Pegasus" if section.positions.has_own_table(_PROGRAM) else "Blenderbot"
@@ -122,10 +122,10 @@ def configuration(section: ModelSection, tokenizer: Tokenizer) -> dict[str, Any]
 
 
 def generation(section: ModelSection, search: SearchSection) -> dict[str, Any]:
-    """How `generate` searches unless told otherwise; see `search_file` for what it does not know."""
+    """The default search of `generate`; see `search_file` for what it cannot express."""
     longest = longest_of_all(search, section.max_positions)
     options: dict[str, Any] = {}
-    if search.beam > 1:  # a patience of 1, or none
+    if search.beam > 1:  # a patience of 1, or no patience
         options |= {"length_penalty": mean_penalty(search), "early_stopping": True if search.patience else "never"}
     if search.no_repeat_ngram:
         options["no_repeat_ngram_size"] = search.no_repeat_ngram
@@ -147,7 +147,7 @@ def generation(section: ModelSection, search: SearchSection) -> dict[str, Any]:
 
 
 def state_dict(trained: TrainedModel) -> dict[str, Tensor]:
-    """Weights by Transformers' names."""
+    """The weights under Transformers' names."""
     section = trained.config.model
     weights = plain_weights(trained.model)
     order = section.positions.sines_first(section.d_model)
@@ -168,16 +168,16 @@ def state_dict(trained: TrainedModel) -> dict[str, Tensor]:
 
 
 def reordered(weights: Mapping[str, Tensor], order: Tensor) -> dict[str, Tensor]:
-    """The same model with the dimensions of its residual stream in another order."""
+    """The same function with the dimensions of the residual stream in another order."""
     found = {}
     for name, tensor in weights.items():
         parts = name.split(".")
         writes = parts[-2] == "outer" or (parts[-2] == "output" and len(parts) > 2)  # `output.weight` is the logits'
-        if writes or parts[-2] == "norm":  # (D, ...) or (D): what goes into the stream, and norms of it
+        if writes or parts[-2] == "norm":  # (D, ...) or (D): weights that write to the stream, and its norms
             found[name] = tensor[order]
-        elif parts[-1] in ("weight", "positions"):  # (..., D): what reads it, and embeddings
+        elif parts[-1] in ("weight", "positions"):  # (..., D): weights that read it, and embeddings
             found[name] = tensor[:, order]
-        else:  # biases of what reads it
+        else:  # biases of those that read it
             found[name] = tensor
     return found
 
@@ -202,15 +202,15 @@ def their_name(name: str) -> str | None:
 
 
 def _quiet(transformers: Any) -> None:
-    """No bars for files that take no time, and no advice on a package that nothing here uses."""
+    """Turn off progress bars for tiny files, and advice on a package that is not used here."""
     transformers.utils.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", message=".*sacremoses")
 
 
 def _fill(model: Any, state: Mapping[str, Tensor]) -> None:
-    """Give a model of Transformers every one of its weights."""
+    """Fill a Transformers model; every weight must be there."""
     missing, unexpected = model.load_state_dict(state, strict=False)
-    unknown = [n for n in unexpected if n != "model.shared.weight"]  # which untied models do not have
+    unknown = [n for n in unexpected if n != "model.shared.weight"]  # untied models do not have it
     assert not missing, f"{missing} have no value"
     assert not unknown, f"{unknown} have no place"
 

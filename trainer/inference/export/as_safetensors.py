@@ -1,4 +1,4 @@
-"""Weights as one safetensors file by this project's own names, with configuration and tokenizer beside it."""
+"""Export as one safetensors file under this project's own names, with configuration and tokenizer."""
 
 from pathlib import Path
 
@@ -18,10 +18,10 @@ CONFIG = "config.yaml"
 
 
 def export(trained: TrainedModel, folder: Path, sample: Sample, *, dtype: torch.dtype) -> list[str]:
-    """Write the folder and check it; what there is to say of it.
+    """Write the folder and check it; returns notes for the user.
 
     Raises:
-        ExportError: what was written is not the model.
+        ExportError: the file does not hold the model's weights.
         OSError: it cannot be written.
     """
     weights = {name: p.detach().to(dtype).contiguous() for name, p in trained.model.named_parameters()}
@@ -40,7 +40,7 @@ def export(trained: TrainedModel, folder: Path, sample: Sample, *, dtype: torch.
 
 
 def load_exported(folder: Path) -> tuple[Transformer, Tokenizer]:
-    """The model of such a folder, in fp32 on the CPU, and its tokenizer.
+    """Load such a folder: the model in fp32 on the CPU, and its tokenizer.
 
     Raises:
         UserError: the folder is not what `export` wrote.

@@ -1,4 +1,4 @@
-"""What an export is held against: the model's own logits, on real sentences where there are some."""
+"""The check of an export: its logits are compared with the model's, on real sentences if there are some."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _CHUNK_LINES = 2048
 
 
 class ExportError(UserError):
-    """What was written does not compute what the model does."""
+    """The exported model does not compute what the model does."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -36,7 +36,7 @@ class Text:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Sample:
-    """Pairs of ids to compute logits of; sources end with EOS, targets begin with BOS."""
+    """Pairs of ids to compute logits for; sources end with EOS, targets begin with BOS."""
 
     sources: list[list[int]]
     targets: list[list[int]]
@@ -49,7 +49,7 @@ class Sample:
 
 
 def find_text(config: RunConfig, source: str | None, reference: str | None) -> Text | None:
-    """The sentences that were named, else the validation set of the run's datasets where one is on this machine.
+    """The sentences that were named, else the validation set of the run's datasets if one is on this machine.
 
     Raises:
         UserError: the files cannot be read, or only one is named.
@@ -67,13 +67,13 @@ def find_text(config: RunConfig, source: str | None, reference: str | None) -> T
                 if "valid" in loaded.index.held_out:
                     sources, references = loaded.held_out("valid")
                     return Text(sources=list(sources), references=list(references))
-            except UserError as error:  # a model can be exported without its data
+            except UserError as error:  # a model can be exported without data
                 tell(f"zeromt: validation set left out: {error}")
     return None
 
 
 def make_sample(model: Transformer, tokenizer: Tokenizer, text: Text | None) -> Sample:
-    """Some of the text, and pairs of random pieces, one of them as long as the model allows."""
+    """Some of the text and some pairs of random pieces, one of the maximum length."""
     sources: list[list[int]] = []
     targets: list[list[int]] = []
     longest = model.max_positions - 1
@@ -96,18 +96,18 @@ def make_sample(model: Transformer, tokenizer: Tokenizer, text: Text | None) -> 
 
 @torch.inference_mode()
 def logits_of(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Tensor:
-    """The model's own (B, T, V)."""
+    """The model's logits (B, T, V)."""
     out: Tensor = model.output(model(source_BS, target_BT))
     return out
 
 
 def check_logits(model: Transformer, sample: Sample, theirs: Callable[[Tensor, Tensor], Tensor]) -> float:
-    """Hold the logits of what was exported against the model's.
+    """Compare the logits of the exported model with the model's.
 
     Args:
         model: in fp32.
-        sample: pairs to compute them of.
-        theirs: source ids (B, S) and target ids (B, T), both padded, to logits (B, T, V) of what was exported.
+        sample: pairs to compute them for.
+        theirs: the exported model: maps source ids (B, S) and target ids (B, T), both padded, to logits (B, T, V).
 
     Returns:
         The largest difference.
@@ -127,12 +127,12 @@ def check_logits(model: Transformer, sample: Sample, theirs: Callable[[Tensor, T
 
 
 def accept(largest: float, what: str) -> float:
-    """A difference that is small enough.
+    """Check that a difference is small enough; returns it.
 
     Raises:
         ExportError: it is not.
     """
-    if not largest <= TOLERANCE:  # a NaN is not
+    if not largest <= TOLERANCE:  # false for a NaN
         raise ExportError(
             f"export: {what} differ by {largest:.2g} from the model's, so nothing was written; allowed is {TOLERANCE:g}"
         )
@@ -146,5 +146,5 @@ def pad(rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 def _largest(difference: Tensor) -> float:
-    """Infinite where anything is no number."""
+    """The largest absolute difference; infinite if there is a NaN."""
     return float(difference.max()) if difference.isfinite().all() else float("inf")

@@ -1,4 +1,4 @@
-"""`zeromt export`: a trained model as another program loads it, checked, or nothing at all."""
+"""`zeromt export`: writes a trained model for another program, checked; if the check fails, nothing is left."""
 
 from pathlib import Path
 from typing import Literal, assert_never
@@ -30,21 +30,21 @@ def run(
     reference: str | None,
     raw_weights: bool,
 ) -> int:
-    """Export a run's newest checkpoint, or the one that is named.
+    """Export a run's newest checkpoint, or the one that was named.
 
     Args:
         run: a run's folder, or a checkpoint.
         format: safetensors, huggingface or ctranslate2.
         output: a new folder.
-        dtype: of the weights that are stored, for the first two; float32 unless given.
-        quantization: for the third; none unless given.
-        source: sentences for the check and for BLEU; the validation set unless given.
+        dtype: of the stored weights, for the first two formats; default float32.
+        quantization: for the third format; none by default.
+        source: sentences for the check and for BLEU; default: the validation set.
         reference: their references.
-        raw_weights: not their moving average, where there is one.
+        raw_weights: use the weights themselves, even if there is a moving average.
 
     Raises:
-        UserError: the other program cannot compute such a model, or something of the input is wrong.
-        ExportError: what was written does not compute what the model does; nothing is left of it.
+        UserError: the other program does not support the model, or the input is wrong.
+        ExportError: the exported model does not compute what the model does; its folder is removed.
     """
     if quantization is not None and format != "ctranslate2":
         raise UserError(f"--quantization: {quantization!r} with --format {format}; allowed there is --dtype")
@@ -52,7 +52,7 @@ def run(
         raise UserError(f"--dtype: {dtype!r} with --format ctranslate2; allowed there is --quantization {dtype}")
     check_new(Path(output), places_of([run]))
     tune_process()
-    torch.set_flush_denormal(False)  # the others do not flush them
+    torch.set_flush_denormal(False)  # the writing libraries do not fsync them
     trained = load_exact(Path(run), raw=raw_weights)
     text = find_text(trained.config, source, reference)
     sample = make_sample(trained.model, trained.tokenizer, text)

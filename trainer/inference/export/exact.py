@@ -1,4 +1,4 @@
-"""The model to be exported: in fp32 on the CPU, whatever it was trained with."""
+"""The model to export: in fp32 on the CPU, whatever precision it was trained in."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from trainer.runs.layout import CONFIG
 
 
 def load_exact(path: Path, *, raw: bool = False) -> TrainedModel:
-    """The newest whole checkpoint of a run, or the one that is named; for `raw` see `load_weights`.
+    """Load the newest whole checkpoint of a run, or the one that was named; for `raw` see `load_weights`.
 
     Raises:
         UserError: there is no whole checkpoint.

@@ -12,7 +12,7 @@ _NUM_LINES = 200
 
 
 def save_tokenizer(transformers: Any, tokenizer: Tokenizer, folder: Path, *, max_length: int) -> None:
-    """Write its files. Marian's tokenizer finds a tag at the beginning of a text itself, and looks it up as it stands.
+    """Write its files. Marian's tokenizer itself finds a tag at the beginning of a text and looks it up literally.
 
     Raises:
         OSError: they cannot be written.
@@ -34,19 +34,19 @@ def save_tokenizer(transformers: Any, tokenizer: Tokenizer, folder: Path, *, max
         target_vocab_file=None if tokenizer.is_joint else str(folder / "target_vocab.json"),
         separate_vocabs=not tokenizer.is_joint,
         model_max_length=max_length,
-        split_special_tokens=True,  # `</s>` in a text is text
+        split_special_tokens=True,  # `</s>` in a text is ordinary text
         clean_up_tokenization_spaces=False,
     ).save_pretrained(folder)
 
 
 def check_tokenizer(theirs: Any, ours: Tokenizer, text: Text | None) -> list[str]:
-    """What there is to say of how the two agree on some text; nothing where they do or where there is none."""
+    """Notes on differences between the two tokenizers on some text; empty if they agree or there is no text."""
     if text is None:
         return []
     sources, references = text.sources[:_NUM_LINES], text.references[:_NUM_LINES]
     encoded = theirs(sources, truncation=False)["input_ids"]
     wrong = sum([*ids, EOS_ID] != row for ids, row in zip(ours.encode_source(sources), encoded, strict=True))
-    rows = [row for row in ours.encode_target(references) if UNK_ID not in row]  # theirs leaves out what is unknown
+    rows = [row for row in ours.encode_target(references) if UNK_ID not in row]  # theirs drops unknown pieces
     decoded = theirs.batch_decode([[*row, EOS_ID] for row in rows], skip_special_tokens=True)
     unlike = sum(a.strip() != b.strip() for a, b in zip(ours.decode_target(rows), decoded, strict=True))
     notes = []

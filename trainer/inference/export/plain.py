@@ -1,10 +1,10 @@
-"""A model's weights in the plain form that other programs have.
+"""A model's weights in the plain form that other programs use.
 
-What is only another way to write the same function is written out, by the parts of the model themselves
-(`ModelPart.plain_weights`): grouped heads as whole ones, the scale of the scores in the queries, the norm of a sample's
-variance as a layer norm; and here biases that are not there as zeros, the table of positions, three embeddings where
-they are tied. What is left are LayerNorm or RMSNorm, full multi-head attention that scales by 1 / sqrt(head width), and
-biases everywhere.
+Variants that other programs do not have are rewritten as equivalent weights. The model's parts do this themselves
+(`ModelPart.plain_weights`): grouped heads become full ones, the scale of the scores goes into the queries, a norm by
+the sample variance becomes a layer norm. This module adds zeros for missing biases, the table of positions, and three
+embeddings if they are tied. The result has LayerNorm or RMSNorm, full multi-head attention scaled by 1 / sqrt(head
+width), and biases everywhere.
 """
 
 from collections.abc import Iterator
@@ -23,9 +23,9 @@ _LAST_NORMS = ("encoder.norm", "decoder.norm")
 def plain_weights(model: Transformer) -> dict[str, Tensor]:
     """Every weight by its name, as described above.
 
-    Beside the names of the parameters there are `source_embedding.positions` and `target_embedding.positions`, tables
-    (max_positions, D) that are added to the embeddings; with rotary positions there are none. `output.bias` and the
-    biases of all projections are always there.
+    Besides the parameters there are `source_embedding.positions` and `target_embedding.positions`, tables
+    (max_positions, D) that are added to the embeddings, except with rotary positions. `output.bias` and the biases of
+    all projections are always present.
     """
     section = model.section
     weights = {name: p.detach() for name, p in model.named_parameters(remove_duplicate=False)}
@@ -50,13 +50,13 @@ def parts(section: ModelSection) -> Iterator[ModelPart]:
 
 
 def part_problems(section: ModelSection, program: str) -> Iterator[str]:
-    """Why a program has no such parts, one line each."""
+    """Why a program does not support the parts, one line each."""
     for part in parts(section):
         yield from (f"model.{line}" for line in part.export_problems(program, section))
 
 
 def _parts(model: Transformer) -> Iterator[tuple[str, ModelPart]]:
-    """Those with weights, by the names of their modules; residuals are written by their norms."""
+    """The parts with weights, by module name; residuals are exported by their norms."""
     section = model.section
     for name, _ in model.named_modules():
         if name.endswith("_attention"):

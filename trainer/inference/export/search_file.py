@@ -1,7 +1,7 @@
-"""`search.json`: how a run searches, for programs that are to translate with its export as it does.
+"""`search.json`: the settings of a run's search, for programs that translate with its export.
 
-Such programs have no length limit that follows the source, as `evaluation.search` has: it is written down as a ratio,
-a number and a most, all in pieces with EOS counted, and docs/export.md shows how to go by it.
+Such programs have no length limit that depends on the source's length, as `evaluation.search` has. The limit is written
+as a ratio, an extra number and a maximum, all in pieces with EOS counted; docs/export.md shows how to apply it.
 """
 
 import json
@@ -16,29 +16,29 @@ SEARCH = "search.json"
 
 
 def mean_penalty(search: SearchSection) -> float:
-    """The power a of length^a, by which others divide, that weighs lengths as the run's penalty does.
+    """The exponent a of length^a, by which other programs divide, that is closest to the run's penalty.
 
-    `mean` is that. `gnmt` (Wu et al., 2016) divides by ((5 + length) / 6)^alpha: a = 0.8 alpha prefers one length over
-    another as that does at 20 pieces.
+    `mean` is of this form. `gnmt` (Wu et al., 2016) divides by ((5 + length) / 6)^alpha: near 20 pieces,
+    a = 0.8 alpha prefers one length over another as much as that does.
     """
     return (0.8 if search.length_penalty_kind == "gnmt" else 1.0) * search.length_penalty
 
 
 def longest_of_all(search: SearchSection, max_positions: int) -> int:
-    """Longest translation of any source that the model takes, in pieces with EOS."""
+    """Maximum length of a translation, of any source that the model accepts, in pieces with EOS."""
     return max(1, min(int(max_positions * search.max_length_ratio) + search.max_length_extra, max_positions))
 
 
 def write_search(
     folder: Path, config: RunConfig, tokenizer: Tokenizer, *, options: dict[str, Any] | None = None
 ) -> list[str]:
-    """Write the file; what there is to say of it.
+    """Write the file; returns notes for the user.
 
     Args:
         folder: of the export.
         config: of the run.
         tokenizer: the run's.
-        options: what else the other program is to be given, by the names of `translate_batch`.
+        options: further arguments for the other program, under the names of `translate_batch`.
 
     Raises:
         OSError: it cannot be written.
@@ -61,7 +61,7 @@ def write_search(
 
 
 def ctranslate2_options(search: SearchSection, max_positions: int) -> dict[str, Any]:
-    """The arguments of `ctranslate2.Translator.translate_batch` that search as the run does, but for the limit."""
+    """Arguments of `ctranslate2.Translator.translate_batch` for the run's search, except the length limit."""
     options: dict[str, Any] = {
         "beam_size": search.beam,
         "max_input_length": max_positions,
@@ -81,7 +81,7 @@ def _language(tokenizer: Tokenizer, number: int) -> str:
 
 
 def _left_out(search: SearchSection) -> list[str]:
-    """What others have no equal of, one phrase each."""
+    """Settings that other programs cannot express, one phrase each."""
     found = []
     if search.beam > 1 and search.length_penalty_kind == "gnmt" and search.length_penalty:
         found.append(f"length_penalty {search.length_penalty:g} of gnmt is length^{mean_penalty(search):g}")

@@ -1,4 +1,4 @@
-"""What an export says of language tags, after it has been tried."""
+"""Notes on language tags, found by trying the exported tokenizer."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,15 +6,15 @@ from data_pipeline.tag_pieces import WORD_BEGIN
 from data_pipeline.tokenizer import Tokenizer
 
 _TEXT = "A dog, 12 dogs."
-"""What stands behind a tag, to see whether it is cut as it was in training."""
+"""Text after a tag, to see whether it is cut into pieces as in training."""
 
 
 def tag_notes(tokenizer: Tokenizer, encode: Callable[[list[str]], Sequence[Sequence[int]]]) -> list[str]:
-    """What to do with tags; nothing where there are none.
+    """Notes on how to use tags; empty if there are none.
 
     Args:
         tokenizer: the run's.
-        encode: lines to ids, without EOS, as the exported tokenizer does it.
+        encode: the exported tokenizer: maps lines to ids without EOS.
     """
     if not tokenizer.tags:
         return []

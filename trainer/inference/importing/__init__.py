@@ -1,1 +1,1 @@
-"""The way in: weights that others trained, as runs of this project. Nothing is ever unpickled."""
+"""Import of weights that others trained, as runs of this project. Nothing is ever unpickled."""

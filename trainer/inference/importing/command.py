@@ -1,4 +1,4 @@
-"""`zeromt import`: weights that others trained, as a run to translate with and to fine-tune."""
+"""`zeromt import`: makes a run of weights that others trained, to translate with and to fine-tune."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -33,15 +33,15 @@ def run(
     target_language: str | None,
     output: str,
 ) -> int:
-    """Take over the weights of a reference system, or a checkpoint of Transformers.
+    """Import the weights of a reference system, or a checkpoint of Transformers.
 
     Args:
         weights: a safetensors file with a reference system's state dict.
-        preset: which system.
-        tokenizer: a SentencePiece model for both sides, or a folder with a dataset's, a run's or two of them.
-        num_heads: of its attention; the preset's unless given.
+        preset: the reference system.
+        tokenizer: a SentencePiece model for both sides, or a folder: of a dataset, of a run, or with two models.
+        num_heads: of its attention; default: the preset's.
         huggingface: the folder of a Marian, M2M100 or NLLB checkpoint, instead of all these.
-        source_language, target_language: what it is to translate; M2M100 and NLLB have tags for each.
+        source_language, target_language: what the run translates by default; M2M100 and NLLB have tags for languages.
         output: a new folder.
 
     Raises:
@@ -94,10 +94,10 @@ def _import_reference(weights: Path, preset: str, tokenizer: Path, num_heads: in
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file. Nothing else is read: other formats can run code.
+    """The tensors of a safetensors file. Other formats are not read: they can run code.
 
     Raises:
-        UserError: it is no such file.
+        UserError: it is not such a file.
     """
     try:
         return load_file(path)
@@ -112,7 +112,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
     """A SentencePiece model for both sides, or the tokenizer of a folder.
 
     Raises:
-        UserError: it cannot be read, or has other special pieces.
+        UserError: it cannot be read, or has different special pieces.
     """
     if path.is_dir():
         return Tokenizer.load(path)
@@ -131,18 +131,18 @@ def save_model(
     prepare: PrepareSection | None = None,
     search: SearchSection | None = None,
 ) -> None:
-    """A run at step 0 with the model's weights.
+    """Write a run at step 0 with the model's weights.
 
     Args:
         model: in fp32.
         tokenizer: of its vocabularies.
         output: a new folder.
         origin: for the manifest.
-        prepare: its languages and their tags, where they are known.
-        search: what it is to be searched with, where that is known.
+        prepare: its languages and their tags, if they are known.
+        search: its search settings, if they are known.
 
     Raises:
-        UserError: the folder cannot be written, or is no name of a run.
+        UserError: the folder cannot be written, or its name is not a valid name of a run.
     """
     parameters = dict(model.named_parameters())
     prepare = prepare or PrepareSection()

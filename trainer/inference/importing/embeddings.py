@@ -1,4 +1,4 @@
-"""The matrices of a vocabulary. Which of them are one stands in config.json; that one is missing makes it no other."""
+"""The matrices of the vocabularies. Which of them are tied is in config.json; a missing one does not count as tied."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,25 +19,25 @@ _NAMES = {
 
 
 def ties(config: Mapping[str, Any], *, is_joint: bool) -> str:
-    """`model.tied_embeddings`; three-way where both sides have one tokenizer too: theirs may cut them in two ways."""
+    """`model.tied_embeddings`; three-way only if both sides also have one tokenizer: theirs may have two."""
     if not config["tie_word_embeddings"]:
         return "none"
     return "three-way" if config["share_encoder_decoder_embeddings"] and is_joint else "decoder"
 
 
 def embedding_names(config: Mapping[str, Any]) -> set[str]:
-    """What matrices of a vocabulary may be called in such a checkpoint."""
+    """Possible names of a vocabulary's matrices in such a checkpoint."""
     return {*_NAMES.values(), *([_SHARED] if config["share_encoder_decoder_embeddings"] else [])}
 
 
 def read_embeddings(weights: StoredTensors, config: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The three matrices by this project's names, in fp32. Where theirs are tied, one may stand for others.
+    """The three matrices under this project's names, in fp32. If theirs are tied, one may be stored for several.
 
     Raises:
-        UserError: one is missing that no other stands for, or tied ones differ.
+        UserError: a matrix is missing and not tied to another, or tied ones differ.
     """
     source, target, output = _NAMES.values()
-    if not config["tie_word_embeddings"]:  # then `model.shared` is used for nothing
+    if not config["tie_word_embeddings"]:  # then `model.shared` is not used
         groups: list[tuple[str, ...]] = [(source,), (target,), (output,)]
     elif config["share_encoder_decoder_embeddings"]:
         groups = [(source, target, output, _SHARED)]
@@ -48,10 +48,10 @@ def read_embeddings(weights: StoredTensors, config: Mapping[str, Any]) -> dict[s
 
 
 def check_rows(matrices: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
-    """See that the matrices have the rows and columns that config.json says.
+    """Check that the matrices have the rows and columns that config.json says.
 
     Raises:
-        UserError: one has not.
+        UserError: one has others.
     """
     sizes = dict.fromkeys(_NAMES, config.get("vocab_size"))
     if not config["share_encoder_decoder_embeddings"]:
@@ -67,7 +67,7 @@ def check_rows(matrices: Mapping[str, Tensor], config: Mapping[str, Any]) -> Non
 
 
 def _read(weights: StoredTensors, group: tuple[str, ...]) -> Tensor:
-    """The one matrix that all names of a group mean."""
+    """The one matrix that all names of a tied group stand for."""
     stored = [name for name in group if name in weights]
     if not stored:
         why = f", and so is {listed(group[1:])}" if len(group) > 1 else ", which config.json ties to no other matrix"

@@ -1,7 +1,8 @@
-"""How a checkpoint of Transformers is to be searched with, as `evaluation.search` of a run.
+"""The search settings of a Transformers checkpoint, as `evaluation.search` of a run.
 
-`generation_config.json` says so, or in old checkpoints `config.json`. What has no equal here is said, one note for all
-of it; which pieces may not be written is part of what the model is, and refused where it has no equal.
+They are in `generation_config.json`, or in old checkpoints in `config.json`. A note lists those that have no
+counterpart here; but a rule on which pieces may not be generated is part of the model, and without a counterpart it is
+an error.
 """
 
 import dataclasses
@@ -39,36 +40,36 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "use_mtp": (False,),
     "watermarking_config": (),
 }
-"""Settings that have no equal here, with the values that change nothing."""
+"""Settings without a counterpart here, with the values that have no effect."""
 _READ = frozenset({
     "num_beams", "length_penalty", "early_stopping", "no_repeat_ngram_size", "max_length", "max_new_tokens",
     "min_length", "min_new_tokens", "do_sample", "temperature", "top_k", "top_p",
 })  # fmt: skip
 _SAMPLING_TOP_K = 50
-"""What Transformers draws from unless told otherwise."""
+"""Transformers' default for `top_k`."""
 _NO_RATIO = 1e-6
-"""A length limit by number alone: the field must be positive."""
+"""Ratio for a length limit that is a number alone: the field must be positive."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Generation:
-    """What a checkpoint says of writing."""
+    """A checkpoint's generation settings."""
 
     search: SearchSection
     forced_first: int | None = None
-    """The id that translations are forced to begin with."""
+    """The id with which translations are forced to begin."""
     notes: list[str] = field(default_factory=list)
 
 
 def read_generation(folder: Path, config: Mapping[str, Any]) -> Generation:
-    """The settings of a checkpoint.
+    """Read the generation settings of a checkpoint.
 
     Args:
         folder: of the checkpoint.
         config: its `config.json`.
 
     Raises:
-        UserError: a value is none, or forbids pieces that this project's search may write.
+        UserError: a value is invalid, or forbids pieces that this project's search may generate.
     """
     is_own = is_file(folder / GENERATION_CONFIG)
     where = GENERATION_CONFIG if is_own else CONFIG
@@ -88,14 +89,14 @@ def read_generation(folder: Path, config: Mapping[str, Any]) -> Generation:
 
 
 class _Reader:
-    """Fields of a JSON object, each with its type."""
+    """Typed access to the fields of a JSON object."""
 
     def __init__(self, where: str, settings: Mapping[str, Any]) -> None:
         self.where = where
         self._settings = settings
 
     def get(self, name: str) -> Any:
-        """As it stands there; None where it does not."""
+        """The value; None if it is missing."""
         return self._settings.get(name)
 
     def whole(self, name: str) -> int | None:
@@ -113,12 +114,12 @@ class _Reader:
         return None if found is None else float(found)
 
     def error(self, name: str, what: str) -> UserError:
-        """That a field cannot be used."""
+        """The error that a field cannot be used."""
         return UserError(f"--huggingface: {self.where}: {name} {self.get(name)!r}; {what}")
 
 
 def _check_ids(reader: _Reader, config: Mapping[str, Any]) -> None:
-    """See that what begins, ends and never stands in a translation is what this project's search does.
+    """Check that a translation's first and last pieces and its forbidden ones are those of this project's search.
 
     Raises:
         UserError: it is not.
@@ -144,7 +145,7 @@ def _check_ids(reader: _Reader, config: Mapping[str, Any]) -> None:
 
 
 def _search(reader: _Reader) -> tuple[SearchSection, dict[str, Any]]:
-    """The search, and what is left out of it."""
+    """The search settings, and those that cannot be taken over."""
     left_out: dict[str, Any] = {}
     beam = reader.whole("num_beams") or 1
     penalty = reader.number("length_penalty")
@@ -180,9 +181,9 @@ def _search(reader: _Reader) -> tuple[SearchSection, dict[str, Any]]:
 
 
 def _lengths(reader: _Reader) -> tuple[int, int | None]:
-    """Shortest and longest translation in pieces, EOS counted; the longest is None where it is not said.
+    """Shortest and longest translation in pieces, EOS counted; the longest is None if it is not given.
 
-    `max_length` and `min_length` count BOS too. `generate` allows an end from `min_length` on, behind it.
+    `max_length` and `min_length` count BOS too; `generate` allows EOS after `min_length` pieces.
     """
     shortest = reader.whole("min_new_tokens")
     shortest = (reader.whole("min_length") or 0) if shortest is None else shortest + 1
@@ -204,7 +205,7 @@ def _sampling(reader: _Reader) -> dict[str, Any]:
 
 
 def _shown(section: SearchSection) -> str:
-    """The fields that are not the defaults."""
+    """The fields that are not at their default."""
     plain = SearchSection()
     changed = {f.name: getattr(section, f.name) for f in dataclasses.fields(section)}
     return ", ".join(f"{n}={v}" for n, v in changed.items() if v != getattr(plain, n)) or "greedy"

@@ -1,7 +1,7 @@
 """Checkpoints of Hugging Face Transformers: Marian, Pegasus as this project exports it, M2M100 and NLLB.
 
-Their files are read as they are, without Transformers, and weights as safetensors alone: a pickled `pytorch_model.bin`
-can run code. Every tensor of a checkpoint is used, or refused by name.
+Their files are read without Transformers, and weights only as safetensors: a pickled `pytorch_model.bin` can run code.
+Every tensor of a checkpoint is used, or an error names it.
 """
 
 from collections.abc import Mapping
@@ -25,33 +25,33 @@ from trainer.inference.importing.settings import KINDS, activations, read_config
 from trainer.inference.importing.weights import listed, read_weights
 
 NEVER = -100.0
-"""The bias of pieces that their model cannot write."""
+"""The bias of pieces that their model cannot generate."""
 _BIAS = "final_logits_bias"
 _POSITIONS = {
     f"model.{stack}.embed_positions.{end}": f"{side}_embedding"
     for stack, side in (("encoder", "source"), ("decoder", "target"))
     for end in ("weight", "weights")
 }
-"""Tables of sinusoids that older checkpoints hold, and this project's module with the same."""
+"""Tables of sinusoids in older checkpoints, and this project's module with the same table."""
 _TABLE_TOLERANCE = 1e-2
-"""Between tables of sinusoids: in half precision they are rounded."""
+"""Tolerance between tables of sinusoids, which are rounded in half precision."""
 _VERSIONS = ("model.encoder.version", "model.decoder.version")
-"""What fairseq's conversion left in some checkpoints; no weights."""
+"""Tensors that fairseq's conversion left in some checkpoints; they are not weights."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Loaded:
-    """What a checkpoint holds."""
+    """The contents of a checkpoint."""
 
     model: Transformer
-    """In fp32 on the CPU."""
+    """The model, in fp32 on the CPU."""
     vocabularies: Vocabularies
     config: dict[str, Any]
-    """Its `config.json`, defaults filled in."""
+    """Its `config.json`, with defaults filled in."""
 
 
 def load_huggingface(folder: Path) -> tuple[Transformer, Tokenizer]:
-    """The model of a checkpoint, in fp32 on the CPU, and its tokenizer.
+    """Load a checkpoint: the model in fp32 on the CPU, and its tokenizer.
 
     Raises:
         UserError: it is of another architecture, or is not whole.
@@ -61,10 +61,10 @@ def load_huggingface(folder: Path) -> tuple[Transformer, Tokenizer]:
 
 
 def load_checkpoint(folder: Path) -> Loaded:
-    """A checkpoint, read and checked.
+    """Read and check a checkpoint.
 
     Raises:
-        UserError: it is of another architecture, or is not whole, or holds what this project would not use.
+        UserError: it is of another architecture, is not whole, or holds something that this project would not use.
     """
     config = read_config(folder)
     weights = read_weights(folder)
@@ -93,10 +93,10 @@ def load_checkpoint(folder: Path) -> Loaded:
 
 
 def has_tags_on_both_sides(folder: Path) -> bool:
-    """Whether sources begin with their language, and translations with theirs.
+    """Whether sources and translations each begin with a tag of their language.
 
     Raises:
-        UserError: it is no checkpoint.
+        UserError: it is not a checkpoint.
     """
     return bool(read_config(folder)["model_type"] == "m2m_100")
 
@@ -128,10 +128,10 @@ def _section(config: Mapping[str, Any], vocabularies: Vocabularies, *, has_bias:
 
 
 def _output_bias(weights: StoredTensors, config: Mapping[str, Any], target: Side, size: int) -> Tensor:
-    """Theirs, and what keeps doubled rows out of the softmax.
+    """Their bias of the logits, which also excludes duplicate rows from the softmax.
 
     Raises:
-        UserError: it is missing, of another size, or there where their model has none.
+        UserError: it is missing, of the wrong size, or present although their model has none.
     """
     theirs = torch.zeros(size)
     if _BIAS in weights:
@@ -148,10 +148,10 @@ def _output_bias(weights: StoredTensors, config: Mapping[str, Any], target: Side
 
 
 def _check_names(model: Transformer, weights: StoredTensors, config: Mapping[str, Any], folder: Path) -> None:
-    """See that every weight of the model is there, and nothing beside.
+    """Check that exactly the weights of the model are there.
 
     Raises:
-        UserError: naming what is missing, or what would be left over.
+        UserError: naming what is missing or left over.
     """
     wanted = [theirs for name, _ in model.named_parameters() if (theirs := their_name(name)) is not None]
     if missing := [name for name in wanted if name not in weights]:
@@ -169,10 +169,10 @@ def _check_names(model: Transformer, weights: StoredTensors, config: Mapping[str
 
 
 def _check_positions(model: Transformer, weights: StoredTensors, config: Mapping[str, Any]) -> None:
-    """See that positions that are stored are the sinusoids that they are taken for.
+    """Check that stored positions are the expected sinusoids.
 
     Raises:
-        UserError: they are others.
+        UserError: they are not.
     """
     chosen = model.section.positions
     assert isinstance(chosen, Sinusoidal), "as KINDS says"

@@ -16,7 +16,7 @@ def read_json(path: Path) -> Any:
     """A JSON file.
 
     Raises:
-        UserError: it is not there, or is none.
+        UserError: it is missing, or not valid JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))

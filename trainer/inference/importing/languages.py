@@ -1,4 +1,4 @@
-"""Which languages a checkpoint of Transformers translates unless told otherwise."""
+"""The default languages of a Transformers checkpoint."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from trainer.inference.importing.json_files import TOKENIZER_CONFIG
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class FoundLanguages:
-    """What the files of a checkpoint say; None where they do not."""
+    """The languages that a checkpoint's files name; None if they do not."""
 
     source: str | None = None
     target: str | None = None
 
     def notes(self, section: PrepareSection) -> Iterator[str]:
-        """What there is to say of the languages that a run got."""
+        """Notes on the languages that the run got."""
         if self.source is not None or self.target is not None:
             yield (
                 f"languages: {section.source_language} to {section.target_language}; --source-language and "
@@ -28,7 +28,7 @@ class FoundLanguages:
 
 
 def find_languages(loaded: Loaded, generation: Generation, settings: Mapping[str, Any]) -> FoundLanguages:
-    """The languages of a checkpoint with tags on both sides: the target is the one that is forced, if any is.
+    """The languages of a checkpoint with tags on both sides: the target is the language that is forced, if any is.
 
     Args:
         loaded: the checkpoint.
@@ -36,7 +36,7 @@ def find_languages(loaded: Loaded, generation: Generation, settings: Mapping[str
         settings: its `tokenizer_config.json`.
 
     Raises:
-        UserError: what is forced is no language, or the model has none.
+        UserError: the forced piece is not a language, or the model has no languages.
     """
     forced, is_tagged = generation.forced_first, loaded.config["model_type"] == "m2m_100"
     if not is_tagged:
@@ -48,7 +48,7 @@ def find_languages(loaded: Loaded, generation: Generation, settings: Mapping[str
         return FoundLanguages()
     tokenizer = loaded.vocabularies.tokenizer
     source, target = (_named(settings, side, tokenizer.tags) for side in ("src_lang", "tgt_lang"))
-    if forced is None:  # without a target, `src_lang` is but what Transformers writes for lack of any
+    if forced is None:  # without a target, `src_lang` is only Transformers' default
         return FoundLanguages() if target is None else FoundLanguages(source=source, target=target)
     rows = loaded.vocabularies.target.rows
     piece = tokenizer.target_vocabulary()[rows.index(forced)] if forced in rows else None
@@ -61,10 +61,10 @@ def find_languages(loaded: Loaded, generation: Generation, settings: Mapping[str
 
 
 def _named(settings: Mapping[str, Any], name: str, tags: tuple[str, ...]) -> str | None:
-    """A language of the tokenizer's settings.
+    """A language named in the tokenizer's settings.
 
     Raises:
-        UserError: the tokenizer has none such.
+        UserError: the tokenizer does not have it.
     """
     found = settings.get(name)
     if found is not None and f">>{found}<<" not in tags:

@@ -1,8 +1,8 @@
 """Vocabularies of Transformers' checkpoints as SentencePiece models with this project's special pieces.
 
-Here 0 to 3 are padding, begin, end and unknown. Then come the other rows of their embedding in their order, then
-pieces that their SentencePiece model has and their vocabulary lacks, which they read as unknown. Language codes become
-target-language tags such as `>>fra<<`. Every row has a piece, so that a softmax goes over the same logits as theirs.
+Here 0 to 3 are PAD, BOS, EOS and UNK. Then come the other rows of their embedding in order, then pieces that their
+SentencePiece model has and their vocabulary lacks, which they read as UNK. Language codes become target-language tags
+such as `>>fra<<`. Every row has a piece, so that a softmax is over the same logits as theirs.
 """
 
 import re
@@ -23,7 +23,7 @@ from trainer.inference.importing.tokenizer_json import PIECES, model_of, names_o
 from trainer.inference.importing.weights import listed
 
 _FAIRSEQ_MARKS = ("<unk>", "<s>", "</s>")
-"""What NLLB's SentencePiece model begins with; its vocabulary has them elsewhere."""
+"""The first pieces of NLLB's SentencePiece model; its vocabulary has them elsewhere."""
 _FAIRSEQ_SPECIAL = len(_FAIRSEQ_MARKS)
 _CODES = (re.compile(r"^__([a-z]{2,4})__$"), re.compile(r"^([a-z]{3}_[A-Z][a-z]{3})$"))
 """Language codes of M2M100 and of NLLB."""
@@ -38,10 +38,10 @@ _M2M100_LANGUAGES = [
 SENTENCEPIECE = "sentencepiece.bpe.model"
 _WMT21_LANGUAGES = ["en", "ha", "is", "ja", "cs", "ru", "zh", "de"]
 _LANGUAGES = {"m2m100": _M2M100_LANGUAGES, "wmt21": _WMT21_LANGUAGES}
-"""By the tokenizer's `language_codes`, in the order of their ids. They stand in the code of its tokenizer alone."""
+"""Languages by the tokenizer's `language_codes`, in the order of their ids, copied from its tokenizer's code."""
 _MARKS = ("<pad>", "<s>", "</s>", "<unk>")
 _UNUSED_MARKS = ("<mask>", "<eop>", "<eod>")
-"""Special pieces of their tokenizers that no translation model has a use for."""
+"""Special pieces of their tokenizers that translation models do not use."""
 _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
 
 
@@ -52,9 +52,9 @@ class Side:
     model: bytes
     """The SentencePiece model."""
     rows: list[int]
-    """For every piece, which row of their matrices it has."""
+    """For every piece, its row in their matrices."""
     never: list[int]
-    """Pieces that their model cannot write: another has the same row."""
+    """Pieces that their model cannot generate, because another piece has the same row."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -75,7 +75,7 @@ def read_vocabularies(folder: Path, config: Mapping[str, Any], *, sizes: tuple[i
         sizes: rows of the source's and of the target's embedding.
 
     Raises:
-        UserError: a file is missing or is not what its name says.
+        UserError: a file is missing or invalid.
     """
     settings = read_tokenizer_config(folder)
     check_tokenizer_config(settings, config)
@@ -98,7 +98,7 @@ def read_vocabularies(folder: Path, config: Mapping[str, Any], *, sizes: tuple[i
 
 
 def _read_two(folder: Path, settings: Mapping[str, Any]) -> list[tuple[bytes, dict[int, str]]]:
-    """A SentencePiece model and names for each side, as MarianTokenizer has them."""
+    """A SentencePiece model and a vocabulary for each side, as in MarianTokenizer."""
     is_separate = settings.get("separate_vocabs", is_file(folder / "target_vocab.json"))
     vocabularies = ("vocab.json", "target_vocab.json" if is_separate else "vocab.json")
     sides = zip(("source.spm", "target.spm"), vocabularies, strict=True)
@@ -106,7 +106,7 @@ def _read_two(folder: Path, settings: Mapping[str, Any]) -> list[tuple[bytes, di
 
 
 def _read_one(folder: Path, settings: Mapping[str, Any]) -> tuple[bytes, dict[int, str]]:
-    """A SentencePiece model for both sides and its names, as M2M100 and NLLB have them."""
+    """One SentencePiece model and vocabulary for both sides, as in M2M100 and NLLB."""
     path = folder / TOKENIZER
     tree = read_json(path) if is_file(path) else {}
     if is_file(folder / "vocab.json"):
@@ -136,7 +136,7 @@ def _read_one(folder: Path, settings: Mapping[str, Any]) -> tuple[bytes, dict[in
 
 
 def _check_same(one: Mapping[int, str], other: Mapping[int, str], folder: Path) -> None:
-    """See that two files of a folder tell of the same vocabulary.
+    """Check that two files of a folder have the same vocabulary.
 
     Raises:
         UserError: they do not.
@@ -150,10 +150,10 @@ def _check_same(one: Mapping[int, str], other: Mapping[int, str], folder: Path) 
 
 
 def _check_added(added: Mapping[int, str], known: Mapping[int, str], folder: Path) -> None:
-    """See that what was added to a vocabulary is languages and marks: other pieces are cut from a text beforehand.
+    """Check that only languages and special pieces were added to a vocabulary: others would be split off a text first.
 
     Raises:
-        UserError: there are others.
+        UserError: others were added.
     """
     others = [
         name
@@ -193,9 +193,9 @@ def _our_name(theirs: str | None, row: int) -> str:
 
 
 def _rebuilt(proto: Any, pieces: list[str]) -> bytes:
-    """The model with other pieces: those it knows keep score and type, the others are never cut from a text.
+    """The model with a new list of pieces: known ones keep score and type, the others never match text.
 
-    BPE merges to pieces that are not used too, and takes that back at the end: they come after all others.
+    BPE also merges to unused pieces and splits these again at the end, so they come after all others.
     """
     known = {p.piece: p for p in proto.pieces}
     lowest = min(p.score for p in proto.pieces) - 1.0
@@ -225,7 +225,7 @@ def _parse(model: bytes) -> Any:
     proto = sentencepiece_model_pb2.ModelProto()
     try:
         proto.ParseFromString(model)
-    except Exception as error:  # protobuf's own kind, which differs between its implementations
+    except Exception as error:  # protobuf's error class differs between its implementations
         raise UserError("--huggingface: its SentencePiece model cannot be read; give a complete one") from error
     return proto
 
@@ -236,7 +236,7 @@ def _names(folder: Path, name: str) -> dict[int, str]:
 
 
 def _m2m100_names(folder: Path, settings: Mapping[str, Any]) -> dict[int, str]:
-    """M2M100's pieces by id, and behind them its languages, unless a file of this folder says which they are."""
+    """M2M100's pieces by id, followed by its languages, unless a file of this folder lists these."""
     names = _names(folder, "vocab.json")
     named = (*names.values(), *_added_names(folder).values())
     if any(pattern.match(name) for name in named for pattern in _CODES):
@@ -248,7 +248,7 @@ def _m2m100_names(folder: Path, settings: Mapping[str, Any]) -> dict[int, str]:
 
 
 def _fairseq_names(model: bytes) -> dict[int, str]:
-    """NLLB's pieces by id: those of the SentencePiece model behind four special ones."""
+    """NLLB's pieces by id: four special ones, then those of the SentencePiece model."""
     pieces = [p.piece for p in _parse(model).pieces]
     if tuple(pieces[:_FAIRSEQ_SPECIAL]) != _FAIRSEQ_MARKS:
         found = ", ".join(pieces[:_FAIRSEQ_SPECIAL])
@@ -262,7 +262,7 @@ def _fairseq_names(model: bytes) -> dict[int, str]:
 
 
 def _added_names(folder: Path) -> dict[int, str]:
-    """Language codes and the like."""
+    """Added pieces by id: language codes and the like."""
     return dict(_added(folder))
 
 

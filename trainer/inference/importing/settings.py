@@ -1,8 +1,8 @@
-"""What the configuration files of a checkpoint of Transformers say, and what of it this project does not compute.
+"""Reads the configuration files of a Transformers checkpoint, and refuses what this project does not support.
 
-Whatever changes the function of the model or the format of its text is honoured by who reads it, or refused here by
-name. Old files hold fields that Transformers no longer reads; where one of them says that the model was trained as
-something else, it is refused too.
+Every setting that changes the model's function or the format of its text is either used by a reader or refused here by
+name. Old files hold fields that Transformers no longer reads; if one says that the model was trained differently, it is
+refused too.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from trainer.inference.importing.json_files import CONFIG, TOKENIZER_CONFIG, rea
 
 
 def activations() -> dict[str, str]:
-    """Kinds of `model.feed_forward` by what Transformers calls their activations."""
+    """Kinds of `model.feed_forward` by Transformers' names of their activations."""
     parts = kinds("feed_forward").items()
     found = {part.program_names["huggingface"]: kind for kind, part in parts if "huggingface" in part.programs}
     return {"swish": found["silu"], **found}
@@ -25,18 +25,18 @@ def activations() -> dict[str, str]:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Kind:
-    """A family of models of Transformers."""
+    """A family of Transformers models."""
 
     options: Mapping[str, Any]
-    """Of the section `model`, the same for all of them."""
+    """Fields of the section `model` that are the same for the whole family."""
     model: str
-    """Its class in Transformers."""
+    """Its model class in Transformers."""
     tokenizers: tuple[str, ...]
-    """Classes of tokenizers whose format of text is known."""
+    """Tokenizer classes whose text format is known."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """What Transformers takes where config.json does not say."""
+    """Transformers' defaults for fields missing in config.json."""
     has_bias: bool = True
-    """Whether there is a bias of the logits."""
+    """Whether the logits have a bias."""
     is_pre_norm: bool = True
 
 
@@ -88,14 +88,14 @@ _FIXED = {
     "quantization_config": None,
     "auto_map": None,
 }
-"""Fields that are read with one value alone."""
+"""Fields of which only one value is supported."""
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """`config.json`, with what Transformers takes where it does not say.
+    """`config.json`, with Transformers' defaults filled in.
 
     Raises:
-        UserError: it cannot be read, or names what this project does not have.
+        UserError: it cannot be read, or names something that this project does not have.
     """
     found = read_json(folder / CONFIG)
     if not isinstance(found, dict) or found.get("model_type") not in KINDS:
@@ -108,7 +108,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_tokenizer_config(folder: Path) -> dict[str, Any]:
-    """`tokenizer_config.json`; empty where there is none.
+    """`tokenizer_config.json`; empty if there is none.
 
     Raises:
         UserError: it cannot be read.
@@ -119,10 +119,10 @@ def read_tokenizer_config(folder: Path) -> dict[str, Any]:
 
 
 def _check_config(config: Mapping[str, Any]) -> None:
-    """See that this project has such a model.
+    """Check that this project supports the model.
 
     Raises:
-        UserError: naming what it does not have, or what is missing.
+        UserError: naming what is unsupported or missing.
     """
     name_of_kind = config["model_type"]
     kind = KINDS[name_of_kind]
@@ -152,14 +152,14 @@ def _check_config(config: Mapping[str, Any]) -> None:
 
 
 def check_tokenizer_config(settings: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    """See that the tokenizer puts text, languages and EOS together as this project does.
+    """Check that the tokenizer combines text, languages and EOS as this project does.
 
     Args:
         settings: see `read_tokenizer_config`.
         config: see `read_config`.
 
     Raises:
-        UserError: naming the setting of which that is not so.
+        UserError: naming the setting that differs.
     """
     allowed = KINDS[config["model_type"]].tokenizers
     for where, found in ((TOKENIZER_CONFIG, settings.get("tokenizer_class")), (CONFIG, config.get("tokenizer_class"))):

@@ -1,9 +1,9 @@
-"""`tokenizer.json`, as today's Transformers writes it, as a SentencePiece model.
+"""Converts `tokenizer.json`, as current Transformers writes it, to a SentencePiece model.
 
-NLLB's is a BPE, of which SentencePiece keeps the pieces and a score for each: a merge comes the earlier, the higher the
-score of the piece that it makes. Unigram models (Kudo, 2018) have their scores there as they are. The normaliser is
-SentencePiece's own table. What the file says beside, such as other ways to cut a text in words, has no equal and is
-refused by name.
+NLLB's is a BPE. SentencePiece stores a BPE as pieces with scores: the higher the score of a piece, the earlier the
+merge that makes it. The scores of unigram models (Kudo, 2018) are used as they are. The normaliser is SentencePiece's
+own table. Anything else in the file, such as another way to split text into words, has no counterpart and is refused by
+name.
 """
 
 import base64
@@ -18,14 +18,14 @@ PIECES = "model"
 """The part of the file that holds the pieces; files with added pieces alone have none."""
 _WHERE = "--huggingface: tokenizer.json"
 _TYPES = {"BPE": 2, "Unigram": 1}
-"""SentencePiece's numbers of kinds of models."""
+"""SentencePiece's numbers for the types of models."""
 _SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
 _SPACES = " {2,}"
 
 
 def names_of(tree: Mapping[str, Any]) -> dict[int, str]:
-    """Pieces by id, those that were added left out.
+    """Pieces by id, without added ones.
 
     Raises:
         UserError: it is of another kind.
@@ -40,10 +40,10 @@ def names_of(tree: Mapping[str, Any]) -> dict[int, str]:
 
 
 def model_of(tree: Mapping[str, Any]) -> bytes:
-    """A SentencePiece model that cuts text as the file says.
+    """A SentencePiece model that splits text as the file says.
 
     Raises:
-        UserError: no such model can.
+        UserError: SentencePiece cannot do that.
     """
     if problems := list(_problems(tree)):
         raise UserError(f"{_WHERE}: {'; '.join(problems)}")
@@ -70,10 +70,10 @@ def model_of(tree: Mapping[str, Any]) -> bytes:
 
 
 def _merge_scores(model: Mapping[str, Any]) -> dict[str, float]:
-    """Of every piece that merging makes: less, the later its first merge comes. Other pieces come last.
+    """A score for every piece that a merge makes: the later its first merge, the lower. Other pieces get the lowest.
 
     Raises:
-        UserError: the merges are not in an order of pieces.
+        UserError: no order of pieces gives these merges.
     """
     scores: dict[str, float] = {}
     for merge in model["merges"]:
@@ -119,9 +119,9 @@ _PRE_TOKENIZERS: Sequence[Mapping[str, Any]] = (
 
 
 def _strange_merge(model: Mapping[str, Any]) -> str | None:
-    """What tells that the merges are not those that SentencePiece would make of the same pieces.
+    """The first sign that the merges are not those that SentencePiece would make with the same pieces.
 
-    There, any two neighbours that make a piece are merged, in an order of pieces.
+    SentencePiece merges any two neighbours that make a piece, in the order of the pieces.
     """
     made: dict[str, set[str]] = {}
     before = None

@@ -1,7 +1,7 @@
-"""Which files of a checkpoint of Transformers hold its weights: those that its index names, whole, and no others.
+"""Finds the weight files of a Transformers checkpoint: exactly those that its index names.
 
-A folder may hold more than one checkpoint left there: shards of an older, larger set, or one file beside shards. What
-cannot be told apart is refused, with the names of the files.
+A folder may hold the remains of other checkpoints: shards of an older, larger set, or one file beside shards. If it is
+not clear which are meant, the error names the files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,14 +15,15 @@ from trainer.inference.importing.json_files import read_json
 WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _SHOWN = 4
-"""Names that a message gives of a kind."""
+"""Names that a message lists at most."""
 
 
 def read_weights(folder: Path) -> StoredTensors:
     """The tensors of a checkpoint, none of them read yet.
 
     Raises:
-        UserError: there are none as safetensors, a file or a tensor is missing, or it is not clear which are meant.
+        UserError: there are no safetensors files, a file or a tensor is missing, or it is not clear which files are
+            meant.
     """
     if is_file(folder / "adapter_config.json"):
         raise UserError(
@@ -43,14 +44,14 @@ def read_weights(folder: Path) -> StoredTensors:
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first few of different names, and how many more there are."""
+    """The first few distinct names, and how many more there are."""
     found = list(dict.fromkeys(names))
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return ", ".join(found[:_SHOWN]) + more
 
 
 def _what_is_there(folder: Path) -> str:
-    """Why what there is instead cannot be read, and what to do."""
+    """What is there instead, why it cannot be read, and what to do."""
     pickles = sorted(p.name for p in folder.glob("pytorch_model*.bin*"))
     others = sorted(p.name for p in folder.glob("*.safetensors"))
     if others:
@@ -75,7 +76,7 @@ def _weight_map(index: Path) -> dict[str, str]:
 
 
 def _read_shards(folder: Path, weight_map: Mapping[str, str]) -> StoredTensors:
-    """What the index names, each tensor in the file that it says."""
+    """The tensors that the index names, each from the file that it gives."""
     files = sorted(set(weight_map.values()))
     if missing := [f for f in files if not exists(folder / f)]:
         lost = [name for name, f in weight_map.items() if f in missing]

@@ -1,1 +1,1 @@
-"""Lines of text to lines of text: the work behind `zeromt translate`, in one process or several."""
+"""Translates lines of text for `zeromt translate`, in one process or several."""

@@ -9,26 +9,26 @@ from data_pipeline.tag_pieces import WORD_BEGIN
 from trainer.inference.translation.words import Attention
 
 CELL = 22
-"""Pixels of a cell's side; labels are as high as a cell allows."""
+"""Side of a cell in pixels; labels are as high as a cell allows."""
 MARGIN = 8
 MAX_LABEL = 16
-"""Characters of a label; longer pieces are cut."""
+"""Maximum number of characters of a label; longer pieces are cut."""
 FONTS = ("NotoSansCJK-Regular.ttc", "DejaVuSans.ttf", "NotoSans-Regular.ttf", "LiberationSans-Regular.ttf", "Arial.ttf")
-"""Looked for in this order; Pillow's own font, where there is none of them, has Latin letters only."""
+"""Fonts to try, in this order; the fallback, Pillow's own font, has only Latin letters."""
 END = "</s>"
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 def draw(attentions: Sequence[Attention], *, layer: int | None = None) -> Image.Image:
-    """Heat maps of the attention to the source, by decoder layer, the mean over heads; dark is 1, white is 0.
+    """Heat maps of the attention to the source, for each decoder layer, averaged over heads; dark is 1, white is 0.
 
-    A panel's rows are the pieces of the translation, each where it is predicted, with EOS; its columns are the
-    pieces of the source. `_` marks where a word begins.
+    A panel's rows are the pieces of the translation with EOS, each at the position that predicts it; its columns are
+    the pieces of the source. `_` marks the beginning of a word.
 
     Args:
-        attentions: of the translations.
-        layer: the only one to draw, from 1.
+        attentions: one for each translation.
+        layer: draw only this one, counted from 1.
     """
     font = _font()
     rows = []

@@ -1,6 +1,6 @@
-"""Language tags of both sides, as M2M100 and NLLB have them (Fan et al., 2021; NLLB Team, 2022).
+"""Language tags on both sides, as in M2M100 and NLLB (Fan et al., 2021; NLLB Team, 2022).
 
-A source begins with the tag of its language, and a translation with that of its own, which is forced.
+A source begins with the tag of its language, and a translation is forced to begin with the tag of its own.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from data_pipeline.tokenizer import Tokenizer
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class LanguageTags:
-    """The pieces that a source and a translation begin with."""
+    """The pieces with which a source and a translation begin."""
 
     source: int
     target: int
@@ -21,15 +21,15 @@ class LanguageTags:
 def language_tags(
     section: PrepareSection, tokenizer: Tokenizer, *, source: str | None = None, target: str | None = None
 ) -> LanguageTags | None:
-    """The tags that a model was trained with; None where it has none on both sides.
+    """The tags that a model was trained with; None if it does not have tags on both sides.
 
     Args:
         section: of the run.
         tokenizer: the run's.
-        source, target: languages in place of the section's.
+        source, target: languages that replace the section's.
 
     Raises:
-        UserError: a language is not known, or the model knows of none.
+        UserError: a language is unknown, or the model has no language tags.
     """
     if not section.tag_both_sides:
         for side, language in (("source", source), ("target", target)):
@@ -46,16 +46,16 @@ def language_tags(
 
 
 def own_language_tags(section: PrepareSection, tokenizer: Tokenizer) -> LanguageTags | None:
-    """The tags of the languages that a section names; None where it has no such tags, or does not name both."""
+    """The tags of the languages that a section names; None if it has no such tags, or does not name both."""
     is_known = UNDETERMINED not in (section.source_language, section.target_language)
     return language_tags(section, tokenizer) if section.tag_both_sides and is_known else None
 
 
 def check_languages(section: PrepareSection, tokenizer: Tokenizer) -> None:
-    """See that the tokenizer has a tag for each of a section's languages that is known.
+    """Check that the tokenizer has a tag for each language that a section names.
 
     Raises:
-        UserError: naming the one that has none, and those that have.
+        UserError: naming the language without a tag, and those with one.
     """
     for side in ("source", "target"):
         language = getattr(section, f"{side}_language")
@@ -76,9 +76,9 @@ def _tag_id(tokenizer: Tokenizer, side: str, language: str) -> int:
 
 
 def encode_source(tokenizer: Tokenizer, lines: Sequence[str], tags: LanguageTags | None) -> list[list[int]]:
-    """The pieces of each source line, with its tag before them unless it has one of its own.
+    """The pieces of each source line after the tag, unless the line has a tag of its own.
 
-    A line without text has none, with a tag or without: its translation is empty.
+    A line without text, with or without a tag, has no pieces: its translation is empty.
     """
     rows = [row if tokenizer.num_text_pieces(row) else [] for row in tokenizer.encode_source(lines)]
     if tags is None:
@@ -87,6 +87,6 @@ def encode_source(tokenizer: Tokenizer, lines: Sequence[str], tags: LanguageTags
 
 
 def encode_target(tokenizer: Tokenizer, lines: Sequence[str], tags: LanguageTags | None) -> list[list[int]]:
-    """The pieces of each target line, with its tag before them."""
+    """The pieces of each target line after its tag."""
     rows = tokenizer.encode_target(lines)
     return rows if tags is None else [[tags.target, *row] for row in rows]

@@ -1,4 +1,4 @@
-"""What `zeromt translate` reads: lines of text in chunks, alone, with translations to score, or with prefixes."""
+"""The input of `zeromt translate`: chunks of lines, alone, with translations to score, or with prefixes."""
 
 import contextlib
 import itertools
@@ -17,25 +17,25 @@ from data_pipeline.preparation.raw.lines import COMPRESSED, read_blocks, unpacke
 from trainer.inference.translation.worker import Chunk
 
 CHUNK_LINES = 2048
-"""Lines read, sorted by length and translated at once; fewer where no more come for a while."""
+"""Lines that are read, sorted by length and translated together; fewer if no more come for a while."""
 IDLE_SECONDS = 0.2
-"""A pipe or terminal that gives nothing for so long is idle: what has come is translated."""
+"""Seconds after which a silent pipe or terminal is idle: the lines so far are translated."""
 PATIENCE_SECONDS = 1.0
-"""The same where it was waited for so long in all since lines were last translated: it gives a little all the time."""
+"""The same for the total time waited since lines were last translated, for an input that trickles."""
 READ_BYTES = 1 << 20
 BYTE_ORDER_MARK = "\ufeff"
 
 T = TypeVar("T")
 Idle = None
-"""Stands among lines and chunks where the input waits: whoever holds answers back gives them now."""
+"""A marker among lines and chunks that the input is idle: answers that are held back must be given now."""
 
 
 def read_chunks(
     stack: contextlib.ExitStack, input: str | None, target: str | None, prefix: str | None, *, is_scored: bool
 ) -> Iterator[Chunk | None]:
-    """The input in chunks, and `Idle` where it waits; its files are opened at once.
+    """The input in chunks, with `Idle` where it pauses; the files are opened immediately.
 
-    Files may be compressed (.gz, .zst, .xz, .bz2). A byte order mark at their beginning is no text.
+    Files may be compressed (.gz, .zst, .xz, .bz2). A byte order mark at their beginning is ignored.
     """
     name = input or "standard input"
     source = _lines(_blocks(stack, input, "--input"), name)
@@ -47,22 +47,22 @@ def read_chunks(
 
 
 def count_lines(name: str | None) -> int | None:
-    """How many lines there are to translate, for whoever waits; None where that is known only when all has come.
+    """Number of lines to translate, for a progress bar; None if it is known only at the end of the input.
 
     Args:
-        name: of the input; None for standard input, which may be a file too (`< FILE`). What cannot be read is for
-            `read_chunks` to say.
+        name: of the input; None for standard input, which may be a file too (`< FILE`). Errors are left to
+            `read_chunks`.
     """
     with contextlib.suppress(OSError, ValueError, UserError):
         if name is None:
             descriptor = sys.stdin.fileno()
-            begin = os.lseek(descriptor, 0, os.SEEK_CUR)  # a pipe has no such place
+            begin = os.lseek(descriptor, 0, os.SEEK_CUR)  # a pipe has no position
             file = Path(f"/proc/self/fd/{descriptor}")
         else:
             begin, file = 0, Path(name)
         if not stat.S_ISREG(file.stat().st_mode):
             return None
-        with file.open("rb") as opened:  # of its own place
+        with file.open("rb") as opened:  # opened again, for a position of its own
             opened.seek(begin)
             blocks: Iterator[bytes | None] = iter(lambda: opened.read(READ_BYTES), b"")
             number, last = 0, b"\n"
@@ -73,7 +73,7 @@ def count_lines(name: str | None) -> int | None:
 
 
 def _cut(lines: Iterator[str | None], name: str, *, is_scored: bool) -> Iterator[Chunk | None]:
-    """Chunks of lines; to be scored, each holds source and translation."""
+    """Chunks of lines; for scoring, each line holds source and translation."""
     if is_scored:
         numbers = itertools.count(1)
         split = (Idle if line is None else _split(line, name, next(numbers)) for line in lines)
@@ -86,7 +86,7 @@ def _cut(lines: Iterator[str | None], name: str, *, is_scored: bool) -> Iterator
 
 
 def _cut_pairs(pairs: Iterator[tuple[str, str] | None], *, is_scored: bool) -> Iterator[Chunk | None]:
-    """Chunks of sources with what stands beside them: translations to score, or prefixes."""
+    """Chunks of sources with their parallel lines: translations to score, or prefixes."""
     first = 0
     for chunk in _bunches(pairs):
         if chunk is None:
@@ -103,7 +103,7 @@ def _cut_pairs(pairs: Iterator[tuple[str, str] | None], *, is_scored: bool) -> I
 
 
 def _bunches(items: Iterable[T | None]) -> Iterator[list[T] | None]:
-    """At most CHUNK_LINES at a time; where the input is idle what there is, and then `Idle`."""
+    """Groups of at most CHUNK_LINES; when the input is idle, the lines so far, then `Idle`."""
     held: list[T] = []
     for item in items:
         if item is not None:
@@ -141,7 +141,7 @@ def _paired(lines: Iterator[str | None], others: Iterator[str | None], option: s
 
 
 def _lines(blocks: Iterator[bytes | None], name: str) -> Iterator[str | None]:
-    """Lines end at a line feed alone, so that what comes out has as many."""
+    """Lines end only at line feeds, so that input and output have the same number of lines."""
     rest, number = b"", 0
     for block in blocks:
         if block is None:
@@ -164,14 +164,14 @@ def _decoded(raw: bytes, name: str, number: int) -> str:
 
 
 def _blocks(stack: contextlib.ExitStack, name: str | None, option: str) -> Iterator[bytes | None]:
-    """The bytes of a file or of standard input, and `Idle` where a pipe or a terminal waits."""
+    """The bytes of a file or of standard input, and `Idle` when a pipe or a terminal pauses."""
     if name is None:
         return _unpacked(_stream(sys.stdin.buffer), "standard input")
     path, status = Path(name), status_of(name)
     is_regular = status is not None and stat.S_ISREG(status.st_mode)
     if is_regular or path.suffix.lower() in COMPRESSED:
         blocks = read_blocks(path)
-        first = next(blocks, b"")  # what cannot be read is known before the work
+        first = next(blocks, b"")  # so that an unreadable file is an error before any work
         return itertools.chain([first], blocks)
     try:
         return _unpacked(_stream(stack.enter_context(path.open("rb"))), name)
@@ -180,7 +180,7 @@ def _blocks(stack: contextlib.ExitStack, name: str | None, option: str) -> Itera
 
 
 def _unpacked(blocks: Iterator[bytes | None], name: str) -> Iterator[bytes | None]:
-    """A stream's text, which may be compressed."""
+    """The bytes of a stream, decompressed if it is compressed."""
     head = next(blocks, None)
     if head is None:
         return
@@ -193,10 +193,10 @@ def _unpacked(blocks: Iterator[bytes | None], name: str) -> Iterator[bytes | Non
 
 
 def _stream(file: IO[bytes]) -> Iterator[bytes | None]:
-    """What comes, as it comes."""
+    """A stream's bytes as they arrive."""
     try:
         descriptor = file.fileno()
-    except (OSError, ValueError):  # no file of the system
+    except (OSError, ValueError):  # not a file of the operating system
         while block := file.read(READ_BYTES):
             yield block
         return

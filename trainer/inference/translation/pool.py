@@ -1,7 +1,7 @@
-"""Translation in several processes, each with models of its own: one for each GPU, or some on a CPU.
+"""Translation in several processes, each with its own models: one per GPU, or several on a CPU.
 
-Every chunk of lines goes to every process, and each does its part of the batches: batches are the same for any number
-of processes, and so are the translations.
+Every process gets every chunk of lines and does its part of the batches, so that batches and translations are the same
+for any number of processes.
 """
 
 import os
@@ -25,16 +25,16 @@ from trainer.inference.translation.worker import Answer, Chunk, Line, Settings, 
 from trainer.ranks.process import tune_process
 
 AHEAD = 2
-"""Chunks that are handed out before the first of them is waited for."""
+"""Chunks in flight before the first answer is waited for."""
 READY = "ready"
 START = "from trainer.inference.translation.pool import serve; serve()"
 
 
 class Pool:
-    """Processes that translate together. To be closed, which ends them at once.
+    """Processes that translate together; `close` ends them at once.
 
     Args:
-        devices: for each process the GPU that it sees; None on a CPU.
+        devices: the GPU that each process sees; None for a CPU.
     """
 
     def __init__(self, settings: Settings, devices: Sequence[str | None]) -> None:
@@ -51,15 +51,15 @@ class Pool:
             raise
 
     def answers(self, chunks: Iterable[Chunk | None], on_lines: OnLines = nobody) -> Iterator[Answer]:
-        """What becomes of each chunk, in order; where there is a None among them, of all before it.
+        """The answers to the chunks, in order; a None among the chunks asks for all answers before it.
 
         Args:
             chunks: of lines.
-            on_lines: told of every batch that is done, while an answer is waited for.
+            on_lines: called for every finished batch, while waiting for an answer.
 
         Raises:
             UserError: a line or a setting is wrong.
-            RuntimeError: a process failed or was ended.
+            RuntimeError: a process failed or was killed.
         """
         waiting = 0
         for chunk in chunks:
@@ -78,7 +78,7 @@ class Pool:
             yield self._receive(on_lines)
 
     def close(self) -> None:
-        """End the processes, whatever they are doing."""
+        """Kill the processes, whatever they are doing."""
         for worker in self._workers:
             worker.close()
 
@@ -89,7 +89,7 @@ class Pool:
             for connection in wait(waiting):
                 number = waiting[connection]  # type: ignore[index]
                 message = self._workers[number].receive()
-                if isinstance(message, int):  # lines of a batch that is done
+                if isinstance(message, int):  # lines of a finished batch
                     on_lines(message)
                 else:
                     answers[number] = message
@@ -99,7 +99,7 @@ class Pool:
 
 
 class _Worker:
-    """One process, seen from the one that started it. It has a session of its own: Ctrl-C is not for it."""
+    """The parent's handle of one process. The process has its own session, so that Ctrl-C does not reach it."""
 
     def __init__(self, rank: int, world_size: int, device: str | None) -> None:
         self.connection, theirs = Pipe()
@@ -108,7 +108,7 @@ class _Worker:
             "OMP_NUM_THREADS": str(threads),
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-            "PYTHONSAFEPATH": "1",  # a file of the current folder is no module, unless it is one here
+            "PYTHONSAFEPATH": "1",  # no modules from the current folder, unless this process has it on its path too
         }
         if device is not None:
             environment["CUDA_VISIBLE_DEVICES"] = device
@@ -116,7 +116,7 @@ class _Worker:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", START, str(theirs.fileno()), str(rank), str(world_size)],
                 stdin=subprocess.DEVNULL,
-                stdout=sys.stderr.fileno(),  # nothing but translations belongs into ours
+                stdout=sys.stderr.fileno(),  # only translations go to our stdout
                 pass_fds=(theirs.fileno(),),
                 env=environment,
                 start_new_session=True,
@@ -143,7 +143,7 @@ class _Worker:
         self.connection.close()
 
     def _failure(self) -> BaseException:
-        """Why the process is gone: what it said last, or how it was ended."""
+        """Why the process is gone: its last message, or how it ended."""
         try:
             while self.connection.poll():
                 if isinstance(message := self.connection.recv(), BaseException):
@@ -156,7 +156,7 @@ class _Worker:
 
 
 def serve() -> None:
-    """A process of a pool, from start to end. It ends at once when the one that started it closes the pipe."""
+    """The main function of a pool's process. It ends at once when its parent closes the pipe."""
     descriptor, rank, world_size = map(int, sys.argv[1:])
     connection: Connection[Any, Any] = Connection(descriptor)
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -1,4 +1,4 @@
-"""What is noticed of source lines as they are encoded, and what is said of it."""
+"""Counts over source lines as they are encoded, and warnings from them."""
 
 import dataclasses
 from collections import Counter
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from data_pipeline.tokenizer import UNK_ID, Tokenizer
 
 MUCH_UNKNOWN = 0.01
-"""Fraction of unknown pieces above which there is a warning: a rare character here and there is no news."""
+"""Fraction of unknown pieces above which there is a warning; a few rare characters are normal."""
 
 
 @dataclass(slots=True)
@@ -16,27 +16,27 @@ class SourceCounts:
     """Counts over source lines. Picklable."""
 
     truncated: int = 0
-    """Lines that were longer than the model's positions and lost their end."""
+    """Lines that were longer than the model's positions and were cut."""
     pieces: int = 0
     unknown: int = 0
     """Pieces that are `<unk>`."""
     tags: Counter[str] = field(default_factory=Counter)
-    """Tags at the beginning of a line that are taken for text, and their lines."""
+    """Number of lines by the tag-like text at their beginning that is not a tag of the model."""
 
     def note(self, tokenizer: Tokenizer, lines: Sequence[str], rows: Sequence[Sequence[int]], longest: int) -> None:
-        """Count lines and their pieces; a row of more than `longest` pieces loses its end."""
+        """Count lines and their pieces; a row of more than `longest` pieces is cut."""
         self.truncated += sum(len(row) > longest for row in rows)
         self.pieces += sum(map(len, rows))
         self.unknown += sum(row.count(UNK_ID) for row in rows)
         self.tags.update(tokenizer.tags_that_are_text(lines))
 
     def add(self, more: "SourceCounts") -> None:
-        """Count what is counted there, too."""
+        """Add other counts to these."""
         for each in dataclasses.fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(more, each.name))
 
     def warnings(self, tokenizer: Tokenizer, max_positions: int) -> list[str]:
-        """What the user should know, a line each."""
+        """Warnings for the user, one line each."""
         found = []
         if self.truncated:
             found.append(

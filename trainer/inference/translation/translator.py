@@ -1,4 +1,4 @@
-"""Lines of text to lines of text with a plain model. Shared by evaluation and `zeromt translate`."""
+"""Translates lines of text with a plain model, for evaluation and `zeromt translate`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from trainer.inference.translation.sources import SourceCounts
 from trainer.inference.translation.words import Attention
 
 OnLines = Callable[[int], None]
-"""Is told that so many more lines are done."""
+"""Called with the number of lines just finished."""
 
 
 def nobody(number: int) -> None:
-    """Where nobody wants to know."""
+    """A callback that does nothing."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Translation:
-    """A translated line, the sum of its log-probabilities, that over its length's penalty, and its pieces."""
+    """A translated line, its log-probability, its score (this over the length penalty), and its pieces."""
 
     text: str
     log_prob: float
@@ -34,11 +34,11 @@ class Translation:
 
 
 class Interrupted(Exception):  # noqa: N818 (a request, not an error)
-    """Someone asked to stop in the middle of it."""
+    """A stop was requested in the middle of the work."""
 
 
 class Translator:
-    """Translates with one model or ensemble on one device. Batches depend on the lines alone, not on who does them."""
+    """Translates with one model or ensemble on one device. Batches depend only on the lines, not on the ranks."""
 
     def __init__(
         self,
@@ -55,15 +55,14 @@ class Translator:
         self._device = device
         self._tags = tags
         self.counts = SourceCounts()
-        """Of all sources so far."""
+        """Counts over all sources so far."""
         self.on_lines: OnLines = nobody
-        """Told of every batch that is done."""
+        """Called for every finished batch."""
 
     def translate(self, lines: Sequence[str], *, n_best: int = 1) -> list[list[Translation]]:
-        """The best translations of each line, in order; an empty line has the empty translation.
+        """The best translations of each line, in order; the translation of an empty line is empty.
 
-        A line that the tokenizer turns into nothing is empty. One that is longer than the model's positions is cut
-        there and counted.
+        A line without any pieces counts as empty. A line longer than the model's positions is cut there and counted.
         """
         return self.translate_part(lines, rank=0, world_size=1, n_best=n_best)  # type: ignore[return-value]
 
@@ -78,14 +77,14 @@ class Translator:
         first: int = 0,
         stop_requested: Callable[[], bool] = lambda: False,
     ) -> list[list[Translation] | None]:
-        """As `translate`, but every `world_size`-th batch only, from `rank` on; None for the lines of the others.
+        """Like `translate`, but only every `world_size`-th batch, starting at `rank`; None for the other ranks' lines.
 
         Args:
-            prefixes: what the translations begin with, one for each line; an empty line stays empty.
-            first: number of the first line, for the random draws of sampling.
+            prefixes: one for each line, with which its translation begins; an empty line stays empty.
+            first: number of the first line, which seeds sampling.
 
         Raises:
-            Interrupted: `stop_requested`, which is asked before every batch, said yes.
+            Interrupted: `stop_requested`, which is called before every batch, returned true.
             UserError: a prefix is too long.
         """
         sources = self._encode(lines)
@@ -121,9 +120,9 @@ class Translator:
     def score_part(
         self, lines: Sequence[str], targets: Sequence[str], *, rank: int, world_size: int
     ) -> list[Translation | None]:
-        """Scores of given translations, every `world_size`-th batch only, from `rank` on; None for the others.
+        """Scores of given translations, only every `world_size`-th batch, starting at `rank`; None for the others.
 
-        A source that is longer than the model's positions is cut there and counted; a translation that is has NaN.
+        A source longer than the model's positions is cut there and counted; a translation longer than them scores NaN.
         """
         sources = self._encode(lines)
         ids = encode_target(self._tokenizer, targets, self._tags)
@@ -142,7 +141,7 @@ class Translator:
         return results
 
     def cross_attention(self, lines: Sequence[str], targets: Sequence[Sequence[int]]) -> list[Attention]:
-        """What translations, given as ids, look at: the weights of the first model, with the pieces of either side."""
+        """Cross-attention of translations given as ids: the first model's weights, with the pieces of either side."""
         sources = self._encode(lines, is_counted=False)
         found: list[Attention | None] = [None] * len(lines)
         widths = [max(len(s), len(t) + 1) for s, t in zip(sources, targets, strict=True)]
@@ -186,9 +185,9 @@ def _translation(text: str, hypothesis: Hypothesis) -> Translation:
 
 
 def cut_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Indices of sequences in batches of similar length, at most `budget` padded tokens each (one sequence at least).
+    """Indices of sequences in batches of similar length, of at most `budget` padded tokens (but at least one sequence).
 
-    The longest come first, so that ranks that divide the batches end at about the same time.
+    The longest come first, so that ranks that divide the batches finish at about the same time.
     """
     batches: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):

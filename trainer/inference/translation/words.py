@@ -1,4 +1,4 @@
-"""From pieces to words: hard alignments in the format of Pharaoh and fast_align."""
+"""Hard word alignments from attention, in the format of Pharaoh and fast_align."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,27 +10,27 @@ from model.search.alignment import Weights, align_words, default_layer
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Attention:
-    """What one translation looked at."""
+    """The attention of one translation."""
 
     weights: Weights
     """(layers, T + 1, S): see `model.search.alignment.cross_attention`."""
     source_pieces: list[str]
-    """S of them, EOS among them."""
+    """S pieces, with EOS."""
     target_pieces: list[str]
-    """T of them, without EOS."""
+    """T pieces, without EOS."""
     has_tags: bool = False
-    """The first piece of either side is a language's tag, which stands in no text."""
+    """The first piece of either side is a language tag, which is not part of the text."""
     is_reference: bool = False
-    """The target was given, and is no translation of the model's."""
+    """The target was given; the model did not generate it."""
 
 
 def word_numbers(pieces: Sequence[str], *, is_source: bool) -> list[int]:
-    """The number of the word that each piece belongs to, words being what stands between spaces; -1 for none.
+    """The number of the word that each piece belongs to, words being separated by spaces; -1 for none.
 
     Args:
-        pieces: as the vocabulary spells them.
-        is_source: the last piece is EOS; an unknown piece is part of its word, while among the pieces of a
-            translation it is written as a word of its own.
+        pieces: in the vocabulary's spelling.
+        is_source: the last piece is EOS, and an unknown piece is part of its word; in a translation an unknown piece is
+            written as a word of its own.
     """
     numbers: list[int] = []
     word, is_new = -1, True
@@ -46,7 +46,7 @@ def word_numbers(pieces: Sequence[str], *, is_source: bool) -> list[int]:
 
 
 def pharaoh(attention: Attention, layer: int | None = None) -> str:
-    """`i-j` for each target word j and the source word i that it looks at most, counted from 0, by target word.
+    """`i-j` for each target word j, i being the source word with its highest attention; counted from 0.
 
     Args:
         layer: of the decoder, from 1; see `default_layer` for None.

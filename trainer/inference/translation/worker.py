@@ -1,4 +1,4 @@
-"""What one process does of a translation: its part of the batches of each chunk of lines."""
+"""One process's work of a translation: its part of the batches of each chunk of lines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,54 +18,54 @@ class Settings:
     """What to do with each line. Picklable."""
 
     checkpoints: Sequence[str]
-    """Folders, verified; several are an ensemble."""
+    """Folders of verified checkpoints; several are an ensemble."""
     raw_weights: bool
-    """Not their moving averages, where they have such."""
+    """Use the weights themselves, even if there are moving averages."""
     precision: str | None
-    """As asked for; see `trainer.ranks.precision.translating_precision`."""
+    """As the user asked; see `trainer.ranks.precision.translating_precision`."""
     tags: LanguageTags | None
     section: SearchSection
     n_best: int
     with_alignment: bool
     alignment_layer: int | None
     num_pictures: int
-    """Of how many lines, from the first, attention is drawn."""
+    """Number of lines, from the first, whose attention is drawn."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Chunk:
-    """Lines that are done together."""
+    """Lines that are translated together."""
 
     first: int
-    """Number of the first one, from 0."""
+    """Number of the first line, from 0."""
     sources: list[str]
     targets: list[str] | None = None
-    """Translations to score in place of making some."""
+    """Translations to score, instead of translating."""
     prefixes: list[str] | None = None
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Line:
-    """What became of one line."""
+    """The result of one line."""
 
     translations: list[Translation]
     alignments: list[str]
-    """One for each translation, where they are wanted."""
+    """One for each translation, if alignments are wanted."""
     attention: Attention | None
-    """Of the best translation, where it is wanted."""
+    """Attention of the best translation, if it is wanted."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Answer:
-    """One process's part of a chunk: None for the lines of the others."""
+    """One process's part of a chunk's results: None for the lines of the other processes."""
 
     lines: list[Line | None]
     counts: SourceCounts
-    """Of the sources of the whole chunk."""
+    """Counts over the sources of the whole chunk."""
 
 
 class Worker:
-    """Loads the models, and does this process's part of chunk after chunk."""
+    """Loads the models, and does this process's part of each chunk."""
 
     def __init__(self, settings: Settings, *, rank: int = 0, world_size: int = 1) -> None:
         self._settings = settings
@@ -75,7 +75,7 @@ class Worker:
         self._translator = Translator(ensemble, trained.tokenizer, settings.section, trained.device, tags=settings.tags)
 
     def do(self, chunk: Chunk, on_lines: OnLines = nobody) -> Answer:
-        """This process's part of a chunk; `on_lines` is told of every batch of it that is done."""
+        """This process's part of a chunk; `on_lines` is called for every finished batch."""
         self._translator.counts = counts = SourceCounts()
         self._translator.on_lines = on_lines
         found = self._translations(chunk)
@@ -106,10 +106,10 @@ class Worker:
         return [None if one is None else [one] for one in scored]
 
     def _attentions(self, chunk: Chunk, found: dict[int, list[Translation]]) -> dict[int, list[Attention]]:
-        """Attention of each translation of the lines where something of it is wanted."""
+        """Attention of each translation of the lines, if alignments or pictures are wanted."""
         settings = self._settings
         wanted = [i for i in found if settings.with_alignment or chunk.first + i < settings.num_pictures]
-        # scored as NaN: longer than the model can read
+        # scored as NaN: longer than the model's positions
         pairs = [(i, t) for i in wanted for t in found[i] if t.log_prob == t.log_prob]
         if not pairs:
             return {}
