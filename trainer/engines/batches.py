@@ -27,8 +27,7 @@ class UpdateCounts:
     micro_batches: int
     """Micro-batches that are not empty."""
     pairs_digest: int
-    """An order-free hash of which pair is in which micro-batch, and of the tokens of augmented pairs: equal digests mean
-    the same update."""
+    """An order-free hash of which pair is in which micro-batch, and of augmented pairs' tokens; equal for equal updates."""
     augmented: int = 0
     """Pairs that `stream.augment` changed."""
     fell_back: int = 0

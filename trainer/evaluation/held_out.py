@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) -> list[HeldOutSet]:
-    """The sets to evaluate on: those of `evaluation.sets`, and the prepared validation sets that none of these replaces.
+    """The sets to evaluate on: `evaluation.sets`, plus the prepared validation sets if none of these is for validation.
 
     Rank 0 reads files for all ranks, and warns of scores that will mean little.
 
