@@ -27,7 +27,7 @@ class UpdateCounts:
     micro_batches: int
     """Micro-batches that are not empty."""
     pairs_digest: int
-    """An order-free hash of which pair is in which micro-batch, and of augmented pairs' tokens; equal for equal updates."""
+    """Order-free hash of which pair is in which micro-batch, and of augmented pairs' tokens: equal if updates are."""
     augmented: int = 0
     """Pairs that `stream.augment` changed."""
     fell_back: int = 0
