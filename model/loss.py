@@ -128,6 +128,7 @@ def cross_entropy_sums(
     padding_id: int,
     gradient_scale: float = 1.0,
     steps: LossSteps = PLAIN_STEPS,
+    function: "type[ChunkedCrossEntropy] | None" = None,
 ) -> tuple[Tensor, Tensor]:
     """Label-smoothed cross-entropy and negative log-likelihood in nats; a row whose target is padding adds nothing.
 
@@ -138,6 +139,8 @@ def cross_entropy_sums(
     Args:
         gradient_scale: gradients are formed in the forward pass, times this number: what the loss will be multiplied
             by, or in fp16 they would be 0 before they are. It leaves the gradients' values as they are.
+        steps: what it is made of.
+        function: ChunkedCrossEntropy, or another way to the same.
 
     Returns:
         Two scalars in fp32. The first can be differentiated, once and by hidden, weight and bias.
@@ -146,11 +149,11 @@ def cross_entropy_sums(
     with_grad = torch.is_grad_enabled() and any(
         x is not None and x.requires_grad for x in (hidden_ND, weight_VD, bias_V)
     )
-    apply: Callable[..., tuple[Tensor, Tensor]] = _ChunkedCrossEntropy.apply
+    apply: Callable[..., tuple[Tensor, Tensor]] = (function or ChunkedCrossEntropy).apply
     return apply(hidden_ND, weight_VD, bias_V, targets_N, label_smoothing, padding_id, with_grad, gradient_scale, steps)
 
 
-class _ChunkedCrossEntropy(torch.autograd.Function):
+class ChunkedCrossEntropy(torch.autograd.Function):
     """See `cross_entropy_sums`: some rows at a time, and the gradients are formed in the forward pass."""
 
     @staticmethod
@@ -166,6 +169,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         gradient_scale: float,
         steps: LossSteps,
     ) -> tuple[Tensor, Tensor]:
+        """See `cross_entropy_sums`."""
         num_rows = hidden_ND.shape[0]
         grad_hidden_ND = torch.empty_like(hidden_ND) if with_grad else None
         grad_weight_VD: Tensor | None = None
@@ -197,6 +201,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """What was formed in the forward pass, times the gradient of the loss."""
         grad_hidden, grad_weight_VD, grad_bias = ctx.saved_tensors
         scale = grads[0] if ctx.gradient_scale == 1 else grads[0] / ctx.gradient_scale
         # one pass to the weight's own layout: all that is added to it later would be four times slower in another

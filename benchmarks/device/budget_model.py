@@ -6,7 +6,8 @@ import torch
 
 from configs import ModelSection
 from model import Objective, SpecialIds, build_transformer
-from model.loss import CrossEntropy
+from model.kernels import use_kernels
+from model.loss import CrossEntropy, OutputLayer
 from tests.device.meter import Meter
 from tests.device.pseudo import DEVICE, metered, without_numbers
 
@@ -27,10 +28,11 @@ SMALL = Shape(rows=4, source=8, target=8)
 """Kernels do not depend on the shape, but that the loss of a large micro-batch is formed in chunks."""
 
 
-def count_model(section: ModelSection, *, shape: Shape, vocab: int) -> tuple[Meter, Meter]:
-    """A micro-batch of the model alone in bf16: forward and backward."""
+def count_model(section: ModelSection, *, shape: Shape, vocab: int, kernels: str = "plain") -> tuple[Meter, Meter]:
+    """A micro-batch of the model alone in bf16: forward and backward; `kernels` as in `model.kernels.use_kernels`."""
     with without_numbers(), torch.device(DEVICE):
         objective = make_objective(section, vocab).bfloat16()
+        use_kernels(objective, DEVICE, kernels)
         source, target = (torch.empty((shape.rows, n), dtype=torch.long) for n in (shape.source, shape.target))
         with metered() as forward:
             out = objective(source, target, target)
@@ -43,3 +45,18 @@ def make_objective(section: ModelSection, vocab: int) -> Objective:
     """As it is trained."""
     model = build_transformer(section, source_vocab_size=vocab, target_vocab_size=vocab, special=SPECIAL, seed=1)
     return Objective(model, CrossEntropy(0.1)).train()
+
+
+def logits_moved(*, rows: int, width: int, vocab: int, kernels: str) -> float:
+    """How often 16-bit logits move between the chip and its memory, matmuls aside, while the loss is formed.
+
+    Operators that move less than a 16-bit logit of each are left out.
+    """
+    with without_numbers(), torch.device(DEVICE):
+        layer = OutputLayer(width, vocab, padding_id=SPECIAL.pad).bfloat16()
+        use_kernels(layer, DEVICE, kernels)
+        hidden = torch.empty((rows, width), dtype=torch.bfloat16, requires_grad=True)
+        with metered() as meter:
+            layer(hidden, torch.empty(rows, dtype=torch.long), CrossEntropy(0.1))
+    logits = 2 * rows * vocab
+    return sum(call.bytes for call in meter.calls if not call.flops and call.bytes >= logits) / logits

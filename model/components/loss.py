@@ -11,6 +11,15 @@ if TYPE_CHECKING:
 
 CHUNK_ELEMENTS = 1 << 26
 """Logits held at once: 256 MB in fp32, so that a device's launch has enough to do."""
+CHUNK_BYTES = 1 << 28
+"""The same of kernels for GPUs, which hold nothing beside the logits: the matrix's gradient is added up fewer times."""
+VOCABULARY_MULTIPLE = 64
+"""Columns of a GPU's logits: matmuls of another number would be kept from the tensor cores."""
+
+
+def padded_vocabulary(vocab: int) -> int:
+    """Columns of a GPU's logits, in memory alone."""
+    return -(-vocab // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
 
 
 @component("loss", "cross_entropy")
@@ -33,20 +42,21 @@ class CrossEntropyLoss(Loss):
     def activation_bytes(
         self, width: int, tokens: int, vocabulary: int, *, has_bias: bool, storage: Storage
     ) -> LossBytes:
-        """Of `model.loss.cross_entropy_sums` on a GPU, which holds the logits of some rows at a time.
+        """Of `model.kernels.cuda.loss`, which holds the logits of some rows at a time.
 
         Kept are the gradients of hidden states and of the matrix, formed in the forward pass; the latter in fp32.
-        Beside those there are logits of a chunk going forward, or the matrix's gradient going backward.
+        Beside those there are, going forward, logits of a chunk, which become their gradient, the matrix in a padded
+        vocabulary, hidden states without those of padding and a chunk's gradient of the matrix; going backward, that
+        of the matrix.
         """
         element = storage.element
         matrix, hidden = vocabulary * width, tokens * width
-        rows = max(1, CHUNK_ELEMENTS // vocabulary)
-        chunk = min(rows, tokens) * vocabulary
-        # logits, which become their gradient, and their probabilities; from the second chunk on the last one's beside
+        columns = padded_vocabulary(vocabulary)
+        rows = max(1, CHUNK_BYTES // (columns * element))
         half = 0 if element == FLOAT else element
-        step = element + FLOAT
-        last = half or FLOAT
-        forward = max(chunk * (step + (last if tokens > rows else 0)), chunk * last + matrix * half)
+        logits = min(rows, tokens) * columns * element
+        padded = columns * width * element if columns != vocabulary else 0
+        forward = padded + hidden * element + logits + columns * width * half
         backward = matrix * (FLOAT + half) + hidden * element
         bias = vocabulary * FLOAT if has_bias else 0
         return LossBytes(kept=hidden * element + matrix * FLOAT + bias, working=max(forward, backward))

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
+from model.kernels.cuda.operators import OPERATORS
+
 aten = torch.ops.aten
 
 REPOSITORY = str(Path(__file__).parents[2])
@@ -136,7 +138,7 @@ def add_call(func: Any, args: Sequence[Any], kwargs: dict[str, Any], given: Sequ
     call = Call(
         operator=name.removeprefix("aten::"),
         line=line_of_code(),
-        launches=LAUNCHES.get(name, 1),
+        launches=OPERATORS[name].launches if name in OPERATORS else LAUNCHES.get(name, 1),
         bytes=_bytes(name, given, made),
         flops=_flops(func, args, kwargs, out),
     )
@@ -145,6 +147,9 @@ def add_call(func: Any, args: Sequence[Any], kwargs: dict[str, Any], given: Sequ
 
 
 def _bytes(name: str, given: Sequence[Tensor], made: Sequence[Tensor]) -> int:
+    if name in OPERATORS:
+        moved = zip(OPERATORS[name].passes, given, strict=True)
+        return sum(passes * memory_of(x) for passes, x in moved) + sum(map(memory_of, made))
     rest = sum(map(memory_of, given[1:]))
     if name in READ_IN_PARTS:
         return rest + 2 * sum(map(memory_of, made))

@@ -6,8 +6,10 @@ from model.attention import MultiHeadAttention
 from model.dropout import Dropout
 from model.kernels.cuda.attention import CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
+from model.kernels.cuda.loss import CudaOutputLayer
 from model.kernels.cuda.passes import CudaObjective, CudaStack, CudaTransformer
 from model.layout import Current, SideName
+from model.loss import OutputLayer
 from model.objective import Objective
 from model.transformer import Stack, Transformer
 
@@ -17,6 +19,7 @@ FASTER: dict[type[nn.Module], type[nn.Module]] = {
     Dropout: CudaDropout,
     MultiHeadAttention: CudaAttention,
     Objective: CudaObjective,
+    OutputLayer: CudaOutputLayer,
     Stack: CudaStack,
     Transformer: CudaTransformer,
 }

@@ -1,0 +1,89 @@
+"""`zeromt::cross_entropy_`: one program for each row of logits, block by block.
+
+The largest logit and the sum of exponentials are found in one pass by scaling the sum whenever a larger one comes
+(Milakov and Gimelshein, 2018); a second pass writes the gradient where the logits stood.
+"""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+MOST_COLUMNS = 8192
+"""Of a block."""
+
+
+def cross_entropy(
+    logits_RP: Tensor,
+    targets_R: Tensor,
+    found_2R: Tensor,
+    vocab: int,
+    padding_id: int,
+    smoothing: float,
+    gradient_scale: float,
+) -> None:
+    """See `model.kernels.cuda.loss`."""
+    launch(logits_RP, targets_R, found_2R, vocab, padding_id, smoothing, gradient_scale, with_grad=True)
+
+
+def launch(
+    logits_RP: Tensor,
+    targets_R: Tensor,
+    found_2R: Tensor,
+    vocab: int,
+    padding_id: int,
+    smoothing: float,
+    gradient_scale: float,
+    *,
+    with_grad: bool,
+) -> None:
+    """With the gradient, or the sums alone."""
+    assert logits_RP.stride(1) == targets_R.stride(0) == found_2R.stride(1) == 1, "rows lie in one piece"
+    num_rows, num_columns = logits_RP.shape
+    if num_rows == 0:
+        return
+    block = min(MOST_COLUMNS, triton.next_power_of_2(num_columns))
+    _rows[(num_rows,)](
+        logits_RP, targets_R, found_2R, vocab, num_columns, logits_RP.stride(0), found_2R.stride(0), padding_id,
+        smoothing, gradient_scale, WITH_GRAD=with_grad, BLOCK=block, num_warps=max(4, min(16, block // 512)),
+    )  # fmt: skip
+
+
+@triton.jit
+def _rows(
+    logits, targets, found, vocab, num_columns, logits_stride, found_stride, padding_id, smoothing, gradient_scale,
+    WITH_GRAD: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)  # rows times columns may pass 2^31
+    logits += row * logits_stride
+    target = tl.load(targets + row)
+    columns = tl.arange(0, BLOCK)
+    if target == padding_id:
+        tl.store(found + row, 0.0)
+        tl.store(found + found_stride + row, 0.0)
+        if WITH_GRAD:
+            for begin in range(0, num_columns, BLOCK):
+                tl.store(logits + begin + columns, tl.zeros((BLOCK,), logits.dtype.element_ty),
+                         mask=begin + columns < num_columns)  # fmt: skip
+        return
+    largest, total = float("-inf"), 0.0
+    sums, at_target = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+    for begin in range(0, vocab, BLOCK):
+        c = begin + columns
+        x = tl.load(logits + c, mask=c < vocab, other=float("-inf")).to(tl.float32)
+        new = tl.maximum(largest, tl.max(x, 0))
+        total = total * tl.exp(largest - new) + tl.sum(tl.exp(x - new), 0)
+        largest = new
+        sums += tl.where(c < vocab, x, 0.0)
+        at_target += tl.where(c == target, x, 0.0)  # here and not by a load of its own: the second pass writes there
+    log_total = tl.log(total) + largest
+    nll = log_total - tl.sum(at_target, 0)
+    mean_nll = log_total - tl.sum(sums, 0) / vocab
+    tl.store(found + row, (1 - smoothing) * nll + smoothing * mean_nll)
+    tl.store(found + found_stride + row, nll)
+    if WITH_GRAD:
+        for begin in range(0, num_columns, BLOCK):
+            c = begin + columns
+            x = tl.load(logits + c, mask=c < vocab, other=float("-inf")).to(tl.float32)
+            grad = tl.exp(x - largest) / total - smoothing / vocab - tl.where(c == target, 1 - smoothing, 0.0)
+            grad = tl.where(c < vocab, grad * gradient_scale, 0.0)
+            tl.store(logits + c, grad.to(logits.dtype.element_ty), mask=c < num_columns)

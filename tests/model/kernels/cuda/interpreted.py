@@ -1,0 +1,59 @@
+"""Triton's kernels under its interpreter, in a process of its own: the variable must stand before triton is read."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Case = tuple[int, int, str, float, float]
+"""Pieces, rows, precision, smoothing, gradient scale."""
+PAD = 0
+
+
+def losses(cases: list[Case]) -> list[dict[str, float]]:
+    """How far the kernel is from `F.cross_entropy` in fp64 of the same logits, and what it does beyond the pieces."""
+    from model.kernels.cuda.triton_kernels import cross_entropy
+
+    found = []
+    for vocab, rows, precision, smoothing, scale in cases:
+        cross_entropy.MOST_COLUMNS = 8192 if vocab < 100_000 else 1 << 17  # the interpreter takes its time by blocks
+        dtype: torch.dtype = getattr(torch, precision)
+        logits, targets = logits_and_targets(vocab, rows, dtype)
+        expected = logits[:, :vocab].double().requires_grad_()
+        loss = F.cross_entropy(expected, targets, reduction="sum", label_smoothing=smoothing, ignore_index=PAD)
+        torch.autograd.backward(loss * scale)
+        nll = F.cross_entropy(expected.detach(), targets, reduction="sum", ignore_index=PAD)
+        sums, without = torch.full((2, rows), 7.0), torch.full((2, rows), 7.0)
+        cross_entropy.launch(logits, targets, without, vocab, PAD, smoothing, 1.0, with_grad=False)
+        cross_entropy.cross_entropy(logits, targets, sums, vocab, PAD, smoothing, scale)
+        assert expected.grad is not None
+        wanted, got = expected.grad.float().masked_fill_((targets == PAD)[:, None], 0.0), logits[:, :vocab]
+        found.append(
+            {
+                "loss": float((sums[0].double().sum() - loss.detach()).abs() / loss.detach()),
+                "nll": float((sums[1].double().sum() - nll).abs() / nll),
+                "gradient": float((got.float() - wanted).abs().max()),
+                "units": units(got, wanted.to(dtype)) if dtype != torch.float32 else 0.0,
+                "beyond": float(logits[:, vocab:].abs().sum()),
+                "padding": float(got[targets == PAD].abs().sum() + sums[:, targets == PAD].abs().sum()),
+                "without": float((without - sums).abs().max()),
+            }
+        )
+    return found
+
+
+def logits_and_targets(vocab: int, rows: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Of a padded vocabulary: no numbers stand beyond the pieces, nor in a row whose target is padding."""
+    generator = torch.Generator().manual_seed(vocab)
+    logits = torch.randn(rows, -(-vocab // 64) * 64, generator=generator) * 3
+    targets = torch.randint(1, vocab, (rows,), generator=generator)
+    targets[0], targets[3] = vocab - 1, PAD
+    logits[:, vocab:] = logits[3] = float("nan")
+    logits[1, 5] = 60.0  # all of a row's probability in one place
+    return logits.to(dtype), targets
+
+
+def units(got: Tensor, wanted: Tensor) -> float:
+    """The most that 16-bit numbers are apart, in units in the last place."""
+    ordered = [x.view(torch.int16).int() for x in (got, wanted)]
+    ordered = [torch.where(x < 0, -(x & 0x7FFF), x) for x in ordered]
+    return float((ordered[0] - ordered[1]).abs().max())
