@@ -6,7 +6,7 @@ from typing import Literal, assert_never
 import torch
 
 from configs import UserError
-from trainer.inference.export import as_ctranslate2, as_huggingface, as_safetensors
+from trainer.inference.export import as_ctranslate2, as_huggingface, as_safetensors, model_card
 from trainer.inference.export.check import find_text, make_sample
 from trainer.inference.export.exact import load_exact
 from trainer.inference.loading import places_of
@@ -67,6 +67,8 @@ def run(
                 notes = as_ctranslate2.export(trained, folder, sample, text, quantization=quantization)
             case _:
                 assert_never(format)
+        about = model_card.card(trained, format=format, rounding=quantization or dtype)
+        (folder / "README.md").write_text(about, encoding="utf-8")
     if trained.config.prepare.tag_both_sides:
         notes.append("a source is to begin with its language's tag, a translation to be forced to begin with its own")
     for note in notes:

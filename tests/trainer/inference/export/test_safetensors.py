@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 
 from data_pipeline.tokenizer import Tokenizer
@@ -32,6 +33,9 @@ def export(run: Path, output: Path, **changes: Any) -> None:
 def test_round_trip(options: dict[str, Any], num_matrices: int, joint: Tokenizer, tmp_path: Path) -> None:
     model = make_run(tmp_path / "run", joint, **options)
     export(tmp_path / "run", tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"| parameters | {sum(p.numel() for p in model.parameters()):,} |" in card
+    assert set(yaml.safe_load(card.split("---")[1])) >= {"pipeline_tag", "tags"}
     again, tokenizer = load_exported(tmp_path / "out")
     assert tokenizer.fingerprint == joint.fingerprint
     theirs = dict(again.named_parameters())
