@@ -12,9 +12,9 @@ from trainer.inference.loading import TrainedModel
 from trainer.runs.layout import STATE
 
 _USE = {
-    "safetensors": "`model.safetensors` has zeromt's names; `config.yaml` says how the model is built from them, and how it was searched.",
-    "huggingface": "`AutoModelForSeq2SeqLM.from_pretrained` and `AutoTokenizer.from_pretrained` load this folder; `search.json` has a limit that they lack.",
-    "ctranslate2": "`ctranslate2.Translator` loads this folder; cut text with `tokenizer.model`, search as `search.json` says.",
+    "safetensors": "`model.safetensors` has zeromt's names; `config.yaml` says how the model is built and searched.",
+    "huggingface": "`AutoModelForSeq2SeqLM` and `AutoTokenizer` load this folder; `search.json` has limits they lack.",
+    "ctranslate2": "`ctranslate2.Translator` loads this folder; search as `search.json` says.",
 }
 _TO_FILL = """\
 ## To be filled in by whoever publishes it
