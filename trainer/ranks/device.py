@@ -19,7 +19,7 @@ import torch
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from configs import UserError
-from trainer.runs.process.gpus import no_gpu, num_gpus, unusable, why_unusable
+from trainer.runs.process.gpus import no_gpu, num_gpus, refuse_missing, unusable, why_unusable
 
 MOST_HOSTS = 4
 """Of the hosts in a message; the others are counted."""
@@ -48,11 +48,12 @@ def settle_device(asked: str) -> None:
     """See that this process computes on what `engine.device` asks for, before anything asks CUDA for its GPUs.
 
     Raises:
-        UserError: there are GPUs that torch cannot use, or none where one is asked for.
+        UserError: there are GPUs that torch cannot use, or none where one is asked for, or not those that are named.
     """
     if asked == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     elif not torch.cuda.is_available():
+        refuse_missing(os.environ)
         if present := num_gpus(os.environ):
             raise unusable(present, why_unusable() or _torchs_reason())
         if asked == "cuda":

@@ -56,6 +56,19 @@ def test_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert num_gpus({}, driver) == 2
 
 
+@pytest.mark.parametrize("visible", ["2", "0,2", " 7 ,GPU-a", "0,1,2,3"])
+def test_gpus_that_are_not_there_are_refused(visible: str, two_gpus: Path) -> None:
+    with pytest.raises(UserError, match=r"^CUDA_VISIBLE_DEVICES: .* has no GPU \d; its GPUs are 0 to 1 "):
+        gpus_to_use("auto", {"CUDA_VISIBLE_DEVICES": visible})
+    assert gpus_to_use("cpu", {"CUDA_VISIBLE_DEVICES": visible}) == 0
+
+
+@pytest.mark.parametrize("visible", ["", "-1", "0,-1", "1,0", "GPU-9", "MIG-9", "NoDevFiles"])
+def test_gpus_that_are_named_otherwise_are_not(visible: str, two_gpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "why_unusable", lambda: None)
+    gpus_to_use("auto", {"CUDA_VISIBLE_DEVICES": visible})
+
+
 def test_page_locked_memory_comes_in_powers_of_two() -> None:
     assert [page_locked_bytes(n) for n in (0, 1, 2, 3, 4, 5, 2**33 + 1)] == [0, 1, 2, 4, 4, 8, 2**34]
 

@@ -30,15 +30,38 @@ def num_gpus(environ: Mapping[str, str], driver: Path = DRIVER) -> int:
         environ: its CUDA_VISIBLE_DEVICES narrows what the driver reports, as CUDA documents it.
         driver: the driver's folder with one entry for each GPU, asked where nvidia-smi is missing.
     """
-    listed = _nvidia_smi("-L")
-    if listed is not None:
-        present = sum(line.startswith("GPU ") for line in listed)
-    else:
-        present = len(list(driver.iterdir())) if driver.is_dir() else 0
+    present = _present(driver)
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return present
     return min(present, len(named_gpus(visible, present)))
+
+
+def refuse_missing(environ: Mapping[str, str], driver: Path = DRIVER) -> None:
+    """Refuse numbers of GPUs that this machine does not have: CUDA would show those before them alone, or none.
+
+    Raises:
+        UserError: CUDA_VISIBLE_DEVICES has such a number, and the machine has a GPU.
+    """
+    visible = environ.get("CUDA_VISIBLE_DEVICES", "")
+    numbers = [int(device) for device in re.findall(r"(?:^|,)\s*(\d+)\s*(?=,|$)", visible)]
+    if not numbers or not (present := _present(driver)):
+        return
+    missing = [number for number in numbers if number >= present]
+    if missing:
+        known = "0" if present == 1 else f"0 to {present - 1}"
+        raise UserError(
+            f"CUDA_VISIBLE_DEVICES: {visible!r}, and this machine has no GPU {missing[0]}; its GPUs are {known} "
+            "(nothing at all: train on the CPU)"
+        )
+
+
+def _present(driver: Path) -> int:
+    """GPUs of this machine, visible or not."""
+    listed = _nvidia_smi("-L")
+    if listed is not None:
+        return sum(line.startswith("GPU ") for line in listed)
+    return len(list(driver.iterdir())) if driver.is_dir() else 0
 
 
 def named_gpus(visible: str, present: int) -> list[str]:
@@ -73,10 +96,11 @@ def gpus_to_use(device: str, environ: Mapping[str, str]) -> int:
         environ: theirs.
 
     Raises:
-        UserError: there are some that torch cannot use, or none where `device` is cuda.
+        UserError: there are some that torch cannot use, or none where `device` is cuda, or fewer than are named.
     """
     if device == "cpu":
         return 0
+    refuse_missing(environ)
     found = num_gpus(environ)
     if found and (reason := why_unusable()) is not None:
         raise unusable(found, reason)
