@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from configs import ModelSection
 from model import Objective, SpecialIds, build_transformer
 from model.kernels import use_kernels
+from model.layout import Layout, Side
 from model.loss import CrossEntropy, OutputLayer
 from tests.device.meter import Meter
 from tests.device.pseudo import DEVICE, metered, without_numbers
@@ -34,11 +36,16 @@ def count_model(section: ModelSection, *, shape: Shape, vocab: int, kernels: str
         objective = make_objective(section, vocab).bfloat16()
         use_kernels(objective, DEVICE, kernels)
         source, target = (torch.empty((shape.rows, n), dtype=torch.long) for n in (shape.source, shape.target))
+        layout = None if kernels == "plain" else Layout(source=_side(source), target=_side(target))
         with metered() as forward:
-            out = objective(source, target, target)
+            out = objective(source, target, target, 1.0, *([] if layout is None else [layout]))
         with metered() as backward:
             out.loss_sum.backward()
     return forward, backward
+
+
+def _side(ids: Tensor) -> Side:
+    return Side(places=torch.empty((ids.numel(), 4), dtype=torch.int32), bounds=None, longest=ids.shape[1])
 
 
 def make_objective(section: ModelSection, vocab: int) -> Objective:

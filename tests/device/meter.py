@@ -148,8 +148,8 @@ def add_call(func: Any, args: Sequence[Any], kwargs: dict[str, Any], given: Sequ
 
 def _bytes(name: str, given: Sequence[Tensor], made: Sequence[Tensor]) -> int:
     if name in OPERATORS:
-        moved = zip(OPERATORS[name].passes, given, strict=True)
-        return sum(passes * memory_of(x) for passes, x in moved) + sum(map(memory_of, made))
+        again = zip(OPERATORS[name].again, given, strict=False)
+        return sum(times * memory_of(x) for times, x in again) + sum(map(memory_of, (*given, *made)))
     rest = sum(map(memory_of, given[1:]))
     if name in READ_IN_PARTS:
         return rest + 2 * sum(map(memory_of, made))

@@ -8,10 +8,12 @@ from model.kernels.cuda.attention import CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
 from model.kernels.cuda.loss import CudaOutputLayer
 from model.kernels.cuda.passes import CudaObjective, CudaStack, CudaTransformer
+from model.kernels.cuda.residuals import CudaPostNorm, CudaPreNorm, link
 from model.layout import Current, SideName
 from model.loss import OutputLayer
 from model.objective import Objective
-from model.transformer import Stack, Transformer
+from model.residuals import PostNorm, PreNorm
+from model.transformer import DecoderLayer, EncoderLayer, Stack, Transformer
 
 __all__ = ["use"]
 
@@ -20,6 +22,8 @@ FASTER: dict[type[nn.Module], type[nn.Module]] = {
     MultiHeadAttention: CudaAttention,
     Objective: CudaObjective,
     OutputLayer: CudaOutputLayer,
+    PostNorm: CudaPostNorm,
+    PreNorm: CudaPreNorm,
     Stack: CudaStack,
     Transformer: CudaTransformer,
 }
@@ -41,3 +45,6 @@ def use(module: nn.Module) -> None:
         elif isinstance(part, CudaDropout):
             part.side, part.site = side, site
             site += 1
+    for part in module.modules():
+        if isinstance(part, (EncoderLayer, DecoderLayer)):
+            link(part)

@@ -133,7 +133,7 @@ def _plain_cross_entropy_(
 likelihoods = define(
     "likelihoods(Tensor logits, Tensor targets, Tensor(a!) found, int vocab, int padding_id, float smoothing) -> ()",
     _plain_likelihoods,
-    cost=Operator(launches=1, passes=(1, 1, 1)),
+    cost=Operator(launches=1),
     fake=lambda *_: None,
 )
 """Losses and negative log-likelihoods of rows into `found` (2, R) in fp32, 0 where the target is padding.
@@ -144,7 +144,7 @@ cross_entropy_ = define(
     "cross_entropy_(Tensor(a!) logits, Tensor targets, Tensor(b!) found, int vocab, int padding_id, float smoothing, "
     "float gradient_scale) -> ()",
     _plain_cross_entropy_,
-    cost=Operator(launches=1, passes=(3, 1, 1)),
+    cost=Operator(launches=1, again=(2,)),
     fake=lambda *_: None,
 )
 """`likelihoods`; and the logits become the scaled gradient of the loss by them, 0 in rows of padding and beyond

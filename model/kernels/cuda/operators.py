@@ -19,8 +19,8 @@ class Operator:
 
     launches: int
     """Kernels."""
-    passes: tuple[int, ...]
-    """How often each of its tensor arguments, in their order, moves between the chip and its memory."""
+    again: tuple[int, ...] = ()
+    """How often the first of its tensor arguments, in their order, move to or from the chip's memory beside once."""
 
 
 OPERATORS: dict[str, Operator] = {}

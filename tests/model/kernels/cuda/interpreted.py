@@ -57,3 +57,40 @@ def units(got: Tensor, wanted: Tensor) -> float:
     ordered = [x.view(torch.int16).int() for x in (got, wanted)]
     ordered = [torch.where(x < 0, -(x & 0x7FFF), x) for x in ordered]
     return float((ordered[0] - ordered[1]).abs().max())
+
+
+Sizes = tuple[int, int, str, float, bool, bool, bool]
+"""Rows, width, precision, dropout, whether there are a norm's bias, a linear bias and a gradient of the sum."""
+
+
+def residuals(cases: list[Sizes]) -> list[dict[str, float]]:
+    """The most by which Triton's results are off the plain ones, in parts of the largest of each."""
+    from model.kernels.cuda import residuals as plain
+    from model.kernels.cuda.triton_kernels.residual_norm import residual_norm
+    from model.kernels.cuda.triton_kernels.residual_norm_backward import residual_norm_backward
+
+    found = []
+    for rows, width, precision, p, has_bias, has_linear_bias, has_by_sum in cases:
+        generator = torch.Generator().manual_seed(width)
+        shapes = [(rows, width)] * 4 + [(width,)] * 3
+        x, y, by_norm, by_sum, linear_bias, weight, bias = (
+            torch.randn(shape, generator=generator).to(getattr(torch, precision)) for shape in shapes
+        )
+        tokens = torch.randint(-(2**31), 2**31 - 1, (rows, 4), generator=generator, dtype=torch.int32) if p else None
+        given = (x, y, linear_bias if has_linear_bias else None, weight, bias if has_bias else None, tokens, 7, p, 1e-5)
+        forward = [residual_norm(*given), plain.residual_norm(*given)]
+        summed, _, mean, deviation = forward[1]
+        kept = (by_norm, by_sum if has_by_sum else None, summed, mean, deviation, weight, tokens, 7, p, has_bias)
+        backward = [residual_norm_backward(*kept), plain.residual_norm_backward(*kept)]
+        names = ("summed", "normed", "mean", "deviation", "by_x", "by_y", "sums")
+        pairs = zip((*forward[0], *backward[0]), (*forward[1], *backward[1]), strict=True)
+        found.append({name: apart(*pair) for name, pair in zip(names, pairs, strict=True)})
+    return found
+
+
+def apart(got: Tensor, wanted: Tensor) -> float:
+    """The largest difference in parts of the largest number; shapes and precisions must be the same."""
+    assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
+    if not wanted.numel():
+        return 0.0
+    return float((got.double() - wanted.double()).abs().max() / wanted.double().abs().max().clamp_min(1e-9))

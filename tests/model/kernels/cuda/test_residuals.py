@@ -1,0 +1,109 @@
+"""Residual, dropout and norm as one operator: Triton under its interpreter, gradients, and what is counted."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from model.kernels import use_kernels
+from model.kernels.cuda import residuals
+from model.layout import Current, Layout, Side
+from model.residuals import PostNorm
+from tests.device.pseudo import DEVICE, metered
+from tests.forked import Forked
+from tests.model.kernels.cuda import interpreted
+from tests.model.reference import tiny_model, tiny_section
+
+CASES: list[interpreted.Sizes] = [
+    (5, 12, "float32", 0.3, True, True, False),
+    (300, 32, "float32", 0.0, True, False, False),
+    (7, 37, "float32", 0.5, False, True, True),
+    (3, 512, "bfloat16", 0.1, True, True, True),
+    (4, 100, "bfloat16", 0.0, False, False, False),
+    (2, 64, "float16", 0.1, True, True, False),
+]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_triton_under_its_interpreter(forked: Forked, tmp_path: Path) -> None:
+    [found] = forked.ranks(
+        1, interpreted.residuals, CASES, cwd=tmp_path, meet=False, variables={"TRITON_INTERPRET": "1"}
+    )
+    for case, row in zip(CASES, found, strict=True):
+        assert max(row.values()) <= (1e-5 if case[2] == "float32" else 2e-2), (case, row)
+
+
+@pytest.mark.parametrize("kind", [nn.LayerNorm, nn.RMSNorm])
+@pytest.mark.parametrize("p", [0.0, 0.4])
+def test_gradients(kind: type[nn.LayerNorm] | type[nn.RMSNorm], p: float) -> None:
+    """Those that autograd finds of the plain equations, with the same mask."""
+    torch.manual_seed(1)
+    norm, linear = kind(10), nn.Linear(10, 10)
+    with torch.no_grad():
+        for parameter in norm.parameters():
+            parameter.uniform_(0.5, 2)
+    tokens = torch.arange(24, dtype=torch.int32).view(6, 4) if p else None
+    x, h, by_sum, by_norm = torch.randn(4, 2, 3, 10).unbind()
+    found: list[list[Tensor]] = []
+    for is_fused in (False, True):
+        a, b = x.clone().requires_grad_(), h.clone().requires_grad_()
+        if is_fused:
+            y = nn.functional.linear(b, linear.weight)
+            bias = getattr(norm, "bias", None)
+            summed, normed = residuals.ResidualNorm.apply(  # type: ignore[no-untyped-call]
+                a, y, linear.bias, norm.weight, bias, tokens, 3, p, norm.eps or 1.1920929e-07
+            )
+        else:
+            y = linear(b)
+            summed = a + (y if tokens is None else torch.ops.zeromt.drop(y, tokens, 3, p))
+            normed = norm(summed)
+        inputs = [a, b, *norm.parameters(), *linear.parameters()]
+        grads = torch.autograd.grad((summed * by_sum).sum() + (normed * by_norm).sum(), inputs)
+        found.append([summed.detach(), normed.detach(), *grads])
+    for plain, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-5)
+
+
+def test_one_kernel_forward_and_two_backward() -> None:
+    """In place of four and of three, and of a sum for the bias of the linear layer before."""
+    layer: Any = tiny_model(tiny_section(residual="post", dropout=0.2)).train().encoder.layers[0]
+    use_kernels(layer, DEVICE, "cuda")
+    layer.to(DEVICE)
+    residual = layer.self_attention_residual
+    assert residual.__class__ is residuals.CudaPostNorm
+    x = torch.randn(2, 3, residual.norm.weight.numel()).to(DEVICE).requires_grad_()
+    places = torch.zeros(6, 4, dtype=torch.int32).to(DEVICE)
+    side = Side(places=places, bounds=None, longest=3)
+    assert isinstance(residual.dropout.current, Current)
+    with residual.dropout.current.using(Layout(source=side, target=side)), metered() as forward:
+        out = residual(x, layer.self_attention.output)
+    with metered() as backward:
+        out.backward(torch.ones_like(out))
+    assert forward.by_operator() == {"mm": 1, "zeromt::residual_norm": 1}
+    assert backward.by_operator()["zeromt::residual_norm_backward"] == 2
+    assert not backward.by_operator()["sum"]
+
+
+def test_a_module_with_hooks_is_called() -> None:
+    """ZeRO-3 gathers parameters then."""
+    layer: Any = tiny_model(tiny_section(residual="post")).encoder.layers[0]
+    use_kernels(layer, torch.device("cpu"), "cuda")
+    x = torch.randn(2, 3, layer.feed_forward.outer.weight.shape[0])
+    expected = layer(x, None)
+    called: list[str] = []
+    layer.feed_forward_residual.norm.register_forward_pre_hook(lambda *_: called.append("norm"))
+    layer.self_attention.output.register_forward_pre_hook(lambda *_: called.append("output"))
+    torch.testing.assert_close(layer(x, None), expected)
+    assert called == ["output", "norm"]
+
+
+def test_other_orders_stay() -> None:
+    class Own(PostNorm):
+        pass
+
+    own = Own(nn.LayerNorm(4), 0.1, is_last=False)
+    use_kernels(own, torch.device("cpu"), "cuda")
+    assert type(own) is Own
