@@ -1,4 +1,4 @@
-"""When a run ends: the limits of the section `training`, counted from where the run began, or began anew."""
+"""When a run ends: the limits of the section `training`, counted from the run's beginning or its last `--reset`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,9 +9,9 @@ from configs import RunConfig
 from trainer.checkpoint.state import TrainerState
 
 SURE_FRACTION = 0.1
-"""Of the minutes: from there on the pace tells where they end."""
+"""Fraction of the minutes after which the pace so far predicts where they end."""
 CUT_FRACTION = 0.9
-"""Of the updates of a schedule: one that ends before has been cut."""
+"""Fraction of a schedule's updates: a run that ends before it has cut the schedule short."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -19,24 +19,24 @@ class Limit:
     """A limit that is reached."""
 
     name: str
-    """Of the field, with its value and from where it is counted."""
+    """The field with its value, and from where it is counted."""
     reason: str
-    """Why the run ended."""
+    """The reason for the end of the run."""
     advice: str
-    """What to say where nothing is left to do."""
+    """The message if there is nothing left to do."""
 
     def __str__(self) -> str:
         return self.name
 
     @classmethod
     def counted(cls, field: str, value: str, *, at: str, more: str) -> "Limit":
-        """One that is a number.
+        """A limit on a number.
 
         Args:
             field: of the section `training`.
-            value: as it is set, and from where it is counted.
-            at: where the run stands.
-            more: what it would have to be more than, for the run to go on.
+            value: the set value, and from where it is counted.
+            at: where the run is.
+            more: for the run to go on, the value must be above this.
         """
         name = f"training.{field}={value}"
         advice = f"{name} is reached {at}; training.{field} above {more} goes on"
@@ -44,29 +44,29 @@ class Limit:
 
 
 def reasons(limits: Sequence[Limit]) -> str | None:
-    """Why the run ended, where limits ended it."""
+    """The reasons for the end of a run that limits ended."""
     return "; ".join(limit.reason for limit in limits) or None
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Standstill:
-    """Evaluations that brought nothing better."""
+    """A series of evaluations without an improvement."""
 
     num_evaluations: int
     best: float
-    """NaN where there is none."""
+    """The best score; NaN if there is none."""
     step: int
     """Of the best."""
 
 
 def standstill(scores: Mapping[int, float], *, higher_is_better: bool, min_delta: float, after: int) -> Standstill:
-    """For how long a figure has not become better; a score that is not finite is not better.
+    """How long a figure has not improved; a score that is not finite is no improvement.
 
     Args:
         scores: by step.
         higher_is_better: of the figure.
-        min_delta: what it must be better by.
-        after: only evaluations of later steps are counted.
+        min_delta: an improvement must be larger than this.
+        after: only evaluations of later steps count.
     """
     sign = 1 if higher_is_better else -1
     best, at, waited = -math.inf, 0, 0
@@ -80,7 +80,7 @@ def standstill(scores: Mapping[int, float], *, higher_is_better: bool, min_delta
 
 
 class Limits:
-    """A run's limits. After `--reset` they count from there; step numbers go on."""
+    """A run's limits. After `--reset` they count from that step; step numbers go on."""
 
     def __init__(self, config: RunConfig, state: TrainerState) -> None:
         self._config = config
@@ -94,13 +94,13 @@ class Limits:
         return self._state.start_step + self._section.max_updates
 
     def schedule_end(self, seconds: float, step: int | None = None) -> int:
-        """The update at which a schedule that ends comes to its end, counted as the schedule counts.
+        """The update at which the schedule ends, in the schedule's own count.
 
-        Where it ends with the clock, that is where the mean pace so far leads to.
+        If the schedule ends with the clock, this is predicted from the mean pace so far.
 
         Args:
             seconds: of the run, on whose clock all ranks agree.
-            step: updates done by then; those done by now, unless given.
+            step: updates done by then; default: those done now.
         """
         state, last = self._state, self.last_step
         if self._config.schedule.ends_with == "minutes":
@@ -113,12 +113,12 @@ class Limits:
         return minutes is not None and self._state.seconds - self._state.start_seconds > 60 * minutes
 
     def are_epochs_over(self, epoch: int) -> bool:
-        """Whether `max_epochs` have been gone through before this one."""
+        """Whether `max_epochs` epochs are over before this one."""
         most = self._section.max_epochs
         return most is not None and epoch - self._state.start_epoch >= most
 
     def is_standing_still(self) -> Limit | None:
-        """Early stopping, where it is due: a function of the scores alone, the same on all ranks and after a kill."""
+        """Early stopping, if it is due. It depends only on the scores, so all ranks agree, also after a kill."""
         section, state = self._section.early_stopping, self._state
         if section is None:
             return None
@@ -141,7 +141,7 @@ class Limits:
         return Limit(name="training.early_stopping", reason=reason, advice=advice)
 
     def reached(self, epoch: int) -> list[Limit]:
-        """The limits that stand in the way of another update.
+        """The limits that forbid another update.
 
         Args:
             epoch: of the next update.
@@ -156,7 +156,7 @@ class Limits:
             value, done = f"{section.max_epochs}{counted}", epoch - state.start_epoch
             found.append(Limit.counted("max_epochs", value, at=f"at step {state.step:,}", more=f"{done}"))
         if self.is_time_up():
-            spent = math.ceil((state.seconds - state.start_seconds) / 60 * 1000) / 1000  # above it there is time left
+            spent = math.ceil((state.seconds - state.start_seconds) / 60 * 1000) / 1000  # above this there is time left
             value = f"{section.max_minutes:g}{counted}"
             at = f"after {spent:.3f} minutes, at step {state.step:,}"
             found.append(Limit.counted("max_minutes", value, at=at, more=f"{spent:.3f}"))
@@ -165,7 +165,7 @@ class Limits:
         return found
 
     def clock_warning(self) -> str | None:
-        """What to say, once, where the clock is about to end the run far from the end of its schedule."""
+        """A warning, given once, if the clock will end the run long before the end of its schedule."""
         state, minutes, schedule = self._state, self._section.max_minutes, self._config.schedule
         if self._has_warned or minutes is None or not schedule.ends or schedule.ends_with == "minutes":
             return None
@@ -184,7 +184,7 @@ class Limits:
         )
 
     def _last_step_by_clock(self, seconds: float, step: int) -> int:
-        """Where the mean pace since the limits are counted leads to within `max_minutes`; the next step at least."""
+        """The step that the mean pace since limits count reaches within `max_minutes`; at least the next one."""
         state, minutes = self._state, self._section.max_minutes
         assert minutes is not None
         spent, done = seconds - state.start_seconds, step - state.start_step
@@ -193,14 +193,14 @@ class Limits:
         return max(state.step + 1, step + round((60 * minutes - spent) * done / spent))
 
     def figures(self) -> dict[str, Any]:
-        """Where they are counted from, for whoever reads the run's metrics; nothing where that is step 0."""
+        """Where limits are counted from, for the run's metrics; empty if that is step 0."""
         state = self._state
         if not state.start_step:
             return {}
         return {"limits_from": {"step": state.start_step, "seconds": round(state.start_seconds, 3)}}
 
     def describe(self) -> str | None:
-        """What to say at a start where limits are not counted from step 0."""
+        """The log line at a start if limits are not counted from step 0."""
         if not self._state.start_step:
             return None
         section = self._section
@@ -211,7 +211,7 @@ class Limits:
 
 
 class NothingToDo(Exception):  # noqa: N818 (no error)
-    """Limits were reached before, and all that belongs to their step is there."""
+    """The limits were reached in an earlier start, and everything of their step is done."""
 
     def __init__(self, limits: Sequence[Limit], *, step: int) -> None:
         super().__init__("nothing to do: " + "; ".join(limit.advice for limit in limits))

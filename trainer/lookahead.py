@@ -1,8 +1,8 @@
-"""The next update, fetched and counted over all ranks while the one before is trained on.
+"""Fetches the next update, and counts it over all ranks, while the current one is trained on.
 
-At every update ranks tell one another how many tokens the next one holds, their part of the loss, and what else is in a
-`Note`. All of it goes in one message, which is begun before an update is trained on and read after it, so that nobody
-waits: counts are there one update ahead, and losses one late.
+At every update the ranks exchange the number of tokens of the next one, their part of the loss, and the rest of a
+`Note`. This is one message, sent before an update is trained on and read after it, so that no rank waits: counts arrive
+one update ahead, and losses one update late.
 """
 
 import logging
@@ -21,24 +21,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Note:
-    """What a rank says beside the counts of its next update."""
+    """What a rank tells the others in addition to the counts of its next update."""
 
     stop_requested: bool
     time_is_up: bool
     is_writing: bool
-    """Whether it still writes a checkpoint's shard."""
+    """Whether the rank is still writing its shard of a checkpoint."""
     milliseconds: int
-    """Of the run, by the clock of rank 0; 0 from the others."""
+    """Seconds of the run by rank 0's clock; 0 from the others."""
     loss_sum: float
-    """Of the update before; 0 where there is none, or its sum is known already."""
+    """Loss sum of the update before; 0 if there is none, or if its sum is known already."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class News:
-    """What all ranks said."""
+    """The sums or combination of all ranks' notes."""
 
     stop_requested: bool = False
-    """By anybody. So with the next two."""
+    """True if any rank said so; likewise the next two."""
     time_is_up: bool = False
     is_writing: bool = False
     loss_sum: float = 0.0
@@ -46,12 +46,12 @@ class News:
 
 @dataclass(slots=True)
 class _Fetched:
-    """An update of which the counts are on their way, or there."""
+    """An update whose counts are being exchanged, or are known."""
 
     epoch: int
     number: int
     step: int
-    """Updates done when it was fetched."""
+    """Number of updates done when it was fetched."""
     micro_batches: list[MicroBatch | None]
     state: StreamState
     """After it."""
@@ -62,24 +62,24 @@ class _Fetched:
 
 
 class Lookahead:
-    """A reader of which the next update is fetched before it is needed. All ranks call it alike.
+    """A reader that fetches the next update before it is needed. All ranks make the same calls.
 
-    `state` and `num_corrupt_blocks` are those after the update that was taken last, as if nothing was fetched since.
+    `state` and `num_corrupt_blocks` are those after the last update taken, as if nothing had been fetched since.
     """
 
     def __init__(self, reader: StreamReader, world: World) -> None:
         self.reader = reader
-        """What is fetched from; it is ahead of what was taken."""
+        """The reader to fetch from; it is ahead of the updates taken."""
         self._world = world
         self._state = reader.state()
         self._fetched: _Fetched | None = None
         self._wait: Callable[[], Sums] | None = None
         self.num_corrupt_blocks = reader.num_corrupt_blocks
-        """Corrupt blocks that this rank skipped so far."""
+        """Number of corrupt blocks that this rank has skipped so far."""
 
     @property
     def epoch(self) -> int:
-        """Of the update that is taken next."""
+        """The epoch of the next update to be taken."""
         return self.reader.epoch
 
     @property
@@ -92,12 +92,12 @@ class Lookahead:
         return self._state
 
     def begin(self, note: Note, *, step: int, fetch: bool) -> float:
-        """Fetch the next update, and tell the others of it; the seconds that its data were waited for.
+        """Fetch the next update, and begin to tell the others of it; returns the seconds of waiting for its data.
 
         Args:
             note: what else to tell them.
             step: updates done.
-            fetch: False where there is no next one; the others are told the rest.
+            fetch: False if there is no next one; only the note is exchanged.
         """
         assert self._wait is None
         assert self._fetched is None
@@ -117,7 +117,7 @@ class Lookahead:
         epoch, number, problem = self.reader.epoch, self.reader.update, None
         try:
             micro_batches = self.reader.next_update()
-        except Exception as error:  # raised where the update is taken: those before it are not lost
+        except Exception as error:  # raised when the update is taken, so that those before it are not lost
             micro_batches, problem = [], error
         return _Fetched(
             epoch=epoch,
@@ -130,7 +130,7 @@ class Lookahead:
         )
 
     def read(self) -> News:
-        """What all ranks said, once they have."""
+        """Wait for the message of all ranks, and return it."""
         assert self._wait is not None
         (*numbers, stops, times, writing, milliseconds), [loss_sum] = self._wait()
         self._wait = None
@@ -142,7 +142,7 @@ class Lookahead:
         return News(stop_requested=stops > 0, time_is_up=times > 0, is_writing=writing > 0, loss_sum=loss_sum)
 
     def take(self) -> Update | None:
-        """The update that was fetched and counted; None where the epoch is over, and the next one has begun.
+        """The update that was fetched and counted; None if the epoch is over and the next one begins.
 
         Raises:
             Exception: what the reader raised.

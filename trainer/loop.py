@@ -63,11 +63,11 @@ class Trainer:
         forecast: Forecast | None = None,
         begins_trained: bool = False,
     ) -> None:
-        """Put the parts together.
+        """Assemble the parts.
 
         Args:
-            forecast: of the end; unless given, one that does not know how long an epoch is.
-            begins_trained: whether step 0 has weights that are worth a score, since another run trained them.
+            forecast: predicts the end; the default one does not know how long an epoch is.
+            begins_trained: whether another run trained the weights of step 0, so that they are worth evaluating.
         """
         self._queue = queue
         self._begins_trained = begins_trained
@@ -85,9 +85,9 @@ class Trainer:
         self._stop_requested = stop_requested
         self._limits = Limits(config, state)
         self._forecast = forecast or Forecast(config, state)
-        self._was_time_up = self._limits.is_time_up()  # the checkpoint's word, the same on every rank
+        self._was_time_up = self._limits.is_time_up()  # from the checkpoint, so the same on every rank
         self.end: str | None = None
-        """Which limits ended it; None before, and where someone asked it to stop."""
+        """The limits that ended it; None before, and if a stop was requested."""
         names = dataset_names(updates.reader.datasets)
         self._dataset_names = tuple(names) if len(names) > 1 else ()
         self._interval = Interval(self._dataset_names)
@@ -96,16 +96,16 @@ class Trainer:
         self._clock = time.monotonic()
 
     def fit(self) -> Literal["finished", "stopped"]:
-        """Train. The checkpoint of the last step is there when this returns.
+        """Train. When this returns, the checkpoint of the last step is complete.
 
         Raises:
             TrainingError: the run cannot go on.
-            Rewind: it can from the newest checkpoint on, if some updates are skipped.
-            DataError: a shard is broken.
+            Rewind: it can go on from the newest checkpoint if some updates are skipped.
+            DataError: a shard is corrupt.
         """
         if self._world.sum([int(self._stop_requested())])[0]:
-            return "stopped"  # nothing was begun, and nothing is touched
-        if not self._evaluate_if_due():  # an evaluation that was cut short
+            return "stopped"  # nothing has begun, so nothing is touched
+        if not self._evaluate_if_due():  # an evaluation that was interrupted
             return "stopped"
         while (update := self._next_update()) is not None:
             self._train_on(update)
@@ -136,7 +136,7 @@ class Trainer:
         return self._state
 
     def view(self) -> View:
-        """How far it has come, for a thread that shows it."""
+        """The current progress, for a thread that displays it."""
         reader = self._updates.reader
         return View(
             step=self._state.step,
@@ -146,13 +146,13 @@ class Trainer:
         )
 
     def _next_update(self) -> Update | None:
-        """The next update, with the one after it on its way. None where the run is at its end."""
+        """The next update, while the one after it is being fetched. None at the end of the run."""
         self._tick()
         while self._state.step < self._limits.last_step and not self._was_time_up:
             if self._limits.are_epochs_over(self._updates.epoch) or self._limits.is_standing_still():
                 return None
             with self._phases("data", step=self._state.step + 1):
-                if not self._updates.has_next:  # at the start, and after what is not trained on
+                if not self._updates.has_next:  # at the start, and after a skipped update
                     self._tell(fetch=True)
                     self._hear()
                 update = self._updates.take()
@@ -166,7 +166,7 @@ class Trainer:
         return None
 
     def _tell(self, *, fetch: bool) -> None:
-        """Fetch the next update, and begin to tell the other ranks what they have to know. `_hear` ends it."""
+        """Fetch the next update, and begin the exchange with the other ranks. `_hear` completes it."""
         is_main, self._was_saving = self._world.is_main, self._saver.in_flight
         note = Note(
             stop_requested=self._stop_requested(),
@@ -178,7 +178,7 @@ class Trainer:
         self._interval.waiting_seconds += self._updates.begin(note, step=self._state.step, fetch=fetch)
 
     def _hear(self) -> None:
-        """What all ranks said when this update was begun; a save that all had written by then is finished.
+        """Complete the exchange begun before this update, and commit a save that all ranks had written by then.
 
         Raises:
             Rewind: the loss of the update before was a spike.
@@ -279,7 +279,7 @@ class Trainer:
         self._interval = Interval(self._dataset_names)
 
     def _compare_replicas(self) -> None:
-        """Stop where ranks that should hold the same weights do not.
+        """Stop if ranks that should hold the same weights do not.
 
         Raises:
             TrainingError: naming the rank that differs.
@@ -289,14 +289,14 @@ class Trainer:
             raise TrainingError(f"step {self._state.step + 1}: {problem}")
 
     def _evaluate_if_due(self) -> bool:
-        """False where someone asked to stop meanwhile. Weights from before a series of scores are none of its own."""
+        """False if a stop was requested meanwhile. Weights from before the series of scores are not part of it."""
         step = self._state.step
         is_own = step != self._state.series_start or self._begins_trained
         is_due = _is_due(step, self._config.evaluation.every_updates) and is_own
         return not is_due or self._evaluate()
 
     def _evaluate(self) -> bool:
-        """Score this step's weights, once; False where someone asked to stop before it was done."""
+        """Score this step's weights, once; False if a stop was requested before it was done."""
         step = self._state.step
         known = [self._state.scores_of(figure) or {} for figure in self._config.evaluation.at_once]
         is_new = step == 0 and not self._begins_trained
@@ -333,7 +333,7 @@ class Trainer:
             self._interval.pause(self._saver.begin())
 
     def _tick(self) -> None:
-        """Add the time since the last tick to the run's."""
+        """Add the time since the last tick to the run's time."""
         now = time.monotonic()
         self._state.seconds += now - self._clock
         self._clock = now

@@ -1,4 +1,4 @@
-"""One rank of a training run, or all of it where nobody started more."""
+"""One rank of a training run, or the whole run if no launcher started more."""
 
 import argparse
 import contextlib
@@ -55,15 +55,15 @@ log = logging.getLogger(__name__)
 
 
 class Origin(NamedTuple):
-    """What a run is started by."""
+    """How a run is started."""
 
     config: str
     """A YAML file, or the name of a shipped run."""
     overrides: Sequence[str]
     parent: str | None
-    """RUN[@step] whose weights a run without a checkpoint begins with."""
+    """RUN[@step] with the initial weights of a run without a checkpoint."""
     reset: frozenset[str]
-    """What begins anew with the weights of the newest checkpoint."""
+    """What starts afresh with the weights of the newest checkpoint."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -98,20 +98,20 @@ def run(
     parent: str | None = None,
     plugins: Sequence[str] = (),
 ) -> int:
-    """Train as this rank of as many as the environment says.
+    """Train as one rank of those that the environment describes.
 
     Args:
         config_name: a YAML file, or the name of a shipped run.
         overrides: `section.key=value` settings.
-        reset: of `data` and `optimizer`, what to begin anew with the weights of the newest checkpoint.
-        parent: RUN[@step] whose weights a run without a checkpoint begins with.
-        plugins: files with components, beside those that the configuration names.
+        reset: which of `data` and `optimizer` to start afresh with the weights of the newest checkpoint.
+        parent: RUN[@step] with the initial weights of a run without a checkpoint.
+        plugins: files with components, in addition to those that the configuration names.
 
     Returns:
         0 finished, 75 stopped on request after a complete save, 1 failed.
 
     Raises:
-        UserError: the user's input is wrong; `status.json` says so too where there is a folder to say it in.
+        UserError: the user's input is wrong; if the run's folder exists, `status.json` says so too.
     """
     stop = stop_request()
     watchdog = process_watchdog()
@@ -127,7 +127,7 @@ def run(
     try:
         origin = Origin(config_name, overrides, parent, reset)
         return _train(config, folder, stop, watchdog, origin)
-    except RunLockedError:  # the run and its status are another job's
+    except RunLockedError:  # the run and its status belong to another job
         raise
     except UserError as error:
         _note(folder, "refused", exit_code=EXIT_REFUSED, error=str(error))
@@ -144,10 +144,10 @@ def run(
 
 
 def _failed(error: Exception, folder: Path, rank: int) -> int:
-    """Say and note what ended this rank. No more collectives: the others may not be there to answer."""
+    """Log and record what ended this rank, without collectives: the other ranks may be gone."""
     is_noted = note_failure(error, folder, rank)
     told = f"rank {rank} on {socket.gethostname()}: {message_of(error)}"
-    if rank or not is_noted:  # the launcher shows the root cause first; rank 0, at the terminal, may be a victim
+    if rank or not is_noted:  # the launcher shows the root cause; rank 0 at the terminal may be only a victim
         if says_all(error):
             tell(f"zeromt: error: {told}")
         else:
@@ -158,7 +158,7 @@ def _failed(error: Exception, folder: Path, rank: int) -> int:
 
 
 def _note(folder: Path, state: str, *, exit_code: int, error: str) -> None:
-    """Write the status, where there is a folder to write it in: that may be what is wrong."""
+    """Write the status if the folder exists, as a missing folder may be the error."""
     with contextlib.suppress(OSError):
         write_status(folder, state, exit_code=exit_code, error=error)
 
@@ -179,10 +179,10 @@ def _train(
         check_compiler(os.environ, has_gpu=torch.cuda.is_available())
     world = World(timeout_minutes=config.engine.communication_timeout_minutes, waiting=watchdog.waiting)
     check_engine(config.engine, world)
-    reset = world.from_main(origin.reset)  # the launchers of several nodes may not have seen the same newest checkpoint
+    reset = world.from_main(origin.reset)  # launchers on several nodes may have seen different newest checkpoints
     what = ",".join(sorted(reset))
     world.on_main(lambda: check_parent(folder, origin.parent, fresh=False, reset=what))
-    world.on_main(lambda: check_reset(folder, what))  # before a folder is made of that name
+    world.on_main(lambda: check_reset(folder, what))  # before a folder of that name is made
     make_shared(folder, world)
     watchdog.note_in(folder / STUCK_FILE)
     lock = RunLock(folder)
@@ -220,16 +220,16 @@ def _train(
 
 
 def _failures(folder: Path, world: World) -> Path | None:
-    """Where NCCL's flight recorder leaves its traces; None on a CPU, which has none, and without a launcher."""
+    """The folder for traces of NCCL's flight recorder; None on a CPU, and without a launcher."""
     launch_id = os.environ.get(LAUNCH_ID)
     return None if launch_id is None or is_host(world.device) else folder / FAILURES / launch_id
 
 
 def _share_plugins(config: RunConfig, folder: Path, world: World) -> None:
-    """See that all ranks have read the same plugins, and keep copies of them.
+    """Check that all ranks have read the same plugins, and keep copies of these.
 
     Raises:
-        UserError: they have not, or the copies cannot be written.
+        UserError: the plugins differ, or the copies cannot be written.
     """
     read = world.gather([plugin.sha256 for plugin in config.plugins])
     if other := next((rank for rank, hashes in enumerate(read) if hashes != read[0]), None):
@@ -260,12 +260,12 @@ def _fit(
 ) -> tuple[Literal["finished", "stopped"], int | None, str | None, TrainerState]:
     """Build the run and train; after a rewind, build it again from the newest checkpoint.
 
-    Outcome, last step, the limits that ended it, and what the trainer remembers.
+    Returns outcome, last step, the limits that ended it, and the trainer's state.
 
     Raises:
-        NothingToDo: it was at its end before.
+        NothingToDo: the run was at its end already.
     """
-    # DeepSpeed takes seconds to import: errors of the configuration need not wait for it.
+    # Importing DeepSpeed takes seconds, so errors in the configuration are found before.
     with quick_imports():
         from trainer.build import build
         from trainer.stability.rewind import Rewind
@@ -296,7 +296,7 @@ def _fit(
                 outcome = built.trainer.fit()
         except Rewind as decision:
             rewind = decision
-            if built.saved_step != built.resumed_step:  # what was reset is in a checkpoint of its own by now
+            if built.saved_step != built.resumed_step:  # by now there is a checkpoint after the reset
                 reset = frozenset()
         else:
             with phases("shutdown"):
@@ -310,7 +310,7 @@ def _fit(
 
 
 def _ledger(folder: Path, started: float, world: World) -> Ledger:
-    """The run's, before this process says that it runs."""
+    """The run's ledger, opened before this process writes that it is running."""
     before = read_status(folder / STATUS_FILE)
     return Ledger(
         folder / LEDGER_FILE,
@@ -322,5 +322,5 @@ def _ledger(folder: Path, started: float, world: World) -> Ledger:
 
 
 def _stop_reason(world: World, stop: StopRequest) -> str | None:
-    """What asked the lowest of the ranks that were asked; they stop together, whichever it was."""
+    """The reason for the stop, from the lowest rank that has one; all ranks stop together."""
     return next(filter(None, world.gather(stop.reason)), None)

@@ -141,7 +141,7 @@ def test_what_an_attention_has_no_weights_for_is_refused(
     for option in ("--alignment", "--attention"):
         done = zeromt(*arguments, option, "shown")
         assert done.code == 2
-        assert f"{option}: model.attention.kind 'bare' has no weights to show; allowed is without" in done.err
+        assert f"{option}: model.attention.kind 'bare' has no weights to show; leave it out" in done.err
     done = zeromt(*arguments, "--beam", "3")
     assert done.code == 0, done.err
 

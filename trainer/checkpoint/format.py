@@ -233,13 +233,13 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     except OSError as error:
         raise CheckpointError(f"{error.filename}: no complete checkpoint: {error.strerror}") from error
     if _hash_line(content) != expected:
-        raise CheckpointError(f"{folder / MANIFEST}: SHA-256 is not that of {MANIFEST_HASH}")
+        raise CheckpointError(f"{folder / MANIFEST}: SHA-256 differs from {MANIFEST_HASH}")
     try:
         manifest = json.loads(content)
         checkpoint = Checkpoint(folder=folder, manifest=manifest)
         names = list(checkpoint.files)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{folder / MANIFEST}: is no manifest") from error
+        raise CheckpointError(f"{folder / MANIFEST}: is not a manifest") from error
     if manifest.get("format") != FORMAT:
         raise CheckpointError(f"{folder / MANIFEST}: format {manifest.get('format')!r}; allowed is {FORMAT}")
     for name in names:
@@ -270,7 +270,7 @@ def file_problem(checkpoint: Checkpoint, name: str) -> str | None:
         if size != record.bytes:
             return f"{path}: {size} bytes, {record.bytes} were written"
         if _sha256(path) != record.sha256:
-            return f"{path}: SHA-256 is not that of the manifest"
+            return f"{path}: SHA-256 differs from the manifest's"
     except OSError as error:
         return f"{path}: cannot be read: {error.strerror}"
     return None

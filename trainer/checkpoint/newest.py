@@ -39,7 +39,7 @@ def find_newest(folder: Path, world: World) -> tuple[Checkpoint | None, set[str]
         problems = problems_of(folder / name, world)
         if not problems:
             if number:
-                log.warning("checkpoints: going back to %s: what is newer is not whole", folder / name)
+                log.warning("checkpoints: going back to %s: newer ones are not whole", folder / name)
             _repair(folder, pointer, name, world)
             return read_checkpoint(folder / name), set(names[:number])
         for problem in problems:
@@ -52,8 +52,8 @@ def find_newest(folder: Path, world: World) -> tuple[Checkpoint | None, set[str]
             )
         return None, set()
     raise CheckpointError(
-        f"checkpoints: none of {len(names)} in {folder} is whole; at least one must be whole, "
-        "or --fresh or another name for a new run"
+        f"checkpoints: none of {len(names)} in {folder} is whole; restore one from a copy, "
+        "or begin a new run by --fresh or under another name (name=...)"
     )
 
 

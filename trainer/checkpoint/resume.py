@@ -49,20 +49,20 @@ def check_identity(
     check_plugins(checkpoint, reset=reset)
     if differences := architecture_differences(checkpoint, config):
         raise UserError(
-            f"{'; '.join(differences)}; allowed is what {checkpoint.folder} was trained with, "
-            "or another name for a new run"
+            f"{'; '.join(differences)}; keep what {checkpoint.folder} was trained with, "
+            "or give a new run another name (name=...)"
         )
     _check_tokenizer(checkpoint, tokenizer, takes_tags="data" in reset)
     kind = load_saved(checkpoint.folder / CONFIG, any_version=True).optimizer.kind
     if "optimizer" not in reset and config.optimizer.kind != kind:
         raise UserError(
-            f"optimizer.kind: {config.optimizer.kind}, the checkpoint has {kind}; allowed is that, or --reset "
-            "optimizer to begin with another one"
+            f"optimizer.kind: {config.optimizer.kind}, the checkpoint has {kind}; set "
+            f"optimizer.kind={kind}, or start with another one by --reset optimizer"
         )
     if "data" not in reset and (differences := _data(checkpoint, config, data_fingerprints)):
         raise UserError(
-            f"{'; '.join(differences)}; allowed is what {checkpoint.folder} was trained with, "
-            "or --reset data to go through the data from the beginning"
+            f"{'; '.join(differences)}; keep what {checkpoint.folder} was trained with, "
+            "or go through the data from the beginning by --reset data"
         )
 
 
@@ -88,8 +88,8 @@ def _check_tokenizer(checkpoint: Checkpoint, tokenizer: Tokenizer, *, takes_tags
             return
     raise UserError(
         f"tokenizer: fingerprint {tokenizer.fingerprint[:12]}, the checkpoint has {trained_with[:12]}; "
-        f"allowed is the dataset that {checkpoint.folder} was trained on, data prepared with its tokenizer (zeromt "
-        "prepare --tokenizer-of RUN), or another name for a new run, which --from begins with these weights"
+        f"use the dataset that {checkpoint.folder} was trained on, data prepared with its tokenizer (zeromt "
+        "prepare --tokenizer-of RUN), or a new run that begins with these weights (--from RUN, name=...)"
     )
 
 

@@ -116,7 +116,7 @@ class Chosen:
             return [SetText(name="files", languages=(source, target), sources=sources, references=references)]
         known = {section.name: section for section in config.evaluation.sets}
         if not known and not self.sets:
-            raise UserError("--source: missing, and the run has no evaluation.sets; allowed are files, or --set")
+            raise UserError("--source: missing, and the run has no evaluation.sets; give files, or --set")
         sections = [_named(one, known) if isinstance(one, str) else one for one in self.sets] or list(known.values())
         needs_data = any(section.prepared is not None for section in sections)
         datasets = [Dataset.load(d.path, config.stream) for d in config.datasets] if needs_data else []
@@ -323,7 +323,7 @@ def _choose(
     if source is not None or references is not None:
         if sets is not None:
             raise UserError("--set: given with --source or --reference; give one or the other")
-        raise UserError(f"--{'source' if source is None else 'reference'}: missing; allowed are both, or --set")
+        raise UserError(f"--{'source' if source is None else 'reference'}: missing; give both, or --set")
     for side, language in languages.items():
         if language is not None:
             raise UserError(f"--{side}-language: {language!r} without --source; sets have languages of their own")

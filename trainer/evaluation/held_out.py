@@ -79,13 +79,11 @@ def _check_without(config: RunConfig, texts: Sequence[SetText], world: World) ->
     """
     if texts:
         raise UserError(
-            "evaluation.sets: none of them is for validation, and the data have no validation set; allowed is one with "
-            "role: validation, or prepare.valid"
+            "evaluation.sets: none of them is for validation, and the data have no validation set; give one "
+            "role: validation, or set prepare.valid"
         )
     if config.training.early_stopping is not None:
-        raise UserError(
-            "training.early_stopping: there is no validation set to go by; evaluation.sets or prepare.valid names one"
-        )
+        raise UserError("training.early_stopping: needs a validation set; name one by evaluation.sets or prepare.valid")
     if world.is_main:
         log.warning(
             "no validation set (prepare.valid): this run reports its training loss alone; nothing is evaluated, and "

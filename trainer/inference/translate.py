@@ -199,7 +199,7 @@ def _check_settings(settings: Settings, config: RunConfig) -> None:
     attention = config.model.attention
     if (settings.with_alignment or settings.num_pictures) and not attention.has_weights:
         option = "--alignment" if settings.with_alignment else "--attention"
-        raise UserError(f"{option}: model.attention.kind {attention.kind!r} has no weights to show; allowed is without")
+        raise UserError(f"{option}: model.attention.kind {attention.kind!r} has no weights to show; leave it out")
 
 
 def warn(counts: SourceCounts, tokenizer: Tokenizer, config: RunConfig) -> None:

@@ -1,1 +1,1 @@
-"""Looking into a run: what was in an update, where two runs part, what an update would have come to otherwise."""
+"""Inspecting a run: the pairs of an update, where two runs diverge, an update's loss without some of the data."""

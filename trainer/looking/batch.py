@@ -1,4 +1,4 @@
-"""`zeromt batch`: the pairs of an update as text, with where they come from and what their loss is."""
+"""`zeromt batch`: prints the pairs of an update as text, with their origin and loss."""
 
 import json
 import math
@@ -38,7 +38,7 @@ class Pair:
     block: int
     """Of the dataset."""
     place: str | None
-    """File and line of the raw corpus; None where preparation did not record it."""
+    """File and line in the raw corpus; None if preparation did not record it."""
     target_tokens: int
     loss: float | None
     """Sum over the target tokens, in nats."""
@@ -50,8 +50,8 @@ def run(*, run: str, update: int, loss: bool, as_json: bool) -> int:
     """Print the pairs of an update.
 
     Raises:
-        UserError: the run has made no such update, its data or checkpoints are not there, or these are not the pairs
-            that it recorded.
+        UserError: the run has not made the update, its data or checkpoints are missing, or the pairs do not match the
+            recorded digest.
     """
     tune_process()
     with naming("RUN"):
@@ -80,7 +80,7 @@ def pairs_of(found: FoundUpdate, losses: Sequence[Sequence[PairLoss]] | None) ->
 
     Args:
         found: the update.
-        losses: of its micro-batches' rows.
+        losses: of the rows of each micro-batch.
     """
     names = {dataset.location: name for name, dataset in dataset_names(found.datasets).items()}
     tokenizer = tokenizer_of(found.datasets)
@@ -105,12 +105,12 @@ def pairs_of(found: FoundUpdate, losses: Sequence[Sequence[PairLoss]] | None) ->
 
 
 def block_of(dataset: Dataset, pair: int) -> int:
-    """The block that a pair of a dataset stands in."""
+    """The block that contains a pair of a dataset."""
     return int(np.searchsorted(dataset.blocks["first_pair"], pair, side="right")) - 1
 
 
 def logged_update(run: Path, step: int) -> Line | None:
-    """The line of metrics.jsonl that is of this update alone; None where there is none."""
+    """The line of metrics.jsonl about this update alone; None if there is none."""
     for line in read_lines(run / METRICS_FILE, having='"train"'):
         if line.get("kind") == "train" and line.get("step") == step:
             return line if line.get("updates") == 1 and "pairs_digest" in line else None
@@ -119,18 +119,18 @@ def logged_update(run: Path, step: int) -> Line | None:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Recorded:
-    """What the run itself kept of an update."""
+    """What the run itself recorded of an update."""
 
     where: str | None
-    """The file; None where nothing is known."""
+    """The file that has the record; None if there is none."""
     is_same: bool
-    """Whether its pairs have the digest of those that were found."""
+    """Whether the recorded digest equals that of the pairs found."""
     loss: float
-    """A target token's; NaN where it is not known."""
+    """Loss per target token; NaN if it is not known."""
 
     @classmethod
     def of(cls, run: Path, found: FoundUpdate) -> "Recorded":
-        """By the line of the log that is of this update alone, or else by updates.bin."""
+        """Read from the log line about this update alone, else from updates.bin."""
         digest = wrap(found.counts.pairs_digest)
         if (line := logged_update(run, found.step)) is not None:
             return cls(where=METRICS_FILE, is_same=line["pairs_digest"] == digest, loss=number(line, "loss"))
@@ -145,10 +145,10 @@ class Recorded:
         return cls(where=UPDATES_FILE, is_same=is_same, loss=record.loss)
 
     def check(self, step: int) -> None:
-        """Refuse pairs that are not those of the run.
+        """Refuse pairs that differ from those that the run recorded.
 
         Raises:
-            UserError: so it is.
+            UserError: they differ.
         """
         if not self.is_same:
             raise UserError(
@@ -177,7 +177,7 @@ def _of_losses(pairs: Sequence[Pair], under: str | None, recorded: Recorded) -> 
 
 
 def _table(pairs: Sequence[Pair]) -> Iterator[str]:
-    """Columns with tabs between them, the widest last."""
+    """Tab-separated columns, the widest last."""
     wanted = [name for name in Pair.__dataclass_fields__ if any(getattr(pair, name) is not None for pair in pairs)]
     yield "#" + "\t".join(wanted)
     for pair in pairs:

@@ -1,4 +1,4 @@
-"""Which of several parts of the data is behind a spike of the loss, by bisection over forks."""
+"""Finds which of several parts of the data causes a loss spike, by bisection over forks."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,42 +7,43 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-SHARE = 0.5
-"""Of the excess of the loss, that leaving a half out must take away for the search to go on within it."""
+FRACTION = 0.5
+"""The search goes on within a half only if leaving it out removes at least this fraction of the excess loss."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Blamed(Generic[T]):
-    """What a bisection came to."""
+    """The result of a bisection."""
 
     parts: Sequence[T]
-    """Of the candidates, those that are left."""
+    """The candidates that remain."""
     loss: float
-    """Without them; the control where nothing was narrowed down."""
+    """The loss without them; the control's if nothing was narrowed down."""
     num_replays: int
 
 
 def most_replays(count: int) -> int:
-    """Of a bisection among so many candidates."""
+    """Most replays that a bisection among this many candidates takes."""
     return 1 if count == 1 else 2 * math.ceil(math.log2(count))
 
 
 def bisect(
     candidates: Sequence[T], loss_without: Callable[[Sequence[T]], float], *, control: float, usual: float
 ) -> Blamed[T]:
-    """Halve what is left out until one is left, or until neither half takes half of the excess of the loss away.
+    """Halve the candidates until one is left, or until omitting neither half removes half of the excess loss.
 
-    Each step leaves out either half, and goes on with the one without which the loss is lower. So a single cause is
-    found; of several in different halves, those that explain half of the excess together stay together.
+    Each step omits each half in turn, and continues with the half whose omission gives the lower loss. This finds a
+    single cause; if there are several causes in different halves, those that together explain half of the excess stay
+    together.
 
     Args:
-        candidates: parts of the data, in an order in which neighbours belong together.
-        loss_without: the loss of the update in a fork without some of them; NaN where nothing of the update remains,
-            which tells the least: the other half goes before it.
-        control: the loss in a fork that leaves nothing out.
+        candidates: parts of the data, related ones next to each other.
+        loss_without: the loss of the update in a fork without some of them; NaN if nothing of the update remains, in
+            which case the other half is preferred.
+        control: the loss in a fork without omissions.
         usual: what the loss should be.
     """
-    enough = control - SHARE * (control - usual)
+    enough = control - FRACTION * (control - usual)
     parts, loss, num_replays = list(candidates), control, 0
     while len(parts) > 1 or num_replays == 0:
         middle = (len(parts) + 1) // 2

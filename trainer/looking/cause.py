@@ -1,4 +1,4 @@
-"""What is behind a spike of the loss: the dataset, and the blocks of it, that the update is well without."""
+"""Finds the cause of a loss spike: the dataset, and its blocks, without which the update's loss is normal."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ from configs.text import visible
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.batch import MicroBatch
 from trainer.datasets import dataset_names
-from trainer.looking.bisection import SHARE, Blamed, bisect, most_replays
+from trainer.looking.bisection import FRACTION, Blamed, bisect, most_replays
 from trainer.looking.forks import Forking, Leaves, train_fork
 from trainer.looking.found import open_stream, updates_from
 from trainer.ranks.distributed import World
@@ -26,22 +26,22 @@ Integers = NDArray[np.int64]
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Data:
-    """What the updates from a checkpoint to the one that is asked for hold."""
+    """The data of the updates from a checkpoint to the one in question."""
 
     datasets: Mapping[str, Dataset]
-    """By name, in the order of the mixture."""
+    """Datasets by name, in the order of the mixture."""
     numbers: Collection[int]
-    """Of the datasets that have pairs there."""
+    """Numbers of the datasets that have pairs in these updates."""
     pairs: Integers
-    """Numbers of all pairs, in ascending order."""
+    """Ids of all pairs, in ascending order."""
 
     @property
     def first_blocks(self) -> list[int]:
-        """(datasets + 1,): the number of each dataset's first block, where all blocks are counted on."""
+        """(datasets + 1,): the number of each dataset's first block, counting blocks over all datasets."""
         return list(itertools.accumulate((len(dataset.blocks) for dataset in self.datasets.values()), initial=0))
 
     def blocks_of(self, pairs: Integers) -> Integers:
-        """The block of each pair, counted on."""
+        """The block of each pair, counting blocks over all datasets."""
         first_ids, first = [], 0
         for dataset in self.datasets.values():
             first_ids.append(dataset.blocks["first_pair"].astype(np.int64) + first)
@@ -50,7 +50,7 @@ class Data:
 
 
 def read_data(forking: Forking, update: int) -> Data:
-    """What stands in the updates from the beginning of a fork to the one that is asked for."""
+    """Read the data of the updates from the beginning of a fork to the one in question."""
     reader = open_stream(forking.standing)
     pairs, numbers = [], set()
     try:
@@ -67,14 +67,14 @@ def read_data(forking: Forking, update: int) -> Data:
 
 
 class _Replays:
-    """Forks that are told of one by one, and counted."""
+    """Runs forks, prints a line for each, and counts them."""
 
     def __init__(self, forking: Forking, world: World, update: int) -> None:
         self._forking, self._world, self._update = forking, world, update
         self.count = 0
 
     def loss(self, leaves: Leaves | None, what: str) -> float:
-        """The loss of the update in a fork; NaN where nothing of it remains, or it is not reached."""
+        """The loss of the update in a fork; NaN if nothing of it remains or it is not reached."""
         found = train_fork(self._forking, self._world, self._update - self._forking.step, leaves)
         self.count += 1
         loss = found[self._update].loss if self._update in found else math.nan
@@ -83,17 +83,17 @@ class _Replays:
 
 
 def find_cause(forking: Forking, world: World, data: Data, update: int, losses: Mapping[int, float]) -> None:
-    """Search, and print every step of it.
+    """Search for the cause, printing every step.
 
     Args:
         forking: where the replays begin.
         world: of one rank.
-        data: what they hold.
-        update: whose loss is too high.
+        data: of the updates to replay.
+        update: the one whose loss is too high.
         losses: of the updates before it, as the run recorded them.
 
     Raises:
-        UserError: its loss is not above the usual one.
+        UserError: its loss is not above the usual loss.
     """
     before = [loss for step, loss in losses.items() if step < update and math.isfinite(loss)]
     if not before:
@@ -108,7 +108,7 @@ def find_cause(forking: Forking, world: World, data: Data, update: int, losses: 
             "before it; allowed is an update whose loss is above"
         )
     print(f"# usual is {usual:.4f}, the median of the {len(before)} before it: an excess of {control - usual:.4f}")
-    print(f"# stopping rule: halve what is left out, until one is left or neither half takes {SHARE:.0%} of it away")
+    print(f"# stopping rule: halve what is left out, until one is left or neither half takes {FRACTION:.0%} of it away")
     names = [visible(name) for name in data.datasets]
     datasets = list(data.numbers)
     if len(datasets) > 1:
@@ -146,7 +146,7 @@ def _narrow(
     control: float,
     usual: float,
 ) -> Blamed[int]:
-    """Bisect, and say what it came to."""
+    """Bisect, and print the result."""
     print(f"# {len(candidates)} {what}s: at most {most_replays(len(candidates))} replays")
 
     def loss_without(some: Sequence[int]) -> float:

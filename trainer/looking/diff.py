@@ -1,4 +1,4 @@
-"""`zeromt diff`: the first update at which two runs part, and what is not the same there."""
+"""`zeromt diff`: the first update at which two runs diverge, and what differs there."""
 
 import contextlib
 import math
@@ -20,22 +20,22 @@ from trainer.runs.layout import METRICS_FILE, UPDATES_FILE
 from trainer.runs.metrics_file import Line, number, read_lines, whole
 
 MOST_PAIRS = 8
-"""Pairs that differ, at most, that are shown."""
+"""Maximum number of differing pairs to show."""
 ROUNDING = 1e-5
-"""Losses of the same update on other ranks, devices or versions are within this of each other, relatively."""
+"""Relative difference within which losses of the same update on other ranks, devices or versions lie."""
 
 Kind = Literal["configuration", "data", "versions", "order", "loss"]
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Parting:
-    """Where two runs part."""
+    """The point at which two runs diverge."""
 
     first: int
     last: int
-    """The update at which, or the window of the log that it is in."""
+    """The update, or the first and last update of its log interval."""
     losses: tuple[float, float]
-    """Of the first run and of the second: a target token's, of the update or the window."""
+    """Loss per target token of the update or interval, in the first and the second run."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -46,23 +46,23 @@ class Compared:
     begin: int
     """The first update that both know."""
     pairs: Parting | None
-    """Where their pairs part."""
+    """Where their pairs diverge; likewise their losses."""
     losses: Parting | None
     how: str
-    """What was compared, and how much of it was read."""
+    """Which files were compared, and how much of them was read."""
 
     @property
     def first(self) -> Parting | None:
-        """Where they part at all."""
+        """The earlier of the two divergences."""
         found = [one for one in (self.pairs, self.losses) if one is not None]
         return min(found, key=lambda one: one.last) if found else None
 
 
 def run(*, run: str, other: str) -> int:
-    """Print where two runs part and what differs there; 0 where they do not part, else 1.
+    """Print where two runs diverge and what differs there; returns 0 if they do not, else 1.
 
     Raises:
-        UserError: they have no update that both know.
+        UserError: the runs have no update in common.
     """
     with naming("RUN_A"):
         first = Path(run)
@@ -83,7 +83,7 @@ def run(*, run: str, other: str) -> int:
 
 
 def compare_files(first: Path, second: Path) -> Compared | None:
-    """Compare by updates.bin, of which log2 of the updates are read; None where one of the runs has none in common."""
+    """Compare by updates.bin, by bisection over the updates; None if the files have no update in common."""
     with contextlib.ExitStack() as stack:
         files = []
         for path in (first, second):
@@ -94,7 +94,7 @@ def compare_files(first: Path, second: Path) -> Compared | None:
             stack.callback(files[-1].close)
         a, b = files
         last, begins = min(a.num_updates, b.num_updates), (a.first_known(), b.first_known())
-        if begins[0] != begins[1] or begins[0] > last:  # chains begin where the file does
+        if begins[0] != begins[1] or begins[0] > last:  # the hash chains begin where the file begins
             return None
 
         def parting(name: str) -> Parting | None:
@@ -119,12 +119,12 @@ def compare_files(first: Path, second: Path) -> Compared | None:
 
 
 def compare_logs(first: Path, second: Path) -> Compared:
-    """Compare by the log, as far as the lines of both are of the same updates.
+    """Compare by the log, using lines that are about the same updates in both runs.
 
     Raises:
         UserError: there are no such lines.
     """
-    a, b = (_windows(path) for path in (first, second))
+    a, b = (_intervals(path) for path in (first, second))
     common = sorted(a.keys() & b.keys(), key=lambda window: window[1])
     if not common:
         raise UserError(
@@ -148,8 +148,8 @@ def compare_logs(first: Path, second: Path) -> Compared:
     )
 
 
-def _windows(run: Path) -> dict[tuple[int, int], Line]:
-    """The lines of training by the first and last update that each is of."""
+def _intervals(run: Path) -> dict[tuple[int, int], Line]:
+    """Training lines by the first and last update of their interval."""
     found = {}
     for line in read_lines(run / METRICS_FILE, having='"train"'):
         step, updates = whole(line.get("step")), whole(line.get("updates"))
@@ -169,7 +169,7 @@ def _where(compared: Compared) -> Iterator[str]:
 
 
 def what_differs(first: Path, second: Path, compared: Compared, parting: Parting) -> Iterator[tuple[Kind, str]]:
-    """What is not the same in the making of the updates where two runs part, the likeliest causes first."""
+    """What differs in how the update was made where two runs diverge, likeliest causes first."""
     standings = []
     for path in (first, second):
         try:
@@ -185,7 +185,7 @@ def what_differs(first: Path, second: Path, compared: Compared, parting: Parting
         if left_out[0] != left_out[1]:
             yield (
                 "order",
-                f"updates left out after rewinds: {left_out[0]} in A, {left_out[1]} in B (epoch, first, last)",
+                f"updates skipped after rewinds: {left_out[0]} in A, {left_out[1]} in B (epoch, first, last)",
             )
         elif not causes:
             yield (
@@ -215,7 +215,7 @@ def _of_versions(a: Standing, b: Standing) -> Iterator[tuple[Kind, str]]:
 
 
 def _of_data(first: Path, second: Path, parting: Parting, standings: Sequence[Standing]) -> Iterator[tuple[Kind, str]]:
-    """Datasets with other hashes, and the pairs of the update that are not the same."""
+    """Datasets whose hashes differ, and pairs of the update that differ."""
     prints = [_data_prints(standing) for standing in standings]
     if prints[0] == prints[1]:
         return
@@ -240,7 +240,7 @@ def _data_prints(standing: Standing) -> list[str]:
 
 
 def _other_pairs(a: FoundUpdate, b: FoundUpdate) -> Iterator[str]:
-    """Pairs at the same place of the update with another text, the first few."""
+    """The first few pairs that differ at the same place of the update."""
     ours, theirs = ({(m.lane, row): (m, row) for m in u.micro_batches for row in range(m.num_pairs)} for u in (a, b))
     different = [place for place in ours if place not in theirs or _ids(*ours[place]) != _ids(*theirs[place])]
     yield f"{len(different):,} of the {len(ours):,} pairs of update {a.step:,} are others"

@@ -1,4 +1,4 @@
-"""Forks of a run: from a checkpoint on, its updates again, with some pairs of weight 0."""
+"""Forks of a run: they repeat its updates from a checkpoint on, giving some pairs weight 0."""
 
 import contextlib
 import dataclasses
@@ -27,7 +27,7 @@ from trainer.runs.layout import CHECKPOINTS, LATEST
 from trainer.runs.process.streams import tell
 
 Leaves = Callable[[MicroBatch], NDArray[np.bool_]]
-"""(B,): which rows of a micro-batch are left out."""
+"""(B,): which rows of a micro-batch to leave out."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -36,11 +36,11 @@ class Forking:
 
     checkpoint: Checkpoint
     standing: Standing
-    """At the checkpoint; its configuration is that of the updates that follow."""
+    """The run's position at the checkpoint; its configuration is that of the updates that follow."""
 
     @property
     def step(self) -> int:
-        """Updates done before the first of a fork."""
+        """Updates done before the fork's first."""
         return int(self.checkpoint.manifest["step"])
 
 
@@ -49,16 +49,16 @@ class Replayed:
     """An update of a fork."""
 
     loss: float
-    """A target token's, of the pairs that are not left out; NaN where none remains."""
+    """Loss per target token over the pairs that are not left out; NaN if none remains."""
     num_left_out: int
     """Pairs."""
 
 
 def find_beginning(run: Path, update: int) -> Forking:
-    """The newest whole checkpoint before an update, and what was configured behind it.
+    """The newest whole checkpoint before an update, with the configuration of the updates after it.
 
     Raises:
-        UserError: there is none, or training did not go on from it as it stands.
+        UserError: there is none, or training did not simply continue from it.
     """
     checkpoint = checkpoint_before(run, update)
     step = int(checkpoint.manifest["step"])
@@ -76,7 +76,7 @@ def find_beginning(run: Path, update: int) -> Forking:
 
 @contextlib.contextmanager
 def forks(config: RunConfig) -> Iterator[World]:
-    """The one process that forks are trained in, one after the other."""
+    """Set this process up to train forks, one after the other."""
     settle_device(config.engine.device)
     tune_process()
     before = torch.are_deterministic_algorithms_enabled()
@@ -91,22 +91,22 @@ def forks(config: RunConfig) -> Iterator[World]:
 
 
 def train_fork(forking: Forking, world: World, num_updates: int, leaves: Leaves | None) -> dict[int, Replayed]:
-    """Train a fork that is thrown away, by the trainer itself.
+    """Train a fork, which is then discarded, with the real trainer.
 
-    What is left out stays in its micro-batch, with targets that count nothing: no shape, no draw of dropout and no
-    other micro-batch changes, and an update is normalised by the target tokens that remain. One of which nothing
-    remains has a gradient of zero.
+    A pair that is left out stays in its micro-batch, with targets that do not count: shapes, dropout draws and all
+    other micro-batches stay the same, and an update is normalised by its remaining target tokens. An update without
+    remaining pairs has a gradient of zero.
 
     Args:
         forking: where it begins.
         world: of one rank.
         num_updates: how many.
-        leaves: what is left out; None for nothing.
+        leaves: decides which rows to leave out; None for none.
 
     Returns:
-        By number of the update; fewer where the run ends before.
+        Results by number of the update; fewer if the run ends before.
     """
-    # DeepSpeed takes seconds to import, and asks for its device then: `forks` has said which.
+    # Importing DeepSpeed takes seconds and fixes the device, which `forks` has chosen.
     from trainer.build import build
 
     found = dict[int, Replayed]()
@@ -143,13 +143,13 @@ def train_fork(forking: Forking, world: World, num_updates: int, leaves: Leaves 
 
 
 class _EnoughError(Exception):
-    """The fork has made its updates: nothing of it is evaluated or saved."""
+    """Raised when the fork has made its updates, so that nothing is evaluated or saved."""
 
 
 def _config(config: RunConfig, folder: Path) -> RunConfig:
-    """Of a fork: what changes no update is off, and nothing ends or rewinds it.
+    """A fork's configuration: anything that does not affect updates is off, and nothing ends or rewinds the fork.
 
-    It may take longer than the run did, which had more ranks: the clock counts only where the learning rate goes by it.
+    It may take longer than the run, which had more ranks: the clock only matters if the learning rate depends on it.
     """
     training = dataclasses.replace(
         config.training,
@@ -174,11 +174,11 @@ def _config(config: RunConfig, folder: Path) -> RunConfig:
 
 
 def without(micro_batch: MicroBatch, rows: NDArray[np.bool_]) -> MicroBatch:
-    """A micro-batch of the same shape in which some rows have no targets.
+    """A micro-batch of the same shape, with some rows' targets removed.
 
     Args:
         micro_batch: B rows.
-        rows: (B,), which.
+        rows: (B,), which rows.
     """
     if not rows.any():
         return micro_batch

@@ -1,4 +1,4 @@
-"""The micro-batches of an update, found again from where the run's data stood before it."""
+"""Finds the micro-batches of an update again, from the position of the run's data before it."""
 
 import itertools
 import tempfile
@@ -28,7 +28,7 @@ MADE_WITH = ("versions", "fingerprints", "precision", "world_size")
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Standing:
-    """Where a run's data stood, and what the updates from there on were made with."""
+    """A position in a run's data, and the settings of the updates from there on."""
 
     step: int
     """Updates done."""
@@ -37,7 +37,7 @@ class Standing:
     config: RunConfig
     skipped_ranges: SkippedRanges
     made_with: Mapping[str, Any]
-    """Versions, fingerprints, precision and world size, by these names; empty where they are not known."""
+    """Versions, fingerprints, precision and world size, by these names; empty if they are not known."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -49,13 +49,13 @@ class FoundUpdate:
     number: int
     """Within the epoch."""
     micro_batches: Sequence[MicroBatch]
-    """Those that are not empty, by lane."""
+    """The micro-batches that are not empty, by lane."""
     counts: UpdateCounts
     datasets: Sequence[Dataset]
     found_from: Standing
 
     def place(self, micro_batch: MicroBatch, row: int) -> tuple[Dataset, int]:
-        """The dataset of a pair, and its row in the dataset's tables."""
+        """A pair's dataset, and its row in the dataset's tables."""
         first = sum(dataset.num_pairs for dataset in self.datasets[: micro_batch.dataset])
         return self.datasets[micro_batch.dataset], int(micro_batch.pair_ids[row]) - first
 
@@ -68,7 +68,7 @@ def find_update(run: Path, step: int) -> FoundUpdate:
         step: from 1.
 
     Raises:
-        UserError: the run has not made it, or its data are not there any more, or not the same.
+        UserError: the run has not made it, or its data are missing or have changed.
     """
     check_made(run, step)
     standing = standing_before(run, step)
@@ -90,10 +90,10 @@ def find_update(run: Path, step: int) -> FoundUpdate:
 
 
 def updates_from(reader: StreamReader, skipped: SkippedRanges) -> Iterator[tuple[int, int, list[MicroBatch]]]:
-    """Updates without end as training has them: epoch, number within it, micro-batches. The reader has all lanes.
+    """An endless iterator of updates as in training: epoch, number within it, micro-batches. The reader has all lanes.
 
     Raises:
-        DataError: a block is broken.
+        DataError: a block is corrupt.
     """
     while True:
         epoch, number = reader.epoch, reader.update
@@ -105,10 +105,10 @@ def updates_from(reader: StreamReader, skipped: SkippedRanges) -> Iterator[tuple
 
 
 def open_stream(standing: Standing) -> StreamReader:
-    """All lanes of a run's stream, put where it stood.
+    """All lanes of a run's stream, at the given position.
 
     Raises:
-        UserError: a dataset is not there, or not the one that the run was trained on.
+        UserError: a dataset is missing, or is not the one that the run was trained on.
     """
     config = standing.config
     weighted = [(Dataset.load(d.path, config.stream), d.weight) for d in config.datasets]
@@ -123,25 +123,25 @@ def check_made(run: Path, step: int) -> None:
     """Refuse an update that the run has not made.
 
     Raises:
-        UserError: so it is.
+        UserError: the run has not made it.
     """
     steps = [step_of(folder) or 0 for folder in list_steps(run / CHECKPOINTS)]
     logged = (whole(line.get("step")) or 0 for line in read_lines(run / METRICS_FILE, having='"train"'))
     made = max([read_highest_step(run / LEDGER_FILE), *steps, *logged])
     if not made:
-        raise UserError(f"RUN: {run} has made no update; allowed is the folder of a run that has")
+        raise UserError(f"RUN: {run} has made no update; give the folder of a run that has")
     if step > made:
         raise UserError(f"UPDATE: {step:,}, and {run} has made {made:,}; allowed is 1 to {made:,}")
 
 
 def standing_before(run: Path, step: int) -> Standing:
-    """The last place before an update where it is known how the data stood.
+    """The last known position of the data before an update.
 
-    That is a start or a save in history.jsonl. In a run of an earlier version, which has none, a checkpoint, or the
-    beginning, and what was configured then.
+    It is a start or a save in history.jsonl. A run of an earlier version has no such file; there it is a checkpoint or
+    the beginning, with the configuration of then.
 
     Raises:
-        UserError: nothing is known of it.
+        UserError: no position is known.
     """
     position = read_position(run, step)
     if position is not None:
@@ -169,10 +169,10 @@ def standing_before(run: Path, step: int) -> Standing:
 
 
 def parse_config(text: str, run: Path) -> RunConfig:
-    """A resolved configuration that was kept as text.
+    """Parse a resolved configuration that was kept as text.
 
     Raises:
-        UserError: it needs a plugin that was not given.
+        UserError: it needs a plugin that is not given.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, CONFIG)
@@ -215,13 +215,13 @@ def _folders_before(run: Path, step: int) -> list[Path]:
 
 
 def _first_config(run: Path) -> RunConfig:
-    """Of the oldest checkpoint, or else of the run as it is now."""
+    """The configuration of the oldest checkpoint, else the run's current one."""
     folders = [folder for folder in reversed(list_steps(run / CHECKPOINTS)) if (folder / CONFIG).is_file()]
     return load_saved((folders[0] if folders else run) / CONFIG, any_version=True)
 
 
 def _rewinds(run: Path, step: int) -> SkippedRanges | None:
-    """What the last rewind before an update leaves out, by the log."""
+    """The ranges that are skipped since the last rewind before an update, from the log."""
     found: SkippedRanges | None = None
     for line in read_lines(run / METRICS_FILE, having='"rewind"'):
         at = whole(line.get("step"))

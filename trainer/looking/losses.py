@@ -16,7 +16,7 @@ class PairLoss:
     """Sums over the target tokens of a pair, in nats."""
 
     loss: float
-    """What is trained on: with label smoothing."""
+    """The training loss, with label smoothing."""
     nll: float
     """Without."""
 
@@ -25,11 +25,11 @@ class PairLoss:
 def pair_losses(trained: TrainedModel, config: RunConfig, micro_batches: Sequence[MicroBatch]) -> list[list[PairLoss]]:
     """The losses of all pairs of each micro-batch, without dropout.
 
-    A micro-batch goes through the model as it does in training; then the loss, whichever it is, is taken row by row.
+    A micro-batch goes through the model as in training; then the configured loss is computed row by row.
 
     Args:
         trained: the weights.
-        config: with the loss that was trained on.
+        config: names the training loss.
         micro_batches: of any update.
     """
     loss, found = config.loss.build(), []

@@ -1,4 +1,4 @@
-"""`zeromt replay`: an update's loss in a fork of the run that leaves some pairs out, beside the run's own."""
+"""`zeromt replay`: compares an update's loss in the run with its loss in a fork that leaves some pairs out."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from trainer.runs.layout import METRICS_FILE
 from trainer.runs.metrics_file import number, read_lines
 
 USUAL_UPDATES = 32
-"""Before the update: the median of their losses is what its loss should be."""
+"""Number of updates before it whose median loss is taken as usual."""
 
 Integers = NDArray[np.int64]
 
@@ -33,18 +33,18 @@ def run(
     without_pairs: str | None,
     blame: bool,
 ) -> int:
-    """Print the losses of a fork beside those of the run, or what is behind a spike.
+    """Print the losses of a fork next to the run's, or find the cause of a spike.
 
     Args:
         run: its folder.
-        update: that is looked at. The fork begins at the newest checkpoint before it.
-        num_updates: of the fork, from that update on.
-        without_dataset: names of datasets that the fork leaves out.
-        without_pairs: a file of numbers of pairs that it leaves out, first on each line.
-        blame: find what to leave out, in place of these.
+        update: the update in question. The fork begins at the newest checkpoint before it.
+        num_updates: to print, from that update on.
+        without_dataset: names of datasets to leave out.
+        without_pairs: a file with the pairs to leave out: each line begins with a pair's number.
+        blame: instead of these, search for what to leave out.
 
     Raises:
-        UserError: the run has made no such update, or has no checkpoint before it, or has no such data.
+        UserError: the run has not made the update, has no checkpoint before it, or has no such data.
     """
     folder = Path(run)
     with naming("RUN"):
@@ -54,7 +54,7 @@ def run(
         losses = recorded_losses(folder, max(1, update - USUAL_UPDATES), update + num_updates)
     if blame:
         if without_dataset or without_pairs is not None or num_updates > 1:
-            raise UserError("--blame: given with what it is to find; allowed is --blame with --at alone")
+            raise UserError("--blame: finds what to leave out by itself; give it with --at alone")
         with forks(forking.standing.config) as world:
             find_cause(forking, world, data, update, losses)
         return 0
@@ -66,7 +66,7 @@ def run(
 
 
 def recorded_losses(run: Path, first: int, end: int) -> dict[int, float]:
-    """The losses of updates from `first` up to `end`, as far as the run has kept them: its own file, or its log."""
+    """The losses of updates from `first` up to `end`, as far as updates.bin or the log has them."""
     found = {}
     for line in read_lines(run / METRICS_FILE, having='"train"'):
         step = line.get("step")
@@ -84,10 +84,10 @@ def recorded_losses(run: Path, first: int, end: int) -> dict[int, float]:
 
 
 def _choose(data: Data, datasets: Sequence[str], file: str | None) -> tuple[Leaves | None, str]:
-    """What options leave out, and how to say it.
+    """What the options leave out, and a phrase for it.
 
     Raises:
-        UserError: there is no such dataset, or the file has no numbers of pairs.
+        UserError: there is no such dataset, or the file contains no pair numbers.
     """
     names = list(data.datasets)
     for name in datasets:
@@ -102,7 +102,7 @@ def _choose(data: Data, datasets: Sequence[str], file: str | None) -> tuple[Leav
 
 
 def _read_pairs(path: Path, data: Data) -> Integers:
-    """The numbers that the lines of a file begin with; lines with # are passed over, as `zeromt batch` writes them."""
+    """The numbers at the beginning of a file's lines; `#` lines, as `zeromt batch` writes them, are skipped."""
     count = sum(dataset.num_pairs for dataset in data.datasets.values())
     found = []
     with naming("--without-pairs"):

@@ -1,1 +1,1 @@
-"""Metrics of translations, and scores by them."""
+"""Metrics of translations, and scoring with them."""

@@ -14,9 +14,9 @@ class Bleu(Metric):
 
     title: ClassVar[str] = "BLEU"
     tokenizer: BleuTokenizer | None = None
-    """sacreBLEU's; unless given, what `evaluation.tokenizer` says."""
+    """One of sacreBLEU's tokenizers; default: `evaluation.tokenizer`."""
     lowercase: bool = False
-    """Score blind to case."""
+    """Ignore case."""
 
     def build(self, text: ScoredText) -> Scoring:
         """See Metric."""

@@ -9,20 +9,20 @@ from configs.components import Metric, ScoredText, Scoring, component
 
 @component("metric", "chrf")
 class ChrF(Metric):
-    """chrF (Popovic, 2015); with `word_order: 2`, chrF++ (Popovic, 2017), whose figures are called chrfpp."""
+    """chrF (Popovic, 2015); with `word_order: 2`, chrF++ (Popovic, 2017), whose figures are named chrfpp."""
 
     title: ClassVar[str] = "chrF"
     char_order: Annotated[int, Field(ge=1, le=64)] = 6
-    """Longest n-grams of characters."""
+    """Maximum length of character n-grams."""
     word_order: Annotated[int, Field(ge=0, le=8)] = 0
-    """Longest n-grams of words; 2 is chrF++."""
+    """Maximum length of word n-grams; 2 is chrF++."""
     beta: Annotated[int, Field(ge=1, le=64)] = 2
     """Weight of recall over precision."""
     lowercase: bool = False
-    """Score blind to case."""
+    """Ignore case."""
 
     def key(self) -> str:
-        """See Metric. A plus sign is no letter of a name to all places that figures go to."""
+        """See Metric. Some trackers do not allow a plus sign in a name."""
         return self.name or "chrf" + "p" * self.word_order
 
     def label(self) -> str:

@@ -1,4 +1,4 @@
-"""What is wrong with translations at a glance: their length, what was left as it was, what goes round in circles."""
+"""Metrics of common defects of translations: wrong length, untranslated lines, repetition."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ Words = Callable[[str], list[str]]
 
 @dataclass(slots=True)
 class Percentage:
-    """What is counted in lines, one at a time; see `configs.components.Scoring`."""
+    """A percentage of lines, each judged by itself; see `configs.components.Scoring`."""
 
     signature: str
     words: Words = str.split
@@ -27,7 +27,7 @@ class Percentage:
         return self.value
 
     def corpus_score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> "Percentage":
-        """Nothing: these metrics compare with the sources (`Metric.score`)."""
+        """Not available: these metrics need the sources (`Metric.score`)."""
         return self
 
     def get_signature(self) -> str:
@@ -37,13 +37,13 @@ class Percentage:
 
 @component("metric", "length_ratio")
 class LengthRatio(Metric):
-    """Words of the translations over those of the references, of which the nearest in length counts, as in BLEU."""
+    """Words of the translations over words of the references; of several, the nearest in length, as in BLEU."""
 
     title: ClassVar[str] = "length ratio"
     higher_is_better: ClassVar[bool | None] = None
     digits: ClassVar[int] = 3
     tokenizer: BleuTokenizer | None = None
-    """sacreBLEU's; unless given, what `evaluation.tokenizer` says."""
+    """One of sacreBLEU's tokenizers; default: `evaluation.tokenizer`."""
 
     def build(self, text: ScoredText) -> Scoring:
         """See Metric."""
@@ -67,9 +67,9 @@ class LengthRatio(Metric):
 
 @component("metric", "untranslated")
 class Untranslated(Metric):
-    """Percentage of lines that are their source, but for case and spaces, where no reference is.
+    """Percentage of lines that equal their source, ignoring case and spaces, unless a reference equals it too.
 
-    Lines without a letter, such as numbers, do not count among them.
+    Lines without letters, such as numbers, are not counted as untranslated.
     """
 
     title: ClassVar[str] = "untranslated %"
@@ -98,9 +98,9 @@ class Untranslated(Metric):
 
 @component("metric", "repeated")
 class Repeated(Metric):
-    """Percentage of lines that go round in circles, by their top n-gram count (Raunak et al., 2021).
+    """Percentage of lines that loop, by the count of their commonest n-gram (Raunak et al., 2021).
 
-    Those whose most frequent n-gram stands there at least `margin` times more than the source's does in it.
+    A line counts if its commonest n-gram occurs at least `margin` times more often than the source's does there.
     """
 
     title: ClassVar[str] = "repeated %"
@@ -108,7 +108,7 @@ class Repeated(Metric):
     order: Positive = 4
     """Length of the n-grams that are counted."""
     margin: Positive = 2
-    """Repetitions more than the source has before one counts."""
+    """A line loops if it repeats this many times more than the source."""
 
     def build(self, text: ScoredText) -> Scoring:
         """See Metric."""
@@ -136,7 +136,7 @@ class Repeated(Metric):
         return 100 * count / max(len(hypotheses), 1)
 
     def _most(self, words: list[str]) -> int:
-        """How often the most frequent n-gram stands in a line."""
+        """How often the commonest n-gram of a line occurs in it."""
         grams = Counter(zip(*(words[i:] for i in range(self.order)), strict=False))
         return max(grams.values(), default=0)
 

@@ -1,4 +1,4 @@
-"""The scores of translations by several metrics, each with its signature."""
+"""Scores of translations by several metrics, with signatures."""
 
 import logging
 import math
@@ -16,21 +16,21 @@ class Score:
     """A corpus score."""
 
     value: float
-    """NaN where the metric failed."""
+    """NaN if the metric failed."""
     signature: str
-    """Scores of one signature may be compared."""
+    """Scores may be compared only if their signatures are equal."""
 
 
 class Scorer:
     """Scores translations of one text, cased and detokenised, by several metrics."""
 
     def __init__(self, metrics: Sequence[Metric], text: ScoredText, *, num_references: int = 1) -> None:
-        """Find out whether all of them work.
+        """Check that all metrics work.
 
         Args:
-            metrics: whose figures have different names.
-            text: what is to be scored.
-            num_references: of each sentence.
+            metrics: their figures must have different names.
+            text: the text to score.
+            num_references: per sentence.
 
         Raises:
             UserError: a metric cannot be computed here.
@@ -38,9 +38,9 @@ class Scorer:
         self.metrics = list(metrics)
         self._scorings = [metric.build(text) for metric in metrics]
         self.signatures: dict[str, str] = {}
-        """By the names of the figures."""
+        """Signatures by the names of the figures."""
         for metric, scoring in zip(self.metrics, self._scorings, strict=True):
-            try:  # only what has scored has a signature
+            try:  # a metric has a signature only after scoring
                 metric.score(scoring, sources=["a"], hypotheses=["a"], references=[["a"]] * num_references)
                 self.signatures[metric.key()] = str(scoring.get_signature())
             except Exception as error:
@@ -48,18 +48,18 @@ class Scorer:
 
     @property
     def scorings(self) -> dict[str, Scoring]:
-        """What computes each metric, by the names of the figures."""
+        """The objects that compute the metrics, by the names of the figures."""
         return {metric.key(): scoring for metric, scoring in zip(self.metrics, self._scorings, strict=True)}
 
     def score(
         self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> dict[str, Score]:
-        """Corpus scores by the names of their figures. A metric that fails has no score, and the log says why.
+        """Corpus scores by the names of their figures. A failing metric has no score, and the log says why.
 
         Args:
-            sources: what was translated.
-            hypotheses: its translations.
-            references: as many of each as was said, as lists of lines.
+            sources: the source lines.
+            hypotheses: their translations.
+            references: `num_references` lists of lines.
 
         Raises:
             UserError: the counts differ, or there is nothing to score.
@@ -75,14 +75,14 @@ class Scorer:
         for metric, scoring in zip(self.metrics, self._scorings, strict=True):
             try:
                 value = metric.score(scoring, sources=sources, hypotheses=hypotheses, references=references)
-            except Exception as error:  # whatever it is: a score is no reason to end a run
+            except Exception as error:  # any error: a failed score must not end a run
                 log.warning("evaluation: %s has no score: %s", metric.label(), _said(error))
                 value = math.nan
             found[metric.key()] = Score(value=value, signature=self.signatures[metric.key()])
         return found
 
     def doubts(self, references: Sequence[Sequence[str]]) -> Iterator[str]:
-        """Why some of the scores would say little."""
+        """Reasons why some of the scores would mean little."""
         for metric, scoring in zip(self.metrics, self._scorings, strict=True):
             if (doubt := metric.doubt(scoring, references)) is not None:
                 yield doubt

@@ -7,18 +7,18 @@ from configs.components import Metric, ScoredText, Scoring, component
 
 @component("metric", "ter")
 class Ter(Metric):
-    """TER (Snover et al., 2006): edits for each hundred words of the reference."""
+    """TER (Snover et al., 2006): edits per 100 words of the reference."""
 
     title: ClassVar[str] = "TER"
     higher_is_better: ClassVar[bool] = False
     normalized: bool = False
     """Tokenise as Tercom does, which splits punctuation off."""
     no_punct: bool = False
-    """Take punctuation away first."""
+    """Remove punctuation first."""
     asian_support: bool = False
-    """Cut Chinese and Japanese into characters."""
+    """Split Chinese and Japanese into characters."""
     case_sensitive: bool = False
-    """Upper and lower case differ."""
+    """Distinguish upper and lower case."""
 
     def build(self, text: ScoredText) -> Scoring:
         """See Metric."""

@@ -1,4 +1,4 @@
-"""sacreBLEU's tokenisers: which suits a language, whether it can be used, and what it says little about."""
+"""sacreBLEU's tokenisers: which one suits a language, whether it can be used, and when its scores mean little."""
 
 import difflib
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ _BY_SCRIPT = {
 """sacreBLEU's tokenisers and the scripts (ISO 15924) that they are made for."""
 _NAMES = [name for name in get_args(BleuTokenizer) if name != "auto"]
 _AT_SPACES = frozenset({"13a", "intl", "none"})
-"""Tokenisers to which words are what stands between spaces and punctuation."""
+"""Tokenisers that split words at spaces and punctuation."""
 _UNSPACED = (
     "Thai", "Laoo", "Khmr", "Mymr", "Tibt", "Hani", "Hira", "Kana", "Java", "Bali", "Cham", "Bugi", "Batk",
     "Lana", "Talu", "Tale", "Tavt", "Ahom", "Yiii", "Bopo",
@@ -26,12 +26,12 @@ _UNSPACED = (
 """Scripts (ISO 15924) that put no spaces between words, as line breaking knows them (UAX 14: SA, AK, AS, ID)."""
 _UNSPACED_CLASS = "".join(rf"\p{{sc={script}}}" for script in _UNSPACED)
 _SHOWN_CHARACTERS = 100_000
-"""Characters of the references that are looked at to find the script."""
+"""Number of characters of the references from which the script is determined."""
 _PACKAGES = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
 
 
 def choose(setting: str, target_language: str) -> str:
-    """sacreBLEU's tokeniser: as set, or for `auto` the one that suits the script of the target language."""
+    """The name of sacreBLEU's tokeniser; `auto` chooses by the script of the target language."""
     if setting != "auto":
         return setting
     script = language(target_language).script
@@ -39,7 +39,7 @@ def choose(setting: str, target_language: str) -> str:
 
 
 def spacing_problem(tokenizer: str, references: Sequence[str]) -> str | None:
-    """What is wrong with scoring references by words between spaces where they are written without; None if nothing."""
+    """A warning if references in a script without spaces would be split into words at spaces; else None."""
     import regex
 
     if tokenizer not in _AT_SPACES:
@@ -56,31 +56,31 @@ def spacing_problem(tokenizer: str, references: Sequence[str]) -> str | None:
 
 
 def checked(build: Callable[[], Scoring], tokenizer: str, option: str) -> Scoring:
-    """What `build` builds with a tokeniser, once that is known to work.
+    """Build a metric with a tokeniser, after checking that this works.
 
     Args:
         build: makes sacreBLEU's metric.
         tokenizer: sacreBLEU's.
-        option: what errors call it.
+        option: its name in errors.
 
     Raises:
-        UserError: there is no such tokeniser, or it needs a package or a file that is not there.
+        UserError: there is no such tokeniser, or it needs a package or file that is missing.
     """
     if tokenizer not in _NAMES:
         near = difflib.get_close_matches(tokenizer, _NAMES, n=1)
         hint = f"did you mean {near[0]}?" if near else f"choose one of auto, {', '.join(_NAMES)}"
-        raise UserError(f"{option}: {tokenizer!r} is no tokenizer of sacreBLEU; {hint}")
+        raise UserError(f"{option}: {tokenizer!r} is not a tokenizer of sacreBLEU; {hint}")
     _check_model(tokenizer, option)
     try:
         built = build()
-        built.corpus_score(["a"], [["a"]])  # only used tokenisers are known to work
+        built.corpus_score(["a"], [["a"]])  # only using a tokeniser shows whether it works
     except (RuntimeError, ImportError, ValueError, OSError, AssertionError) as error:
         raise UserError(f"{option}: {tokenizer!r} cannot be used: {_remedy(tokenizer, error)}") from error
     return built
 
 
 def describe_models() -> str:
-    """Which of sacreBLEU's SentencePiece models are here, in a line; the others are wanted only by who names them."""
+    """One line on which of sacreBLEU's SentencePiece models are present; they are needed only if named."""
     from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 
     places = {name: _model(name)[1] for name in SPM_MODELS if name in _NAMES}
@@ -90,7 +90,7 @@ def describe_models() -> str:
 
 
 def _model(tokenizer: str) -> tuple[str, Path]:
-    """Where the SentencePiece model of a tokeniser comes from, and where it goes."""
+    """The URL of a tokeniser's SentencePiece model, and its path here."""
     from sacrebleu import utils
     from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 
@@ -99,10 +99,10 @@ def _model(tokenizer: str) -> tuple[str, Path]:
 
 
 def _check_model(tokenizer: str, option: str) -> None:
-    """Refuse a tokeniser whose SentencePiece model is not here: sacreBLEU would fetch it in the middle of the work.
+    """Refuse a tokeniser whose SentencePiece model is missing, as sacreBLEU would download it in the middle of a run.
 
     Raises:
-        UserError: saying where it comes from and where it goes.
+        UserError: with the model's URL and path.
     """
     from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 

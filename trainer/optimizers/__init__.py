@@ -1,1 +1,1 @@
-"""Optimizers, each a component; another is one more file here, or a plugin. Without torch until one is built."""
+"""Optimizers, each a component; to add one, add a file here or a plugin. torch is imported only to build one."""

@@ -16,9 +16,9 @@ class AdamW(Optimizer):
 
     states: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq")
     beta1: Probability = 0.9
-    """Decay of the mean of gradients."""
+    """Decay of the average of gradients."""
     beta2: Probability = 0.98
-    """Decay of the mean of their squares."""
+    """Decay of the average of squared gradients."""
     eps: PositiveFloat = 1e-9
     """Added to the denominator."""
 

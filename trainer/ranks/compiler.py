@@ -8,10 +8,10 @@ from configs import UserError
 
 
 def check_compiler(environ: Mapping[str, str], *, has_gpu: bool) -> None:
-    """See that there is a compiler: of C on a GPU, where Triton builds a launcher for its kernels; of C++ on a CPU.
+    """Check for a compiler: C on a GPU, with which Triton builds launchers for its kernels; C++ on a CPU.
 
     Args:
-        environ: of the ranks; CC and CXX name other compilers than those that are looked for.
+        environ: of the ranks; CC and CXX name the compilers if they are set.
         has_gpu: whether a GPU computes.
 
     Raises:

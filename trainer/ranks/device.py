@@ -1,7 +1,7 @@
-"""The device that a rank computes on, and what follows from its kind.
+"""The device that a rank computes on, and what depends on its kind.
 
-The one place that chooses. What computes otherwise on one kind than on another is in `model.kernels` and
-`trainer.engines`; all else asks here, and never what a device is.
+Devices are chosen only here. Code that differs between kinds of devices is in `model.kernels` and `trainer.engines`;
+everything else asks this module and never inspects a device.
 """
 
 import contextlib
@@ -22,33 +22,33 @@ from configs import UserError
 from trainer.runs.process.gpus import no_gpu, num_gpus, refuse_missing, unusable, why_unusable
 
 MOST_HOSTS = 4
-"""Of the hosts in a message; the others are counted."""
+"""Maximum number of hosts in a message; the others are counted."""
 
 READ_TIME = timedelta(seconds=20)
-"""What rank 0 leaves the others to read why they are refused."""
+"""Seconds for which rank 0 waits until the others have read why they are refused."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Found:
-    """What a rank computes on."""
+    """The device of a rank."""
 
     host: str
     kind: str
-    """As torch names it."""
+    """torch's name of the kind of device."""
     cuda: str | None = None
-    """The version that torch was built for; None on a CPU."""
+    """The CUDA version that torch was built for; None on a CPU."""
     card: str | None = None
     gigabytes: int | None = None
-    """Of the card's memory, rounded."""
+    """The card's memory in GiB, rounded."""
 
 
 def settle_device(asked: str) -> None:
-    """See that this process computes on what `engine.device` asks for, before anything asks CUDA for its GPUs.
+    """Make this process use the device that `engine.device` asks for, before anything asks CUDA for GPUs.
 
     Raises:
-        UserError: there are GPUs that torch cannot use, or none where one is asked for, or not those that are named.
+        UserError: there are GPUs that torch cannot use, or a GPU that is asked for or named is not there.
     """
     if asked == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -62,7 +62,7 @@ def settle_device(asked: str) -> None:
 
 @functools.cache
 def warn_of_unusable_gpus() -> None:
-    """Say that the CPU computes although there are GPUs, where that is so."""
+    """Warn if the CPU is used although there are GPUs."""
     if not torch.cuda.is_available() and (present := num_gpus(os.environ)):
         log.warning("%s", str(unusable(present, why_unusable() or _torchs_reason())).removeprefix("engine.device: "))
 
@@ -76,7 +76,7 @@ def _torchs_reason() -> str:
 
 
 def describe(device: torch.device) -> Found:
-    """What a rank's device is, for the others."""
+    """Describe a rank's device to the other ranks."""
     host = socket.gethostname()
     if is_host(device):
         return Found(host=host, kind=device.type)
@@ -86,18 +86,18 @@ def describe(device: torch.device) -> Found:
 
 
 def compare(store: Store, found: Found, rank: int, size: int) -> None:
-    """See that all ranks compute on devices that can work together, before they meet in a collective.
+    """Check, before the first collective, that all ranks' devices can work together.
 
-    Through the store, since ranks with different backends would wait in a group for ever.
+    This goes through the store, since ranks with different backends would wait for each other for ever.
 
     Args:
-        store: that all ranks reach.
+        store: shared by all ranks.
         found: of this rank.
         rank: of this process.
         size: number of ranks.
 
     Raises:
-        UserError: kinds or CUDA versions differ. Cards and memories that differ are a warning.
+        UserError: kinds or CUDA versions differ. Different cards or memory sizes are only a warning.
     """
     if size == 1:
         return
@@ -110,17 +110,17 @@ def compare(store: Store, found: Found, rank: int, size: int) -> None:
             log.warning("%s", warning)
     if (problem := json.loads(store.get("devices"))) is not None:
         store.set(f"refusal read by rank {rank}", "")
-        if rank == 0:  # the store may end with it
+        if rank == 0:  # the store may end with rank 0
             with contextlib.suppress(RuntimeError):
                 store.wait([f"refusal read by rank {other}" for other in range(size)], READ_TIME)
         raise UserError(problem)
 
 
 def difference(every: Sequence[Found]) -> tuple[str | None, str | None]:
-    """An error where ranks cannot work together, and a warning where they would wait for one another; else None.
+    """An error if ranks cannot work together, a warning if some would wait for others; else None.
 
     Args:
-        every: the ranks' devices.
+        every: the devices of all ranks.
     """
     kinds = {found: f"CUDA {found.cuda}" if found.cuda else found.kind for found in every}
     if len(set(kinds.values())) > 1:
@@ -136,11 +136,11 @@ def difference(every: Sequence[Found]) -> tuple[str | None, str | None]:
 
 
 def describe_uneven(lanes: int, ranks: int) -> str | None:
-    """What is said where ranks wait for others in each update, since they have fewer micro-batches; else None.
+    """A warning if some ranks wait in each update because they have fewer micro-batches; else None.
 
     Args:
         lanes: K, the micro-batches of an update.
-        ranks: that share them.
+        ranks: number of ranks that divide them.
     """
     most, rest = -(-lanes // ranks), lanes % ranks
     if not rest:
@@ -155,7 +155,7 @@ def describe_uneven(lanes: int, ranks: int) -> str | None:
 
 
 def _by_host(found: Sequence[tuple[str, str]]) -> str:
-    """What is where, the rarest first: that is what somebody has to look at."""
+    """Which hosts have what, the rarest first, since that is what to look at."""
     ranks = Counter(what for what, _ in found)
     told = []
     for what, _ in reversed(ranks.most_common()):
@@ -166,34 +166,34 @@ def _by_host(found: Sequence[tuple[str, str]]) -> str:
 
 
 def choose_device(local_rank: int | None = None) -> torch.device:
-    """A GPU where there are some: that of a rank, or the current one; else the CPU."""
+    """The rank's GPU, or the current one, if there are GPUs; else the CPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda") if local_rank is None else torch.device("cuda", local_rank)
 
 
 def kind(device: torch.device) -> str:
-    """What to call it."""
+    """torch's name of the kind of device."""
     return device.type
 
 
 def device_name(device: torch.device) -> str:
-    """What people call it: the name of a GPU, or CPU."""
+    """The name of the GPU, or CPU."""
     return "CPU" if is_host(device) else str(torch.cuda.get_device_name(device))
 
 
 def is_host(device: torch.device) -> bool:
-    """Whether its memory is the host's, and the host computes."""
+    """Whether the device is the host itself."""
     return device.type == "cpu"
 
 
 def backend(device: torch.device) -> str:
-    """What carries tensors between such devices."""
+    """The communication backend for such devices."""
     return "nccl" if device.type == "cuda" else "gloo"
 
 
 def seed(device: torch.device, number: int) -> None:
-    """Seed what dropout draws from; torch.manual_seed formats a stack for each kind of device that is not there."""
+    """Seed dropout's generator. torch.manual_seed is slow: it formats a stack trace for each absent kind of device."""
     if is_host(device):
         torch.default_generator.manual_seed(number)
     else:
@@ -201,6 +201,6 @@ def seed(device: torch.device, number: int) -> None:
 
 
 def wait(device: torch.device) -> None:
-    """Until it has done what the host asked for."""
+    """Wait until the device has finished its queued work."""
     if not is_host(device):
         torch.get_device_module(device).synchronize(device)

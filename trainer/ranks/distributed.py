@@ -1,7 +1,7 @@
 """The ranks of a run and the small messages between them.
 
-Tensors of the model travel through DeepSpeed, over NCCL where there are GPUs. Flags, counts and short objects travel
-over gloo in a group of their own, so that they never wait for the GPU nor mix with its collectives.
+The model's tensors are sent by DeepSpeed, over NCCL if there are GPUs. Flags, counts and short objects are sent over
+gloo in a group of their own, so that they never wait for the GPU or mix with its collectives.
 """
 
 import os
@@ -25,16 +25,17 @@ T = TypeVar("T")
 
 
 class World:
-    """This process among the ranks. With one rank every method does what it says without sending anything."""
+    """This process among the ranks. With a single rank, every method works without sending anything."""
 
     def __init__(
         self, *, timeout_minutes: float, waiting: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
-        """Join the other ranks as the environment that torchrun sets says; without one, be alone.
+        """Join the other ranks, as the environment set by torchrun says; without it, be a single rank.
 
         Args:
-            timeout_minutes: after which a message that does not come is an error.
-            waiting: entered while this rank waits for the others, so that a watchdog knows who keeps whom waiting.
+            timeout_minutes: a message that takes longer is an error.
+            waiting: entered while this rank waits for the others, so that the watchdog can tell waiting ranks from
+                stuck ones.
 
         Raises:
             UserError: RANK, WORLD_SIZE and LOCAL_RANK contradict each other, or the ranks' devices differ.
@@ -44,12 +45,12 @@ class World:
             if self.local_rank >= torch.cuda.device_count():
                 raise UserError(
                     f"LOCAL_RANK: {self.local_rank} with {torch.cuda.device_count()} GPUs on this machine; "
-                    "allowed is a GPU for each rank, or CUDA_VISIBLE_DEVICES= in the environment to train on the CPU"
+                    "start one rank per GPU, or set CUDA_VISIBLE_DEVICES= in the environment to train on the CPU"
                 )
             torch.cuda.set_device(self.local_rank)
         self.device = choose_device(self.local_rank)
         timeout = timedelta(minutes=timeout_minutes)
-        if self.size == 1:  # DeepSpeed wants a process group all the same; no port is opened for it
+        if self.size == 1:  # DeepSpeed needs a process group even so; no port is opened for it
             self._store: Store = HashStore()
         else:
             store, _, _ = next(rendezvous("env://", timeout=timeout))
@@ -69,18 +70,18 @@ class World:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is rank 0, which writes what is written once."""
+        """Whether this is rank 0, which does everything that is done once."""
         return self.rank == 0
 
     def sum(self, numbers: Sequence[int]) -> list[int]:
-        """Sums over the ranks, number by number; 64-bit, wrapping."""
+        """Elementwise sums over the ranks; 64-bit, wrapping."""
         total = torch.tensor(list(numbers), dtype=torch.int64)
         with self._waiting():
             dist.all_reduce(total, group=self._control)
         return [int(n) for n in total.tolist()]
 
     def sum_floats(self, numbers: Sequence[float]) -> list[float]:
-        """Sums over the ranks in fp64."""
+        """Elementwise sums over the ranks, in fp64."""
         total = torch.tensor(list(numbers), dtype=torch.float64)
         with self._waiting():
             dist.all_reduce(total, group=self._control)
@@ -89,10 +90,10 @@ class World:
     def begin_sums(
         self, integers: Sequence[int], floats: Sequence[float]
     ) -> Callable[[], tuple[list[int], list[float]]]:
-        """Begin sums over the ranks, of 64-bit integers that wrap and in fp64; all ranks begin the same in one order.
+        """Begin sums over the ranks, of wrapping 64-bit integers and in fp64; all ranks begin them in the same order.
 
         Returns:
-            What waits for the sums and gives them: to the bit the same on all ranks, and in every run on as many.
+            A function that waits for the sums: bitwise the same on all ranks, and in every run with as many ranks.
         """
         if self.size == 1:
             return lambda: (list(integers), list(floats))
@@ -109,11 +110,11 @@ class World:
         return wait
 
     def all_succeeded(self, succeeded: bool) -> bool:
-        """Whether every rank says so."""
+        """Whether the argument is true on every rank."""
         return self.sum([int(not succeeded)]) == [0]
 
     def gather(self, item: Any) -> list[Any]:
-        """Every rank's item, by rank, on every rank. Items are trusted: they come from this run's own processes."""
+        """All ranks' items in rank order, on every rank. Items are trusted: they come from this run's own processes."""
         if self.size == 1:
             return [item]
         items: list[Any] = [None] * self.size
@@ -131,10 +132,10 @@ class World:
         return box[0]
 
     def on_main(self, action: Callable[[], T]) -> T:
-        """Do something on rank 0 alone, for every rank.
+        """Run an action on rank 0 alone, and return its result on every rank.
 
         Raises:
-            UserError: what the action raised, on every rank.
+            UserError: if the action raised it, on every rank.
         """
         found: tuple[T | None, UserError | None] = None, None
         if self.is_main:
@@ -152,13 +153,13 @@ class World:
         self.sum([0])
 
     def meets(self, seconds: float) -> bool:
-        """Wait for every rank, but not for long; False where one did not come.
+        """Wait for every rank, but not for long; False if one did not come.
 
-        For a rank that may have left the others alone in a collective: it can then tell them, or end. After a False
-        the ranks have nothing more to say to each other.
+        This is for a rank that may have left the others waiting in a collective: on True it can tell them something, on
+        False it should end. After a False the ranks must not communicate again.
         """
-        # By the store: a collective that is given up keeps a thread, and the process with it, until its own time is up
-        # (torch 2.13; on all ranks but 0 monitored_barrier waits as long, whatever time it is given).
+        # Through the store: a collective that is given up keeps a thread, and so the process, until its own time-out
+        # (torch 2.13; on ranks other than 0, monitored_barrier waits as long, whatever its time-out is).
         self._num_meetings += 1
         arrivals = [f"meeting {self._num_meetings}: rank {rank}" for rank in range(self.size)]
         try:
@@ -170,7 +171,7 @@ class World:
         return True
 
     def close(self) -> None:
-        """Leave. Not after an error: the other ranks may no longer be there to leave with."""
+        """Leave the group. Must not be called after an error, since the other ranks may be gone."""
         if self._messages is not None:
             self._messages.close()
         if dist.is_initialized():
@@ -178,10 +179,10 @@ class World:
 
 
 def _attempt(environ: Mapping[str, str]) -> str:
-    """A prefix for what ranks leave in the store, which outlives those that torchrun starts again.
+    """A prefix for keys in the store, which survives a restart of the ranks by torchrun.
 
-    They would take addresses of ranks that are dead for those of their own. On several nodes it is always the same:
-    agents count only the failures of their own ranks, so the ranks of one attempt may be given different numbers.
+    Without it they would read addresses of dead ranks as their own. With several nodes the prefix is constant: agents
+    count only failures of their own ranks, so the ranks of one attempt may get different numbers.
     """
     is_one_node = environ.get("LOCAL_WORLD_SIZE") == environ.get("WORLD_SIZE")
     return f"attempt {environ.get('TORCHELASTIC_RESTART_COUNT', '0')}" if is_one_node else "attempt"

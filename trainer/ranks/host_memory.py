@@ -1,4 +1,4 @@
-"""How much memory this machine can still give to its processes."""
+"""How much free memory this machine has for its processes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ COPIES_FRACTION = 0.5
 
 
 def available(root: Path = Path("/")) -> int | None:
-    """Bytes: the kernel's estimate, or what the control groups leave where that is less. None where neither is known.
+    """Free bytes: the kernel's estimate or the control groups' limit, whichever is less; None if neither is known.
 
     Args:
         root: where /proc and /sys are.
@@ -18,10 +18,10 @@ def available(root: Path = Path("/")) -> int | None:
 
 
 def shortage(reports: Sequence[tuple[str, int, int | None]]) -> str | None:
-    """Which machine lacks memory for copies of its ranks' shards; None where none does.
+    """A message that names a machine without enough memory for copies of its ranks' shards; None if all have enough.
 
     Args:
-        reports: of every rank, the machine, bytes needed, bytes that the machine has left (None: unknown, and enough).
+        reports: for every rank: the machine, bytes needed, bytes free on the machine (None: unknown, assumed enough).
     """
     needed: dict[str, int] = {}
     left: dict[str, int] = {}
@@ -44,7 +44,7 @@ def _meminfo(path: Path) -> int | None:
 
 
 def _groups(root: Path) -> list[int]:
-    """What is left in each control group around this process, of version 2 and 1."""
+    """Free bytes in each control group of this process, version 2 and 1."""
     try:
         lines = (root / "proc" / "self" / "cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -64,7 +64,7 @@ def _groups(root: Path) -> list[int]:
         for group in (
             inside,
             *inside.parents,
-        ):  # a limit holds for all below it; seen from a container some are not there
+        ):  # a limit holds for all groups below it; in a container some are not visible
             left += [n for n in [_left(top / group, *names)] if n is not None]
     return left
 
@@ -78,6 +78,6 @@ def _left(group: Path, limit_name: str, used_name: str) -> int | None:
         return None
     if limit == "max":
         return None
-    # cached files that nobody used lately are given back before anyone goes without
+    # the kernel reclaims inactive cached files when memory is needed
     cached = next((int(line.split()[1]) for line in lines if line.split()[0].endswith("inactive_file")), 0)
     return max(int(limit) - used + cached, 0)

@@ -1,9 +1,9 @@
-"""Short sums over all ranks in the background, first within nodes and then between them.
+"""Sums of a few numbers over all ranks in the background, first within nodes and then between them.
 
-gloo's own all-reduce goes around a ring of 2 (N - 1) hops, 1,022 of 512 ranks, and every rank waits for it. Here the
-ranks of a node send their numbers to the first of them, the first of all nodes add up by recursive doubling (Thakur,
-Rabenseifner and Gropp, 2005, 'Optimization of Collective Communication Operations in MPICH'), and send the sums back:
-8 hops of 512 ranks on 64 nodes. A thread does it, while the rank computes.
+gloo's own all-reduce is a ring of 2 (N - 1) hops, 1,022 with 512 ranks, and every rank waits for it. Here the ranks of
+a node send their numbers to the node's first rank; the first ranks add them up by recursive doubling (Thakur,
+Rabenseifner and Gropp, 2005, 'Optimization of Collective Communication Operations in MPICH') and send the sums back: 8
+hops with 512 ranks on 64 nodes. A thread does this while the rank computes.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,28 +18,28 @@ from numpy.typing import NDArray
 from data_pipeline.stream.prefetch import Background
 
 Sums = tuple[list[int], list[float]]
-"""Of integers, and of floats."""
+"""Most integers, and most floats, of a message."""
 TAG = 38
-"""Of these messages within their group, where nobody else sends from one rank to another."""
+"""Tag of these messages; nothing else is sent point to point in their group."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Turn:
-    """What a rank does next for a sum: send what it has, or receive from one rank after the other, or both."""
+    """A rank's next action for a sum: send its numbers, or receive from ranks one after the other, or both."""
 
     to: tuple[int, ...] = ()
     by: tuple[int, ...] = ()
-    """Ranks that it receives from, in the order in which what they send is added."""
+    """Ranks to receive from, in the order in which their numbers are added."""
     then: Literal["add", "take"] = "add"
     """take: what is received is the sum, and replaces what this rank has."""
 
 
 def turns(rank: int, nodes: Sequence[int]) -> list[Turn]:
-    """What a rank sends and receives for a sum over all; the order of adding follows from it, whoever comes first.
+    """The turns of a rank for a sum over all ranks; they fix the order of adding, whichever message arrives first.
 
     Args:
         rank: of the world.
-        nodes: of each rank, the number of its node; any numbers.
+        nodes: the node number of each rank; any numbers.
     """
     members: dict[int, list[int]] = {}
     for other, node in enumerate(nodes):
@@ -53,7 +53,7 @@ def turns(rank: int, nodes: Sequence[int]) -> list[Turn]:
 
 
 def _between(index: int, firsts: Sequence[int]) -> list[Turn]:
-    """Recursive doubling between the first ranks of the nodes; those beyond a power of two join another one."""
+    """Recursive doubling between the nodes' first ranks; those beyond a power of two are first added to another one."""
     power = 1 << (len(firsts).bit_length() - 1)
     if index >= power:
         partner = firsts[index - power]
@@ -64,7 +64,7 @@ def _between(index: int, firsts: Sequence[int]) -> list[Turn]:
 
 
 class Messages:
-    """Sums of a few numbers over all ranks, one after the other in the order in which they were begun."""
+    """Sums of a few numbers over all ranks, one after the other, in the order in which they are begun."""
 
     def __init__(self, group: Any, rank: int, nodes: Sequence[int]) -> None:
         """Start the thread.
@@ -72,21 +72,21 @@ class Messages:
         Args:
             group: of all ranks, over gloo.
             rank: of this process.
-            nodes: of each rank, the number of its node.
+            nodes: the node number of each rank.
         """
         self._group = group
         self._turns = turns(rank, nodes)
         self._background = Background()
 
     def begin(self, integers: Sequence[int], floats: Sequence[float]) -> Callable[[], Sums]:
-        """Begin a sum; every rank begins the same ones in the same order.
+        """Begin a sum; all ranks must begin the same sums in the same order.
 
         Args:
             integers: of 64 bits; the sums wrap.
             floats: added in fp64, in an order that is the same in every run on as many ranks and nodes.
 
         Returns:
-            What waits for the sums and gives them, the same to the bit on all ranks.
+            A function that waits for the sums, which are bitwise the same on all ranks.
         """
         mine = np.concatenate(
             [np.asarray(integers, dtype=np.int64), np.asarray(floats, dtype=np.float64).view(np.int64)]
@@ -95,13 +95,13 @@ class Messages:
         return lambda: (done()[: len(integers)].tolist(), done()[len(integers) :].view(np.float64).tolist())
 
     def close(self) -> None:
-        """End the thread; what was begun must have been waited for."""
+        """End the thread; every sum must have been waited for."""
         self._background.close()
 
     def _sum(self, numbers: NDArray[np.int64], num_integers: int) -> NDArray[np.int64]:
         works = []
         for turn in self._turns:
-            sent = torch.from_numpy(numbers.copy())  # it is on its way while the next is added
+            sent = torch.from_numpy(numbers.copy())  # it is being sent while the next is added
             works += [(dist.isend(sent, other, group=self._group, tag=TAG), sent) for other in turn.to]
             for other in turn.by:
                 received = torch.empty(len(numbers), dtype=torch.int64)
@@ -116,6 +116,6 @@ class Messages:
 
 
 def _added(mine: NDArray[np.int64], other: NDArray[np.int64], num_integers: int) -> NDArray[np.int64]:
-    """Integers as such, and what lies behind them as fp64."""
+    """Add buffers: the leading part as integers, the rest as fp64."""
     floats = mine[num_integers:].view(np.float64) + other[num_integers:].view(np.float64)
     return np.concatenate([mine[:num_integers] + other[:num_integers], floats.view(np.int64)])

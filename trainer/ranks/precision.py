@@ -1,4 +1,4 @@
-"""Which number format a device computes in."""
+"""The number format in which a device computes."""
 
 from typing import Literal
 
@@ -15,15 +15,15 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def resolve_precision(asked: str, device: torch.device, *, option: str = "engine.precision") -> Precision:
-    """The precision to use: `auto` is bf16 where the device multiplies it faster than fp32, and fp32 elsewhere.
+    """The precision to use: `auto` is bf16 if the device's matmuls are faster in it than in fp32, else fp32.
 
     Args:
         asked: auto, fp32, bf16 or fp16.
         device: that computes.
-        option: what errors call it.
+        option: its name in errors.
 
     Raises:
-        UserError: fp16 on a CPU, where its products are emulated and its small gradients are lost.
+        UserError: fp16 on a CPU, where its matmuls are emulated and small gradients underflow.
     """
     if asked == "fp16" and is_host(device):
         raise UserError(f"{option}: fp16 cannot run on a CPU; allowed there is fp32, bf16 or auto")
@@ -34,18 +34,18 @@ def resolve_precision(asked: str, device: torch.device, *, option: str = "engine
 
 
 def translating_precision(asked: str | None, trained_with: str, device: torch.device) -> Precision:
-    """The precision that a trained model translates in: unless one is asked for, fp32 on a CPU and the run's on a GPU.
+    """The precision in which a trained model translates; default: fp32 on a CPU, the run's on a GPU.
 
-    In half precision what else stands in a line's batch changes its rounding, and so translations and scores: on a CPU
-    that is not had without being asked for. On a GPU it is what the run was trained and evaluated in.
+    In half precision, rounding and so translations and scores depend on the other lines of a batch; on a CPU this
+    happens only if the user asks for it. On a GPU the default is what the run was trained and evaluated in.
 
     Args:
-        asked: `--precision`, None where it is not given.
+        asked: `--precision`, None if it is not given.
         trained_with: the run's `engine.precision`.
         device: that translates.
 
     Raises:
-        UserError: fp16 is asked for on a CPU.
+        UserError: fp16 was asked for on a CPU.
     """
     if asked is not None:
         return resolve_precision(asked, device, option="--precision")
@@ -53,10 +53,10 @@ def translating_precision(asked: str | None, trained_with: str, device: torch.de
 
 
 def agreed_precision(asked: str, world: World) -> Precision:
-    """As `resolve_precision`, the same on all ranks: `auto` is fp32 where it is on one of them.
+    """Like `resolve_precision`, but the same on all ranks: `auto` is fp32 if it is on any of them.
 
     Raises:
-        UserError: as there.
+        UserError: see there.
     """
     found = resolve_precision(asked, world.device)
     return "fp32" if asked == "auto" and "fp32" in world.gather(found) else found

@@ -1,4 +1,4 @@
-"""Whether DeepSpeed can shard as it is asked to, on the ranks that there are; asked before it is imported."""
+"""Checks, before DeepSpeed is imported, that it can shard as configured on the existing ranks."""
 
 import os
 
@@ -9,7 +9,7 @@ from trainer.ranks.distributed import World
 
 
 def check_engine(section: EngineSection, world: World) -> None:
-    """Refuse what DeepSpeed cannot do on these ranks, in a line and before it is imported.
+    """Refuse what DeepSpeed cannot do on these ranks, in one line, before it is imported.
 
     Raises:
         UserError: naming the key and what is allowed.

@@ -1,4 +1,4 @@
-"""A run's folder, and whether all ranks see the same one."""
+"""A run's folder, and a check that all ranks see the same one."""
 
 import contextlib
 import tempfile
@@ -39,17 +39,17 @@ def make_shared(folder: Path, world: World) -> None:
     if blind:
         raise UserError(
             f"output: {str(folder)!r} is not shared: rank {blind[0]} does not see what rank 0 wrote; "
-            "allowed is a folder that all machines of the run share"
+            "choose a folder that all machines of the run share"
         )
 
 
 def _probe(checkpoints: Path) -> None:
-    """See that checkpoints can be written where they are, before there is anything to save.
+    """Check that checkpoints can be written to their place, before there is anything to save.
 
     Raises:
         OSError: they cannot.
     """
-    if exists(checkpoints):  # if not, it will be made in a folder that was just written in
+    if exists(checkpoints):  # if it does not exist, it will be made in a folder that is known to be writable
         with tempfile.TemporaryFile(dir=checkpoints):
             pass
 

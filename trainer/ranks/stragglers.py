@@ -1,4 +1,4 @@
-"""Ranks that are slower than the others, and how much updates differ in time."""
+"""Stragglers and percentiles of the step time."""
 
 import math
 import statistics
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 
 def stragglers(seconds_per_token_by_rank: Sequence[float], factor: float = 1.5) -> list[int]:
-    """Ranks that needed more than `factor` times the median for a token.
+    """Ranks that took more than `factor` times the median time per token.
 
-    Of an even number of ranks the lower median counts, so that one slow rank of two is found.
+    With an even number of ranks the lower median is used, so that one slow rank of two is found.
 
     Args:
-        seconds_per_token_by_rank: compute time of each rank over the tokens that it had; not finite, or 0, for a rank
-            that had none, which is left out.
+        seconds_per_token_by_rank: compute time of each rank over its tokens; for a rank without tokens not finite or 0,
+            and then ignored.
         factor: how much slower than the median a rank must be.
     """
     measured = [s for s in seconds_per_token_by_rank if math.isfinite(s) and s > 0]
@@ -23,7 +23,7 @@ def stragglers(seconds_per_token_by_rank: Sequence[float], factor: float = 1.5) 
 
 
 def describe_stragglers(seconds_per_token_by_rank: Sequence[float], ranks: Sequence[int]) -> str:
-    """What the log says of them: `rank 3 needs 2.1 times the median's seconds for a token`."""
+    """The log's words for them: `rank 3 needs 2.1 times the median's seconds for a token`."""
     median = statistics.median_low([s for s in seconds_per_token_by_rank if math.isfinite(s) and s > 0])
     return "; ".join(
         f"rank {rank} needs {seconds_per_token_by_rank[rank] / median:.1f} times the median's seconds for a token"
@@ -32,7 +32,7 @@ def describe_stragglers(seconds_per_token_by_rank: Sequence[float], ranks: Seque
 
 
 def step_times(seconds: Sequence[float]) -> tuple[float, float]:
-    """Median and 95th percentile (the nearest rank above) of the seconds of updates; NaN of none."""
+    """Median and 95th percentile (nearest rank) of the seconds of updates; NaN without updates."""
     if not seconds:
         return math.nan, math.nan
     ordered = sorted(seconds)

@@ -1,11 +1,11 @@
-"""A second process beside every rank, which ends the rank when a phase of its work is over its time limit.
+"""A second process beside every rank, which kills the rank when a phase of its work exceeds its time limit.
 
-A thread could not: a hang inside a C extension may hold the GIL, and a stopped process runs no thread at all. The
-monitor is forked before the rank does anything else, shares one page of memory with it, and needs nothing more of it.
-It must be started while the process has one thread and little memory of its own: first thing in `trainer/__main__.py`.
+A thread could not do this: a hang inside a C extension may hold the GIL, and a stopped process runs no thread at all.
+The monitor is forked before the rank does anything else and only shares one page of memory with it. It must be started
+while the process has one thread and little memory: first thing in `trainer/__main__.py`.
 
-Kernel facts that it leans on: SIGKILL ends stopped processes too; faulthandler's handler is C code that runs without
-the GIL. Linux only.
+It relies on two facts: SIGKILL ends stopped processes too, and faulthandler's handler is C code that runs without the
+GIL. Linux only.
 """
 
 import contextlib
@@ -31,9 +31,9 @@ from trainer.runs.signals import agent_pid
 from trainer.runs.status import LAUNCH_ID
 
 STACKS_SIGNAL = signal.SIGUSR2
-"""Makes a rank write the stacks of all its threads to stderr; `kill -USR2` by hand does the same."""
+"""Signal on which a rank writes the stacks of all its threads to stderr; also for `kill -USR2` by hand."""
 SETUP_SECONDS = 3600.0
-"""Limit from the start of the process until the configuration is read and says its own."""
+"""Time limit from the start of the process until the configuration, which has its own, is read."""
 SETTINGS = {
     "setup": "setup_minutes",
     "data": "step_minutes",
@@ -46,14 +46,14 @@ SETTINGS = {
 
 _LOOK_SECONDS = 0.25
 _GRACE_SECONDS = 5.0
-"""A rank that waits for others is ended so much later than one that keeps them waiting: it is not the cause. One that
-may wait, and that another rank is behind, is ended later by as much again."""
+"""Seconds by which a rank that waits for others is killed later than the one that keeps them waiting, the cause. A rank
+that may be waiting for one further behind gets as much again."""
 _DUMP_SECONDS = 1.0
-"""Time for the stacks to be written."""
+"""Seconds for writing the stacks."""
 _TRACE_SECONDS = 4.0
-"""Time for NCCL's flight recorder, which looks once a second whether it is asked."""
+"""Seconds for NCCL's flight recorder, which checks once a second for a request."""
 _SUSPENDED_SECONDS = 5.0
-"""A look so late means that the whole job was suspended, and that its phases were too."""
+"""Seconds of delay of the monitor's own loop that mean that the whole job, with its phases, was suspended."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 _RECORD = struct.Struct("=ddq16s")  # began, seconds, step, phase
@@ -67,18 +67,18 @@ _IDLE = b"\0" * _RECORD.size
 
 
 class Watchdog:
-    """The rank's side: says which phase it is in, and since when.
+    """The rank's side: records which phase it is in, and since when.
 
-    Every method is cheap, and does nothing before `start` or after `close`. Times are of the monotonic clock, which
-    all processes of a machine share.
+    Every method is cheap and does nothing before `start` or after `close`. Times are of the monotonic clock, which is
+    the same for all processes of a machine.
     """
 
     def __init__(self, rank: int, *, on: bool = True) -> None:
-        """Make one; nothing runs yet.
+        """Create a watchdog; nothing runs yet.
 
         Args:
             rank: for the messages.
-            on: False makes every method do nothing.
+            on: if False, no method does anything.
         """
         self._rank = rank
         self._on = on
@@ -88,7 +88,7 @@ class Watchdog:
         """Seconds since the epoch at which the process began its work."""
 
     def start(self) -> None:
-        """Fork the monitor, and enter the phase `setup`. Call it while the process has one thread."""
+        """Fork the monitor, and enter the phase `setup`. Must be called while the process has one thread."""
         if not self._on or self._memory is not None:
             return
         self._memory = mmap.mmap(-1, mmap.PAGESIZE)
@@ -96,7 +96,7 @@ class Watchdog:
         faulthandler.register(STACKS_SIGNAL, file=2, all_threads=True)
         self.enter("setup", SETUP_SECONDS, 0)
         monitor = _Monitor(self._memory, rank=self._rank, pid=self._owner, agent=agent_pid())
-        # Signals to the group, or to every process of a job, are the rank's to answer: the monitor keeps them blocked.
+        # The rank handles signals to the process group or the whole job; the monitor blocks them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self._monitor = os.fork()
@@ -106,31 +106,31 @@ class Watchdog:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def enter(self, phase: str, seconds: float, step: int, *, spent: float = 0.0) -> None:
-        """Begin a phase, in place of the one before.
+        """Begin a phase, ending the one before.
 
         Args:
-            phase: its name, at most 16 letters; one of SETTINGS, for a message that names the setting.
+            phase: its name, at most 16 letters; if it is in SETTINGS, messages name the setting.
             seconds: its limit.
             step: the update that it belongs to; 0 for none.
-            spent: seconds already used of the limit, for a phase that goes on after another inside it.
+            spent: seconds of the limit already used, for a phase that continues after a nested one.
         """
         if self._memory is not None:
             record = _RECORD.pack(time.monotonic() - spent, seconds, step, phase.encode())
             self._memory[: _RECORD.size] = record
 
     def reach(self, position: Position) -> None:
-        """Say how far the rank has come: of several that are stuck, the one furthest behind is the cause."""
+        """Record how far the rank has come: of several stuck ranks, the one furthest behind is the cause."""
         if self._memory is not None:
             self._memory[_POSITION : _POSITION + positions.SIZE] = position.pack()
 
     def leave(self) -> None:
-        """End the phase: nothing is limited until the next."""
+        """End the phase: there is no time limit until the next."""
         if self._memory is not None:
             self._memory[: _RECORD.size] = _IDLE
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Inside, this rank waits for the others: it is not the cause when the phase's time is up."""
+        """In this block the rank waits for others: if the phase's time is up, it is not the cause."""
         if self._memory is None:
             yield
             return
@@ -141,18 +141,18 @@ class Watchdog:
             self._memory[_WAITING] = 0
 
     def limit_save(self, seconds: float) -> None:
-        """Leave the rank so much time to save and end once torchrun is gone; none where this was not called."""
+        """Give the rank this many seconds to save and end once torchrun is gone; without this call, none."""
         if self._memory is not None:
             self._memory[_SAVE : _SAVE + _SAVE_SECONDS.size] = _SAVE_SECONDS.pack(seconds)
 
     def note_in(self, path: Path) -> None:
-        """Let the monitor append its message to a file as well, for whoever started the run."""
+        """Make the monitor also append its message to a file, for the launcher."""
         content = os.fsencode(path.absolute())
         if self._memory is not None and len(content) < mmap.PAGESIZE - _NOTE - _NOTE_LENGTH.size:
             self._memory[_NOTE : _NOTE + _NOTE_LENGTH.size + len(content)] = _NOTE_LENGTH.pack(len(content)) + content
 
     def close(self) -> None:
-        """End the monitor. Nothing is limited from here on."""
+        """End the monitor. There are no time limits any more."""
         if self._memory is None or self._owner != os.getpid():
             return
         self._memory = None
@@ -163,14 +163,14 @@ class Watchdog:
 
 @functools.cache
 def process_watchdog() -> Watchdog:
-    """The one of this process; the rank's number is torchrun's."""
+    """This process's watchdog; torchrun gives the rank's number."""
     rank = os.environ.get("RANK", "")
     return Watchdog(int(rank) if rank.isdecimal() else 0)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class _Record:
-    """A phase that the rank is in."""
+    """The current phase of the rank, as the monitor reads it."""
 
     phase: str
     step: int
@@ -178,7 +178,7 @@ class _Record:
     seconds: float
 
     def message(self, rank: int, now: float, state: str) -> str:
-        """The line that names rank, phase and limit."""
+        """The message with rank, phase and limit."""
         of_step = f" of step {self.step}" if self.step else ""
         setting = SETTINGS.get(self.phase)
         limit = f"supervision.{setting}={self.seconds / 60:.4g}" if setting else f"{self.seconds:.4g} s"
@@ -190,7 +190,7 @@ class _Record:
 
 
 class _Monitor:
-    """The other side: looks at the page, and at the rank as the kernel sees it."""
+    """The other side: watches the page, and the rank's state in the kernel."""
 
     def __init__(self, memory: mmap.mmap, *, rank: int, pid: int, agent: int | None) -> None:
         self._memory = memory
@@ -199,16 +199,16 @@ class _Monitor:
         self._agent = agent
         self._looked = time.monotonic()
         self._orphaned: float | None = None
-        """When torchrun was first seen to be gone."""
+        """The time at which torchrun was first seen to be gone."""
         self._comparison: Comparison | None = None
-        """With other ranks that are stuck; None while this one is not."""
+        """The comparison with other stuck ranks; None while this rank is not stuck."""
         self._launch_id = os.environ.get(LAUNCH_ID)
         self._pipe = flight_recorder.pipe_of(os.environ, pid, rank)
 
     def run_and_exit(self) -> NoReturn:
-        """Watch until the rank has ended, then exit without a trace of the rank's interpreter."""
+        """Watch until the rank has ended, then exit without running the interpreter's exit code."""
         try:
-            # Should the rank die in any way, this process does too. The loop is for where that is not to be had.
+            # The kernel ends this process when the rank dies. The loop is for systems without that.
             prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
             prctl(_PR_SET_NAME, b"zeromt-watchdog")
             self._watch()
@@ -235,14 +235,14 @@ class _Monitor:
                 continue
             if late > _SUSPENDED_SECONDS:
                 suspended += min(late, now - record.began)
-            if is_new:  # only what was seen twice counts: the rank may have been in the middle of writing
+            if is_new:  # a state counts only if seen twice: the rank may have been in the middle of writing it
                 continue
             over = now - record.began - suspended - record.seconds
             if over > 0 and over > self._grace() and self._end_stuck(record):
                 return
 
     def _grace(self) -> float:
-        """Seconds beyond its limit that are left to the rank, which is over it."""
+        """Seconds that a rank which has exceeded its limit still gets."""
         if not self._is_waiting():
             return 0.0
         if self._comparison is None and (folder := self._failures()) is not None:
@@ -259,7 +259,7 @@ class _Monitor:
         return Position.unpack(self._memory[_POSITION : _POSITION + positions.SIZE])
 
     def _where(self) -> str:
-        """What a message says of the rank's position, and of the one that is behind it."""
+        """The part of a message about the position of this rank, and of one further behind."""
         position, told = self._position(), ""
         if position.update:
             told = f"; it is at {position}"
@@ -269,7 +269,7 @@ class _Monitor:
         return told
 
     def _failures(self) -> Path | None:
-        """The folder of this start's failures; None before the run has one, and without a launcher."""
+        """The folder for failures of this launch; None before the run has a folder, and without a launcher."""
         note = self._note_path()
         return None if note is None or self._launch_id is None else note.parent / FAILURES / self._launch_id
 
@@ -279,22 +279,22 @@ class _Monitor:
         return Path(os.fsdecode(self._memory[begin : begin + length])) if length else None
 
     def _is_orphan_for_too_long(self, record: _Record | None, now: float) -> bool:
-        """Whether torchrun is gone and the rank has not saved and ended within the time that a save may take.
+        """Whether torchrun is gone, and the rank has not saved and ended within the time allowed for a save.
 
-        The kernel has asked it to: see `end_with_parent`. In a setup there is nothing to save.
+        The kernel has asked it to: see `end_with_parent`. During setup there is nothing to save.
         """
         if self._agent is None or parent_of(self._pid) in (self._agent, None):
             return False
         if self._orphaned is None:
             self._orphaned = now
-            os.kill(self._pid, signal.SIGTERM)  # as the kernel has, where the C library could ask it to
+            os.kill(self._pid, signal.SIGTERM)  # again, in case the C library could not arrange for the kernel's signal
         if record is not None and record.phase == "setup":
             return True
         seconds: float = _SAVE_SECONDS.unpack_from(self._memory, _SAVE)[0]
         return now - self._orphaned >= seconds
 
     def _end_stuck(self, record: _Record) -> bool:
-        """Show the rank's stacks and end it, unless it goes on at the last moment."""
+        """Print the rank's stacks and kill it, unless it makes progress at the last moment."""
         state = state_of(self._pid)
         if state not in ("T", "t"):
             os.kill(self._pid, STACKS_SIGNAL)
@@ -310,7 +310,7 @@ class _Monitor:
 
     def _end(self, message: str) -> None:
         line = message.encode() + b"\n"
-        # Nobody may be reading stderr; that must not keep the rank alive.
+        # Even if stderr is blocked or closed, the rank must be killed.
         if select.select([], [2], [], 1.0)[1]:
             with contextlib.suppress(OSError):
                 os.write(2, line)
@@ -329,10 +329,10 @@ class _Monitor:
         return _Record(phase=phase.rstrip(b"\0").decode(errors="replace"), step=step, began=began, seconds=seconds)
 
     def _is_waiting(self) -> bool:
-        """Whether the rank waits for others, as far as can be told: it says so, or sleeps until a thread wakes it.
+        """Whether the rank seems to wait for others: it says so, or it sleeps until a thread wakes it.
 
-        gloo's callers sleep so. On a GPU it may wait wherever the device is asked for something, and spins meanwhile.
-        A stopped, computing, or otherwise blocked rank is a cause.
+        Ranks that wait in gloo sleep like this. With a GPU, a rank may wait, spinning, wherever it asks the device for
+        something. A rank that is stopped, computing, or blocked otherwise is a cause.
         """
         state = state_of(self._pid)
         if state in ("T", "t"):

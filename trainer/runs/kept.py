@@ -31,7 +31,7 @@ def check_reset(folder: Path, reset: str) -> None:
     if reset and not _has_any(folder / CHECKPOINTS):
         raise UserError(
             f"--reset: {folder} has no checkpoint to take the weights from; give the name and output of the run "
-            "that has (name=..., output=...), or leave --reset away for a run from the beginning"
+            "that has (name=..., output=...), or leave --reset out for a run from the beginning"
         )
 
 

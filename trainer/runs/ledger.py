@@ -62,7 +62,7 @@ class Ledger:
         except FileNotFoundError:
             pass
         except (OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("%s is no ledger, a new one is begun: %s", path, error)
+            log.warning("%s is not a ledger, a new one is begun: %s", path, error)
         self.add("setup", now - started)
 
     def add(self, kind: Kind, seconds: float) -> None:
@@ -143,5 +143,5 @@ def _read(path: Path) -> tuple[dict[Kind, float], int, float]:
 def _number(value: Any) -> float:
     number = float(value)
     if not (math.isfinite(number) and number >= 0):
-        raise ValueError(f"{value!r} is no number of seconds")
+        raise ValueError(f"{value!r} is not a number of seconds")
     return number

@@ -140,7 +140,7 @@ def fit(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: Wor
     if tokens == 0:
         raise UserError(
             f"training.fit_memory: not even {budgets(least)[0]} source and {budgets(least)[1]} target tokens, "
-            f"which the longest pair needs, fit the memory; allowed is {'; or '.join(_engine_advice(config))}"
+            f"which the longest pair needs, fit the memory; use {'; or '.join(_engine_advice(config))}"
         )
     return budgets(tokens)
 
@@ -180,9 +180,7 @@ def advice(error: BaseException, config: RunConfig, *, shapes: Sequence[Shape] =
     stream = config.stream
     what = _first_line(error)
     if list(shapes) == [TINY]:  # not the micro-batches are too large, the model is
-        return (
-            f"model: out of memory before any micro-batch ({what}); allowed is {'; or '.join(_engine_advice(config))}"
-        )
+        return f"model: out of memory before any micro-batch ({what}); use {'; or '.join(_engine_advice(config))}"
     tried = ", ".join(f"{r} x ({s} + {t})" for r, s, t in shapes if (r, s, t) != TINY)
     where = f" on micro-batches of pairs x (source + target tokens): {tried}" if tried else ""
     fewer = (
@@ -191,7 +189,7 @@ def advice(error: BaseException, config: RunConfig, *, shapes: Sequence[Shape] =
     )
     return (
         f"stream.source_tokens={stream.source_tokens}, stream.target_tokens={stream.target_tokens}: out of memory"
-        f"{where} ({what}); allowed is {'; or '.join([fewer, *_engine_advice(config)])}"
+        f"{where} ({what}); use {'; or '.join([fewer, *_engine_advice(config)])}"
     )
 
 
@@ -219,7 +217,7 @@ def evaluation_advice(error: BaseException, config: RunConfig) -> str:
     fewer = "less, which changes no score"
     return (
         f"evaluation.search.batch_tokens={config.evaluation.search.batch_tokens}: out of memory in an evaluation "
-        f"({_first_line(error)}); allowed is {'; or '.join([fewer, *_engine_advice(config)])}"
+        f"({_first_line(error)}); use {'; or '.join([fewer, *_engine_advice(config)])}"
     )
 
 

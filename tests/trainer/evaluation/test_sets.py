@@ -306,8 +306,8 @@ class TestInARun:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            ([], "--source: missing, and the run has no evaluation.sets; allowed are files, or --set"),
-            (["--source", "{source}"], "--reference: missing; allowed are both, or --set"),
+            ([], "--source: missing, and the run has no evaluation.sets; give files, or --set"),
+            (["--source", "{source}"], "--reference: missing; give both, or --set"),
             (["--set", "x"], "--set: there is no set of the run 'x'; known are "),
             (["--set", "{{name: x}}"], "--sets.0.name: x has no text; allowed is one of "),
             (["--set", "x", "--source", "{source}"], "--set: given with --source or --reference; give one or"),

@@ -146,7 +146,7 @@ def test_a_killed_process_is_exit_code_1(trained: TrainedRun, start: Start, tmp_
         (tmp_path / "in").write_text(trained.source.read_text())
     done = command.finish()
     assert done.code == 1
-    assert "was ended by SIGKILL" in done.err
+    assert "ended by SIGKILL" in done.err
     assert descendants(command.process.pid) == []
 
 

@@ -211,7 +211,7 @@ class ScoreQueue:
         except (OSError, ValueError):
             code = process.returncode
             name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            answer = {"problem": f"was ended by {name}"}
+            answer = {"problem": f"was killed by {name}"}
         if "problem" in answer:
             self._failed(request, answer["problem"])
             return

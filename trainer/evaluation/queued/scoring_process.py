@@ -89,9 +89,9 @@ def run(command: tuple[str, ...], request: Path, seconds: float) -> bytes:
     end()  # also the processes that it has left behind
     process.wait()
     if is_late:
-        raise RejectedError(f"took longer than {seconds:.0f} s and was ended")
+        raise RejectedError(f"took longer than {seconds:.0f} s and was killed")
     if out.has_more():
-        raise RejectedError(f"wrote more than {most} bytes and was ended")
+        raise RejectedError(f"wrote more than {most} bytes and was killed")
     if process.returncode:
         words = err.text().strip().splitlines()
         raise RejectedError(f"ended with exit code {process.returncode}{': ' + words[-1][:300] if words else ''}")
@@ -141,11 +141,11 @@ def read(answer: bytes, request: Path) -> dict[str, float]:
     try:
         found = [json.loads(line) for line in answer.decode().splitlines() if line.strip()]
     except (ValueError, RecursionError) as error:
-        raise RejectedError(f"answered {answer[:60]!r}; wanted is a number or a JSON object a line") from error
+        raise RejectedError(f"answered {answer[:60]!r}; expected a number or a JSON object per line") from error
     if len(found) == 1 and isinstance(found[0], dict) and isinstance(found[0].get("scores"), dict):
         whole = found[0]["scores"]
         if set(whole) != set(sets):
-            raise RejectedError(f"answered scores of {sorted(whole)}; wanted are those of {sorted(set(sets))}")
+            raise RejectedError(f"answered scores of {sorted(whole)}; expected those of {sorted(set(sets))}")
         return {name: number(value) for name, value in whole.items()}
     if len(found) != len(sets):
         raise RejectedError(f"answered {len(found)} lines to {len(sets)}")
@@ -162,7 +162,7 @@ def number(value: object) -> float:
         RejectedError: it is not one.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise RejectedError(f"answered {str(value)[:60]!r} in place of a number")
+        raise RejectedError(f"answered {str(value)[:60]!r} instead of a number")
     return float(value)
 
 

@@ -31,7 +31,7 @@ def export(trained: TrainedModel, folder: Path, sample: Sample, *, dtype: torch.
     written = load_file(folder / WEIGHTS)
     for name, tensor in weights.items():
         if name not in written or not written[name].equal(tensor):
-            raise ExportError(f"export: {name} is not what was written, so nothing was; allowed is the same tensor")
+            raise ExportError(f"export: {name} was not read back as it was written; nothing is exported")
     if dtype != torch.float32:
         return [f"every tensor is the model's, in {str(dtype).removeprefix('torch.')}"]
     again, _ = load_exported(folder)
@@ -53,7 +53,7 @@ def load_exported(folder: Path) -> tuple[Transformer, Tokenizer]:
         raise UserError(f"{folder / WEIGHTS}: cannot be read: {error}") from error
     parameters = dict(model.named_parameters())
     if weights.keys() != parameters.keys():
-        raise UserError(f"{folder / WEIGHTS}: names are not those of this model")
+        raise UserError(f"{folder / WEIGHTS}: names differ from this model's")
     with torch.no_grad():
         for name, tensor in weights.items():
             if tensor.shape != parameters[name].shape:

@@ -56,7 +56,7 @@ def find_text(config: RunConfig, source: str | None, reference: str | None) -> T
     """
     if (source is None) != (reference is None):
         missing = "--reference" if reference is None else "--source"
-        raise UserError(f"{missing}: missing; allowed are --source and --reference, or neither")
+        raise UserError(f"{missing}: missing; give both --source and --reference, or neither")
     if source is not None and reference is not None:
         chunks = list(read_chunks(CorpusFiles(source=[source], target=[reference]), ".", _CHUNK_LINES))
         return Text(sources=[s for c in chunks for s in c.sources], references=[t for c in chunks for t in c.targets])

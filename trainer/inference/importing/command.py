@@ -103,7 +103,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (SafetensorError, OSError) as error:
         raise UserError(
-            f"STATE: {str(path)!r} is no safetensors file ({error}); "
+            f"STATE: {str(path)!r} is not a safetensors file ({error}); "
             "allowed is one, made by `safetensors.torch.save_file(model.state_dict(), FILE)`"
         ) from error
 

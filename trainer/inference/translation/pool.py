@@ -152,7 +152,7 @@ class _Worker:
             pass
         code = self._process.wait()
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        return RuntimeError(f"translation process {self._process.pid} was ended {how}")
+        return RuntimeError(f"translation process {self._process.pid} ended {how}")
 
 
 def serve() -> None:

@@ -106,7 +106,7 @@ class UpdatesFile:
         """Of the file so far."""
         if self._read(0) != MAGIC:
             self.close()
-            raise FileNotFoundError(f"{path}: is no such file of this version")
+            raise FileNotFoundError(f"{path}: is not such a file of this version")
         self.num_updates = max(0, os.fstat(self._file).st_size // RECORD_BYTES - 1)
         """Up to the last that was made."""
 

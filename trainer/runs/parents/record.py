@@ -13,7 +13,7 @@ from trainer.runs.parents.named import OPTION, Named, hash_of, is_same_place
 
 PARENT = "parent"
 """The key in a checkpoint's manifest."""
-_ON = "leave --from away to go on with it, or begin anew by --fresh or under another name (name=...)"
+_ON = "leave --from out to go on with it, or begin anew by --fresh or under another name (name=...)"
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -120,7 +120,7 @@ def test_a_process_that_is_killed_is_an_error(trained: TrainedRun) -> None:
         answers = pool.answers(iter(chunks_of(trained, 8)))
         next(answers)
         os.kill(processes[1].pid, signal.SIGKILL)
-        with pytest.raises(RuntimeError, match=rf"translation process {processes[1].pid} was ended by SIGKILL"):
+        with pytest.raises(RuntimeError, match=rf"translation process {processes[1].pid} ended by SIGKILL"):
             list(answers)
     finally:
         pool.close()
