@@ -1,11 +1,11 @@
-"""The prepared datasets of a run, looked at before anything is started."""
+"""The prepared datasets of a run and its sets to evaluate on, looked at before anything is started."""
 
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from configs import RunConfig, UserError
-from configs.files import check_apart, is_dir, is_file, naming
+from configs.files import check_apart, is_dir, is_file, naming, status_of
 from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import open_index
 from data_pipeline.prepared.index import INDEX_FILE
@@ -24,8 +24,9 @@ def check_datasets(
         parent: the run that it begins from, if any: RUN[@step].
 
     Raises:
-        UserError: one has no index, or another recipe.
+        UserError: one has no index, or another recipe; or a file of `evaluation.sets` is missing.
     """
+    _check_sets(run)
     words = [word for file in plugins for word in ("--plugins", file)]
     takes = [] if parent is None else ["--tokenizer-of", parent]
     command = shlex.join(
@@ -50,3 +51,17 @@ def check_datasets(
             return
         if fields := stale_fields(run.prepare, index, has_parent=has_parent):
             raise stale_error(fields, run.prepare.output, command)
+
+
+def _check_sets(run: RunConfig) -> None:
+    for number, section in enumerate(run.evaluation.sets):
+        source = [] if section.source is None else [section.source]
+        for field, paths in (("source", source), ("references", section.references)):
+            key = f"evaluation.sets.{number}.{field}"
+            for path in paths:
+                with naming(key):
+                    is_there = status_of(path) is not None  # a pipe will do
+                if not is_there:
+                    raise UserError(
+                        f"{key}: {path!r} is not there; name a file, from the folder where the run is started"
+                    )

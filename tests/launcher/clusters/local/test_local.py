@@ -171,6 +171,22 @@ def test_unprepared_dataset_names_the_command(tmp_path: Path) -> None:
     check_datasets(load_run("debug", overrides), "debug", overrides)
 
 
+def test_missing_files_of_evaluation_sets_are_refused(tmp_path: Path) -> None:
+    source = tmp_path / "x.en"
+    source.touch()
+    (tmp_path / "index.json").touch()
+    overrides = [
+        f"stream.datasets=[{{path: {tmp_path}}}]",
+        f"evaluation.sets=[{{name: a, prepared: test}}, {{name: b, source: {source}, references: [{source}, gone.fr]}}]",
+    ]
+    with pytest.raises(UserError, match=r"^evaluation\.sets\.1\.references: 'gone\.fr' is not there; "):
+        check_datasets(load_run("debug", overrides), "debug", overrides)
+    (tmp_path / "index.json").unlink()
+    overrides[1] = f"evaluation.sets=[{{name: b, source: {source}, references: {source}}}]"
+    with pytest.raises(UserError, match=r"^stream\.datasets: "):
+        check_datasets(load_run("debug", overrides), "debug", overrides)
+
+
 @pytest.mark.parametrize(
     ("state", "agent_code", "was_stopped", "expected"),
     [
