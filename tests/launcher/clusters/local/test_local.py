@@ -177,7 +177,7 @@ def test_missing_files_of_evaluation_sets_are_refused(tmp_path: Path) -> None:
     (tmp_path / "index.json").touch()
     overrides = [
         f"stream.datasets=[{{path: {tmp_path}}}]",
-        f"evaluation.sets=[{{name: a, prepared: test}}, {{name: b, source: {source}, references: [{source}, gone.fr]}}]",
+        f"evaluation.sets=[{{name: a, prepared: test}}, {{name: b, source: {source}, references: [gone.fr]}}]",
     ]
     with pytest.raises(UserError, match=r"^evaluation\.sets\.1\.references: 'gone\.fr' is not there; "):
         check_datasets(load_run("debug", overrides), "debug", overrides)
