@@ -1,4 +1,4 @@
-"""When a run is saved, what goes into a checkpoint beside the weights, and what is said of it."""
+"""When a run is saved, what a checkpoint contains besides the weights, and what is logged about it."""
 
 import logging
 import os
@@ -24,7 +24,7 @@ RETRY_SECONDS = 5.0
 
 
 class Saver:
-    """Saves a run's state, its stream and its engine; all ranks call it alike. Training goes on after a failure."""
+    """Saves a run's state, stream and engine; all ranks make the same calls. Training goes on after a failed save."""
 
     def __init__(
         self,
@@ -52,12 +52,12 @@ class Saver:
         self._phases = phases
         self._grace_seconds = float(os.environ.get(GRACE_SECONDS, "inf"))
         self.saved_step = state.step if state.step else None
-        """The newest that was saved or is being saved; None where nothing was."""
+        """The newest step that was saved or is being saved; None if there is none."""
         self._warn_of_slow_saves(state.save_seconds)
 
     @property
     def is_writing(self) -> bool:
-        """Whether this rank still writes its shard. Cheap."""
+        """Whether this rank is still writing its shard. Cheap."""
         return not self._checkpoints.is_written
 
     @property
@@ -66,18 +66,18 @@ class Saver:
         return self._checkpoints.in_flight
 
     def begin(self) -> float:
-        """Save this step, in the background where that is possible; the seconds that training stood still.
+        """Save this step, in the background if possible; returns the seconds that training stood still.
 
         Raises:
-            TrainingError: too many saves failed one after the other.
+            TrainingError: too many saves failed in a row.
         """
         return self._save(wait=False)
 
     def save_for_good(self) -> None:
-        """Have the checkpoint of this step before leaving, after several attempts if need be.
+        """Save this step before the run ends, with several attempts if necessary.
 
         Raises:
-            TrainingError: they all failed.
+            TrainingError: all attempts failed.
         """
         self._save(wait=True)
         while self.saved_step != self._state.step and self._state.step > 0:
@@ -85,10 +85,10 @@ class Saver:
             self._save(wait=True)
 
     def commit(self) -> float:
-        """Finish the save that was begun, if one was; the seconds that it took.
+        """Commit the save that was begun, if any; returns the seconds that this took.
 
         Raises:
-            TrainingError: too many failed one after the other.
+            TrainingError: too many saves failed in a row.
         """
         if not self._checkpoints.in_flight:
             return 0.0

@@ -2,12 +2,12 @@
 
 
 class TrainingError(Exception):
-    """Gradients stay non-finite, replicas differ, memory does not suffice, or nothing can be saved."""
+    """Training cannot go on: gradients stay non-finite, replicas differ, memory runs out, or saving keeps failing."""
 
 
 def says_all(error: BaseException) -> bool:
-    """Whether an error's own line is all there is to say: a traceback would only hide it.
+    """Whether an error's message says everything, so that a traceback would only hide it.
 
-    So it is where training gave a reason, and where the system did, as of a disk that is full.
+    That is so if training gave a reason, or if the operating system did, such as a full disk.
     """
     return isinstance(error, TrainingError) or (isinstance(error, OSError) and error.errno is not None)

@@ -1,8 +1,8 @@
-"""What a rank leaves behind when it fails, so that the cause can be told from its victims, on every machine of the job.
+"""Notes that ranks write when they fail, by which the cause is told from its victims on all machines of the job.
 
     failures/LAUNCH/rank-3.json     in the run's folder: rank, host, time, message, traceback
 
-The rank with the earliest note is the cause: the others fail when they miss it. Does not import torch.
+The rank with the earliest note is the cause: the others fail because it is gone. Does not import torch.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from trainer.runs.layout import FAILURES
 from trainer.runs.status import LAUNCH_ID
 
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
-"""Environment variable in which torchrun names a file of each rank."""
+"""Environment variable with the path of each rank's error file, set by torchrun."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Failure:
-    """The end of a rank, by an error of its own or by force."""
+    """The end of a rank, by an error of its own or by a kill."""
 
     rank: int
     host: str
@@ -36,7 +36,7 @@ class Failure:
     message: str
     traceback: str = ""
     says_all: bool = False
-    """Whether the message is all there is to say."""
+    """Whether the message says everything; see `says_all`."""
 
     @property
     def first_line(self) -> str:
@@ -48,12 +48,12 @@ class Failure:
 
 
 def note_failure(error: BaseException, folder: Path, rank: int) -> bool:
-    """Write down the error that ends this rank: in the run's folder, and in torchrun's file in torchrun's own format.
+    """Record the error that ends this rank: in the run's folder, and in torchrun's file in torchrun's own format.
 
-    Call it before anything else that may take time. Without torchrun, or without a launcher, nothing is written there.
+    Must be called before anything that may take time. Without torchrun or a launcher nothing is written for it.
 
     Returns:
-        Whether the launcher will find it, and show its traceback.
+        Whether the launcher will find the note, and so show the traceback.
     """
     now = time.time()
     trace = "".join(traceback.format_exception(error))
@@ -67,25 +67,25 @@ def note_failure(error: BaseException, folder: Path, rank: int) -> bool:
     )
     launch_id, path = os.environ.get(LAUNCH_ID), os.environ.get(ERROR_FILE)
     is_noted = launch_id is not None and leave_note(folder, launch_id, failure)
-    if path:  # torchrun may name none
+    if path:  # torchrun may name no file
         extra = {"py_callstack": trace, "timestamp": str(int(now))}
         _write(Path(path), json.dumps({"message": {"message": failure.message, "extraInfo": extra}}))
     return is_noted
 
 
 def message_of(error: BaseException) -> str:
-    """What is said of an error: its kind and its message; of one of the system what it names and what to do."""
+    """An error's class and message; for an error of the operating system the file it names and what to do."""
     if isinstance(error, OSError) and error.errno is not None:
         return describe(error)
     return f"{type(error).__name__}: {error}"
 
 
 def leave_note(folder: Path, launch_id: str, failure: Failure) -> bool:
-    """Write a note; False where that cannot be done.
+    """Write a note; False if that fails.
 
     Args:
         folder: the run's.
-        launch_id: which start of the ranks it is about.
+        launch_id: the launch that it is about.
         failure: what happened.
     """
     path = folder / FAILURES / launch_id / f"rank-{failure.rank}.json"
@@ -109,7 +109,7 @@ def _write(path: Path, text: str) -> bool:
 
 
 def read_failures(folder: Path, launch_id: str) -> dict[int, Failure]:
-    """The notes of one start of the ranks, by rank; those that cannot be read are left out."""
+    """The notes of one launch, by rank; unreadable ones are ignored."""
     found = {}
     for path in (folder / FAILURES / launch_id).glob("rank-*.json"):
         try:
@@ -135,7 +135,7 @@ def find_cause(failures: Mapping[int, Failure]) -> Failure | None:
 
 
 def newest_cause(folder: Path) -> Failure | None:
-    """What failed first in the newest start that failed; None where none did."""
+    """The first failure of the newest launch with failures; None if there is none."""
     try:
         starts = [path.name for path in (folder / FAILURES).iterdir()]
     except OSError:

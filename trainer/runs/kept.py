@@ -1,8 +1,8 @@
-"""Whether a run's checkpoints are where they should be. Does not import torch.
+"""Checks that a run's checkpoints are where they should be. Does not import torch.
 
-A run that has never saved begins at step 0, as after a crash before its first checkpoint. One that has, and whose
-checkpoints are gone (a scratch disk that was purged or is not mounted), does not: that would train all of it again and
-replace its metrics, unasked.
+A run that has never saved begins at step 0, for instance after a crash before its first checkpoint. A run that has
+saved, but whose checkpoints are gone (a scratch disk that was purged or is not mounted), must not: it would train
+everything again and replace its metrics, unasked.
 """
 
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ from trainer.runs.status import read_ended, read_status
 
 
 def check_reset(folder: Path, reset: str) -> None:
-    """Refuse to begin anything anew with the weights of a checkpoint where there is none; its bytes are not looked at.
+    """Refuse `--reset` if there is no checkpoint to take the weights from; checkpoints are not verified here.
 
     Args:
-        folder: the run's, which need not be there.
-        reset: what is to begin anew, as `data,optimizer`; empty for nothing.
+        folder: the run's, which need not exist.
+        reset: the option's value, such as `data,optimizer`; empty if it is not given.
 
     Raises:
-        UserError: so it is.
+        UserError: there is none.
     """
     if reset and not _has_any(folder / CHECKPOINTS):
         raise UserError(
@@ -36,12 +36,12 @@ def check_reset(folder: Path, reset: str) -> None:
 
 
 def find_loss(folder: Path, *, by_config: bool = True) -> str | None:
-    """How it is known that the checkpoints of a run are gone; None where they are there, or it never had any.
+    """The sign by which the checkpoints of a run are known to be gone; None if they exist, or never did.
 
     Args:
         folder: the run's.
-        by_config: whether a resolved configuration with nothing beside it is a word of them: averages and imports leave
-            no other, and a run that trains has its metrics before it.
+        by_config: count a resolved configuration alone as a sign: averages and imports leave no other, and a run that
+            trains writes its metrics first.
     """
     checkpoints = folder / CHECKPOINTS
     try:
@@ -69,7 +69,7 @@ def _has_any(checkpoints: Path) -> bool:
 
 
 def _signs(folder: Path, by_config: bool) -> Iterator[str]:
-    """What says that the run has had a checkpoint. A step that was made says nothing: it may have come before one."""
+    """A sign that the run once had a checkpoint. A step alone is none: it may precede the first checkpoint."""
     ended = read_ended(folder / STATUS_FILE)
     if ended is not None and ended.state in ("finished", "stopped") and ended.step:
         yield f"{STATUS_FILE} says that the run {ended.state} at step {ended.step}"
@@ -78,7 +78,7 @@ def _signs(folder: Path, by_config: bool) -> Iterator[str]:
         if (saved := _last_saved(metrics)) is not None:
             yield f"{METRICS_FILE} says that one was saved at step {saved}"
         return
-    status = read_status(folder / STATUS_FILE)  # begun, and its metrics are gone too
+    status = read_status(folder / STATUS_FILE)  # it has begun, and its metrics are gone too
     step = max(read_highest_step(folder / LEDGER_FILE), (status and status.step) or 0)
     if step:
         yield f"the run was at step {step}"
@@ -87,7 +87,7 @@ def _signs(folder: Path, by_config: bool) -> Iterator[str]:
 
 
 def _last_saved(metrics: Path) -> int | None:
-    """Step of the last save that succeeded."""
+    """Step of the last successful save."""
     return next((s.step for s in reversed(list(read_saves(metrics))) if s.succeeded and s.step is not None), None)
 
 

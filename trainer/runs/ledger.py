@@ -1,4 +1,4 @@
-"""Where a run's time went, over all its restarts."""
+"""What a run's time was spent on, over all restarts."""
 
 import json
 import logging
@@ -16,12 +16,12 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Ledger:
-    """Seconds by kind in a file of the run's folder. One process writes it: rank 0.
+    """Seconds by kind, in a file of the run's folder. Only rank 0 writes it.
 
-    It is not rolled back when training resumes from a checkpoint: updates that were made before, up to
-    `highest_step`, count as `redone` when they are made again. `stalled` is the time between the last word of the
-    process before and the start of this one, when nobody worked. What a killed process did after its last word is
-    part of that, being lost. After a run that was over nobody was to work: that time counts nothing.
+    It is not rolled back when training resumes from a checkpoint: updates up to `highest_step` were made before, and
+    count as `redone` when they are made again. `stalled` is the time without a process: from the last write of the
+    previous process to the start of this one. It includes the lost work of a killed process after its last write. Time
+    after the run was finished or stopped by a person does not count.
     """
 
     def __init__(
@@ -34,15 +34,15 @@ class Ledger:
         ranks: int = 1,
         device: str = "CPU",
     ) -> None:
-        """Go on with the file, or begin.
+        """Continue the file, or start one.
 
         Args:
-            path: the file; it need not be there. One that is no ledger is replaced, with a warning.
+            path: the file; it need not exist. An invalid one is replaced, with a warning.
             clock: seconds since the epoch.
-            started: when this process began by that clock; the time since then is `setup`. Now by default.
-            was_over: the run had finished before, or a person had asked it to stop.
-            ranks: processes that work from now on, each with a device of its own.
-            device: what that is, such as the name of a GPU.
+            started: when this process began, by that clock; the time since then is `setup`. Default: now.
+            was_over: the run had finished, or a person had asked it to stop.
+            ranks: number of processes from now on, each with its own device.
+            device: the name of the device, such as that of a GPU.
         """
         self._path = path
         self._clock = clock
@@ -52,7 +52,7 @@ class Ledger:
         self._device_seconds: dict[str, float] | None = {}
         self._ranks, self._device = ranks, device
         self.highest_step = 0
-        """The last update that was made, in any process of the run."""
+        """The highest update made so far by any process of the run."""
         self._is_warned = False
         try:
             self._seconds, self.highest_step, last_word = _read(path)
@@ -66,14 +66,14 @@ class Ledger:
         self.add("setup", now - started)
 
     def add(self, kind: Kind, seconds: float) -> None:
-        """Count seconds. Negative ones, of a clock that was set back, count nothing."""
+        """Add seconds. Negative ones, of a clock that was set back, are ignored."""
         self._seconds[kind] += max(0.0, seconds)
         if self._device_seconds is not None and kind != "stalled":
             spent = self._device_seconds.get(self._device, 0.0)
             self._device_seconds[self._device] = spent + self._ranks * max(0.0, seconds)
 
     def note_step(self, step: int) -> None:
-        """An update was made."""
+        """Note that an update was made."""
         self.highest_step = max(self.highest_step, step)
 
     def figures(self) -> dict[str, float]:
@@ -83,7 +83,7 @@ class Ledger:
         return _figures(self._seconds)
 
     def write(self) -> None:
-        """Put the file in place of the one before, whole or not at all. Warns once where it cannot be written."""
+        """Replace the file atomically. Warns once if it cannot be written."""
         tree: dict[str, Any] = {"seconds": self._seconds, "highest_step": self.highest_step, "time": self._clock()}
         if self._device_seconds is not None:
             tree["device_seconds"] = self._device_seconds
@@ -99,7 +99,7 @@ class Ledger:
 
 
 def read_figures(path: Path) -> dict[str, float] | None:
-    """The figures of a ledger's file as it stands, for another process; None where there is none to read."""
+    """The figures in a ledger's file, for another process; None if it cannot be read."""
     try:
         return _figures(_read(path)[0])
     except (OSError, ValueError, KeyError, TypeError):
@@ -107,9 +107,9 @@ def read_figures(path: Path) -> dict[str, float] | None:
 
 
 def read_device_seconds(path: Path) -> dict[str, float] | None:
-    """Seconds of work by the name of the device, those of each rank counted; the time when nobody worked costs none.
+    """Device seconds by the name of the device, summed over ranks; stalled time does not count.
 
-    None where it is not known: there is no ledger to read, or it was begun before this was counted.
+    None if there is no readable ledger, or it is from before this was counted.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))["device_seconds"]
@@ -119,7 +119,7 @@ def read_device_seconds(path: Path) -> dict[str, float] | None:
 
 
 def read_highest_step(path: Path) -> int:
-    """The last update that was made, as a ledger's file says; 0 where it says nothing."""
+    """The highest update made, from a ledger's file; 0 if it is not known."""
     try:
         return _read(path)[1]
     except (OSError, ValueError, KeyError, TypeError):
@@ -134,7 +134,7 @@ def _figures(seconds: Mapping[Kind, float]) -> dict[str, float]:
 
 
 def _read(path: Path) -> tuple[dict[Kind, float], int, float]:
-    """Seconds by kind, the highest step, and when that was written. Raises what comes of a file that is no ledger."""
+    """Seconds by kind, the highest step, and the time of writing. Raises all kinds of errors on an invalid file."""
     tree = json.loads(path.read_text(encoding="utf-8"))
     seconds = {kind: _number(tree["seconds"][kind]) for kind in KINDS}
     return seconds, int(tree["highest_step"]), _number(tree["time"])

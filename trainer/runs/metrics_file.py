@@ -1,7 +1,7 @@
 """metrics.jsonl in a run's folder, read from its beginning or from its end. Imports no torch.
 
-A job may be writing it: a last line that is half written is passed over, and so is what is no line of figures. It is
-written by `trainer.records.metrics`.
+A job may be writing it, so an incomplete last line is ignored, as is any line that holds no figures.
+`trainer.records.metrics` writes it.
 """
 
 import json
@@ -22,9 +22,9 @@ Line = dict[str, Any]
 RATE_LINES = 20
 """How many training lines are read from the end of the file; a rate is their mean."""
 UNSIGNED = ("bleu", "chrf")
-"""The metrics of a line that has no signatures."""
+"""The metrics of a line without signatures."""
 FARTHEST_BYTES = 1 << 22
-"""From the file's end; some 6,000 lines. An evaluation before them is looked for in the checkpoints."""
+"""Bytes read from the file's end, about 6,000 lines. Earlier evaluations are looked up in the checkpoints."""
 _CHUNK_BYTES = 1 << 16
 
 
@@ -34,28 +34,28 @@ class Score:
 
     step: int
     figures: Mapping[str, float | None]
-    """By metric, and those of the references; None where it is not known."""
+    """Signatures by metric; None if they are not known."""
     series: str | None = None
-    """Scores of one series may be compared; None in runs from before there were such."""
+    """Only scores of one series may be compared; None in runs from before there were series."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Save:
-    """What became of a save."""
+    """The outcome of a save."""
 
     step: int | None
-    """None in a line that does not say."""
+    """None if the line does not say."""
     succeeded: bool
     seconds: float
-    """From its beginning to its commit; 0 where that is not known."""
+    """Seconds from its beginning to its commit; 0 if not known."""
 
 
 def read_lines(path: Path, *, having: str = "") -> Iterator[Line]:
-    """The lines of the whole file, the first first; none where it is not there.
+    """The lines of the whole file in order; empty if it does not exist.
 
     Args:
         path: of metrics.jsonl.
-        having: text that stands in every line that is wanted; the others are not parsed, which takes most of the time.
+        having: text that every wanted line contains; other lines are not parsed, as parsing takes most of the time.
 
     Raises:
         OSError: it is there and cannot be read.
@@ -69,7 +69,7 @@ def read_lines(path: Path, *, having: str = "") -> Iterator[Line]:
 
 
 def read_saves(path: Path) -> Iterator[Save]:
-    """Every save that came to its end; see `read_lines`."""
+    """Every save that has ended; see `read_lines`."""
     for line in read_lines(path, having='"checkpoint"'):
         if line.get("event") == "checkpoint":
             seconds = number(line, "seconds")
@@ -81,10 +81,10 @@ def read_saves(path: Path) -> Iterator[Save]:
 
 
 def read_end(path: Path) -> tuple[list[Line], list[Score], str | None]:
-    """The last lines of training and the evaluations as far back as is looked, the newest first, and the last series.
+    """The last training lines and the evaluations in the part that is read, newest first, and the last series.
 
-    Reads no more than the file's last 4 MiB, and no more of those than it takes to find an evaluation. Of a file that
-    cannot be read, nothing.
+    Reads at most the file's last 4 MiB, and no more of them than are needed to find an evaluation. Empty for an
+    unreadable file.
     """
     train: list[Line] = []
     scores: list[Score] = []
@@ -111,10 +111,10 @@ def read_end(path: Path) -> tuple[list[Line], list[Score], str | None]:
 
 
 def saved_scores(state: Mapping[str, Any]) -> tuple[str | None, dict[int, float]]:
-    """The current series and its scores by step, as a checkpoint remembers them.
+    """The current series and its scores by step, as stored in a checkpoint.
 
     Args:
-        state: what its state.json holds.
+        state: the content of its state.json.
 
     Raises:
         ValueError, KeyError, TypeError, AttributeError: it is no trainer's state.
@@ -128,16 +128,16 @@ def saved_scores(state: Mapping[str, Any]) -> tuple[str | None, dict[int, float]
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Shown:
-    """How to show a run's scores."""
+    """How to format a run's scores."""
 
     figures: Mapping[str, Described]
-    """By metric, in their order, and what is best by."""
+    """Formats by metric, in order, and the metric that decides which step is best."""
     best_by: str
     """One of them."""
 
     @classmethod
     def of(cls, config: object) -> "Shown":
-        """As a resolved configuration says, however broken, or of an earlier version."""
+        """From a resolved configuration, which may be broken or of an earlier version."""
         tree = config if isinstance(config, dict) else {}
         sections = [tree.get(name) for name in ("evaluation", "checkpoint")]
         evaluation, checkpoint = (section if isinstance(section, dict) else {} for section in sections)
@@ -155,18 +155,18 @@ class Shown:
         return f"{self.label(key)} {value:.{digits}f}"
 
     def label(self, key: str) -> str:
-        """What people call a figure."""
+        """The display name of a figure."""
         return self.figures[key].label if key in self.figures else key
 
     def best(self, scores: Iterable[Score]) -> Score | None:
-        """The best of those that have the figure; of equals the first."""
+        """The best of the scores that have the figure; of equal ones the first."""
         sign = 1 if self.figures[self.best_by].higher_is_better else -1
         found = [(sign * value, -s.step, s) for s in scores if (value := s.figures.get(self.best_by)) is not None]
         return max(found, key=lambda one: one[:2])[2] if found else None
 
 
 def read_shown(run: Path) -> Shown:
-    """How to show the scores of a run, by its configuration where that can be read.
+    """How to format the scores of a run, from its configuration if that can be read.
 
     Args:
         run: its folder.
@@ -178,7 +178,7 @@ def read_shown(run: Path) -> Shown:
 
 
 def cut_back(path: Path, step: int) -> None:
-    """Remove the lines of later steps, and a last line that was cut off; for other files of such lines too.
+    """Remove the lines of later steps, and an incomplete last line; also for other files of such lines.
 
     Raises:
         OSError: it is there and cannot be read, or not be written.
@@ -192,7 +192,7 @@ def cut_back(path: Path, step: int) -> None:
 
 
 def parse(line: bytes) -> Line:
-    """A line's figures; empty where it has none."""
+    """A line's figures; empty if it has none."""
     try:
         tree = json.loads(line)
     except (ValueError, RecursionError):
@@ -201,29 +201,29 @@ def parse(line: bytes) -> Line:
 
 
 def whole(value: object) -> int | None:
-    """A whole number that is not negative; None for everything else."""
+    """The value if it is a whole number from 0 on, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def number(line: Mapping[str, Any], key: str) -> float:
-    """A figure; NaN where there is no number."""
+    """A figure; NaN if it is not a number."""
     value = line.get(key)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
 
 
 def _step(line: bytes) -> float:
-    """Of a line; what has none counts as later than any."""
+    """The step of a line; a line without one counts as later than any."""
     step = number(parse(line), "step")
     return math.inf if math.isnan(step) else step
 
 
 def _lines_from_end(path: Path) -> Iterator[bytes]:
-    """The complete lines of a file, the last first."""
+    """The complete lines of a file, last one first."""
     try:
         with path.open("rb") as file:
             place = file.seek(0, 2)
             farthest = max(0, place - FARTHEST_BYTES)
-            pieces: list[bytes] = []  # of the line whose beginning was not seen yet, the last first
+            pieces: list[bytes] = []  # pieces of the line whose beginning has not been read yet, last one first
             while place > farthest:
                 begin = max(farthest, place - _CHUNK_BYTES)
                 file.seek(begin)

@@ -1,4 +1,4 @@
-"""Folders that appear with all that belongs in them, or not at all."""
+"""Folders that appear complete or not at all."""
 
 import os
 import re
@@ -16,14 +16,14 @@ from trainer.runs.layout import TEMPORARY
 
 
 def check_new(path: Path, inputs: Mapping[str, str | None] | None = None) -> None:
-    """See that a folder can be made, before the work.
+    """Check, before the work, that a folder can be made.
 
     Args:
         path: of the folder.
         inputs: what the command reads; see `configs.files.check_apart`.
 
     Raises:
-        UserError: something is there, it cannot be made, or it is in what is read.
+        UserError: something exists there, it cannot be made, or it is inside an input.
     """
     with naming("-o"):
         found, has_parent = status_of(path), is_dir(path.absolute().parent)
@@ -46,7 +46,7 @@ def check_new(path: Path, inputs: Mapping[str, str | None] | None = None) -> Non
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A folder to write in, beside `path`; renamed to it at the end, removed where something was raised.
+    """A temporary folder next to `path`; renamed to it at the end, removed on an error.
 
     Raises:
         UserError: see `check_new`; or the disk does not take it.
@@ -58,7 +58,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise _unwritable(path, error) from error
     try:
         yield temporary
-        mask = umask()  # mkdtemp's folder, and files of some libraries, are the user's alone
+        mask = umask()  # mkdtemp's folder, and files of some libraries, are readable by the user only
         for file in temporary.rglob("*"):
             file.chmod((0o777 if file.is_dir() else 0o666) & ~mask)
         temporary.chmod(0o777 & ~mask)
@@ -75,7 +75,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def _beside(path: Path) -> Path:
-    """A folder that can be renamed to the path. Its name is short: the path's own may be as long as names can be."""
+    """A folder that can be renamed to the path. Its name is short, as the path's own may have the maximum length."""
     return Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=path.absolute().parent))
 
 

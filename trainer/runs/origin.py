@@ -1,4 +1,4 @@
-"""`origin.json` in a run's folder: which file the run was configured by. Without torch."""
+"""`origin.json` in a run's folder: the configuration file that the run was started with. Without torch."""
 
 import contextlib
 import filecmp
@@ -14,17 +14,17 @@ from trainer.runs.layout import ORIGIN_FILE
 
 
 def claim(folder: Path, config_name: str, overrides: Sequence[str], *, resets: bool = False) -> None:
-    """See that the run in a folder is the one that a file describes; of a new run, note which.
+    """Check that the run in a folder belongs to a configuration file; for a new run, record the file.
 
-    A run that is called after its file is another run than one that is called after a file of the same name elsewhere;
-    so is one whose file gives it the name that a file with other settings gives. Where the name stands on the command
-    line, something is reset, the other file is gone, or the run was copied or moved here, that run is meant.
+    Two files of the same name in different folders describe different runs, and so do two files with different settings
+    that give the same `name:`. But the existing run is meant if its name is on the command line, if something is reset,
+    if the other file is gone, or if the run was copied or moved here.
 
     Args:
-        folder: of the run; it need not be there.
+        folder: of the run; it need not exist.
         config_name: a YAML file, or the name of a shipped run.
         overrides: `section.key=value` settings.
-        resets: whether data or optimizer begin anew.
+        resets: whether `--reset` is given.
 
     Raises:
         UserError: the run belongs to another file.
@@ -33,7 +33,7 @@ def claim(folder: Path, config_name: str, overrides: Sequence[str], *, resets: b
     noted = _read(folder / ORIGIN_FILE)
     other = noted.get("config")
     if not isinstance(other, str):
-        if not (folder / RUN_CONFIG).exists():  # else it may yet be refused, and refusals write nothing
+        if not (folder / RUN_CONFIG).exists():  # the start may still be refused, and a refused start writes nothing
             note(folder, config_name)
         return
     is_elsewhere = noted.get("folder") != str(folder.resolve())
@@ -47,7 +47,7 @@ def claim(folder: Path, config_name: str, overrides: Sequence[str], *, resets: b
 
 
 def note(folder: Path, config_name: str) -> None:
-    """Note which file a run is configured by, where it is not its own."""
+    """Record the configuration file of a run, unless it is the run's own resolved one."""
     if folder.is_dir() and not _is_own(folder, config_name):
         noted = {"config": origin_of(config_name), "folder": str(folder.resolve())}
         with contextlib.suppress(OSError):
@@ -55,19 +55,19 @@ def note(folder: Path, config_name: str) -> None:
 
 
 def origin_of(config_name: str) -> str:
-    """A file's absolute path, by which every folder's process finds it; or the name of a shipped run."""
+    """A file's absolute path, valid from every folder; or the name of a shipped run."""
     path = Path(config_name)
     return str(path.absolute()) if path.is_file() else config_name
 
 
 def _is_own(folder: Path, config_name: str) -> bool:
-    """Whether it is the configuration that the run itself has written: who goes on by it says nothing new."""
+    """Whether the file is the run's own resolved configuration, which adds no information."""
     path = Path(config_name)
     return path.name == RUN_CONFIG and path.resolve().parent == folder.resolve()
 
 
 def _is_another(other: str, config_name: str) -> bool:
-    """Whether the other file is there, and is not this one by another path, or a copy that gives the run its name."""
+    """Whether the other file exists and is neither this one by another path nor a copy of it that sets `name:`."""
     mine = find_config(config_name)
     try:
         theirs = find_config(other)

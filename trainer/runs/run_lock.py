@@ -1,4 +1,4 @@
-"""One job at a time writes a run's folder."""
+"""A lock, so that only one job at a time writes a run's folder."""
 
 import contextlib
 import errno
@@ -22,13 +22,13 @@ _RETRY_SECONDS = 0.2
 
 
 class RunLockedError(UserError):
-    """Another job writes the run. Its files, status.json among them, are not this process's to touch."""
+    """Another job is writing the run, so this process must not touch its files, status.json included."""
 
 
 class RunLock:
-    """A POSIX lock of a file in the run's folder: the kernel lets go of it when its process ends, however that is.
+    """A POSIX lock on a file in the run's folder; the kernel releases it when the process ends, in whatever way.
 
-    A process holds at most one for a file: closing another one of the same file would let go of both.
+    A process must hold at most one lock on a file: closing another handle of the file would release it.
     """
 
     def __init__(self, folder: Path, name: str = RUN_LOCK) -> None:
@@ -37,10 +37,10 @@ class RunLock:
         self._file: IO[str] | None = None
 
     def acquire(self, patience_seconds: float = 15.0) -> None:
-        """Take the lock, and leave a note in it of who has it.
+        """Take the lock, and write into it who holds it.
 
         Args:
-            patience_seconds: how long to wait for a process that is about to end, as after a restart.
+            patience_seconds: how long to wait for a process that is about to end, such as after a restart.
 
         Raises:
             RunLockedError: another process holds it.
@@ -72,7 +72,7 @@ class RunLock:
             file.flush()
 
     def release(self) -> None:
-        """Let go of it. The file stays: removing it would race with the next job."""
+        """Release the lock. The file stays: removing it would race with the next job."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.close()
@@ -96,7 +96,7 @@ class RunLock:
 
 
 def is_locked(folder: Path, name: str = RUN_LOCK) -> bool:
-    """Whether another process holds the lock. Not for the process that holds it, which this would make let go."""
+    """Whether another process holds the lock. The holder must not call this, as it would release the lock."""
     try:
         file = (folder / name).open("rb")
     except OSError:
@@ -110,7 +110,7 @@ def is_locked(folder: Path, name: str = RUN_LOCK) -> bool:
 
 
 def holder_since(folder: Path, name: str = RUN_LOCK) -> float | None:
-    """When the lock was last taken, in seconds since the epoch; None where that is not known."""
+    """When the lock was last taken, in seconds since the epoch; None if not known."""
     try:
         return float(json.loads((folder / name).read_text(encoding="utf-8"))["since"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -118,7 +118,7 @@ def holder_since(folder: Path, name: str = RUN_LOCK) -> float | None:
 
 
 def _holder(note: str) -> str:
-    """Who the note says has the lock."""
+    """The holder according to the note."""
     try:
         tree = json.loads(note)
         since = datetime.fromtimestamp(tree["since"]).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,4 +1,4 @@
-"""Signals, a file STOP and the end of the process that started it ask a rank to save and stop at the next update."""
+"""Requests to a rank to save and stop at the next update: signals, a file STOP, and the end of its parent process."""
 
 import contextlib
 import ctypes
@@ -17,21 +17,21 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, si
 """Of a batch system, Ctrl-C, a closed terminal, Ctrl-\\, and a batch system's warning. torchrun passes all but the last
 on to its ranks as they are."""
 AGENT_PID = "ZEROMT_AGENT_PID"
-"""Environment variable with the process that started the ranks."""
+"""Environment variable with the id of the process that started the ranks."""
 GRACE_SECONDS = "ZEROMT_GRACE_SECONDS"
-"""Environment variable with the seconds between a request to stop and the end by force."""
+"""Environment variable with the seconds between a request to stop and the kill."""
 STOPPED_BY_FILE = "stop file"
-"""The reason of a stop that a user asked for; the others are `ORPHANED` and a signal's name."""
+"""Reason of a stop that a user requested; the others are `ORPHANED` and a signal's name."""
 ORPHANED = "torchrun is gone"
-"""The reason of a stop for which the process that started the ranks has ended before them."""
+"""Reason of a stop because the process that started the ranks ended before them."""
 _LOOK_SECONDS = 1.0
 
 
 class StopRequest:
-    """Remembers that someone asked to stop. All ranks agree on the update at which they do.
+    """Remembers a request to stop. All ranks agree on the update at which they stop.
 
-    Made before torch is imported, which takes seconds: a rank that a signal finds without its handler dies, and the
-    others wait for it. Further requests change nothing.
+    It must exist before torch is imported, which takes seconds: a signal before the handlers are installed would kill a
+    rank, and the others would wait for it. Further requests change nothing.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class StopRequest:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # the agent starts its ranks with these blocked
 
     def __call__(self) -> bool:
-        """Whether this rank was asked. Cheap: a watched file is looked for once a second."""
+        """Whether this rank was asked to stop. Cheap: a watched file is checked once a second."""
         if self._signal is not None or self._is_in_file:
             return True
         if self._file is not None and time.monotonic() >= self._next_look:
@@ -58,31 +58,32 @@ class StopRequest:
 
     @property
     def reason(self) -> str | None:
-        """What asked this rank to stop: "stop file", `ORPHANED`, or the first signal's name; None where nothing did.
+        """Why this rank was asked to stop: "stop file", `ORPHANED`, or the first signal's name; None if it was not.
 
-        The file counts for more: a batch system's signal is no reason to go on with what a user wants stopped.
+        The file takes precedence: after a scheduler's signal alone a run would be resumed, but the user wants it
+        stopped.
         """
         if self._is_in_file or (self._file is not None and self._file.exists()):
             return STOPPED_BY_FILE
-        # Asked now and not by the handler: the kernel's signal comes when the agent's first thread ends.
+        # Checked here and not in the handler: the kernel already signals when the agent's first thread ends.
         if self._signal == signal.SIGTERM and self._agent not in (None, os.getppid()):
             return ORPHANED
         return None if self._signal is None else self._signal.name
 
     def watch_file(self, folder: Path) -> None:
-        """Take a file STOP in the run's folder as a request too. For rank 0: one rank's request is everyone's."""
+        """Also take a file STOP in the run's folder as a request. For rank 0; a request to one rank stops all."""
         self._file = folder / STOP_FILE
 
     def consume(self) -> None:
-        """Remove the file, once the run has stopped or finished: the next start is not to find it."""
+        """Remove the file once the run has stopped or finished, so that the next start does not find it."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.unlink()
 
     def settle(self) -> None:
-        """Take no more requests: the outcome is written, and a signal to an ending process would give it another.
+        """Ignore further requests: the outcome is written, and a signal to the ending process would change it.
 
-        Python itself puts the default handlers back before a process ends.
+        Python itself restores the default handlers before a process ends.
         """
         for number in self._signals:
             signal.signal(number, signal.SIG_IGN)
@@ -94,37 +95,37 @@ class StopRequest:
 
 @functools.cache
 def stop_request() -> StopRequest:
-    """The one of this process; its handlers are in place from the first call on."""
+    """This process's request; the first call installs the handlers."""
     return StopRequest()
 
 
 def agent_pid() -> int | None:
-    """The process that started this rank, torchrun; None where there is none."""
+    """The id of the process that started this rank, torchrun; None if there is none."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     return int(os.environ.get(AGENT_PID, os.getppid()))
 
 
 def end_with_parent() -> None:
-    """Let the kernel ask this rank to save and stop when torchrun dies: without it, it would hold its GPU for ever.
+    """Make the kernel ask this rank to save and stop when torchrun dies; otherwise it would hold its GPU for ever.
 
-    torchrun does not handle SIGUSR1, a batch system's usual warning: it dies of it, as it does of SIGKILL. The updates
-    since the last checkpoint need not be lost with it. That the rank ends in time, also where it hangs, is seen to by
-    its watchdog's monitor.
+    torchrun does not handle SIGUSR1, a scheduler's usual warning, and dies of it as of SIGKILL. The updates since the
+    last checkpoint need not be lost with it. The watchdog's monitor ensures that the rank ends in time even if it
+    hangs.
     """
     agent = agent_pid()
     if agent is None:
         return
-    with contextlib.suppress(OSError, AttributeError):  # another C library: the watchdog's monitor looks too
+    with contextlib.suppress(OSError, AttributeError):  # another C library: the watchdog's monitor checks too
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != agent:  # it died before the line above: nothing is begun
+    if os.getppid() != agent:  # torchrun died before the line above; nothing has begun
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def tell_in_handler(line: str) -> None:
-    """Write a line to stderr from a signal handler, whatever has become of it: of a closed terminal, nobody reads it.
+    """Write a line to stderr from a signal handler, ignoring errors such as a closed terminal.
 
-    Not print: a handler may run in the middle of one, and a buffered stream cannot be entered twice.
+    This does not use print: a handler may interrupt one, and a buffered stream is not reentrant.
     """
     with contextlib.suppress(OSError):
         terminal = live_terminal()

@@ -1,4 +1,4 @@
-"""`status.json` in a run's folder: what the run is doing, for whoever started it. Without torch, for the launcher."""
+"""`status.json` in a run's folder: what the run is doing, for the launcher and other commands. Without torch."""
 
 import json
 import math
@@ -13,42 +13,42 @@ from typing import Any
 from trainer.runs.layout import STATUS_FILE
 
 LAUNCH_ID = "ZEROMT_LAUNCH_ID"
-"""Environment variable with the name of one start of the ranks."""
+"""Environment variable with the id of a launch."""
 JOB_IDS = ("ZEROMT_JOB_ID", "SLURM_JOB_ID")
-"""Environment variables with the name of the job: what a cluster of `zeromt launch` gives it, or SLURM's number."""
+"""Environment variables with the job's id, from `zeromt launch`'s cluster or from SLURM."""
 BY_A_PERSON = ("stop file", "SIGINT")
-"""Reasons of a stop that no batch system has."""
+"""Reasons of a stop that do not come from a scheduler."""
 EXIT_CODES = {"finished": 0, "refused": 2, "stopped": 75}
-"""States that the ranks end in by their own decision, with the exit code of each."""
+"""States in which ranks end by their own decision, with their exit codes."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Status:
-    """What rank 0 wrote last."""
+    """The status that rank 0 wrote last."""
 
     state: str
-    """running, finished, stopped, failed or refused."""
+    """`running`, `finished`, `stopped`, `failed` or `refused`."""
     error: str | None
     step: int | None = None
     """Updates done."""
     updated: float | None = None
-    """Seconds since the epoch at which it was written."""
+    """Time of writing, in seconds since the epoch."""
     pid: int | None = None
     host: str | None = None
     launch_id: str | None = None
     job_id: str | None = None
-    """Of the batch job that the process ran in."""
+    """Id of the job that the process ran in."""
     stop_reason: str | None = None
     """Why a stopped run stopped: "stop file" (a user asked), or the ranks' first signal, or `ORPHANED`; of a finished
     one, the limit that it reached."""
     refusal: str | None = None
-    """Why the last start was refused, where the run had come to something before; that is what the rest says."""
+    """Why the last start was refused; if set, the other fields are about the run before that start."""
     refused_job: str | None = None
-    """The batch job of that start."""
+    """The job of the refused start."""
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody was to go on with the run: a batch system's signal is followed by a time in its queue."""
+        """Whether the run was not meant to go on; after a scheduler's signal it is, after some time in the queue."""
         return self.state == "finished" or (self.state == "stopped" and self.stop_reason in BY_A_PERSON)
 
     @property
@@ -58,14 +58,14 @@ class Status:
 
     @property
     def exit_code(self) -> int:
-        """The exit code that stands for the state."""
+        """The exit code of the state."""
         return EXIT_CODES.get(self.state, 1)
 
 
 def read_status(path: Path, launch_id: str | None = None) -> Status | None:
-    """What was written, during this launch if one is named; None where nothing was, or nothing readable.
+    """The written status, only of the given launch if one is given; None if there is none or it is unreadable.
 
-    A start that was refused leaves what the run had come to before: without a launch, that is what this gives.
+    A refused start keeps the status from before it, which is returned if no launch is given.
     """
     written = _read(path)
     if written is None:
@@ -79,13 +79,13 @@ def read_status(path: Path, launch_id: str | None = None) -> Status | None:
 
 
 def read_ended(path: Path) -> Status | None:
-    """What the run had come to before a start that has not made a step yet; else as `read_status`."""
+    """The status before a start that has not made a step yet; otherwise like `read_status`."""
     before = (_read(path) or {}).get("before")
     return _status(before) if isinstance(before, dict) else read_status(path)
 
 
 def finished_step(path: Path) -> int | None:
-    """The step at which a run has finished; None where it says something else."""
+    """The step at which a run finished; None if it did not."""
     ended = read_ended(path)
     return ended.step if ended is not None and ended.state == "finished" else None
 
@@ -124,20 +124,20 @@ def write_status(
     stop_reason: str | None = None,
     is_cause: bool = False,
 ) -> None:
-    """Write `status.json`, whole or not at all.
+    """Write `status.json` atomically.
 
-    Of several ranks that fail, the first word stands, and so does a refusal: the later ones are its victims. A refusal
-    leaves what the run had come to before, and is noted beside it; where there is no folder it is not.
+    If several ranks fail, the first status stands, as does a refusal: the later ones are victims. A refusal keeps the
+    status from before and is added to it; without a run's folder it is not recorded.
 
     Args:
         folder: the run's.
         state: running, finished, stopped, failed or refused.
-        exit_code: what the process ends with in that state.
+        exit_code: of the process in that state.
         error: what went wrong.
-        step: updates done, where that is known; else a run that runs, or failed, is where it was.
-        launch_id: which start of the ranks it is about; that of this process unless given.
+        step: updates done, if known; otherwise a running or failed run keeps the last one.
+        launch_id: the launch that it is about; default: this process's.
         stop_reason: why a run stopped; see `Status`.
-        is_cause: the error is known to be the cause of what was written before.
+        is_cause: the error is known to be the cause of the failure written before.
 
     Raises:
         OSError: it cannot be written.
@@ -150,7 +150,7 @@ def write_status(
         return
     if state == "refused" and not folder.is_dir():
         return
-    says_step = step is not None or state in ("finished", "stopped")  # of those it is what was saved
+    says_step = step is not None or state in ("finished", "stopped")  # for these it is the saved step
     status = {
         "state": state,
         "exit_code": exit_code,
@@ -167,19 +167,20 @@ def write_status(
         keys = ("error", "exit_code", "pid", "host", "updated", "launch_id", "job_id")
         status = {**outcome, "refusal": {key: status[key] for key in keys}}
     elif outcome is not None and not says_step:
-        status["before"] = outcome  # until this start has made a step, the run is what it was
+        status["before"] = outcome  # until this start has made a step, the earlier outcome counts
     _write(folder, status)
 
 
 def withdraw_status(folder: Path, *, step: int, reason: str) -> None:
-    """Let what stood in `status.json` before this start stand again: it had nothing to do.
+    """Restore the `status.json` from before this start, which had nothing to do.
 
-    A run that is at its end and did not say so (it was stopped there, or killed, or its limit was lowered) does now.
+    A run that is at its end without being marked as finished (stopped there, killed, or with a lowered limit) is marked
+    now.
 
     Args:
         folder: the run's.
-        step: at which it is.
-        reason: the limit that is reached.
+        step: updates done.
+        reason: the limit that was reached.
 
     Raises:
         OSError: it cannot be written.
@@ -192,7 +193,7 @@ def withdraw_status(folder: Path, *, step: int, reason: str) -> None:
 
 
 def _outcome_before(path: Path, launch_id: str | None) -> dict[str, Any] | None:
-    """What the run had come to before this start of its ranks; None where nothing had."""
+    """The status from before this launch; None if there was none."""
     tree = _read(path)
     if tree is None:
         return None

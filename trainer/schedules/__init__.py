@@ -1,1 +1,1 @@
-"""Schedules of the learning rate, each a component; another is one more file here, or a plugin. Without torch."""
+"""Schedules of the learning rate, each a component; to add one, add a file here or a plugin. Without torch."""

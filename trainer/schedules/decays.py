@@ -1,4 +1,4 @@
-"""Schedules that end at the last update."""
+"""Schedules that decay until the last update."""
 
 import math
 from typing import Annotated, ClassVar

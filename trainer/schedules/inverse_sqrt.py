@@ -10,7 +10,7 @@ from configs.components import Schedule, component
 
 @component("schedule", "inverse_sqrt")
 class InverseSqrt(Schedule):
-    """With the inverse of the square root of the update's number (Vaswani et al., 2017, section 5.3)."""
+    """Proportional to the inverse square root of the update's number (Vaswani et al., 2017, section 5.3)."""
 
     min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Floor of the decay as a fraction of the peak."""

@@ -1,1 +1,1 @@
-"""Numbers that go wrong: loss spikes, replicas that drift apart, memory that does not suffice."""
+"""What can go wrong in training: loss spikes, skipped updates, insufficient memory."""

@@ -1,4 +1,4 @@
-"""Whether the largest micro-batches fit the device, seen before update 1, and what to do where they do not."""
+"""Checks before update 1 that the largest micro-batches fit the device, and advises if they do not."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ TINY: Shape = (1, 1, 1)
 TRIALS = 64
 """Number of steps in which budgets are tried, up to those given."""
 MEETING_SECONDS = 30.0
-"""A rank that ran out of memory waits so long for the others: they may be stuck where it should have come along."""
+"""Seconds for which a rank that ran out of memory waits for the others, which may be stuck waiting for it."""
 
 
 def largest_shapes(
@@ -39,7 +39,7 @@ def largest_shapes(
     longest_target: int,
     length_multiple: int,
 ) -> list[Shape]:
-    """Of the shapes that the stream can cut, those that hold most of something: tokens, rows, pairs of positions.
+    """Of the shapes that the stream can produce, the extreme ones: most tokens, most rows, most pairs of positions.
 
     The one with the most tokens comes first.
 
@@ -47,13 +47,13 @@ def largest_shapes(
         source_tokens: budget of a micro-batch: rows times padded source length.
         target_tokens: budget of a micro-batch: rows times padded target length.
         max_rows: rows of a micro-batch at most.
-        longest_source: of the data, EOS included.
-        longest_target: of the data, EOS included.
-        length_multiple: padded lengths are multiples of it.
+        longest_source: longest source of the data, EOS included.
+        longest_target: longest target of the data, EOS included.
+        length_multiple: padded lengths are multiples of this.
     """
 
     def padded(longest: int, budget: int) -> int:
-        """The longest padded length that a pair has and a budget holds; pairs beyond it are dropped or refused."""
+        """The longest padded length that occurs and fits a budget; longer pairs are dropped or refused."""
         return min(-(-longest // length_multiple), budget // length_multiple) * length_multiple
 
     source, target = padded(longest_source, source_tokens), padded(longest_target, target_tokens)
@@ -69,7 +69,7 @@ def largest_shapes(
 
 
 _MEASURES: tuple[Callable[[Shape], int], ...] = (
-    lambda shape: shape[0] * (shape[1] + shape[2]),  # what most layers hold
+    lambda shape: shape[0] * (shape[1] + shape[2]),  # most layers' activations
     lambda shape: shape[0] * shape[1],  # encoder
     lambda shape: shape[0] * shape[2],  # decoder and output
     lambda shape: shape[0] * max(shape[1], shape[2]) ** 2,  # attention weights
@@ -78,9 +78,9 @@ _MEASURES: tuple[Callable[[Shape], int], ...] = (
 
 
 def probe(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: World) -> None:
-    """Go forward and backward on the largest shapes once, all ranks together, and throw the result away.
+    """Try a forward and backward pass on the largest shapes, on all ranks together, and discard the result.
 
-    To be called before the first update and before moments are loaded. What the optimizer's step needs counts too.
+    Must be called before the first update and before moments are loaded. The optimizer's step is tried too.
 
     Args:
         engine: new.
@@ -89,19 +89,19 @@ def probe(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: W
         world: the ranks.
 
     Raises:
-        UserError: a rank has not enough memory, on all ranks that can still be told; naming what to set.
+        UserError: a rank has too little memory; raised on all ranks that can still be reached, naming what to set.
     """
     shapes = _shapes(config.stream, longest)
     slots = -(-config.stream.micro_batches // world.size)
     updates = [[shape] for shape in shapes] if slots == 1 else [[TINY, *shapes]]
-    # the first brings the optimizer's state about, beside which the others must fit
+    # the first creates the optimizer's state, next to which the others must fit
     _try(engine, [[TINY], *updates], config, world)
 
 
 def fit(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: World) -> tuple[int, int]:
-    """The largest budgets, in the proportion of those that are set and up to them, that fit every rank's device.
+    """The largest budgets that fit every rank's device: at most those that are set, and in their proportion.
 
-    With them, `MARGIN` of its memory stays free.
+    `MARGIN` of the memory stays free.
 
     Args:
         engine: new.
@@ -113,7 +113,7 @@ def fit(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: Wor
         `source_tokens` and `target_tokens`.
 
     Raises:
-        UserError: not even a micro-batch of the longest pair fits.
+        UserError: not even a micro-batch with only the longest pair fits.
     """
     stream = config.stream
     _try(engine, [[TINY]], config, world)
@@ -131,7 +131,7 @@ def fit(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: Wor
         )
         return fits
 
-    # a budget below the longest pair would drop it, or refuse the data
+    # with a budget below the longest pair, that would be dropped or the data refused
     least = max(
         -(-min(n, budget) * most // budget) for n, budget in zip(_padded(stream, longest), budgets(most), strict=True)
     )
@@ -146,13 +146,13 @@ def fit(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: Wor
 
 
 def fit_budget(try_budget: Callable[[int], bool], most: int, granularity: int, *, least: int = 1) -> int:
-    """The largest budget that fits, by bisection: `most`, `least` or a step between; 0 where not even `least` does.
+    """The largest budget that fits, by bisection: `most`, `least` or a step between; 0 if not even `least` fits.
 
     Args:
-        try_budget: whether a budget fits; all ranks get the same answer. What fits must fit with less too.
-        most: not more than this.
-        granularity: of the steps between.
-        least: not less than this.
+        try_budget: whether a budget fits; the same answer on all ranks, and monotonic.
+        most: upper bound.
+        granularity: size of the steps between.
+        least: lower bound.
     """
     if try_budget(most):
         return most
@@ -170,12 +170,12 @@ def fit_budget(try_budget: Callable[[int], bool], most: int, granularity: int, *
 
 
 def advice(error: BaseException, config: RunConfig, *, shapes: Sequence[Shape] = ()) -> str:
-    """What to tell the user who is out of memory: the settings, their values and what to do about them.
+    """The message for a user who is out of memory: the settings, their values and what to do.
 
     Args:
-        error: what was raised.
+        error: the error that was raised.
         config: the run's.
-        shapes: the micro-batches that were tried, where that is known.
+        shapes: of the micro-batches that were tried, if known.
     """
     stream = config.stream
     what = _first_line(error)
@@ -194,7 +194,7 @@ def advice(error: BaseException, config: RunConfig, *, shapes: Sequence[Shape] =
 
 
 def probe_evaluation(held: int, config: RunConfig, world: World) -> None:
-    """See that an evaluation fits beside all that there is already.
+    """Check that an evaluation fits next to everything allocated already.
 
     Args:
         held: bytes; see `Evaluator.bytes_to_come`.
@@ -202,7 +202,7 @@ def probe_evaluation(held: int, config: RunConfig, world: World) -> None:
         world: the ranks.
 
     Raises:
-        UserError: as `probe`.
+        UserError: see `probe`.
     """
 
     def hold() -> None:
@@ -213,7 +213,7 @@ def probe_evaluation(held: int, config: RunConfig, world: World) -> None:
 
 
 def evaluation_advice(error: BaseException, config: RunConfig) -> str:
-    """What to tell the user whose evaluation is out of memory; see `advice`."""
+    """The message for a user whose evaluation is out of memory; see `advice`."""
     fewer = "less, which changes no score"
     return (
         f"evaluation.search.batch_tokens={config.evaluation.search.batch_tokens}: out of memory in an evaluation "
@@ -222,7 +222,7 @@ def evaluation_advice(error: BaseException, config: RunConfig) -> str:
 
 
 def _try(engine: Engine, updates: Sequence[Sequence[Shape]], config: RunConfig, world: World) -> None:
-    """Try updates of some shapes each.
+    """Try updates with some shapes each.
 
     Raises:
         UserError: a rank has not enough memory.
@@ -239,10 +239,10 @@ def _try(engine: Engine, updates: Sequence[Sequence[Shape]], config: RunConfig, 
 
 
 def _attempt(action: Callable[[], None], describe: Callable[[BaseException], str], world: World) -> None:
-    """Do what may need more memory than a rank has.
+    """Run an action that may need more memory than a rank has.
 
     Raises:
-        UserError: it did, with the description.
+        UserError: it did, with the advice.
     """
     problem = None
     try:
@@ -252,7 +252,7 @@ def _attempt(action: Callable[[], None], describe: Callable[[BaseException], str
             raise
         problem = f"rank {world.rank}: {describe(error)}"
     if not world.meets(MEETING_SECONDS) and problem is not None:
-        raise UserError(problem)  # the others wait for this rank in the engine; its end is theirs
+        raise UserError(problem)  # the others wait for this rank in the engine, so they end with it
     problem = next((p for p in world.gather(problem) if p is not None), None)
     if problem is not None:
         raise UserError(problem)
@@ -263,7 +263,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _engine_advice(config: RunConfig) -> list[str]:
-    """What makes the engine itself smaller, as far as it is not set already."""
+    """Settings that reduce the engine's memory and are not set already."""
     stage, found = config.engine.zero_stage, []
     if stage < 3:
         found.append(f"engine.zero_stage above {stage}, on more ranks")

@@ -1,4 +1,4 @@
-"""What is done about updates that went wrong: they are skipped, or the run rewinds and leaves them out."""
+"""Handling of bad updates: they are skipped, or the run rewinds and skips them."""
 
 import logging
 import math
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class _Late:
-    """An update whose loss is not summed over the ranks yet."""
+    """An update whose loss has not been summed over the ranks yet."""
 
     update: Update
     step: int
@@ -32,7 +32,7 @@ class _Late:
 
 
 class Recovery:
-    """Notes in state and metrics what went wrong, and decides on rewinds; all ranks call it alike."""
+    """Records problems in state and metrics, and decides on rewinds; all ranks make the same calls."""
 
     def __init__(
         self,
@@ -57,25 +57,25 @@ class Recovery:
 
     @property
     def late_loss(self) -> float:
-        """This rank's part of the loss that nobody has looked at yet; 0 where there is none."""
+        """This rank's part of the loss that has not been checked yet; 0 if there is none."""
         return 0.0 if self._late is None else self._late.loss_sum
 
     def watch(self, update: Update, loss_sum: float, *, is_applied: bool) -> None:
-        """Remember an update's loss until it is summed over the ranks: `look_for_spike` or `look_now` is called then.
+        """Remember an update's loss until it is summed over the ranks, when `look_for_spike` or `look_now` is called.
 
         Args:
-            update: the one that was made last.
-            loss_sum: of this rank.
+            update: the last one made.
+            loss_sum: this rank's.
             is_applied: whether its gradient was finite.
         """
         assert self._late is None
         self._late = _Late(update=update, step=self._state.step, loss_sum=loss_sum, is_applied=is_applied)
 
     def look_for_spike(self, loss_sum: float) -> None:
-        """Record the loss that was remembered, and rewind where it is far above those before it.
+        """Record the remembered loss, and rewind if it is far above those before it.
 
         Args:
-            loss_sum: what `late_loss` of all ranks add up to.
+            loss_sum: the sum of `late_loss` over all ranks.
         """
         late, self._late = self._late, None
         if late is None:
@@ -87,7 +87,7 @@ class Recovery:
             self._rewind(late.update, self._config.stability.skip_updates, str(spike), step=late.step)
 
     def look_now(self) -> None:
-        """Wait for the sum: before weights are saved or judged, and at the end."""
+        """Do so at once, waiting for the sum: before weights are saved or evaluated, and at the end."""
         if self._late is not None:
             _, [loss_sum] = self._world.begin_sums([], [self._late.loss_sum])()
             self.look_for_spike(loss_sum)
@@ -125,7 +125,7 @@ class Recovery:
             self._rewind(update, most, f"{most} updates in a row had a gradient that is not finite", step=state.step)
 
     def note_skipped_range(self, epoch: int, number: int, counts: UpdateCounts) -> None:
-        """Say that an update is passed over."""
+        """Log that an update is in a skipped range."""
         log.warning("epoch %d, update %d is skipped", epoch, number)
         self._metrics.event(
             self._state.step,
@@ -143,7 +143,7 @@ class Recovery:
 
         Raises:
             Rewind: always, but for
-            TrainingError: there is no checkpoint, or it was done often enough.
+            TrainingError: there is no checkpoint, or there were too many rewinds.
         """
         state = self._state
         self._saver.commit()

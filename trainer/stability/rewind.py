@@ -1,4 +1,4 @@
-"""Going back to the newest checkpoint, to train on without the updates that did harm."""
+"""Rewinding: going back to the newest checkpoint, to train on without the harmful updates."""
 
 from collections.abc import Sequence
 
@@ -6,15 +6,15 @@ from trainer.runs.history.skipped import SkippedRange
 
 
 class Rewind(Exception):  # noqa: N818 (it is a decision, not an error)
-    """Training goes on from the newest checkpoint, without some updates. Raised on all ranks at the same step."""
+    """Raised on all ranks at the same step to go on from the newest checkpoint without some updates."""
 
     def __init__(self, *, reason: str, step: int, skipped_ranges: Sequence[SkippedRange]) -> None:
         """Decide so.
 
         Args:
-            reason: what happened, in one line.
-            step: at which it did.
-            skipped_ranges: all ranges not to train on, this rewind's last.
+            reason: one line on what happened.
+            step: at which it happened.
+            skipped_ranges: all ranges to skip, this rewind's last.
         """
         super().__init__(f"step {step}: {reason}")
         self.reason = reason
@@ -23,7 +23,7 @@ class Rewind(Exception):  # noqa: N818 (it is a decision, not an error)
 
 
 def range_before(epoch: int, update: int, num_updates: int) -> SkippedRange:
-    """The updates to skip after harm was seen at one: this many, up to it, of its epoch.
+    """The range to skip when an update turns out harmful: this many updates up to it, within its epoch.
 
     Args:
         epoch: of the update.
@@ -40,5 +40,5 @@ def is_skipped(ranges: Sequence[SkippedRange], epoch: int, update: int) -> bool:
 
 
 def may_rewind(ranges: Sequence[SkippedRange], max_rewinds: int, new: SkippedRange) -> bool:
-    """Whether one more rewind is allowed, and would change anything: the same range again would not."""
+    """Whether one more rewind is allowed and would help: skipping the same range again would not."""
     return len(ranges) < max_rewinds and new not in ranges

@@ -1,4 +1,4 @@
-"""The memory of a run, seen to before its first update: what is tried, and with which budgets it trains."""
+"""Memory checks before the first update: tries the largest shapes, and settles the budgets of the run."""
 
 import dataclasses
 import logging
@@ -24,15 +24,15 @@ def settle_memory(
     world: World,
     checkpoint: Checkpoint | None,
 ) -> RunConfig:
-    """See that the largest shapes fit the device beside the evaluator's model, and a search where they are gone again.
+    """Check that the largest shapes fit the device next to the evaluator's model, and that a search fits without them.
 
-    A new run with `training.fit_memory` takes what does.
+    A new run with `training.fit_memory` uses the largest budgets that fit.
 
     Raises:
         UserError: they do not, naming the settings to lower.
     """
     if config.evaluation.every_updates and (config.training.fit_memory or config.training.memory_probe):
-        evaluator.prepare()  # it is there from the first evaluation on
+        evaluator.prepare()  # it stays allocated from the first evaluation on
     longest = [max(int(d.blocks[f"longest_{side}"].max()) + 1 for d in datasets) for side in ("source", "target")]
     if config.training.fit_memory:
         if checkpoint is not None:

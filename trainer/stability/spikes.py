@@ -1,15 +1,15 @@
-"""Losses that jump: a robust score that one outlier does not move."""
+"""Detection of loss spikes, by a score that is robust against outliers."""
 
 import math
 import statistics
 from dataclasses import dataclass
 
 MAD_TO_SIGMA = 1.4826
-"""The deviation of a normal distribution over its median absolute deviation."""
+"""Ratio of a normal distribution's standard deviation to its median absolute deviation."""
 FLOOR = 0.01
-"""Least deviation, as a fraction of the median: after a flat stretch of losses a ripple must not count as a spike."""
+"""Minimum deviation, as a fraction of the median, so that after a flat stretch a ripple is not a spike."""
 MIN_HISTORY = 16
-"""Losses that must have been seen before any is called a spike."""
+"""Number of losses needed before any can be a spike."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -19,7 +19,7 @@ class Spike:
     loss: float
     median: float
     deviation: float
-    """Robust, with a floor; the score's unit."""
+    """The robust deviation, with a floor; the unit of the score."""
 
     @property
     def score(self) -> float:
@@ -31,15 +31,15 @@ class Spike:
 
 
 class SpikeDetector:
-    """Looks at every update's loss. Every rank that sees the same losses decides the same."""
+    """Checks every update's loss. Ranks that see the same losses decide the same."""
 
     def __init__(self, score: float, window: int, losses: list[float]) -> None:
-        """Go on from the losses seen so far.
+        """Start with the losses seen so far.
 
         Args:
-            score: deviations above the median from which on a loss is a spike; 0 looks for none.
-            window: losses that median and deviation are taken over.
-            losses: of the last updates, oldest first. Kept up to date in place, for whoever saves it.
+            score: a loss this many deviations above the median is a spike; 0 turns detection off.
+            window: number of losses for median and deviation.
+            losses: of the last updates, oldest first. Updated in place, so that it can be saved.
         """
         assert score >= 0
         assert window > 0
@@ -49,12 +49,12 @@ class SpikeDetector:
         del losses[:-window]
 
     def observe(self, loss: float) -> Spike | None:
-        """Look at the next update's loss; what is found to be a spike, or is not finite, is not remembered.
+        """Check the next update's loss; a spike, or a loss that is not finite, is not added to the losses.
 
         Args:
             loss: mean over the update's target tokens.
         """
-        if not math.isfinite(loss):  # such updates are skipped, which is another matter
+        if not math.isfinite(loss):  # such updates are skipped, and handled elsewhere
             return None
         spike = self._spike(loss)
         if spike is None:

@@ -1,1 +1,1 @@
-"""What the user of a terminal or a log file reads of a run: a table, a line now and then, a bar, a summary."""
+"""A run's output for a terminal or log file: a table at the start, log lines, a progress bar, a summary."""

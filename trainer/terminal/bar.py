@@ -1,9 +1,8 @@
-"""The live bar of a run, where rank 0's standard error is a terminal.
+"""The progress bar of a run, if rank 0's standard error is a terminal.
 
-A thread draws it twice a second from what the loop keeps anyway, so that the loop does nothing for it, and a terminal
-that takes no more (Ctrl-S) holds up nothing but the thread and, as ever, the log lines on the same terminal. The cursor
-is left at the beginning of the bar's line, and `streams.tell` empties that line first: what other processes say stands
-in whole lines.
+A thread draws it twice a second from state that the loop keeps anyway, so that it costs the loop nothing, and a blocked
+terminal (Ctrl-S) only blocks the thread and, as always, log lines on that terminal. The cursor is left at the beginning
+of the bar's line, and `streams.tell` clears that line first, so that output of other processes stays in whole lines.
 """
 
 import contextlib
@@ -34,17 +33,17 @@ _DOINGS = {
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class View:
-    """What a bar shows."""
+    """The contents of a bar."""
 
     step: int
     last_step: int
     outlook: Outlook
     phase: str | None
-    """One of `trainer.ranks.phases`; None between two."""
+    """The current phase; None between two."""
 
 
 def render(view: View, width: int, *, ascii_only: bool = False) -> str:
-    """The bar in at most so many columns."""
+    """The bar's text, in at most this many columns."""
     outlook = view.outlook
     more = [f"step {view.step:,} of {view.last_step:,}"]
     if outlook.seconds_per_update is not None:
@@ -57,12 +56,12 @@ def render(view: View, width: int, *, ascii_only: bool = False) -> str:
 
 
 class Bar:
-    """Draws until it is closed."""
+    """Draws the bar until it is closed."""
 
     def __init__(self, view: Callable[[], View]) -> None:
         self._view = view
         self._lock = threading.Lock()
-        """Held by whoever writes to the terminal."""
+        """Held while writing to the terminal."""
         self._is_over = threading.Event()
         self._ascii_only = "utf" not in (sys.stderr.encoding or "").lower()
         self._handlers = [h for h in logging.root.handlers if isinstance(h, LogHandler) and h.is_live]
@@ -79,12 +78,12 @@ class Bar:
             self._draw()
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._is_over.set()
         for handler in self._handlers:
             handler.beside = None
         self._thread.join(timeout=2 * SECONDS_BETWEEN)
-        if not self._thread.is_alive():  # else the terminal takes nothing
+        if not self._thread.is_alive():  # otherwise the terminal is blocked
             self._put(CLEAR)
 
     def _run(self) -> None:
@@ -98,13 +97,13 @@ class Bar:
             self._put(f"{CLEAR}{render(self._view(), width, ascii_only=self._ascii_only)}\r")
 
     def _put(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # nobody need watch
+        with contextlib.suppress(OSError):  # nobody may be watching
             os.write(sys.stderr.fileno(), text.encode(sys.stderr.encoding or "utf-8", errors="replace"))
 
 
 @contextlib.contextmanager
 def bar_shown(view: Callable[[], View], *, is_main: bool) -> Iterator[None]:
-    """Show a bar on rank 0 until the block ends, where there is a terminal for it."""
+    """Show a bar on rank 0 until the block ends, if there is a terminal for it."""
     if not is_main or not is_live(sys.stderr):
         yield
         return

@@ -1,4 +1,4 @@
-"""What came of a run, and what to do next: a table at its end."""
+"""The table at the end of a run: its results, and what to do next."""
 
 import logging
 import shlex
@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 
 
 def show_summary(config: RunConfig, state: TrainerState, saved_step: int | None, *, is_finished: bool) -> None:
-    """Say how far the run came, its best score, its files and the next commands.
+    """Print how far the run came, its best score, its files and the next commands.
 
     Args:
         config: the run's.
-        state: at its end.
-        saved_step: of the newest checkpoint; None where there is none.
+        state: at the end.
+        saved_step: of the newest checkpoint; None if there is none.
         is_finished: False where somebody asked it to stop.
     """
     for name, text in _rows(config, state, saved_step, is_finished=is_finished):
@@ -52,7 +52,7 @@ def _rows(
 
 
 def next_commands(config: RunConfig, *, is_finished: bool) -> list[str]:
-    """What a user may want to run after training; every one is a whole command.
+    """Complete commands that a user may want to run after training.
 
     Args:
         config: the run's.
@@ -63,12 +63,12 @@ def next_commands(config: RunConfig, *, is_finished: bool) -> list[str]:
     run = shlex.quote(config.folder)
     found = [f"zeromt translate {run} -i FILE -o FILE", f"zeromt report {run}"]
     if config.training.tensorboard:
-        found.append(f"tensorboard --logdir {shlex.quote(config.output)}")  # it names runs by their folders
+        found.append(f"tensorboard --logdir {shlex.quote(config.output)}")  # TensorBoard names runs by their folders
     return [*found, f"zeromt export {run} --format {_export_format(config)} -o DIR"]
 
 
 def _export_format(config: RunConfig) -> str:
-    """The one that translates fastest where it has such a model, else the one that has every model."""
-    from trainer.inference.export.as_ctranslate2 import problems  # a tenth of a second that no start needs
+    """The fastest format if it supports the model, else the one that supports every model."""
+    from trainer.inference.export.as_ctranslate2 import problems  # takes 0.1 s, which a start does not need
 
     return "safetensors" if any(problems(config.model)) else "ctranslate2"

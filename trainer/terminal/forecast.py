@@ -1,4 +1,4 @@
-"""What fraction of a run is done, and how long the rest takes at the pace so far."""
+"""The fraction of a run that is done, and the time left at the pace so far."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ from trainer.checkpoint.state import TrainerState
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Outlook:
-    """How far a run has come. Early stopping may end it before: it cannot be foreseen."""
+    """How far a run has come. Early stopping, which cannot be predicted, may end it earlier."""
 
     fraction: float
-    """That is done, of the limit that is nearest; 0 to 1."""
+    """Fraction done of the nearest limit, 0 to 1."""
     seconds_left: float | None
-    """To the first limit at the mean pace since this start, evaluations and saves included; None before an update."""
+    """Seconds to the nearest limit at this start's mean pace, with evaluations and saves; None before an update."""
     seconds_per_update: float | None
 
     def __str__(self) -> str:
@@ -29,15 +29,15 @@ def interval(seconds: float) -> str:
 
 
 class Forecast:
-    """The limits of the section `training` as fractions."""
+    """Progress towards the limits of the section `training`."""
 
     def __init__(self, config: RunConfig, state: TrainerState, *, updates_an_epoch: float | None = None) -> None:
-        """Begin to measure the pace.
+        """Start measuring the pace.
 
         Args:
             config: of the run.
-            state: of the run, which goes on.
-            updates_an_epoch: estimated; None where nobody wants to know. Once an epoch is over they are counted.
+            state: of the run; it is updated by the trainer.
+            updates_an_epoch: an estimate, replaced by the true count once an epoch is over; None if not needed.
         """
         self._section = config.training
         self._state = state
@@ -77,7 +77,7 @@ class Forecast:
         )
 
     def _updates_an_epoch(self, epoch: int, number: int) -> float | None:
-        """Mean of the epochs that are over since limits are counted."""
+        """Mean over the epochs finished since limits are counted, else the estimate."""
         epochs = epoch - self._state.start_epoch
         counted = self._state.step - self._state.start_step - number - 1
         return counted / epochs if epochs > 0 and counted > 0 else self._estimate

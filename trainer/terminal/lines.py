@@ -1,4 +1,4 @@
-"""Log lines: plain where they are piped or kept, coloured and cut to the width where a terminal is."""
+"""Log lines: plain in files and pipes, coloured and wrapped to the width on a terminal."""
 
 import logging
 import re
@@ -14,25 +14,25 @@ _ROW_INDENT, _STEP_INDENT = 16, 4
 _OF_STYLE: dict[str, Colour] = {"evaluation": "cyan", "best": "green", "over": "bold"}
 
 STEP, EVALUATION, BEST, OVER = {"style": "step"}, {"style": "evaluation"}, {"style": "best"}, {"style": "over"}
-"""The `extra` of a line of training, of an evaluation, of one that is the best so far, and of a run's end."""
+"""The `extra` of a training line, of an evaluation, of the best evaluation so far, and of a run's end."""
 _TABLE = {"style": "row"}
 
 
 class Beside(Protocol):
-    """What stands on the terminal while lines come."""
+    """Something displayed on the terminal while lines are printed, such as a bar."""
 
     def write_line(self, write: Callable[[], None]) -> None:
-        """Give way while `write()` writes a line."""
+        """Make room while `write()` writes a line."""
         ...
 
 
 def log_row(log: logging.Logger, name: str, text: str) -> None:
-    """A row of a table: a name and what it is."""
+    """Log a row of a table: a name and its value."""
     log.info("%s", ROW.format(name=name, text=text), extra=_TABLE)
 
 
 class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Log lines on a stream; where it takes none (`| head`, a full disk), they are dropped and the run goes on."""
+    """Writes log lines to a stream; if that fails (`| head`, a full disk), they are dropped and the run goes on."""
 
     def __init__(self, stream: IO[str]) -> None:
         super().__init__(stream)
@@ -50,13 +50,13 @@ class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]
             beside.write_line(lambda: super(LogHandler, self).emit(record))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
-        """Say nothing of a stream that is gone."""
+        """Ignore errors of a closed stream."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)
 
 
 class LiveFormatter(logging.Formatter):
-    """For a terminal. The words are those of the plain line; colours and line ends are added."""
+    """Format for a terminal: the text of the plain line, with colours and line breaks."""
 
     def __init__(self, stream: IO[str]) -> None:
         super().__init__("%(message)s")
@@ -79,14 +79,14 @@ class LiveFormatter(logging.Formatter):
         return "\n".join([painted(head, "bold") + gap + rest, *lines[1:]])
 
     def _row(self, text: str) -> str:
-        """A row with its name in a colour; what does not fit stands below, under what does."""
+        """A row with a coloured name; long values continue on the next line, aligned."""
         head, words = text[:_ROW_INDENT], text[_ROW_INDENT:].split(" ")
         first, *more = packed(words, columns(self._stream) - _ROW_INDENT, between=" ", indent=0)
         return "\n".join([painted(head, "cyan") + first, *(" " * _ROW_INDENT + line for line in more)])
 
 
 def configure_logging(rank: int) -> None:
-    """This project's lines from rank 0, warnings from the others; of libraries, errors only."""
+    """Log this project's lines from rank 0, warnings from other ranks, and only errors of libraries."""
     logging.basicConfig(level=logging.WARNING, handlers=[LogHandler(sys.stdout)])
     logging.getLogger("trainer").setLevel(logging.INFO if rank == 0 else logging.WARNING)
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch")

@@ -1,4 +1,4 @@
-"""What is about to be trained on what: a table at the start of a run."""
+"""The table at the start of a run: the model, the data and the settings."""
 
 import logging
 import sys
@@ -25,7 +25,7 @@ from trainer.terminal.lines import log_row
 log = logging.getLogger(__name__)
 
 SAMPLED_PAIRS, SAMPLED_RUNS = 8192, 16
-"""Pairs, in runs of neighbours evenly over a dataset, that the number of micro-batches is estimated from."""
+"""Number of pairs, in contiguous runs spread evenly over a dataset, from which micro-batches are estimated."""
 
 
 def announce(
@@ -39,17 +39,17 @@ def announce(
     *,
     is_new: bool,
 ) -> Forecast:
-    """Say it, on rank 0, and make what foresees the end.
+    """Log the table on rank 0, and make the forecast of the run's end.
 
     Args:
         config: the run's.
-        reader: of its datasets.
-        engine: that holds its model.
+        reader: of the run's datasets.
+        engine: with the run's model.
         world: the ranks.
         precision: of the engine.
-        held_out: the sets that are evaluated.
-        state: as it goes on.
-        is_new: False after a rewind, where the table was shown before.
+        held_out: the sets to evaluate on.
+        state: with which training starts.
+        is_new: False after a rewind, when the table has been shown before.
     """
     if not is_host(world.device) and (uneven := describe_uneven(config.stream.micro_batches, world.size)):
         log.warning("%s", uneven)
@@ -82,7 +82,7 @@ def _show_table(
     state: TrainerState,
     updates: float,
 ) -> None:
-    """A row for each thing; `updates` of an epoch are estimated."""
+    """Log the rows; `updates` is the estimated number per epoch."""
     pieces = reader.datasets[0].index.tokenizer
     rows = {
         "model": _model(config),
@@ -103,7 +103,7 @@ def _show_table(
 
 
 def estimate_updates(config: RunConfig, reader: StreamReader) -> float:
-    """Updates of an epoch: those of a mixture as it is planned, else from the micro-batches of a sample."""
+    """Updates of an epoch: as planned for a mixture, else estimated from a sample of micro-batches."""
     if not reader.mixture.is_single:
         return reader.mixture.epoch_updates(0, reader.usual_pairs)
     [dataset], section = reader.datasets, config.stream

@@ -1,4 +1,4 @@
-"""The lines of training and of evaluations. Programs read their beginnings, which do not change."""
+"""The log lines of training and evaluations. Programs parse their beginnings, which must not change."""
 
 import logging
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def log_step(step: int, epoch: int, figures: Mapping[str, Any], outlook: Outlook) -> None:
-    """The figures since the last such line, and how far the run has come."""
+    """Log the figures since the last such line, and the progress."""
     log.info(
         "step %d  epoch %d  loss %.4f  nll %.4f  ppl(nll) %.2f  norm %.2f  lr %.2e  %.0f tok/s  padding %.1f%%  %s",
         step,
@@ -37,7 +37,7 @@ def log_step(step: int, epoch: int, figures: Mapping[str, Any], outlook: Outlook
 
 
 def log_evaluation(step: int, evaluation: Evaluation, config: RunConfig, state: TrainerState) -> None:
-    """The scores of a step, beside the best of the others, and of each set where there are several.
+    """Log a step's scores, compared with the best of the others, and those of each set if there are several.
 
     Args:
         step: updates done.
@@ -47,7 +47,7 @@ def log_evaluation(step: int, evaluation: Evaluation, config: RunConfig, state: 
     """
     metrics, figures = config.evaluation.metrics, evaluation.figures()
     beside = BesideBest(None, False)
-    if config.best_by in figures:  # else it comes late
+    if config.best_by in figures:  # otherwise it comes late
         scores, shown = state.scores_of(config.best_by) or {}, described(config.evaluation, config.best_by)
         beside = beside_best(scores, step, figures[config.best_by], shown)
     log.info(

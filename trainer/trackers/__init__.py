@@ -1,1 +1,1 @@
-"""Trackers of runs, each a component; another is one more file here, or a plugin. Without torch until one is opened."""
+"""Trackers of runs, each a component; to add one, add a file here or a plugin. torch is imported only to open one."""

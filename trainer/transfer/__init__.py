@@ -1,1 +1,1 @@
-"""A run that begins from the weights of another (`--from`): found, verified, in the new run's vocabulary."""
+"""Beginning a run from another's weights (`--from`): finding, verifying and fitting them to the new vocabulary."""

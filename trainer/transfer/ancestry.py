@@ -1,4 +1,4 @@
-"""Which checkpoint of another run a run begins from, or began from: all ranks agree on it and verify it together."""
+"""The parent's checkpoint that a run begins or began from; all ranks agree on it and verify it together."""
 
 import dataclasses
 import logging
@@ -25,20 +25,20 @@ from trainer.transfer.rows import InVocabulary
 log = logging.getLogger(__name__)
 
 TRIES = 5
-"""Times that a checkpoint is chosen anew because a parent that goes on training has deleted the one before."""
+"""How often a checkpoint is chosen again because a parent that is still training has deleted the chosen one."""
 
 
 class Ancestry:
-    """Where a run is from, and the weights that it begins with where it begins from another."""
+    """A run's parent and, for a run that begins now, the weights to begin with."""
 
     def __init__(self, run: Path, *, parent: Parent | None, source: Checkpoint | None) -> None:
         """Use `ancestry_of`.
 
         Args:
             run: the run's folder.
-            parent: what its checkpoints say; None where it began from nothing.
-            source: the parent's checkpoint, verified, where this start takes its weights; None where the run goes on
-                by its own.
+            parent: as its checkpoints record it; None if it has no parent.
+            source: the parent's verified checkpoint, if this start takes its weights; None if the run resumes from its
+                own.
         """
         self._run = run
         self.parent = parent
@@ -51,7 +51,7 @@ class Ancestry:
         return self._source is not None
 
     def fill(self, model: nn.Module, tokenizer: Tokenizer) -> None:
-        """Fill the run's new model with the parent's weights in its own vocabulary, where it begins from them.
+        """Fill the run's new model with the parent's weights, fitted to its vocabulary, if it begins from them.
 
         Args:
             model: new.
@@ -72,12 +72,12 @@ class Ancestry:
         fill(model, self._weights, self._source)
 
     def begin(self, engine: Engine, world: World) -> None:
-        """Give the new engine the weights to the last bit, whatever precision its model computes in, and nothing else.
+        """Give the new engine the exact fp32 weights, whatever the precision of its model, and no other state.
 
-        The parent is noted, so that a run that is killed before its first checkpoint begins from it again.
+        The parent is noted, so that a run killed before its first checkpoint begins from it again.
 
         Args:
-            engine: that has taken no step.
+            engine: that has made no step.
             world: the ranks.
 
         Raises:
@@ -100,17 +100,17 @@ class Ancestry:
 def ancestry_of(config: RunConfig, text: str | None, checkpoint: Checkpoint | None, world: World) -> Ancestry:
     """The parent of a run; called by all ranks.
 
-    A run that has a checkpoint goes on from that one: a job that is started again gives `--from` again. One that has
-    none yet, and was started with a parent before, begins from it again, whether it is named or not.
+    A run with a checkpoint resumes from that, since a restarted job gives `--from` again. A run without one that was
+    started with a parent before begins from it again, whether `--from` is given or not.
 
     Args:
         config: of the run.
-        text: RUN[@step]; None where `--from` is not given.
+        text: RUN[@step]; None if `--from` is not given.
         checkpoint: the run's own newest.
         world: the ranks.
 
     Raises:
-        UserError: there is no such checkpoint, the run has another parent, or the model is another.
+        UserError: there is no such checkpoint, the run has another parent, or the model differs.
     """
     run = Path(config.folder)
     named: Named | None = None if text is None else world.on_main(partial(Named.parse, text))
@@ -123,7 +123,7 @@ def ancestry_of(config: RunConfig, text: str | None, checkpoint: Checkpoint | No
     if noted is not None:
         if named is not None:
             world.on_main(partial(check_same, noted, named, run))
-        where = Path(noted.run) if named is None else named.run  # where it is named it may have moved
+        where = Path(noted.run) if named is None else named.run  # if it is named again, it may have moved
         named = Named(text=noted.describe(), run=where, step=noted.step)
     if named is None:
         return Ancestry(run, parent=None, source=None)
@@ -144,9 +144,9 @@ def ancestry_of(config: RunConfig, text: str | None, checkpoint: Checkpoint | No
 
 
 def find_whole(named: Named, world: World) -> Checkpoint:
-    """The newest whole checkpoint that is meant, every byte of it verified by the ranks together.
+    """The newest whole checkpoint that `--from` may stand for, verified by the ranks together.
 
-    Nothing in the parent's folder is touched: it may be another's, and it may be training.
+    The parent's folder is not changed: it may be somebody else's, and it may be training.
 
     Raises:
         UserError: there is none.
@@ -167,7 +167,7 @@ def find_whole(named: Named, world: World) -> Checkpoint:
 
 
 def _open_verified(folder: Path, world: World) -> tuple[Checkpoint | None, list[str]]:
-    """A checkpoint on every rank, or on none and why: its run may delete it at any moment."""
+    """Open a checkpoint on every rank, or on none, with the reason: its run may delete it at any moment."""
     if problems := problems_of(folder, world):
         return None, problems
     checkpoint, problem = None, None
@@ -184,8 +184,8 @@ def fill(model: nn.Module, weights: Mapping[str, Tensor], source: Checkpoint) ->
 
     Args:
         model: to fill.
-        weights: whole, in fp32, by the names of its parameters.
-        source: what they are of, for errors.
+        weights: whole tensors in fp32, by parameter name.
+        source: where they are from, for errors.
 
     Raises:
         UserError: the names or shapes are not the model's.

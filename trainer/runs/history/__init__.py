@@ -1,1 +1,1 @@
-"""What a run keeps of every start and every update, so that they can be found again. Imports no torch."""
+"""A run's records of every start and every update, by which updates can be found again. Imports no torch."""

@@ -1,10 +1,10 @@
-"""history.jsonl in a run's folder: with what it was started, and where its data stood at every start and save.
+"""history.jsonl in a run's folder: the settings of every start, and the data position at every start and save.
 
     {"kind": "start", "step": 40, "stream": {...}, "left_out": [[0, 14, 17]], "config": "...", "versions": {...}, ...}
     {"kind": "position", "step": 60, "stream": {...}}
 
-From the line before an update on, its data are a function of the settings alone. A rewind is a start too. Lines of
-later steps are cut away at a resume.
+An update's data follow from the last line before it and the settings. A rewind is a start too. A resume removes the
+lines of later steps.
 """
 
 import json
@@ -22,28 +22,28 @@ log = logging.getLogger(__name__)
 
 
 class History(Protocol):
-    """Where a run's data stood."""
+    """Records positions in a run's data."""
 
     def start(
         self, step: int, stream: Mapping[str, Any], skipped: Sequence[SkippedRange], started: Mapping[str, Any]
     ) -> None:
-        """Note a start, or a rewind.
+        """Record a start or a rewind.
 
         Args:
             step: updates done.
             stream: `StreamState.to_json`, of all lanes.
-            skipped: ranges of updates that are not trained on.
-            started: with what: configuration, versions, fingerprints.
+            skipped: ranges of updates to skip.
+            started: its configuration, versions and fingerprints.
         """
         ...
 
     def position(self, step: int, stream: Mapping[str, Any]) -> None:
-        """Note where the stream stands at a save."""
+        """Record the stream's position at a save."""
         ...
 
 
 class NoHistory:
-    """What every rank but the first has."""
+    """For every rank except the first: records nothing."""
 
     def start(
         self, step: int, stream: Mapping[str, Any], skipped: Sequence[SkippedRange], started: Mapping[str, Any]
@@ -55,10 +55,10 @@ class NoHistory:
 
 
 class HistoryFile:
-    """Writes history.jsonl. A disk that is full does not end the run: what is missing is looked for in checkpoints."""
+    """Writes history.jsonl. A full disk does not end the run: checkpoints stand in for missing lines."""
 
     def __init__(self, run: Path, *, resume_step: int) -> None:
-        """Cut away what was written of later steps.
+        """Remove the lines of later steps.
 
         Raises:
             OSError: it cannot be read or written.
@@ -86,7 +86,7 @@ class HistoryFile:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Start:
-    """With what updates were made."""
+    """The settings with which updates were made."""
 
     step: int
     """Updates done before."""
@@ -101,7 +101,7 @@ class Start:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Position:
-    """Where the data stood, and with what the updates from there on were made."""
+    """A position in the data, and the settings of the updates from there on."""
 
     step: int
     stream: Mapping[str, Any]
@@ -109,17 +109,17 @@ class Position:
 
 
 def read_position(run: Path, before: int) -> Position | None:
-    """The last position before an update, of the updates that the run has as it is now.
+    """The last position before an update, in the run's current line of updates.
 
     Args:
         run: its folder.
         before: number of the update, from 1.
 
     Returns:
-        None where the file is not there, as in runs of earlier versions, or begins later.
+        None if the file is missing, as in runs of earlier versions, or begins later.
 
     Raises:
-        OSError: it is there and cannot be read.
+        OSError: it exists and cannot be read.
     """
     start: Start | None = None
     found: Position | None = None

@@ -1,13 +1,13 @@
-"""Updates that a run skips after its rewinds, as its files have them."""
+"""Ranges of updates that a run skips after rewinds, as stored in its files."""
 
 from collections.abc import Iterable
 
 SkippedRange = tuple[int, int, int]
 """Updates of one epoch that a rewind skips: epoch, first, last."""
 LEFT_OUT = "left_out"
-"""Their key in JSON, as in every checkpoint before they were called so."""
+"""Their key in JSON, which is that of checkpoints of earlier versions."""
 
 
 def read_ranges(tree: Iterable[Iterable[int]]) -> list[SkippedRange]:
-    """Ranges as JSON gives them back."""
+    """Parse ranges from JSON."""
     return [(int(epoch), int(first), int(last)) for epoch, first, last in tree]

@@ -3,8 +3,9 @@
     0      zeromt updates 1
     16 n   of update n, from 1: chain of the pairs (6 bytes), chain of the losses (6), the loss in fp32 (4)
 
-A chain is a hash of the chain before and of what the update adds to it: where two runs have the same, all is the same
-up to there. Zeros stand where an update is not known: it was made by an earlier version, or the disk was full.
+A chain is a hash of the previous chain and the update's own data: if two runs have the same chain at an update, all
+updates up to it are the same. A record of zeros means that the update is not known: an earlier version made it, or the
+disk was full.
 """
 
 import hashlib
@@ -30,21 +31,21 @@ _UNKNOWN = bytes(RECORD_BYTES)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is kept of an update."""
+    """The record of an update."""
 
     pairs: bytes
     """The chain of the pairs."""
     losses: bytes
-    """The chain of the losses, to the last bit."""
+    """The chain of the losses' bits."""
     loss: float
-    """A target token's; not finite where the update was skipped."""
+    """Loss per target token; not finite if the update was skipped."""
 
 
 class UpdateLog:
-    """Writes updates.bin: 16 bytes at their place, in one call of the system. Only rank 0 has one."""
+    """Writes updates.bin: 16 bytes in place, by one system call. Only rank 0 has one."""
 
     def __init__(self, run: Path, *, resume_step: int) -> None:
-        """Cut away what was written of later updates, and go on with the chains.
+        """Remove the records of later updates, and continue the chains.
 
         Raises:
             OSError: the file cannot be read or written.
@@ -60,12 +61,12 @@ class UpdateLog:
         self._pairs, self._losses = (_BEGIN, _BEGIN) if last is None else (last.pairs, last.losses)
 
     def write(self, step: int, pairs_digest: int, loss: float) -> None:
-        """Keep an update.
+        """Record an update.
 
         Args:
             step: its number, from 1.
             pairs_digest: `UpdateCounts.pairs_digest`, wrapped or not.
-            loss: a target token's, over all ranks.
+            loss: per target token, over all ranks.
         """
         self._pairs = _chain(self._pairs, _digest(pairs_digest))
         self._losses = _chain(self._losses, struct.pack("<d", loss if math.isfinite(loss) else math.nan))
@@ -80,7 +81,7 @@ class UpdateLog:
 
 
 class NoUpdateLog:
-    """What every rank but the first has."""
+    """For every rank except the first: records nothing."""
 
     def write(self, step: int, pairs_digest: int, loss: float) -> None:
         """Nothing."""
@@ -103,21 +104,21 @@ class UpdatesFile:
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._kept: dict[int, Record | None] = {}
         self.bytes_read = 0
-        """Of the file so far."""
+        """Bytes of the file read so far."""
         if self._read(0) != MAGIC:
             self.close()
             raise FileNotFoundError(f"{path}: is not such a file of this version")
         self.num_updates = max(0, os.fstat(self._file).st_size // RECORD_BYTES - 1)
-        """Up to the last that was made."""
+        """Number of updates up to the last one made."""
 
     def record(self, step: int) -> Record | None:
-        """What is kept of an update; None where it is not known. Of one that was asked for before, nothing is read."""
+        """The record of an update; None if it is not known. Records are cached."""
         if step not in self._kept:
             self._kept[step] = _decode(self._read(_place(step)))
         return self._kept[step]
 
     def is_of(self, step: int, pairs_digest: int) -> bool | None:
-        """Whether an update has the pairs of a digest; None where that was not kept.
+        """Whether an update has the pairs of a digest; None if it is not known.
 
         Args:
             step: its number, from 1.
@@ -131,7 +132,7 @@ class UpdatesFile:
         return _chain(chain, _digest(pairs_digest)) == record.pairs
 
     def first_known(self) -> int:
-        """The first update from which on they are known; one more than there are where none is."""
+        """The first update from which on all are known; the number of updates plus one if none is."""
         return first_where(lambda step: self.record(step) is not None, 1, self.num_updates)
 
     def close(self) -> None:
@@ -145,9 +146,9 @@ class UpdatesFile:
 
 
 def first_where(holds: Callable[[int], bool], first: int, last: int) -> int:
-    """The first of some numbers for which something holds that holds for all behind it; `last + 1` where for none.
+    """The first number from which on a condition holds; `last + 1` if for none. The condition must be monotonic.
 
-    Asks about log2 of their number times, of the last one first.
+    Bisection: it tests about log2 of their number, the last one first.
     """
     if first > last or not holds(last):
         return last + 1
@@ -166,7 +167,7 @@ def _digest(pairs_digest: int) -> bytes:
 
 
 def _in_fp32(loss: float) -> float:
-    """A number that fits: what is too large is infinite."""
+    """A number as fp32 stores it: too large ones become infinite."""
     return loss if not math.isfinite(loss) or abs(loss) < 3e38 else math.inf
 
 

@@ -1,1 +1,1 @@
-"""Runs that others begin from (`--from RUN[@step]`): how they are named, and what a run says of its own. No torch."""
+"""Parents (`--from RUN[@step]`): how they are named, and what a run records of its own. No torch."""

@@ -1,4 +1,4 @@
-"""`--from RUN[@step]`: which checkpoints another run may begin from. Imports no torch."""
+"""`--from RUN[@step]`: the checkpoints that it may stand for. Imports no torch."""
 
 import os
 from dataclasses import dataclass
@@ -21,16 +21,16 @@ class Named:
     run: Path
     """The run's folder, absolute."""
     step: int | None
-    """None takes the newest that is whole."""
+    """None: the newest whole one."""
 
     @classmethod
     def parse(cls, text: str) -> "Named":
         """Read RUN or RUN@step; RUN is a run's folder, or one checkpoint in it.
 
-        A folder that has an `@` in its name and is there is meant as it stands.
+        An existing folder with an `@` in its name is taken literally.
 
         Raises:
-            UserError: the text can be no path.
+            UserError: the text cannot be a path.
         """
         with naming(OPTION):
             name, at, step = expand(text).rpartition("@")
@@ -46,7 +46,7 @@ class Named:
         return self.run / CHECKPOINTS
 
     def candidates(self) -> list[Path]:
-        """The checkpoints that it may be, the newest first; their bytes are not looked at.
+        """The checkpoints that it may stand for, newest first; they are not verified.
 
         Raises:
             UserError: there is none.
@@ -73,7 +73,7 @@ def tokenizer_folder(text: str) -> Path:
     Raises:
         UserError: there is none.
     """
-    from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE  # with sentencepiece, which no other command needs
+    from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE  # imports sentencepiece, which no other command needs
 
     folder = Path(expand(text))
     with naming("--tokenizer-of"):
@@ -86,12 +86,12 @@ def tokenizer_folder(text: str) -> Path:
 
 
 def is_same_place(one: Path, other: Path) -> bool:
-    """Whether two paths lead to one folder, which need not be there."""
-    return os.path.realpath(one) == os.path.realpath(other)  # unlike `resolve`, it bears links in a circle
+    """Whether two paths lead to the same folder, which need not exist."""
+    return os.path.realpath(one) == os.path.realpath(other)  # unlike `resolve`, it accepts cyclic links
 
 
 def hash_of(checkpoint: Path) -> str | None:
-    """The SHA-256 of a checkpoint's manifest, as it stands beside it; None where there is none."""
+    """The SHA-256 of a checkpoint's manifest, from the file beside it; None if there is none."""
     try:
         return (checkpoint / MANIFEST_HASH).read_text(encoding="ascii").strip()
     except (OSError, ValueError):

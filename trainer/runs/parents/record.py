@@ -1,4 +1,4 @@
-"""What a run says of the run that it began from, and whether that is the one that is meant now. Imports no torch."""
+"""A run's record of its parent, and the check that `--from` names the same one. Imports no torch."""
 
 import dataclasses
 import json
@@ -21,14 +21,14 @@ class Parent:
     """The checkpoint whose weights a run began with."""
 
     run: str
-    """Its run's folder, absolute, as it was then."""
+    """Its run's folder at that time, absolute."""
     step: int
     sha256: str
-    """Of its manifest, which lists the hashes of all other files."""
+    """SHA-256 of its manifest, which lists the hashes of all other files."""
     weights: str
-    """`model`, or `ema` where their moving average was taken."""
+    """`model`, or `ema` if their moving average was taken."""
     rows: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
-    """By side: how many rows of another vocabulary are its own, means of its own, and new; empty for the same one."""
+    """For a new vocabulary, by side: how many rows were copied, averaged from the parent's, or new; else empty."""
 
     @property
     def name(self) -> str:
@@ -37,7 +37,7 @@ class Parent:
 
     @property
     def folder(self) -> Path:
-        """Where the checkpoint was."""
+        """The checkpoint's folder at that time."""
         return checkpoint_folder(Path(self.run), self.step)
 
     def describe(self) -> str:
@@ -45,7 +45,7 @@ class Parent:
         return f"{self.name}, step {self.step}, {self.sha256[:12]} ({self.run})"
 
     def is_meant_by(self, named: Named) -> bool:
-        """Whether `--from` names this parent. It may have moved, and it may have gone on or lost that checkpoint."""
+        """Whether `--from` names this parent, which may have moved, trained on, or deleted that checkpoint."""
         if named.step is not None and named.step != self.step:
             return False
         found = hash_of(checkpoint_folder(named.run, self.step))
@@ -54,7 +54,7 @@ class Parent:
         return found == self.sha256
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON; what is empty does not stand in it."""
+        """Plain JSON without empty fields."""
         return {key: value for key, value in dataclasses.asdict(self).items() if value != {}}
 
     @classmethod
@@ -71,7 +71,7 @@ def parent_in(manifest: Mapping[str, Any]) -> Parent | None:
 
 
 def noted_parent(run: Path) -> Parent | None:
-    """The parent of a run that has not saved yet: what its first start has noted; None where it has none.
+    """The parent that the first start of an unsaved run has noted; None if it has none.
 
     Raises:
         UserError: the note cannot be read.
@@ -86,7 +86,7 @@ def noted_parent(run: Path) -> Parent | None:
 
 
 def note_parent(run: Path, parent: Parent) -> None:
-    """Note the parent of a run whose first update is about to come.
+    """Note the parent of a run before its first update.
 
     Raises:
         OSError: it cannot be written.
@@ -97,7 +97,7 @@ def note_parent(run: Path, parent: Parent) -> None:
 
 
 def parent_of_run(run: Path) -> Parent | None:
-    """The parent of a run, by its newest checkpoint, or by its note before the first.
+    """The parent of a run, from its newest checkpoint or, before the first, from its note.
 
     Raises:
         UserError: the note cannot be read.
@@ -107,16 +107,16 @@ def parent_of_run(run: Path) -> Parent | None:
 
 
 def check_parent(run: Path, text: str | None, *, fresh: bool, reset: str | None = None) -> None:
-    """Before anything is started or renamed: see that `--from` names a checkpoint, and the run has no other parent.
+    """Check, before anything is started or renamed, that `--from` names a checkpoint and the run has no other parent.
 
     Args:
-        run: the folder of the run that is to begin, which need not be there.
-        text: RUN[@step]; None where `--from` is not given.
-        fresh: whether what is there is put aside.
+        run: the folder of the run to begin, which need not exist.
+        text: RUN[@step]; None if `--from` is not given.
+        fresh: whether an existing run is put aside.
         reset: what `--reset` names.
 
     Raises:
-        UserError: so it is not.
+        UserError: one of these does not hold.
     """
     if text is None:
         return
@@ -137,10 +137,10 @@ def check_parent(run: Path, text: str | None, *, fresh: bool, reset: str | None 
 
 
 def check_same(parent: Parent | None, named: Named, run: Path) -> None:
-    """Refuse another parent than a run has begun from.
+    """Refuse a parent other than the one that a run began from.
 
     Args:
-        parent: of the run, which has begun; None where it began from nothing.
+        parent: of the run, which has begun; None if it has no parent.
         named: what `--from` says.
         run: its folder.
 
@@ -154,7 +154,7 @@ def check_same(parent: Parent | None, named: Named, run: Path) -> None:
 
 
 def _newest_manifest(run: Path) -> Mapping[str, Any] | None:
-    """Of the newest checkpoint that can be read; its bytes are not verified. None where there is none."""
+    """The manifest of the newest readable checkpoint, whose files are not verified; None if there is none."""
     for folder in list_steps(run / CHECKPOINTS):
         if looks_complete(folder):
             try:

@@ -1,4 +1,4 @@
-"""The environment of whoever calls this project's functions."""
+"""Protects the environment of programs that call this project's functions."""
 
 import os
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def restored_environment() -> Iterator[None]:
-    """Leave this process's environment as it was.
+    """Restore this process's environment at the end of the block.
 
-    Libraries are configured by variables that they read when they are first used, so a run sets some. They are the
-    run's, not those of a program that calls it as a function, nor of the children that it starts later.
+    Libraries read their configuration from variables at first use, so a run sets some. These must not affect a program
+    that calls a run as a function, or children that it starts later.
     """
     before = dict(os.environ)
     try:

@@ -1,18 +1,18 @@
-"""Whether this project's packages are found, or something of the user's that has the name of one.
+"""Checks that imports find this project's packages and not something of the user's with the same name.
 
-`python -m` and PYTHONPATH put folders before the installed packages, and `configs/`, `model.py` or `launcher/` are what
-others call theirs too. Imports nothing of the project: whatever it is may be the one that is missing.
+`python -m` and PYTHONPATH put folders before the installed packages, and names such as `configs/`, `model.py` or
+`launcher/` are common. This module imports nothing of the project, since any of it may be what is shadowed.
 """
 
 import importlib.util
 from pathlib import Path
 
 PACKAGES = ("configs", "data_pipeline", "model")
-"""Those that the ranks and the command line import; `trainer` is where this stands."""
+"""Packages that ranks and the command line import; this module itself is in `trainer`."""
 
 
 def find_clash() -> str | None:
-    """One line that names what stands in the way of an import, and what to do; None where nothing does."""
+    """One line that names what shadows a package, and what to do; None if nothing does."""
     root = Path(__file__).parents[3]
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
@@ -29,7 +29,7 @@ def describe_clash(name: str, found: str, root: Path) -> str:
 
     Args:
         name: of the package.
-        found: what is found in its place.
+        found: what is found instead.
         root: where zeromt's packages are.
     """
     return (

@@ -10,11 +10,11 @@ from trainer.runs.signals import GRACE_SECONDS
 _WHOLE = re.compile(r"[0-9]{1,9}")
 _THREADS = re.compile(r"\s*\+?0*[1-9][0-9]{0,4}\s*(,\s*0*[1-9][0-9]{0,4}\s*)*")
 _DEVICE = re.compile(r"-?[0-9]{1,9}|(GPU|MIG)-[\w/-]+|NoDevFiles|none|void", re.IGNORECASE)
-"""As CUDA documents it, and what SLURM and containers write for none at all."""
+"""Valid entries as CUDA documents them, and what SLURM and containers write for no device."""
 
 
 def read_environment(environment: Mapping[str, str]) -> tuple[int, int, int]:
-    """(rank, world size, local rank) from RANK, WORLD_SIZE and LOCAL_RANK; (0, 1, 0) where none of them is set.
+    """(rank, world size, local rank) from RANK, WORLD_SIZE and LOCAL_RANK; (0, 1, 0) if none of them is set.
 
     Raises:
         UserError: they are incomplete, not numbers, or contradict each other.
@@ -41,7 +41,7 @@ def read_environment(environment: Mapping[str, str]) -> tuple[int, int, int]:
 
 
 def check_rank(environment: Mapping[str, str]) -> None:
-    """Refuse what would end a rank when it meets the others.
+    """Refuse variables that would make a rank fail when it joins the others.
 
     Raises:
         UserError: naming the variable, its value and what is allowed.
@@ -61,7 +61,7 @@ def check_rank(environment: Mapping[str, str]) -> None:
 
 
 def check_machine(environment: Mapping[str, str]) -> None:
-    """Refuse what would end, slow down or silence ranks on this machine, whichever they are.
+    """Refuse variables that would end, slow down or silence all ranks of this machine.
 
     Raises:
         UserError: naming the variable, its value and what is allowed.
@@ -77,9 +77,9 @@ def check_machine(environment: Mapping[str, str]) -> None:
 
 
 def check_process(environment: Mapping[str, str]) -> None:
-    """Refuse what would make a process that computes take other threads or devices than the user meant.
+    """Refuse variables that would make a process use other threads or devices than the user meant.
 
-    OpenMP takes all cores where it cannot read the number, and CUDA stops at the first device that it does not know.
+    OpenMP uses all cores if it cannot parse the number, and CUDA ignores all devices from the first unknown one on.
 
     Raises:
         UserError: naming the variable, its value and what is allowed.

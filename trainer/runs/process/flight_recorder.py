@@ -1,8 +1,8 @@
-"""NCCL's flight recorder: what collectives of a rank were begun and have ended, for whoever looks into a hang.
+"""NCCL's flight recorder: which collectives of a rank have begun and ended, to analyse a hang.
 
-torch keeps it (`ProcessGroupNCCL.hpp`, `FlightRecorder.hpp` of torch 2.13) and writes it where a collective's time is
-up, or somebody writes to a pipe; `torchfrtrace` reads the files of all ranks. Its variables are set here unless the
-user has set them. Without torch.
+It is part of torch (`ProcessGroupNCCL.hpp`, `FlightRecorder.hpp` of torch 2.13), which writes a file when a collective
+times out or somebody writes to a pipe; `torchfrtrace` reads the files of all ranks. Its variables are set here unless
+the user has set them. Without torch.
 """
 
 import contextlib
@@ -13,19 +13,19 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 ENTRIES = "2000"
-"""Collectives that are remembered; torch's own default."""
+"""Number of collectives recorded; torch's default."""
 _FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-"""The newer name, and the one before it."""
+"""The newer name of the variable, and its older one."""
 _SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 _PREFIX = "nccl-trace-rank-"
 _LOOK_SECONDS = 0.1
 _SETTLE_SECONDS = 0.5
-"""A file that has not grown for so long is whole."""
+"""Seconds without growth after which a file is complete."""
 
 
 def switch_on(environ: MutableMapping[str, str]) -> None:
-    """Have it record, and write when it is asked to; before a group over NCCL is made.
+    """Switch recording and writing on request on; must be called before a group over NCCL is made.
 
     Args:
         environ: of this process.
@@ -37,7 +37,7 @@ def switch_on(environ: MutableMapping[str, str]) -> None:
 
 
 def keep_in(folder: Path, environ: MutableMapping[str, str]) -> None:
-    """Have it write to a folder, which is made; before the first collective is late.
+    """Make the recorder write to a folder, which is created; must be called before the first collective times out.
 
     Args:
         folder: of the failures of this start of the ranks.
@@ -50,7 +50,7 @@ def keep_in(folder: Path, environ: MutableMapping[str, str]) -> None:
 
 
 def leave_nothing(folder: Path, environ: Mapping[str, str], rank: int) -> None:
-    """Remove what a run that ends well has made for it: a folder that is empty, and the pipe."""
+    """Remove the empty folder and the pipe of a run that ended well."""
     with contextlib.suppress(OSError):
         pipe_of(environ, os.getpid(), rank).unlink(missing_ok=True)
         folder.rmdir()
@@ -58,7 +58,7 @@ def leave_nothing(folder: Path, environ: Mapping[str, str], rank: int) -> None:
 
 
 def pipe_of(environ: Mapping[str, str], pid: int, rank: int) -> Path:
-    """The pipe by which a rank is asked to write.
+    """The pipe through which a rank is asked to write.
 
     Args:
         environ: that the rank was started with.
@@ -69,19 +69,19 @@ def pipe_of(environ: Mapping[str, str], pid: int, rank: int) -> Path:
 
 
 def ask(pipe: Path, folder: Path, rank: int, *, seconds: float) -> bool:
-    """Have a rank write what it has recorded, and wait for it.
+    """Make a rank write its recording, and wait for it.
 
     Args:
         pipe: of the rank.
-        folder: that `keep_in` was given.
+        folder: the one given to `keep_in`.
         rank: its number.
         seconds: to wait at most.
 
     Returns:
-        Whether it was written.
+        Whether the file was written.
     """
     try:
-        descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)  # fails where nobody reads
+        descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)  # fails if nobody reads the pipe
         os.write(descriptor, b"1")
         os.close(descriptor)
     except OSError:

@@ -1,4 +1,4 @@
-"""The GPUs of this machine, and whether the installed torch can use them. Imports no torch: the launcher asks too."""
+"""The GPUs of this machine, and whether the installed torch can use them. Imports no torch, for the launcher."""
 
 import ctypes
 import importlib.util
@@ -16,7 +16,7 @@ DRIVER = Path("/proc/driver/nvidia/gpus")
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class TorchBuild:
-    """What the installed torch was built for."""
+    """The platform that the installed torch was built for."""
 
     version: str
     cuda: tuple[int, int] | None
@@ -24,11 +24,11 @@ class TorchBuild:
 
 
 def num_gpus(environ: Mapping[str, str], driver: Path = DRIVER) -> int:
-    """GPUs that a child with this environment sees.
+    """Number of GPUs that a child with this environment sees.
 
     Args:
         environ: its CUDA_VISIBLE_DEVICES narrows what the driver reports, as CUDA documents it.
-        driver: the driver's folder with one entry for each GPU, asked where nvidia-smi is missing.
+        driver: the driver's folder with one entry for each GPU, read if nvidia-smi is missing.
     """
     present = _present(driver)
     visible = environ.get("CUDA_VISIBLE_DEVICES")
@@ -65,13 +65,13 @@ def _present(driver: Path) -> int:
 
 
 def named_gpus(visible: str, present: int) -> list[str]:
-    """The entries of CUDA_VISIBLE_DEVICES that a process is shown.
+    """The entries of CUDA_VISIBLE_DEVICES that are visible to a process.
 
-    Up to the first that is no device; and of instances of MIG, whatever their number, CUDA shows one.
+    CUDA stops at the first invalid entry, and shows only one of several MIG instances.
 
     Args:
         visible: the variable.
-        present: GPUs of the machine.
+        present: number of GPUs of the machine.
     """
     named: list[str] = []
     for device in map(str.strip, visible.split(",")):
@@ -89,11 +89,11 @@ def _is_a_gpu(device: str, present: int) -> bool:
 
 
 def gpus_to_use(device: str, environ: Mapping[str, str]) -> int:
-    """GPUs that ranks on this machine will compute on; 0 for the CPU.
+    """Number of GPUs that ranks on this machine will use; 0 for the CPU.
 
     Args:
         device: `engine.device`.
-        environ: theirs.
+        environ: the ranks' environment.
 
     Raises:
         UserError: there are some that torch cannot use, or none where `device` is cuda, or fewer than are named.
@@ -110,7 +110,7 @@ def gpus_to_use(device: str, environ: Mapping[str, str]) -> int:
 
 
 def unusable(num: int, reason: str) -> UserError:
-    """What is said of GPUs that are there and that torch cannot use."""
+    """The error for GPUs that torch cannot use."""
     gpus = f"{num} GPU{'s' * (num > 1)}"
     return UserError(
         f"engine.device: this machine has {gpus}, and {reason}; install a torch that can use "
@@ -119,12 +119,12 @@ def unusable(num: int, reason: str) -> UserError:
 
 
 def no_gpu() -> UserError:
-    """What is said where a GPU is asked for and there is none."""
+    """The error if a GPU is asked for and there is none."""
     return UserError("engine.device: cuda, and this machine shows no GPU; allowed here is auto or cpu")
 
 
 def why_unusable() -> str | None:
-    """Why the installed torch cannot use the GPUs of this machine, as far as that is seen without it."""
+    """Why the installed torch cannot use this machine's GPUs, as far as can be told without importing it."""
     build, driver = torch_build(), driver_cuda()
     if build is None:
         return None
@@ -137,7 +137,7 @@ def why_unusable() -> str | None:
 
 
 def torch_build() -> TorchBuild | None:
-    """From the file that torch's build wrote; None where there is no torch, or none with that file."""
+    """Read from the version file of torch; None if torch or the file is missing."""
     try:
         spec = importlib.util.find_spec("torch")
         folders = spec.submodule_search_locations if spec is not None else None
@@ -147,13 +147,13 @@ def torch_build() -> TorchBuild | None:
     version = re.search(r"^__version__ = '([^']+)'", text, re.MULTILINE)
     cuda = re.search(r"^cuda[^=]* = '(\d+)\.(\d+)[^']*'", text, re.MULTILINE)
     hip = re.search(r"^hip[^=]* = '[^']+'", text, re.MULTILINE)
-    if version is None or hip is not None:  # a build for other cards: nothing is known of those
+    if version is None or hip is not None:  # a build for other vendors' GPUs, about which nothing is known
         return None
     return TorchBuild(version=version[1], cuda=(int(cuda[1]), int(cuda[2])) if cuda else None)
 
 
 def driver_cuda() -> tuple[int, int] | None:
-    """The newest CUDA that the driver serves; None where it cannot be asked."""
+    """The newest CUDA version that the driver supports; None if the driver cannot be asked."""
     number = ctypes.c_int()
     try:
         library = ctypes.CDLL("libcuda.so.1")
@@ -165,7 +165,7 @@ def driver_cuda() -> tuple[int, int] | None:
 
 
 def describe_driver() -> str:
-    """Its version and the CUDA that it serves, as far as they are known."""
+    """The driver's version and its CUDA version, as far as they are known."""
     listed = _nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")
     version = f" {listed[0].strip()}" if listed and re.fullmatch(r"[\d.]+", listed[0].strip()) else ""
     cuda = driver_cuda()
@@ -173,7 +173,7 @@ def describe_driver() -> str:
 
 
 def _nvidia_smi(*arguments: str) -> list[str] | None:
-    """The lines that nvidia-smi prints; None where it cannot say."""
+    """The lines that nvidia-smi prints; None if it fails."""
     try:
         done = subprocess.run(
             ["nvidia-smi", *arguments],

@@ -1,4 +1,4 @@
-"""Importing torch and DeepSpeed without looking for garbage among what they make, and without what nobody asks for."""
+"""Faster imports of torch and DeepSpeed: without garbage collection and without optional packages."""
 
 import gc
 import sys
@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 UNASKED = ("mlflow", "wandb")
-"""DeepSpeed imports them wherever they are installed: seconds, and threads that a fork of the rank would lose."""
+"""Packages that DeepSpeed imports if they are installed, which takes seconds and starts threads that a fork loses."""
 
 
 @contextmanager
 def quick_imports() -> Iterator[None]:
-    """Without the garbage collector, and what there is at the end stays out of its sight for good.
+    """Turn the garbage collector off in this block, and exempt from it for good all objects that exist at its end.
 
-    The imports of a rank make a million objects that all stay; looking through them again and again took an eighth of
-    the imports' time, and every full collection later, of a rewind or while training, half a second. What is `UNASKED`
-    counts as not installed meanwhile, unless it is imported already; a tracker can import it afterwards.
+    A rank's imports make a million objects that stay for ever; scanning them took an eighth of the imports' time, and
+    half a second in every later full collection, at a rewind or while training. In the block, packages in `UNASKED`
+    appear not to be installed, unless they are imported already; a tracker can import them afterwards.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -1,8 +1,8 @@
-"""How far a rank has come, and which of those that are stuck at the same time is furthest behind.
+"""How far a rank has come, and which of several stuck ranks is furthest behind.
 
-Where a GPU waits for other GPUs in a collective, its host waits for it too, and looks to the kernel as if it computed:
-of several such ranks the one furthest behind is the likely cause. Each watchdog's monitor leaves its rank's position
-beside the notes of failures once the rank's time is up, and reads the others'.
+If a GPU waits for other GPUs in a collective, its host waits too, but looks to the kernel as if it were computing. Of
+several such ranks the one furthest behind is the likely cause. When a rank's time is up, its watchdog's monitor writes
+the rank's position next to the notes of failures, and reads the others'.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ _LOOK_SECONDS = 0.5
 
 @dataclass(kw_only=True, slots=True, frozen=True, order=True)
 class Position:
-    """Where a rank is; the one of two that is behind is the lesser."""
+    """A rank's position; positions compare by progress, the one further behind being less."""
 
     update: int
-    """The one that is being made, counted from 1; 0 before the first."""
+    """The current update, counted from 1; 0 before the first."""
     micro_batch: int
-    """The one that was begun last, counted from 1; 0 before the first, and beyond the last in the step."""
+    """The micro-batch begun last, counted from 1; 0 before the first, and beyond the last during the step."""
     in_device: bool = False
     """Whether the host may be waiting for a GPU."""
 
@@ -37,7 +37,7 @@ class Position:
 
     @classmethod
     def unpack(cls, content: bytes) -> Self:
-        """What `pack` gave; zeros are where a rank begins."""
+        """The inverse of `pack`; zeros are the initial position."""
         update, micro_batch, in_device = _RECORD.unpack(content)
         return cls(update=update, micro_batch=micro_batch, in_device=in_device)
 
@@ -46,10 +46,10 @@ class Position:
 
 
 def leave(folder: Path, rank: int, position: Position) -> None:
-    """Write down where a rank is stuck; nothing where that cannot be done.
+    """Write the position of a stuck rank; errors are ignored.
 
     Args:
-        folder: of one start of the ranks.
+        folder: of the launch.
         rank: whose.
         position: its.
     """
@@ -61,13 +61,13 @@ def leave(folder: Path, rank: int, position: Position) -> None:
 
 
 def withdraw(folder: Path, rank: int) -> None:
-    """It has gone on."""
+    """Remove the rank's position: it has gone on."""
     with contextlib.suppress(OSError):
         _file(folder, rank).unlink(missing_ok=True)
 
 
 def read_positions(folder: Path) -> dict[int, Position]:
-    """Of the ranks whose time is up; those that cannot be read are left out."""
+    """The positions of the ranks whose time is up; unreadable ones are ignored."""
     found = {}
     for path in folder.glob("position-*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
@@ -80,22 +80,22 @@ def read_positions(folder: Path) -> dict[int, Position]:
 
 
 def furthest_behind(positions: Mapping[int, Position]) -> int | None:
-    """The rank that is; None where there are none."""
+    """The rank furthest behind; None if there are no positions."""
     return min(positions, key=lambda rank: (positions[rank], rank), default=None)
 
 
 class Comparison:
-    """One rank's position beside the others', kept up to date by a thread: the file system may hang, too."""
+    """Compares a rank's position with the others', in a thread, since the file system may hang too."""
 
     def __init__(self, folder: Path, rank: int, position: Position) -> None:
         self._folder, self._rank, self._position = folder, rank, position
         self.behind: tuple[int, Position] | None = None
-        """The rank that is furthest behind, where it is behind this one."""
+        """The rank furthest behind, if it is behind this one."""
         self._is_over = threading.Event()
         threading.Thread(target=self._run, name="positions", daemon=True).start()
 
     def end(self) -> None:
-        """The rank has gone on."""
+        """Stop: the rank has gone on."""
         self._is_over.set()
 
     def _run(self) -> None:

@@ -1,7 +1,7 @@
-"""Plugins of ranks that torchrun itself starts again: those of its first ranks, whatever has become of the files.
+"""Plugins of ranks that torchrun itself restarts: the same as its first ranks', even if the files have changed.
 
-A launcher tells its ranks by their environment (`configs.plugins.pins`); torchrun alone can tell them nothing, so the
-first ranks leave word for those of their agent. Does not import torch.
+A launcher passes the plugins in the environment (`configs.plugins.pins`). torchrun alone cannot, so the first ranks
+leave a note for later ranks of their agent. Does not import torch.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ _RUN, _RESTARTS = "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"
 
 
 def note_start(folder: Path, plugins: Sequence[Plugin], environ: Mapping[str, str]) -> None:
-    """Leave word for ranks that torchrun itself starts again on this machine; its first rank does so.
+    """Leave a note for ranks that torchrun restarts on this machine; its first rank calls this.
 
     Args:
-        folder: of the run; it is there.
+        folder: of the run; it exists.
         plugins: of the run.
         environ: of this process.
     """
@@ -32,14 +32,14 @@ def note_start(folder: Path, plugins: Sequence[Plugin], environ: Mapping[str, st
         return
     pins = [dataclasses.asdict(pin) for pin in pins_of(plugins, folder)]
     started = {"start": environ[_RUN], "agent": os.getppid(), "plugins": pins}
-    with contextlib.suppress(OSError):  # a full disk: they read the files then, and agree on them or end
+    with contextlib.suppress(OSError):  # a full disk: the ranks then read the files, and end if they differ
         write_copy(_started(folder), json.dumps(started).encode())
 
 
 def load_for_rank(
     config_name: str, overrides: Sequence[str], plugins: Sequence[str], *, say: Callable[[str], None] | None = None
 ) -> RunConfig:
-    """The configuration of a run as its ranks read it, those that torchrun starts again with the plugins of before.
+    """Load the configuration of a run in a rank; ranks restarted by torchrun get the same plugins as before.
 
     Args:
         config_name, overrides, plugins, say: see `load_run`.
@@ -54,7 +54,7 @@ def load_for_rank(
 
 
 def _pins_of_start(folder: Path) -> list[Pin] | None:
-    """What the ranks that this one's agent started first have read; None where that is not known."""
+    """The plugins read by the first ranks of this rank's agent; None if not known."""
     try:
         started = json.loads(_started(folder).read_bytes())
         if started["start"] != os.environ.get(_RUN) or started["agent"] != os.getppid():

@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full, or whose reader has gone: no reason to lose a run. Imports nothing heavy."""
+"""Standard streams that are closed, full, or without a reader must not end a run. Imports nothing heavy."""
 
 import contextlib
 import os
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def open_standard_streams() -> None:
-    """Give a process that was started with some of them closed (`>&-`) others, which lead nowhere.
+    """Open closed standard streams (`>&-`) on /dev/null.
 
-    Else the next file that is opened takes the place of standard output, and whoever prints fails.
+    Otherwise the next opened file would become standard output, or printing would fail.
     """
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
@@ -30,7 +30,7 @@ def open_standard_streams() -> None:
 
 
 def leave_standard_streams() -> None:
-    """Write out what is held of standard output and error, or drop it: Python's own flush at exit must not complain."""
+    """Flush standard output and error, or drop their buffers, so that Python's own flush at exit does not fail."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -40,21 +40,21 @@ def leave_standard_streams() -> None:
 
 
 def live_terminal() -> types.ModuleType | None:
-    """What knows terminals, where standard error is one that takes colours and bars; else None.
+    """The terminal module if standard error is a terminal with colours and bars; else None.
 
-    It is imported where it is needed alone: who tells that a package is not found must not need one.
+    It is imported only if needed: an error about a missing package must not need a package.
     """
     try:
         if sys.stderr is None or not sys.stderr.isatty():
             return None
         from data_pipeline import terminal
-    except (ImportError, ValueError):  # of another's `data_pipeline`; a closed stream
+    except (ImportError, ValueError):  # somebody else's `data_pipeline`, or a closed stream
         return None
     return terminal if terminal.is_live(sys.stderr) else None
 
 
 def tell(line: str) -> None:
-    """A line on standard error for whoever watches; nobody need. On a terminal a bar gives way, and errors are red."""
+    """Print a line to standard error, ignoring write errors. On a terminal a bar gives way, and errors are red."""
     if (terminal := live_terminal()) is not None:
         is_bad = line.startswith("zeromt: error: ") or " failed first: " in line
         line = terminal.CLEAR + (terminal.painted(line, "red") if is_bad else line)
@@ -63,5 +63,5 @@ def tell(line: str) -> None:
 
 
 def note(line: str) -> None:
-    """What `zeromt` has to say beside what it was asked for, on standard error."""
+    """Print a note of `zeromt` to standard error, prefixed with its name."""
     tell(f"zeromt: {line}")
