@@ -89,3 +89,4 @@ def test_the_readme_is_short_and_begins_with_its_purpose() -> None:
     assert len(lines) <= 120
     text = "\n".join(lines)
     assert text.index("make install") < text.index("zeromt prepare")
+    assert re.search(r"!\[[^\]]+\]\(docs/[\w./-]+\.svg\)", text)
