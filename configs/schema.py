@@ -99,6 +99,9 @@ class TrainingSection:
     early_stopping: EarlyStoppingSection | None = None
     log_every: Positive = 50
     """Updates between two lines of the log."""
+    peak_tflops: PositiveFloat | None = None
+    """Peak of one device in the run's precision, 10^12 FLOP/s, that `mfu` is a fraction of. Known of many GPUs; on
+    others, and on CPUs, there is no `mfu` unless it is given."""
     record_pairs: bool = False
     """Write the identifiers of every update's pairs to pairs/ in the run's folder."""
     max_skipped_in_a_row: Positive = 20

@@ -1,6 +1,7 @@
 """The training loop: next update, train on it, log, evaluate, save, stop if asked."""
 
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from trainer.datasets import dataset_names
 from trainer.engines import replicas
 from trainer.engines.batches import HostCopy, Update, empty_batch, micro_batch_seed, to_device
 from trainer.engines.protocol import Engine
+from trainer.engines.update_sizes import UpdateSizes
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.queued.queue import ScoreQueue
 from trainer.limits import Limits, reasons
@@ -27,6 +29,7 @@ from trainer.records.machine import machine_figures
 from trainer.records.metrics import Metrics
 from trainer.records.names import TARGET_TOKENS
 from trainer.records.updates import UpdateRecords
+from trainer.records.work import Work
 from trainer.runs.errors import TrainingError
 from trainer.runs.ledger import Ledger
 from trainer.runs.status import write_status
@@ -69,8 +72,7 @@ class Trainer:
             forecast: predicts the end; the default one does not know how long an epoch is.
             begins_trained: whether another run trained the weights of step 0, so that they are worth evaluating.
         """
-        self._queue = queue
-        self._begins_trained = begins_trained
+        self._queue, self._begins_trained = queue, begins_trained
         self._config = config
         self._world = world
         self._engine = engine
@@ -89,8 +91,8 @@ class Trainer:
         self.end: str | None = None
         """The limits that ended it; None before, and if a stop was requested."""
         names = dataset_names(updates.reader.datasets)
-        self._dataset_names = tuple(names) if len(names) > 1 else ()
-        self._interval = Interval(self._dataset_names)
+        self._new_interval = functools.partial(Interval, tuple(names) if len(names) > 1 else (), Work(config, engine))
+        self._interval = self._new_interval()
         self._recovery = Recovery(config, world, engine, saver=saver, metrics=metrics, records=records, state=state)
         self._news, self._was_saving = News(), False  # what all ranks said last, and whether a save was under way then
         self._clock = time.monotonic()
@@ -201,7 +203,9 @@ class Trainer:
             try:
                 lanes, on_device = self._accumulate(update)
                 copy = HostCopy(on_device)
+                sizes = UpdateSizes(self._engine) if self._is_log_due(state.step + 1) else None
                 result = self._engine.step(lr)
+                self._interval.sizes = sizes.compared() if sizes is not None and result.applied else None
             except (RuntimeError, MemoryError) as error:
                 if not memory.is_out_of_memory(error):
                     raise
@@ -215,7 +219,7 @@ class Trainer:
         state.target_tokens += update.counts.target_tokens
         self._interval.update_seconds.append(time.monotonic() - begin)
         self._interval.add_update(update.counts, lr, result.grad_norm, self._config.stream.micro_batches)
-        self._interval.add_datasets(update.micro_batches, losses if result.applied else {})
+        self._interval.add_batches(update.micro_batches, losses if result.applied else {})
         self._records.write(state.step, update)
         self._recovery.watch(update, float(mine[0]), is_applied=result.applied)
         if result.applied:
@@ -249,7 +253,7 @@ class Trainer:
 
     def _log_if_due(self, update: Update) -> None:
         state = self._state
-        if state.step % self._config.training.log_every and state.step != self._limits.last_step:
+        if not self._is_log_due(state.step):
             return
         self._tick()
         figures = self._interval.figures(self._world)
@@ -276,7 +280,10 @@ class Trainer:
         if (warning := self._limits.clock_warning()) is not None:
             log.warning("%s", warning)
         log_step(state.step, update.epoch, figures, self._forecast.look(update.epoch, update.number))
-        self._interval = Interval(self._dataset_names)
+        self._interval = self._new_interval()
+
+    def _is_log_due(self, step: int) -> bool:
+        return step % self._config.training.log_every == 0 or step == self._limits.last_step
 
     def _compare_replicas(self) -> None:
         """Stop if ranks that should hold the same weights do not.

@@ -18,8 +18,8 @@ from benchmarks.training.plain_loop import CLIP_NORM
 from configs import ModelSection, RunConfig, UserError
 from configs.components import make
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, UNK_ID, Tokenizer
-from launcher.planning.costs.flops import Shape, training
 from launcher.planning.costs.memory import MemoryModel, Setting
+from model.costs.flops import Shape, training
 from model.parameters import Vocabularies
 
 MEDIAN_PIECES, SIGMA, MAX_PIECES = 22.5, 0.6, 127

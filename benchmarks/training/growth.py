@@ -26,7 +26,7 @@ from configs import UserError, model_section
 from configs.components import make
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import DatasetIndex
-from launcher.planning.costs.flops import Shape, training
+from model.costs.flops import Shape, training
 from model.parameters import Vocabularies, parameters
 
 MIB = 2**20

@@ -12,8 +12,9 @@ from launcher.planning import report
 from launcher.planning.corpus import read_corpus
 from launcher.planning.costs.memory import usable
 from launcher.planning.estimate import Estimate, Planner, Prices
-from launcher.planning.hardware import GPUS, Cluster
+from launcher.planning.hardware import Cluster
 from launcher.planning.trajectory import MOST_MICRO_BATCHES
+from model.costs.gpus import GPUS
 from trainer.runs.process.streams import note
 
 TABLE = tuple(2**n for n in range(3, 13))

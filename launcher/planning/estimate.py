@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from configs import RunConfig
 from launcher.planning import goodput
 from launcher.planning.corpus import Corpus
-from launcher.planning.costs import flops
 from launcher.planning.costs.communication import volume
-from launcher.planning.costs.flops import Shape
 from launcher.planning.costs.latency import LAUNCH, num_collectives, num_kernels, round_trip
 from launcher.planning.costs.memory import Memory, MemoryModel, Setting, settings, usable
 from launcher.planning.costs.model_states import ELEMENT, FLOAT, num_moments
 from launcher.planning.goodput import Failures
 from launcher.planning.hardware import Cluster
 from launcher.planning.trajectory import MicroBatches, cut
+from model.costs import flops
+from model.costs.flops import Shape
 
 PCIE_BANDWIDTH = 25e9
 """Bytes a second between a GPU and its host, one way: PCIe 4.0 x16 in practice."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from launcher.options import Parser, add_config
 from launcher.options.values import mode_of, new_path, number, output_file, whole
-from launcher.planning.hardware import GPUS
+from model.costs.gpus import GPUS
 
 BYTE_UNITS = {
     "": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,

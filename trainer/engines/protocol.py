@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from model import ObjectiveOutput
 from model.layout import Layout
 from trainer.engines.trial import Shape
+from trainer.ranks.precision import Precision
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -51,6 +52,7 @@ class Engine(Protocol):
     """What the trainer needs of a training back end. Every method is called on all ranks alike."""
 
     device: torch.device
+    precision: Precision
     keeps_ema: bool
     """Whether it keeps an exponential moving average of the weights."""
     moments: tuple[str, ...]
@@ -70,6 +72,13 @@ class Engine(Protocol):
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of every whole parameter, in the order of `parameter_states`."""
+        ...
+
+    def own_weights(self) -> Iterator[tuple[str, int, Tensor]]:
+        """This rank's part of the fp32 weights, as it is updated: name, place of its first element, elements in a row.
+
+        All ranks' parts together are every weight once. Asked of one rank alone it sends nothing; never waits.
+        """
         ...
 
     def parameter_states(self) -> Iterator[ParameterState]:

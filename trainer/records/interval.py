@@ -10,9 +10,13 @@ import torch
 
 from data_pipeline.stream.batch import MicroBatch
 from trainer.engines.batches import UpdateCounts, wrap
+from trainer.engines.update_sizes import UpdateSizes, ratios
 from trainer.ranks.distributed import World
 from trainer.ranks.stragglers import describe_stragglers, step_times, stragglers
+from trainer.records.work import Work
 
+UPDATE_RATIO = "update_ratio/"
+"""Before the name of a part of the model, as `update_sizes.PARTS` has them."""
 MICRO_BATCHES, TOKEN_SHARE, LOSS = "micro_batches/", "token_share/", "loss/"
 """What the figures of a dataset of a mixture are called, before its name."""
 STRAGGLER_SECONDS = 1.0
@@ -24,13 +28,18 @@ MOST_SHOWN = 8
 class Interval:
     """Figures of the updates since the last log step."""
 
-    def __init__(self, dataset_names: Sequence[str] = ()) -> None:
+    def __init__(self, dataset_names: Sequence[str] = (), work: Work | None = None) -> None:
         """Begin with nothing.
 
         Args:
             dataset_names: of a mixture's datasets, whose parts are counted; none where there is one.
+            work: counts the FLOPs; None: nobody.
         """
         self._dataset_names = dataset_names
+        self._work = work
+        self._flops = 0
+        self.sizes: UpdateSizes | None = None
+        """Of the last update; None where it was not applied. Of all ranks alike."""
         self._by_dataset = np.zeros((2, len(dataset_names)), dtype=np.int64)
         self._losses_by_dataset = np.zeros((2, len(dataset_names)))
         self._begin = time.monotonic()
@@ -64,13 +73,15 @@ class Interval:
         self._num_slots += num_slots
         self._lr, self._grad_norm = lr, grad_norm
 
-    def add_datasets(self, micro_batches: Sequence[MicroBatch | None], losses: Mapping[int, torch.Tensor]) -> None:
-        """Count which dataset of a mixture each micro-batch of this rank is from.
+    def add_batches(self, micro_batches: Sequence[MicroBatch | None], losses: Mapping[int, torch.Tensor]) -> None:
+        """Count FLOPs, and which dataset of a mixture each micro-batch of this rank is from.
 
         Args:
             micro_batches: of an update.
             losses: by lane (2,), sums of loss and negative log-likelihood; none where it was not applied.
         """
+        if self._work is not None:
+            self._flops += sum(map(self._work.flops, filter(None, micro_batches)))
         if self._dataset_names:
             for micro_batch in filter(None, micro_batches):
                 tokens = micro_batch.num_target_tokens
@@ -84,7 +95,8 @@ class Interval:
 
     def figures(self, world: World) -> dict[str, Any]:
         """Means over the interval, over all ranks."""
-        loss_sum, nll_sum = world.sum_floats(self._losses.tolist())
+        sizes = [] if self.sizes is None else self.sizes.sums()
+        loss_sum, nll_sum, flops, *sizes = world.sum_floats([*self._losses.tolist(), float(self._flops), *sizes])
         counts = UpdateCounts(**dict(zip(UpdateCounts.__dataclass_fields__, self._counts, strict=True)))
         seconds = max(time.monotonic() - self._begin - self._paused, 1e-9)
         tokens = self._loss_tokens or math.nan  # none where every update was skipped
@@ -105,6 +117,8 @@ class Interval:
             "seconds_per_update": seconds / self._num_updates,
             "waiting_for_data": self.waiting_seconds / seconds,
             "pairs_digest": wrap(counts.pairs_digest),
+            **({} if self._work is None else self._work.figures(flops, seconds, world.size)),
+            **({f"{UPDATE_RATIO}{part}": ratio for part, ratio in ratios(sizes).items()} if sizes else {}),
             **_of_augmentation(counts),
             **self._of_datasets(world),
         }

@@ -53,9 +53,11 @@ class Ledger:
         self._ranks, self._device = ranks, device
         self.highest_step = 0
         """The highest update made so far by any process of the run."""
+        self._restarts = 0
         self._is_warned = False
         try:
             self._seconds, self.highest_step, last_word = _read(path)
+            self._restarts = _read_restarts(path) + 1
             self._device_seconds = read_device_seconds(path)
             if not was_over:
                 self.add("stalled", started - last_word)
@@ -78,13 +80,14 @@ class Ledger:
 
     def figures(self) -> dict[str, float]:
         """Seconds of every kind as `setup_seconds` and so on, their sum as `wall_seconds`, and the `goodput`: the
-        fraction of them that was productive.
+        fraction of them that was productive. `restarts`: how often the run was started again.
         """
-        return _figures(self._seconds)
+        return {**_figures(self._seconds), "restarts": self._restarts}
 
     def write(self) -> None:
         """Replace the file atomically. Warns once if it cannot be written."""
         tree: dict[str, Any] = {"seconds": self._seconds, "highest_step": self.highest_step, "time": self._clock()}
+        tree["restarts"] = self._restarts
         if self._device_seconds is not None:
             tree["device_seconds"] = self._device_seconds
         beside = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
@@ -101,7 +104,7 @@ class Ledger:
 def read_figures(path: Path) -> dict[str, float] | None:
     """The figures in a ledger's file, for another process; None if it cannot be read."""
     try:
-        return _figures(_read(path)[0])
+        return {**_figures(_read(path)[0]), "restarts": _read_restarts(path)}
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -138,6 +141,12 @@ def _read(path: Path) -> tuple[dict[Kind, float], int, float]:
     tree = json.loads(path.read_text(encoding="utf-8"))
     seconds = {kind: _number(tree["seconds"][kind]) for kind in KINDS}
     return seconds, int(tree["highest_step"]), _number(tree["time"])
+
+
+def _read_restarts(path: Path) -> int:
+    """0 in a ledger that was begun before they were counted."""
+    found = json.loads(path.read_text(encoding="utf-8")).get("restarts", 0)
+    return found if isinstance(found, int) and found >= 0 else 0
 
 
 def _number(value: Any) -> float:

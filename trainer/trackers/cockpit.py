@@ -44,9 +44,10 @@ def charts(
             "loss over target tokens": [f"{BY_TOKENS}train/loss$", f"{BY_TOKENS}valid/loss$"],
             "learning rate": ["train/lr$"],
             "gradient norm": ["train/grad_norm$"],
+            "update / weights, by part": ["train/update_ratio/.*"],
             **({"loss by dataset": ["train/loss/.*"]} if has_mixture else {}),
             **({"proportion of target tokens by dataset": ["train/token_share/.*"]} if has_mixture else {}),
-            "went wrong: counts": ["events/.*"],
+            "went wrong, and restarts: counts": ["events/.*"],
         },
         "2 quality": {
             **quality,
@@ -58,6 +59,8 @@ def charts(
         "3 machine": {
             "target tokens a second": ["machine/tokens_per_second$"],
             "seconds an update": ["machine/seconds_per_update$", "machine/update_seconds_.*"],
+            "FLOP/s of the peak (MFU)": ["machine/mfu$"],
+            "TFLOP/s of a device": ["machine/tflops_per_second$"],
             "memory, GiB": ["machine/host_memory_.*", "machine/device_memory_.*"],
             "busy, percent": ["machine/cpu_utilization$", "machine/device_utilization$"],
             "waiting for data, of the time": ["machine/waiting_for_data$"],

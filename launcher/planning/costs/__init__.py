@@ -1,1 +1,1 @@
-"""What a model costs: parameters, FLOPs, memory, communication."""
+"""What training a model costs: memory, communication, latency. FLOPs stand in `model.costs`."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from configs import ModelSection
 from configs.components.model import Loss, LossBytes, Storage
-from launcher.planning.costs.flops import Shape
 from launcher.planning.costs.model_states import ELEMENT
+from model.costs.flops import Shape
 from model.parameters import Vocabularies
 
 Kernels = Callable[[str], Storage]

@@ -7,7 +7,6 @@ from typing import Literal
 
 from configs import EngineSection, ModelSection, RunConfig
 from launcher.planning.costs.activations import activations, output_bytes
-from launcher.planning.costs.flops import Shape
 from launcher.planning.costs.model_states import (
     ELEMENT,
     FLOAT,
@@ -16,6 +15,7 @@ from launcher.planning.costs.model_states import (
     model_states,
     num_moments,
 )
+from model.costs.flops import Shape
 from model.parameters import Parameter, Vocabularies, parameters, search_bytes
 from trainer.runs.process.page_locked import page_locked_bytes
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 
 from configs import ModelSection
 from launcher.planning.costs.activations import activations, cpu, output_bytes
-from launcher.planning.costs.flops import Shape
 from model import Objective
+from model.costs.flops import Shape
 from model.parameters import Vocabularies
 from tests.launcher.planning.options import models
 from tests.launcher.planning.test_counts import LOSS, build, ids

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from configs import ModelSection, model_section, preset_model
 from configs.components import make
 from configs.reading.shipped import shipped_presets
-from launcher.planning.costs import flops
-from launcher.planning.costs.flops import Shape
 from model import Objective, SpecialIds, Transformer, build_transformer
+from model.costs import flops
+from model.costs.flops import Shape
 from model.kernels import use_kernels
 from model.parameters import PARTS, Vocabularies, by_part, parameters
 from tests.flops import flop_counter

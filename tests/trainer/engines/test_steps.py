@@ -1,10 +1,12 @@
 """Steps that are changed in DeepSpeed, under its other settings: the same updates, and those with NaN refused."""
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import pytest
 import torch
+from torch import Tensor
 
 from configs import EngineSection
 from configs.components import make
@@ -13,10 +15,12 @@ from model.loss import CrossEntropy
 from tests.forked import Forked
 from tests.trainer.stability.engine_checks import TOKENS, everything, full_weights, random_batch, same, small_model
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
+from trainer.engines.update_sizes import UpdateSizes, ratios
 from trainer.ranks.distributed import World
 
 Stage = Literal[0, 1, 2, 3]
 SETTINGS: dict[str, tuple[Stage, bool, dict[str, Any]]] = {
+    "0": (0, False, {}),
     "2": (2, False, {}),
     "2 beside the backward pass": (2, False, {"overlap_comm": True}),
     "2 in a buffer": (2, False, {"contiguous_gradients": True}),
@@ -33,6 +37,8 @@ SETTINGS: dict[str, tuple[Stage, bool, dict[str, Any]]] = {
     "3 with a second copy": (3, False, {"zero_hpz_partition_size": 2}),
 }
 
+MOST_ELEMENTS = (1 << 24, 1000)
+"""All weights, and every tenth or so of the matrices."""
 LARGEST_DIFFERENCE = 1e-4
 """Of weights that moved by up to 0.02."""
 
@@ -54,9 +60,12 @@ def found_under(setting: tuple[Stage, bool, dict[str, Any]], world: World) -> di
             is_hit = update == 1 and slot == 0 and world.rank == world.size - 1
             scale = math.nan if is_hit else 1 / (2 * TOKENS * world.size)
             engine.accumulate(random_batch(10 * update + slot + world.rank), scale=scale, is_last=slot == 1)
+        weights = full_weights(engine)
+        sizes = [UpdateSizes(engine, most_elements=most) for most in MOST_ELEMENTS]
         results.append(engine.step(1e-2))
+        shown = [ratios(world.sum_floats(one.compared().sums())) for one in sizes]
         states.append(everything(engine))
-    weights = full_weights(engine)
+    before, weights = weights, full_weights(engine)
     engine.close()
     norms = [r.grad_norm for r in results if r.applied]
     return {
@@ -64,7 +73,22 @@ def found_under(setting: tuple[Stage, bool, dict[str, Any]], world: World) -> di
         "unchanged": same(states[0], states[1]),
         "norms": [math.nan if n is None else float(n) for n in norms],
         "weights": weights,
+        "shown": shown,
+        "moved": [moved(before, weights, most) for most in MOST_ELEMENTS],
     }
+
+
+def moved(before: Mapping[str, Tensor], after: Mapping[str, Tensor], most: int) -> dict[str, float]:
+    """How far a step moved each part, of whole weights; every k-th of a large parameter where they are too many."""
+    stride = -(-sum(w.numel() for w in after.values()) // most)
+    sums: dict[str, list[float]] = {}
+    for name, weight in after.items():
+        chosen = slice(None, None, stride if weight.dim() > 1 else 1)
+        now, then = weight.flatten()[chosen], before[name].flatten()[chosen]
+        both = sums.setdefault(name.split(".")[0].replace("source_embedding", "embeddings"), [0.0, 0.0])
+        both[0] += float((now - then).square().sum())
+        both[1] += float(now.square().sum())
+    return {part: math.sqrt(change / whole) for part, (change, whole) in sums.items()}
 
 
 def under_all(world: World) -> dict[str, Any]:
@@ -92,3 +116,14 @@ def test_the_updates_are_the_same(found: list[dict[str, Any]], name: str) -> Non
         assert min(one["norms"]) > 0.05, "all are clipped"
         off = max(float((one["weights"][key] - other["weights"][key]).abs().max()) for key in one["weights"])
         assert off < LARGEST_DIFFERENCE, off
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_how_far_a_step_moves_a_part_is_that_of_whole_weights(found: list[dict[str, Any]], name: str) -> None:
+    for rank in found:
+        for shown, moved, of_stage_2 in zip(rank[name]["shown"], rank[name]["moved"], rank["2"]["moved"], strict=True):
+            assert shown.keys() == {"embeddings", "encoder", "decoder"}
+            assert shown == pytest.approx(moved, rel=1e-4)
+            assert shown == pytest.approx(of_stage_2, rel=0.05 if "without a norm" in name else 1e-2)
+            assert min(shown.values()) > 1e-3
+        assert rank[name]["moved"][0] != pytest.approx(rank[name]["moved"][1], rel=1e-4), "some are left out"

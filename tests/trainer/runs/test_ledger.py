@@ -47,8 +47,11 @@ def test_goes_on_over_restarts_and_counts_what_nobody_worked(tmp_path: Path) -> 
     assert (figures["stalled_seconds"], figures["setup_seconds"], figures["productive_seconds"]) == (120, 20, 50)
     second.add("redone", 10)
     assert second.figures()["goodput"] == 0.25
+    assert second.figures()["restarts"] == 1
     second.write()
     assert read_figures(path) == second.figures()
+    assert Ledger(path, clock=clock).figures()["restarts"] == 2, "one that is never written counts nothing"
+    assert Ledger(path, clock=clock).figures()["restarts"] == 2
     assert [p.name for p in tmp_path.iterdir()] == ["ledger.json"]
 
 

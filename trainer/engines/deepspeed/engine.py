@@ -59,7 +59,7 @@ class DeepSpeedEngine:
         self.keeps_ema = ema_decay > 0
         self._stage = stage_of(section.zero_stage, precision, device)
         self._world_size = world_size
-        self._precision = precision
+        self.precision = precision
         self._clip_norm = optimizer.clip_norm
         self._local_rank = _LocalRank()
         if device.type == "cpu":
@@ -93,7 +93,7 @@ class DeepSpeedEngine:
         # DeepSpeed averages over the ranks; with the caller's scale that is a sum over the update's tokens.
         factor = scale * self._world_size
         # in fp16, scaling cannot bring back gradients that underflowed to 0 before it
-        gradient_scale = factor * self.loss_scale if self._precision == "fp16" and factor else 1.0
+        gradient_scale = factor * self.loss_scale if self.precision == "fp16" and factor else 1.0
         with self._forward_clock:
             ids = batch.source, batch.target_input, batch.target_output
             layout = () if batch.layout is None else (batch.layout,)  # which the plain objective does not know
@@ -124,6 +124,12 @@ class DeepSpeedEngine:
         """See Engine."""
         # at stage 3 a parameter is empty while it is not in use
         return {name: tuple(getattr(p, "ds_shape", p.shape)) for name, p in self._model.named_parameters()}
+
+    def own_weights(self) -> Iterator[tuple[str, int, Tensor]]:
+        """See Engine."""
+        for name, parameter in self._model.named_parameters():
+            if (found := self._stage.own_part(parameter)) is not None:
+                yield name, *found
 
     def parameter_states(self) -> Iterator[ParameterState]:
         """See Engine."""
@@ -177,11 +183,11 @@ class DeepSpeedEngine:
     @property
     def loss_scale(self) -> float:
         """See Engine."""
-        return float(self._engine.optimizer.loss_scale) if self._precision == "fp16" else 1.0
+        return float(self._engine.optimizer.loss_scale) if self.precision == "fp16" else 1.0
 
     def set_loss_scale(self, value: float) -> None:
         """See Engine."""
-        if self._precision == "fp16":
+        if self.precision == "fp16":
             self._engine.optimizer.loss_scale = value
 
     def replica_digest(self) -> int | None:

@@ -3,7 +3,7 @@
 import contextlib
 import math
 from contextlib import AbstractContextManager
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import deepspeed
 import torch
@@ -86,6 +86,10 @@ class Stage:
         """A whole parameter in fp32."""
         return safe_get_full_fp32_param(parameter).detach().to(torch.float32)  # type: ignore[no-any-return]
 
+    def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
+        """Of a parameter's fp32 elements those that this rank updates: the place of the first, and a view of them."""
+        raise NotImplementedError
+
     def set_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:
         """Set a whole parameter and its master weights."""
         safe_set_full_fp32_param(parameter, weight.to(self.device))
@@ -152,6 +156,12 @@ class Replicated(Stage):
         """See Stage."""
         return self._master(parameter).detach().to(torch.float32)
 
+    def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
+        """Every rank updates all: each has one part of it for its own."""
+        flat, ranks = self._master(parameter).detach().flatten(), dist.get_world_size()
+        begin, end = (flat.numel() * rank // ranks for rank in (dist.get_rank(), dist.get_rank() + 1))
+        return begin, flat[begin:end]
+
     def set_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:
         """See Stage."""
         with torch.no_grad():
@@ -190,6 +200,11 @@ class Partitioned(Stage):
         else:
             MEASURE_ONCE.apply(engine.optimizer)
 
+    def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
+        """None where this rank's part of the flat masters has nothing of it."""
+        mapping: Any = getattr(parameter, "_hp_mapping", None)
+        return None if mapping is None else (mapping.lp_fragment_address.start, mapping.hp_fragment.detach())
+
     def link_moments(self) -> None:
         """See Stage."""
         LINK_MOMENTS.apply(self.engine.optimizer)
@@ -216,6 +231,14 @@ class Sharded(Stage):
         GATHER_TOGETHER.apply(engine.optimizer.persistent_parameters)
         MEASURE_SHARDS_ONCE.apply(engine.optimizer)
         GATHER_WITHOUT_WAITING.apply(partition_parameters)
+
+    def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
+        """Not by DeepSpeed's getter, with which the host waits for the device."""
+        optimizer, sharded = self.engine.optimizer, cast(Any, parameter)
+        group, begin, size = optimizer.grad_position[optimizer.get_param_id(parameter)]
+        place = dist.get_rank(sharded.ds_process_group) * int(sharded.ds_tensor.numel())
+        size = max(0, min(size, sharded.ds_numel - place))  # at the end there is padding
+        return place, optimizer.fp32_partitioned_groups_flat[group].detach().narrow(0, begin, size)
 
     def set_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:
         """See Stage."""

@@ -51,8 +51,17 @@ def forward(section: ModelSection, loss: Loss, vocabularies: Vocabularies, shape
     return found
 
 
+def learning(section: ModelSection, loss: Loss, vocabularies: Vocabularies, shape: Shape) -> int:
+    """FLOPs of forward and backward without any that are made twice: those that model FLOPs utilisation counts.
+
+    Raises:
+        UserError: as `forward`.
+    """
+    return 3 * sum(forward(section, loss, vocabularies, shape).values())
+
+
 def training(section: ModelSection, loss: Loss, vocabularies: Vocabularies, shape: Shape) -> dict[str, int]:
-    """FLOPs of forward and backward, by part.
+    """FLOPs of forward and backward that are made, by part.
 
     With activation checkpointing the layers go forward twice; the output layer has no second time.
 

@@ -1,0 +1,84 @@
+"""FLOPs a second of a run, and the fraction of a peak."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from configs import load_run
+from data_pipeline.stream.batch import MicroBatch, Ragged, collate
+from model import SpecialIds, build_transformer
+from model.costs.flops import Shape, training
+from model.costs.gpus import GPUS, known_gpu
+from model.parameters import Vocabularies
+from trainer.engines.protocol import Engine
+from trainer.records import work
+from trainer.records.work import Work
+
+VOCABULARY = 64
+SETTINGS = ["model.activation_checkpointing=true", "loss.label_smoothing=0.1"]
+
+
+def work_of(*settings: str) -> Work:
+    config = load_run("debug", [*SETTINGS, *settings])
+    sizes: Any = {"source_vocab_size": VOCABULARY, "target_vocab_size": VOCABULARY}
+    model = build_transformer(config.model, **sizes, special=SpecialIds(pad=0, bos=1, eos=2), seed=1)
+    shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
+    engine = SimpleNamespace(parameter_shapes=lambda: shapes, device=torch.device("cpu"), precision="bf16")
+    return Work(config, cast(Engine, engine))
+
+
+def micro_batch(sources: list[int], targets: list[int]) -> MicroBatch:
+    rows = [Ragged.of([np.full(n, 5, dtype=np.uint32) for n in lengths]) for lengths in (sources, targets)]
+    return collate(0, np.arange(len(sources)), *rows, 8)
+
+
+def test_padding_counts_and_a_missing_matrix_is_shared() -> None:
+    """That `training` is what torch counts, `tests/launcher/planning/test_counts.py` holds."""
+    shape = Shape(rows=2, source=16, target=24)
+    for tied in ("none", "three-way"):
+        settings = (f"model.tied_embeddings={tied}", "model.activation_checkpointing=false")
+        config = load_run("debug", [*SETTINGS, *settings])
+        made = training(config.model, config.loss, Vocabularies(source=VOCABULARY, target=VOCABULARY), shape)
+        assert work_of(*settings).flops(micro_batch([3, 9], [20, 1])) == sum(made.values())
+
+
+def test_what_is_computed_twice_counts_once() -> None:
+    batch = micro_batch([7, 8], [9, 3])
+    assert work_of().flops(batch) == work_of("model.activation_checkpointing=false").flops(batch) > 0
+
+
+def test_there_is_no_fraction_without_a_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert work_of().figures(8e12, 2.0, 4) == {"tflops_per_second": 1.0}
+    assert work_of("training.peak_tflops=4").figures(8e12, 2.0, 4) == {"tflops_per_second": 1.0, "mfu": 0.25}
+    monkeypatch.setattr(work, "device_name", lambda _: "NVIDIA H100 80GB HBM3")
+    assert work_of().figures(989e12, 1.0, 2) == {"tflops_per_second": 494.5, "mfu": 0.5}
+    assert work_of().figures(0.0, 1.0, 2) == {}, "a part of the model that does not say"
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA A100-PCIE-40GB", "a100"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA B200", "b200"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA L4", "l4"),
+        ("Tesla V100-SXM2-16GB", "v100"),
+        ("NVIDIA H100 PCIe", None),
+        ("NVIDIA H100 NVL", None),
+        ("Tesla V100-PCIE-16GB", None),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
+        ("NVIDIA GH200 480GB", None),
+        ("NVIDIA L40", None),
+        ("NVIDIA GeForce RTX 4090", None),
+        ("CPU", None),
+        ("", None),
+    ],
+)
+def test_peaks_are_those_of_the_named_module_alone(name: str, known: str | None) -> None:
+    assert known_gpu(name) is (None if known is None else GPUS[known])

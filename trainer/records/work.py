@@ -1,0 +1,56 @@
+"""The matmuls of a run, and which fraction of a device's peak they reach (MFU)."""
+
+from collections.abc import Mapping
+
+from configs import RunConfig
+from configs.components.model import UnsaidError
+from data_pipeline.stream.batch import MicroBatch
+from model.costs.flops import Shape, learning
+from model.costs.gpus import known_gpu
+from model.parameters import Vocabularies
+from trainer.engines.protocol import Engine
+from trainer.ranks.device import device_name
+
+TERA = 10**12
+
+
+class Work:
+    """FLOPs of micro-batches, padding included, as `model.costs.flops.learning` has them.
+
+    Model FLOPs utilisation is that of Chowdhery et al. (2022), appendix B: what is computed twice (activation
+    checkpointing) counts once. The peak is `training.peak_tflops`, else the data sheet's of a GPU whose name is known;
+    without either there is no MFU.
+    """
+
+    def __init__(self, config: RunConfig, engine: Engine) -> None:
+        source = engine.parameter_shapes()["source_embedding.tokens.weight"][0]
+        target = engine.parameter_shapes().get("target_embedding.tokens.weight", (source,))[0]
+        self._of = (config.model, config.loss, Vocabularies(source=source, target=target))
+        self._by_shape: dict[tuple[int, int, int], int] = {}
+        known = known_gpu(device_name(engine.device))
+        self.peak = config.training.peak_tflops or (None if known is None else known.tflops(engine.precision))
+        """Of one device, in 10^12 FLOP/s."""
+
+    def flops(self, micro_batch: MicroBatch) -> int:
+        """Forward and backward; 0 where a part of the model does not say."""
+        rows, source = micro_batch.source.shape
+        key = (rows, source, micro_batch.target_output.shape[1])
+        if key not in self._by_shape:
+            try:
+                self._by_shape[key] = learning(*self._of, Shape(rows=key[0], source=key[1], target=key[2]))
+            except UnsaidError:
+                self._by_shape[key] = 0
+        return self._by_shape[key]
+
+    def figures(self, flops: float, seconds: float, num_ranks: int) -> Mapping[str, float]:
+        """`tflops_per_second` of one device, and its `mfu` where the peak is known; nothing where no FLOPs are.
+
+        Args:
+            flops: of all ranks.
+            seconds: in which they were made.
+            num_ranks: with a device each.
+        """
+        if not flops:
+            return {}
+        reached = flops / seconds / num_ranks / TERA
+        return {"tflops_per_second": reached} | ({"mfu": reached / self.peak} if self.peak else {})
