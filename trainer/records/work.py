@@ -9,7 +9,7 @@ from model.costs.flops import Shape, learning
 from model.costs.gpus import known_gpu
 from model.parameters import Vocabularies
 from trainer.engines.protocol import Engine
-from trainer.ranks.device import device_name
+from trainer.ranks.device import device_name, kind
 
 TERA = 10**12
 
@@ -27,7 +27,7 @@ class Work:
         target = engine.parameter_shapes().get("target_embedding.tokens.weight", (source,))[0]
         self._of = (config.model, config.loss, Vocabularies(source=source, target=target))
         self._by_shape: dict[tuple[int, int, int], int] = {}
-        known = known_gpu(device_name(engine.device))
+        known = known_gpu(device_name(engine.device)) if kind(engine.device) == "cuda" else None
         self.peak = config.training.peak_tflops or (None if known is None else known.tflops(engine.precision))
         """Of one device, in 10^12 FLOP/s."""
 

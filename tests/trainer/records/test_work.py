@@ -54,6 +54,7 @@ def test_there_is_no_fraction_without_a_peak(monkeypatch: pytest.MonkeyPatch) ->
     assert work_of().figures(8e12, 2.0, 4) == {"tflops_per_second": 1.0}
     assert work_of("training.peak_tflops=4").figures(8e12, 2.0, 4) == {"tflops_per_second": 1.0, "mfu": 0.25}
     monkeypatch.setattr(work, "device_name", lambda _: "NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(work, "kind", lambda _: "cuda")
     assert work_of().figures(989e12, 1.0, 2) == {"tflops_per_second": 494.5, "mfu": 0.5}
     assert work_of().figures(0.0, 1.0, 2) == {}, "a part of the model that does not say"
 
