@@ -35,14 +35,18 @@ def micro_batch(sources: list[int], targets: list[int]) -> MicroBatch:
     return collate(0, np.arange(len(sources)), *rows, 8)
 
 
-def test_padding_counts_and_a_missing_matrix_is_shared() -> None:
+def test_only_tokens_count_and_a_missing_matrix_is_shared() -> None:
     """That `training` is what torch counts, `tests/launcher/planning/test_counts.py` holds."""
-    shape = Shape(rows=2, source=16, target=24)
+    shapes = [Shape(rows=2, source=4, target=21), Shape(rows=1, source=10, target=2)]  # with EOS
     for tied in ("none", "three-way"):
         settings = (f"model.tied_embeddings={tied}", "model.activation_checkpointing=false")
         config = load_run("debug", [*SETTINGS, *settings])
-        made = training(config.model, config.loss, Vocabularies(source=VOCABULARY, target=VOCABULARY), shape)
-        assert work_of(*settings).flops(micro_batch([3, 9], [20, 1])) == sum(made.values())
+        made = [
+            training(config.model, config.loss, Vocabularies(source=VOCABULARY, target=VOCABULARY), shape)
+            for shape in shapes
+        ]
+        expected = sum(sum(one.values()) for one in made)
+        assert work_of(*settings).flops(micro_batch([3, 9, 3], [20, 1, 20])) == expected
 
 
 def test_what_is_computed_twice_counts_once() -> None:
