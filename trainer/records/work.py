@@ -19,8 +19,8 @@ class Work:
     """FLOPs that the tokens of micro-batches need, as `model.costs.flops.learning` has them.
 
     Model FLOPs utilisation is that of Chowdhery et al. (2022), appendix B: what is computed twice (activation
-    checkpointing) counts once, and padding, which no token needs, not at all. The peak is `training.peak_tflops`, else the data sheet's of a GPU whose name is known;
-    without either there is no MFU.
+    checkpointing) counts once, and padding, which no token needs, not at all. The peak is `training.peak_tflops`, else
+    the data sheet's of a GPU whose name is known; without either there is no MFU.
     """
 
     def __init__(self, config: RunConfig, engine: Engine) -> None:

@@ -31,8 +31,8 @@ def work_of(*settings: str) -> Work:
 
 
 def micro_batch(sources: list[int], targets: list[int]) -> MicroBatch:
-    rows = [Ragged.of([np.full(n, 5, dtype=np.uint32) for n in lengths]) for lengths in (sources, targets)]
-    return collate(0, np.arange(len(sources)), *rows, 8)
+    one, other = (Ragged.of([np.full(n, 5, dtype=np.uint32) for n in lengths]) for lengths in (sources, targets))
+    return collate(0, np.arange(len(sources)), one, other, 8)
 
 
 def test_only_tokens_count_and_a_missing_matrix_is_shared() -> None:
@@ -41,11 +41,8 @@ def test_only_tokens_count_and_a_missing_matrix_is_shared() -> None:
     for tied in ("none", "three-way"):
         settings = (f"model.tied_embeddings={tied}", "model.activation_checkpointing=false")
         config = load_run("debug", [*SETTINGS, *settings])
-        made = [
-            training(config.model, config.loss, Vocabularies(source=VOCABULARY, target=VOCABULARY), shape)
-            for shape in shapes
-        ]
-        expected = sum(sum(one.values()) for one in made)
+        sizes = Vocabularies(source=VOCABULARY, target=VOCABULARY)
+        expected = sum(sum(training(config.model, config.loss, sizes, shape).values()) for shape in shapes)
         assert work_of(*settings).flops(micro_batch([3, 9, 3], [20, 1, 20])) == expected
 
 
