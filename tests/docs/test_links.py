@@ -26,10 +26,14 @@ OTHERS = [
 ]
 
 
+_MARKDOWN = MarkdownIt("commonmark").enable("table")
+"""As GitHub reads a page, near enough."""
+
+
 @cache
 def anchors(path: Path) -> frozenset[str]:
     """The anchors that GitHub gives a page's headings."""
-    tokens = MarkdownIt("commonmark").parse(path.read_text(encoding="utf-8"))
+    tokens = _MARKDOWN.parse(path.read_text(encoding="utf-8"))
     found: dict[str, int] = {}
     names = set()
     for opening, inline in pairwise(tokens):
@@ -45,12 +49,17 @@ def anchors(path: Path) -> frozenset[str]:
 def links(path: Path) -> list[str]:
     """Targets of a page's links, without those of its code."""
     found = []
-    for token in MarkdownIt("commonmark").enable("table").parse(path.read_text(encoding="utf-8")):
+    for token in _MARKDOWN.parse(path.read_text(encoding="utf-8")):
         for child in token.children or []:
             target = child.attrGet("href") or child.attrGet("src")
             if isinstance(target, str):
                 found.append(target)
     return found
+
+
+def counted(html: str) -> dict[str, int]:
+    """List items, rows, code blocks, headings and pictures of a page."""
+    return {tag: len(re.findall(rf"<{tag}[ >/]", html)) for tag in ("li", "tr", "pre", "h2", "h3", "img")}
 
 
 @pytest.mark.parametrize("path", [*pages(), *OTHERS], ids=lambda path: path.relative_to(REPO).as_posix())
@@ -71,7 +80,7 @@ def test_a_broken_anchor_is_noticed() -> None:
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    """A page without a place in mkdocs.yml is a warning too."""
+    """A page without a place in mkdocs.yml is a warning too. Each looks as in the repository."""
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path)],
         cwd=REPO,
@@ -81,7 +90,13 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr.strip()) == (0, ""), done.stderr
-    assert "<h1" in (tmp_path / "index.html").read_text()
+    of_root = {"README": "index", "CONTRIBUTING": "contributing"}
+    for path in pages():
+        place = of_root.get(path.stem) or path.relative_to(REPO / "docs").with_suffix("").as_posix()
+        built = (tmp_path / f"{place}.html").read_text().partition("<article")[2].partition("</article>")[0]
+        assert counted(built) == counted(_MARKDOWN.render(path.read_text())), (
+            f"{place}: the repository shows it otherwise"
+        )
 
 
 def test_the_readme_is_short_and_begins_with_its_purpose() -> None:
