@@ -163,7 +163,7 @@ def _flops(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> 
         at = 1 if func._schema.name.endswith("backward") else 0
         (*_, length, width), (*_, keys, _) = args[at].shape, args[at + 1].shape
         return int(2 * ATTENTION_PRODUCTS[func._schema.name] * args[at].shape[:2].numel() * length * keys * width)
-    formula = flop_registry.get(func._overloadpacket)
+    formula = flop_registry.get(aten.addmm if func is aten._addmm_activation.default else func._overloadpacket)
     found: int = 0 if formula is None else formula(*args, **kwargs, out_val=out)
     return found
 

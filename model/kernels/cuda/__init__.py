@@ -4,8 +4,10 @@ from torch import nn
 
 from model.attention import MultiHeadAttention
 from model.dropout import Dropout
+from model.feed_forward import FeedForward
 from model.kernels.cuda.attention import CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
+from model.kernels.cuda.feed_forward import CudaFeedForward
 from model.kernels.cuda.loss import CudaOutputLayer
 from model.kernels.cuda.passes import CudaObjective, CudaStack, CudaTransformer
 from model.kernels.cuda.residuals import CudaPostNorm, CudaPreNorm, link
@@ -19,6 +21,7 @@ __all__ = ["use"]
 
 FASTER: dict[type[nn.Module], type[nn.Module]] = {
     Dropout: CudaDropout,
+    FeedForward: CudaFeedForward,
     MultiHeadAttention: CudaAttention,
     Objective: CudaObjective,
     OutputLayer: CudaOutputLayer,

@@ -3,30 +3,21 @@
 The sums are kept between them, and a mean and a deviation of each row; masks are made again.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from model.dropout import Dropout
+from model.kernels.cuda.attention import CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
+from model.kernels.cuda.feed_forward import CudaFeedForward
+from model.kernels.cuda.linear import FirstLinear, LastLinear, has_hooks
 from model.kernels.cuda.operators import Operator, define
 from model.residuals import PostNorm, PreNorm, Residual
 
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 Norm = nn.LayerNorm | nn.RMSNorm
-
-
-class LastLinear(nn.Linear):
-    """The last layer of a sub-layer, which leaves its bias to what follows while it is told to."""
-
-    leaves_bias = False
-
-    def forward(self, input: Tensor) -> Tensor:
-        """(..., I) to (..., O)."""
-        return F.linear(input, self.weight, None if self.leaves_bias else self.bias)
 
 
 class _Fused(Residual):
@@ -37,6 +28,8 @@ class _Fused(Residual):
 
     last: tuple[LastLinear, ...] = ()
     """The last layer of the sub-layer, if it is known."""
+    first: tuple[FirstLinear, ...] = ()
+    """The only layer that takes what the sub-layer is given, if there is one."""
 
     def summed_and_normed(
         self, x: Tensor, sublayer: Callable[[Tensor], Tensor], given: Tensor, norm: nn.Module
@@ -45,20 +38,27 @@ class _Fused(Residual):
 
         ZeRO-3 gathers parameters by hooks, when a module is called: a module with hooks is.
         """
-        if not isinstance(norm, Norm) or norm.weight is None or norm.weight.dtype != x.dtype or _has_hooks(norm):
+        if not isinstance(norm, Norm) or norm.weight is None or norm.weight.dtype != x.dtype or has_hooks(norm):
             return None
         drawn = _tokens_of(self.dropout, x)
         if drawn is None or (isinstance(norm, nn.LayerNorm) and norm.bias is None):
             return None
         tokens, site, p = drawn
-        last = next((layer for layer in self.last if layer.bias is not None and not _has_hooks(layer)), None)
+        last = next((layer for layer in self.last if layer.bias is not None and not has_hooks(layer)), None)
+        first = next((layer for layer in self.first if given is x and not has_hooks(layer)), None)
         if last is not None:
             last.leaves_bias = True
+        if first is not None:
+            first.passes = torch.is_grad_enabled()
         try:
             y = sublayer(given)
         finally:
             if last is not None:
                 last.leaves_bias = False
+            if first is not None:
+                first.passes = False
+        if first is not None and first.passed is not None:
+            x, first.passed = first.passed.view_as(x), None
         eps = torch.finfo(x.dtype).eps if norm.eps is None else norm.eps
         found: tuple[Tensor, Tensor] = ResidualNorm.apply(  # type: ignore[no-untyped-call]
             x, y, None if last is None else last.bias, norm.weight, getattr(norm, "bias", None), tokens, site, p, eps
@@ -95,17 +95,34 @@ class CudaPreNorm(PreNorm, _Fused):
         return out
 
 
+_SUBLAYERS = (
+    ("self_attention", "", "output"),
+    ("cross_attention", "query", "output"),
+    ("feed_forward", "inner", "outer"),
+)
+"""Names, and those of their first and last layers. Of self-attention three come first, and those are joined."""
+L = TypeVar("L", bound=nn.Linear)
+
+
+def _as(kind: type[L], linear: nn.Module | None) -> Iterator[L]:
+    """The layer as one of ours, where it is a plain one."""
+    if type(linear) is nn.Linear:
+        linear.__class__ = kind
+    if isinstance(linear, kind):
+        yield linear
+
+
 def link(layer: nn.Module) -> None:
     """Tell the residuals of a layer of encoder or decoder what comes before and after them."""
     before: CudaPreNorm | None = None
-    for name, last in (("self_attention", "output"), ("cross_attention", "output"), ("feed_forward", "outer")):
-        residual, linear = getattr(layer, f"{name}_residual", None), getattr(getattr(layer, name, None), last, None)
+    for name, first, last in _SUBLAYERS:
+        residual, sublayer = getattr(layer, f"{name}_residual", None), getattr(layer, name, None)
         if not isinstance(residual, _Fused):
             before = None
             continue
-        if type(linear) is nn.Linear:
-            linear.__class__ = LastLinear
-        residual.last = (linear,) if isinstance(linear, LastLinear) else ()
+        if type(sublayer) in (CudaAttention, CudaFeedForward):
+            residual.last = tuple(_as(LastLinear, getattr(sublayer, last)))
+            residual.first = tuple(_as(FirstLinear, getattr(sublayer, first, None)))
         if isinstance(residual, CudaPreNorm):
             if before is not None:
                 before.following = (residual,)
@@ -121,10 +138,6 @@ def _tokens_of(dropout: Dropout, x: Tensor) -> tuple[Tensor | None, int, float] 
         return None
     tokens_N4 = layout.side(dropout.side).places
     return (tokens_N4, dropout.site, dropout.p) if x.shape[:-1].numel() == len(tokens_N4) else None
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    return any(getattr(module, hooks) for hooks in _HOOKS)
 
 
 class ResidualNorm(torch.autograd.Function):

@@ -94,3 +94,17 @@ def apart(got: Tensor, wanted: Tensor) -> float:
     if not wanted.numel():
         return 0.0
     return float((got.double() - wanted.double()).abs().max() / wanted.double().abs().max().clamp_min(1e-9))
+
+
+def relus(cases: list[tuple[int, int, str]]) -> list[float]:
+    """See `residuals`: of rows, width and precision."""
+    from model.kernels.cuda import linear
+    from model.kernels.cuda.triton_kernels.relu_backward import relu_backward
+
+    found = []
+    for rows, width, precision in cases:
+        generator = torch.Generator().manual_seed(width)
+        grad, out = (torch.randn(rows, width, generator=generator).to(getattr(torch, precision)) for _ in range(2))
+        pairs = zip(relu_backward(grad, out.relu()), linear.relu_backward(grad, out.relu()), strict=True)
+        found.append(max(apart(*pair) for pair in pairs))
+    return found

@@ -1,0 +1,38 @@
+"""`zeromt::relu_backward`: each program takes a few columns of all rows, so that one launch adds them up, in one order.
+
+A row's part is 32 bytes of 16-bit numbers, which is what the memory hands out at once.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+COLUMNS = 16
+ROWS = 256
+
+
+def relu_backward(grad_RO: Tensor, out_RO: Tensor) -> tuple[Tensor, Tensor]:
+    """See `model.kernels.cuda.linear`."""
+    grad_RO = grad_RO.contiguous()
+    num_rows, width = out_RO.shape
+    masked_RO, sums_O = torch.empty_like(out_RO), out_RO.new_empty(width)
+    grid = (triton.cdiv(width, COLUMNS),)
+    _columns[grid](grad_RO, out_RO, masked_RO, sums_O, num_rows, width, ROWS=ROWS, COLUMNS=COLUMNS, num_warps=8)
+    return masked_RO, sums_O
+
+
+@triton.jit
+def _columns(grad, out, masked, sums, num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    row = tl.arange(0, ROWS)
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for begin in range(0, num_rows, ROWS):
+        r = (begin + row).to(tl.int64)
+        at = r[:, None] * width + column[None, :]
+        is_in = (r[:, None] < num_rows) & (column[None, :] < width)
+        x = tl.load(grad + at, mask=is_in, other=0.0)
+        x = tl.where(tl.load(out + at, mask=is_in, other=0.0) > 0, x, 0.0)
+        tl.store(masked + at, x.to(masked.dtype.element_ty), mask=is_in)
+        total += x.to(tl.float32)
+    tl.store(sums + column, tl.sum(total, 0).to(sums.dtype.element_ty), mask=column < width)

@@ -1,0 +1,79 @@
+"""First and last layers of a sub-layer, which take over what stands beside them."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.kernels import use_kernels
+from model.kernels.cuda.linear import FirstLinear, LastLinear
+from tests.device.pseudo import DEVICE, metered
+from tests.forked import Forked
+from tests.model.kernels.cuda import interpreted
+from tests.model.reference import tiny_model, tiny_section
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_triton_under_its_interpreter(forked: Forked, tmp_path: Path) -> None:
+    cases = [(5, 12, "float32"), (700, 33, "float32"), (300, 48, "bfloat16"), (1, 16, "float16")]
+    [found] = forked.ranks(1, interpreted.relus, cases, cwd=tmp_path, meet=False, variables={"TRITON_INTERPRET": "1"})
+    for case, off in zip(cases, found, strict=True):
+        assert off <= (1e-6 if case[2] == "float32" else 2e-2), case
+
+
+def trained(layer: Any, *inputs: Tensor) -> list[Tensor]:
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    out = layer(*leaves, *[None] * (2 - len(leaves)) if len(leaves) < 2 else [None])
+    (out * out.detach().cos()).sum().backward()
+    return [out.detach(), *(x.grad for x in leaves if x.grad is not None), *(p.grad for p in layer.parameters())]
+
+
+@pytest.mark.parametrize("order", ["pre", "post"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_layers_are_the_plain_ones(order: str, bias: bool) -> None:
+    section = tiny_section(residual=order, attention_bias=bias, feed_forward_bias=bias)
+    for stack, inputs in (("encoder", 1), ("decoder", 2)):
+        x = [torch.randn(2, length, section.d_model) for length in (4, 5)][:inputs]
+        found = []
+        for kernels in ("plain", "cuda"):
+            layer: Any = getattr(tiny_model(section), stack).layers[0]
+            use_kernels(layer, torch.device("cpu"), kernels)
+            found.append(trained(layer, *x))
+        for plain, ours in zip(*found, strict=True):
+            torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-5)
+
+
+def test_kernels_of_a_feed_forward_sublayer() -> None:
+    """Of forward two matmuls and the residual; of backward four matmuls, ReLU, and two of the residual."""
+    layer: Any = tiny_model(tiny_section(residual="post")).encoder.layers[0]
+    use_kernels(layer, DEVICE, "cuda")
+    layer.to(DEVICE)
+    assert type(layer.feed_forward.inner) is FirstLinear
+    assert type(layer.feed_forward.outer) is LastLinear
+    x = torch.randn(2, 3, 12).to(DEVICE).requires_grad_()
+    with metered() as forward:
+        out = layer.feed_forward_residual(x, layer.feed_forward)
+    with metered() as backward:
+        out.backward(out.detach())
+    assert forward.num_kernels == 3, forward.by_operator()
+    assert backward.num_kernels == 7, backward.by_operator()
+
+
+def test_a_layer_by_itself_is_plain() -> None:
+    """Its bias and its input are its own again after a pass, whatever happened there."""
+    layer: Any = tiny_model(tiny_section(residual="post")).encoder.layers[0]
+    use_kernels(layer, torch.device("cpu"), "cuda")
+    x = torch.randn(2, 3, 12)
+
+    def fails(_: Tensor) -> Tensor:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        layer.feed_forward_residual(x, fails)
+    outer, inner = layer.feed_forward.outer, layer.feed_forward.inner
+    h = torch.randn(2, 3, outer.in_features)
+    torch.testing.assert_close(outer(h), torch.nn.functional.linear(h, outer.weight, outer.bias))
+    torch.testing.assert_close(inner(x), torch.nn.functional.linear(x, inner.weight, inner.bias))
