@@ -112,6 +112,11 @@ def _as(kind: type[L], linear: nn.Module | None) -> Iterator[L]:
         yield linear
 
 
+def fuse(sublayer: nn.Module, first: str, last: str) -> tuple[tuple[FirstLinear, ...], tuple[LastLinear, ...]]:
+    """Let the first and the last layer of a sub-layer take over what stands beside them; those that can, or none."""
+    return tuple(_as(FirstLinear, getattr(sublayer, first, None))), tuple(_as(LastLinear, getattr(sublayer, last)))
+
+
 def link(layer: nn.Module) -> None:
     """Tell the residuals of a layer of encoder or decoder what comes before and after them."""
     before: CudaPreNorm | None = None
@@ -120,9 +125,8 @@ def link(layer: nn.Module) -> None:
         if not isinstance(residual, _Fused):
             before = None
             continue
-        if type(sublayer) in (CudaAttention, CudaFeedForward):
-            residual.last = tuple(_as(LastLinear, getattr(sublayer, last)))
-            residual.first = tuple(_as(FirstLinear, getattr(sublayer, first, None)))
+        if isinstance(sublayer, (CudaAttention, CudaFeedForward)):
+            residual.first, residual.last = fuse(sublayer, first, last)
         if isinstance(residual, CudaPreNorm):
             if before is not None:
                 before.following = (residual,)

@@ -1,0 +1,251 @@
+"""Each kernel of `model/kernels/cuda` beside its plain twin and beside the plain path: right, speed-up, memory.
+
+    python -m benchmarks.device.kernels
+
+In bf16, forward and backward, with sizes of `vaswani_big`. Without a GPU the plain twins are looked at in place of the
+kernels (`--small`): that tries the program, and its times mean nothing.
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from benchmarks.common.measure import parser, print_table
+from model.dropout import Dropout
+from model.feed_forward import FeedForward
+from model.kernels import use_kernels
+from model.kernels.cuda import dropout, residuals
+from model.kernels.cuda.varlen import packed_attention, plain_attention
+from model.layout import Side
+from model.loss import CrossEntropy, OutputLayer
+
+TOLERANCE = 2e-2
+"""Of the largest number of each result, in bf16."""
+DROPOUT = 0.1
+Pass = Callable[[], list[Tensor]]
+
+
+@dataclass(kw_only=True, frozen=True)
+class Sizes:
+    """Of what is tried."""
+
+    rows: int = 64
+    longest: int = 64
+    """Tokens of a row; the shortest has a half of it."""
+    width: int = 1024
+    inner: int = 4096
+    heads: int = 16
+    vocab: int = 37_000
+
+
+SMALL = Sizes(rows=3, longest=6, width=32, inner=48, heads=2, vocab=101)
+
+
+@dataclass(kw_only=True, frozen=True)
+class Kernel:
+    """Three ways to the same results and gradients."""
+
+    name: str
+    ours: Pass
+    twin: Pass
+    """The plain implementation, with the same random numbers."""
+    plain: Pass
+    """What is computed without these kernels, with numbers of torch's generator."""
+
+
+def kernels(sizes: Sizes, device: torch.device) -> list[Kernel]:
+    """All of them."""
+    torch.manual_seed(1)
+    lengths = torch.linspace(sizes.longest // 2, sizes.longest, sizes.rows).long()
+    side = _side(lengths, device)
+    num_tokens = int(lengths.sum())
+    return [
+        _loss(sizes, num_tokens, device),
+        _residual(sizes, side, device),
+        _dropout(sizes, side, device),
+        _feed_forward(sizes, num_tokens, device),
+        _attention(sizes, side, lengths, device),
+    ]
+
+
+def measure(kernel: Kernel, *, device: torch.device, repetitions: int) -> dict[str, Any]:
+    """A row of the table: the largest difference, and seconds and bytes of both ways."""
+    pairs = zip(kernel.ours(), kernel.twin(), strict=True)
+    off = max(float((a.float() - b.float()).abs().max() / b.float().abs().max().clamp_min(1e-9)) for a, b in pairs)
+    ways = {name: _cost(way, device, repetitions) for name, way in (("plain", kernel.plain), ("ours", kernel.ours))}
+    return {
+        "kernel": kernel.name,
+        "off": off,
+        "right": off <= TOLERANCE,
+        "speed_up": ways["plain"][0] / ways["ours"][0],
+        **{f"{name}_ms": 1e3 * seconds for name, (seconds, _) in ways.items()},
+        **{f"{name}_mib": num_bytes / 2**20 for name, (_, num_bytes) in ways.items()},
+    }
+
+
+def _cost(way: Pass, device: torch.device, repetitions: int) -> tuple[float, int]:
+    """Median seconds of a pass, and the most bytes that it held beside what was there."""
+    is_gpu = device.type == "cuda"
+    wait: Callable[[], None] = torch.cuda.synchronize if is_gpu else lambda: None
+    way()
+    wait()
+    before = torch.cuda.memory_allocated() if is_gpu else 0
+    if is_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    times = []
+    for _ in range(repetitions):
+        start = time.perf_counter()
+        way()
+        wait()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times), torch.cuda.max_memory_allocated() - before if is_gpu else 0
+
+
+def _differentiated(function: Callable[..., Tensor], *leaves: Tensor) -> Pass:
+    """The result of a function of leaves, and their gradients by it."""
+    grads: list[Tensor] = []
+
+    def way() -> list[Tensor]:
+        out = function()
+        if not grads:
+            generator = torch.Generator(out.device).manual_seed(3)
+            grads.append(torch.randn(out.shape, generator=generator, device=out.device).to(out.dtype))
+        return [out.detach(), *torch.autograd.grad(out, leaves, grads[0])]
+
+    return way
+
+
+def _leaf(*shape: int, device: torch.device) -> Tensor:
+    return torch.randn(shape, device=device).to(torch.bfloat16).requires_grad_()
+
+
+def _side(lengths: Tensor, device: torch.device) -> Side:
+    """Of rows of these lengths, one behind the other."""
+    pairs = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+    positions = torch.cat([torch.arange(int(n)) for n in lengths])
+    places = torch.stack([torch.full_like(pairs, 5), torch.zeros_like(pairs), pairs, positions], 1)
+    bounds = F.pad(lengths.cumsum(0), (1, 0))
+    return Side(places=places.int().to(device), bounds=bounds.int().to(device), longest=int(lengths.max()))
+
+
+def _loss(sizes: Sizes, num_tokens: int, device: torch.device) -> Kernel:
+    hidden, targets = _leaf(num_tokens, sizes.width, device=device), torch.randint(0, sizes.vocab, (num_tokens,))
+    weight = (torch.randn(sizes.vocab, sizes.width) * sizes.width**-0.5).to(device, torch.bfloat16)
+
+    def way(kind: str) -> Pass:
+        layer = OutputLayer(sizes.width, sizes.vocab, padding_id=0).to(device, torch.bfloat16)
+        layer.weight.data.copy_(weight)
+        use_kernels(layer, device, kind)
+        there = targets.to(device)
+        return _differentiated(lambda: layer(hidden, there, CrossEntropy(0.1))[0], hidden, layer.weight)
+
+    return Kernel(name="loss", ours=way("cuda"), twin=way("plain"), plain=way("plain"))
+
+
+def _residual(sizes: Sizes, side: Side, device: torch.device) -> Kernel:
+    shape = (len(side.places), sizes.width)
+    x, y, bias = _leaf(*shape, device=device), _leaf(*shape, device=device), _leaf(sizes.width, device=device)
+    norm = nn.LayerNorm(sizes.width).to(device, torch.bfloat16)
+    leaves = (x, y, bias, norm.weight, norm.bias)
+    apply: Any = residuals.ResidualNorm.apply
+
+    def ours() -> Tensor:
+        found: Tensor = apply(x, y, bias, norm.weight, norm.bias, side.places, 3, DROPOUT, norm.eps)[1]
+        return found
+
+    def twin() -> Tensor:
+        out: Tensor = norm(x + _same_mask(y + bias, side, 3))
+        return out
+
+    def plain() -> Tensor:
+        out: Tensor = norm(x + F.dropout(y + bias, DROPOUT))
+        return out
+
+    ways = [_differentiated(function, *leaves) for function in (ours, twin, plain)]
+    return Kernel(name="bias, dropout, residual, norm", ours=ways[0], twin=ways[1], plain=ways[2])
+
+
+def _same_mask(x: Tensor, side: Side, site: int) -> Tensor:
+    """Dropout by the plain twin, which autograd differentiates."""
+    return x * dropout._plain(torch.ones_like(x), side.places, site, DROPOUT).detach()
+
+
+def _dropout(sizes: Sizes, side: Side, device: torch.device) -> Kernel:
+    x = _leaf(len(side.places), sizes.inner, device=device)
+    functions: list[Callable[[], Tensor]] = [
+        lambda: torch.ops.zeromt.drop(x, side.places, 2, DROPOUT),
+        lambda: _same_mask(x, side, 2),
+        lambda: Dropout(DROPOUT).train()(x),
+    ]
+    ours, twin, plain = (_differentiated(function, x) for function in functions)
+    return Kernel(name="dropout", ours=ours, twin=twin, plain=plain)
+
+
+def _feed_forward(sizes: Sizes, num_tokens: int, device: torch.device) -> Kernel:
+    x = _leaf(num_tokens, sizes.width, device=device)
+    made = FeedForward(sizes.width, sizes.inner, F.relu, 0.0).to(device, torch.bfloat16)
+
+    def way(kind: str) -> Pass:
+        module = FeedForward(sizes.width, sizes.inner, F.relu, 0.0).to(device, torch.bfloat16)
+        module.load_state_dict(made.state_dict())
+        if kind == "cuda":
+            use_kernels(module, device, kind)
+            residuals.fuse(module, "inner", "outer")
+        return _differentiated(lambda: module(x), x, *module.parameters())
+
+    return Kernel(name="feed-forward with ReLU", ours=way("cuda"), twin=way("plain"), plain=way("plain"))
+
+
+def _attention(sizes: Sizes, side: Side, lengths: Tensor, device: torch.device) -> Kernel:
+    heads, each = sizes.heads, sizes.width // sizes.heads
+    q, k, v = (_leaf(len(side.places), heads, each, device=device) for _ in range(3))
+    a, b, c = (_leaf(len(lengths), heads, sizes.longest, each, device=device) for _ in range(3))
+    is_text = torch.arange(sizes.longest) < lengths[:, None]
+    bias = torch.zeros(is_text.shape).masked_fill(~is_text, -1e9)[:, None, None].to(device, torch.bfloat16)
+    scale = each**-0.5
+    return Kernel(
+        name="packed attention",
+        ours=_differentiated(lambda: packed_attention(q, k, v, side, side, is_causal=False, scale=scale), q, k, v),
+        twin=_differentiated(lambda: plain_attention(q, k, v, side, side, is_causal=False, scale=scale), q, k, v),
+        plain=_differentiated(lambda: F.scaled_dot_product_attention(a, b, c, bias, scale=scale), a, b, c),
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0; 1 where a kernel is wrong."""
+    options = parser(__doc__)
+    options.add_argument("--small", action="store_true", help="sizes for a trial")
+    options.add_argument("--repetitions", type=int, default=20, metavar="N")
+    args = options.parse_args(arguments)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    found = [
+        measure(kernel, device=device, repetitions=args.repetitions)
+        for kernel in kernels(SMALL if args.small else Sizes(), device)
+    ]
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "a CPU: the plain twins, and times mean nothing"
+    print_table(f"kernels in bf16, forward and backward, on {name}", [table_row(row) for row in found])
+    return 0 if all(row["right"] for row in found) else 1
+
+
+def table_row(row: dict[str, Any]) -> dict[str, str]:
+    """What is printed of a row of `measure`."""
+    return {
+        "kernel": row["kernel"],
+        "right": f"{'yes' if row['right'] else 'NO'} ({row['off']:.1e})",
+        "plain ms": f"{row['plain_ms']:.3f}",
+        "ours ms": f"{row['ours_ms']:.3f}",
+        "speed-up": f"{row['speed_up']:.2f}",
+        "plain MiB": f"{row['plain_mib']:.1f}",
+        "ours MiB": f"{row['ours_mib']:.1f}",
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""Every kernel in Triton becomes machine code of a GPU: the interpreter lets pass what the compiler refuses.
+
+Triton brings along all that this needs; no GPU and no CUDA toolkit. It takes seconds, and nothing else would tell
+before there is a GPU.
+"""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tests.forked import Forked
+from tests.model.kernels.cuda import compiled
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize("capability", [pytest.param(80, marks=pytest.mark.slow), 90])
+def test_machine_code_of_every_kernel(forked: Forked, tmp_path: Path, capability: int) -> None:
+    variables = {"TRITON_CACHE_DIR": str(tmp_path / "cache")}
+    [found] = forked.ranks(1, compiled.cubins, capability, cwd=tmp_path, meet=False, variables=variables)
+    assert all(size > 1000 for size in found.values()), found
+    folder = Path(__file__).parents[4] / "model" / "kernels" / "cuda" / "triton_kernels"
+    kernels = {file.stem for file in folder.glob("*.py") if "@triton.jit" in file.read_text()}
+    assert {name.partition(".")[0] for name in found} == kernels
