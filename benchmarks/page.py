@@ -8,12 +8,12 @@ The page has the newest result of each question and, where that matters, of each
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.child import ROOT
+from benchmarks.common.measure import run_main
 from benchmarks.common.results import FOLDER, Result, load
 from benchmarks.report import data, device, inference, training, verified
 from benchmarks.report.plots import svg
@@ -122,7 +122,4 @@ def _link(text: str, path: Path, page: Path) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

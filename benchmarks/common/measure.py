@@ -9,11 +9,13 @@ import shlex
 import statistics
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+from configs import UserError
 
 PACKAGES = ("numpy", "sentencepiece", "webdataset", "torch", "deepspeed")
 
@@ -182,6 +184,14 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--work", type=folder, metavar="FOLDER", help="for temporary files; else the system's folder")
     parser.set_defaults(command=shlex.join(["python", *sys.orig_argv[1:]]))
     return parser
+
+
+def run_main(main: Callable[[], int]) -> NoReturn:
+    """Run a benchmark as a program: exit with its code; a UserError is one line."""
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(f"error: {error}")
 
 
 def folder(text: str) -> Path:

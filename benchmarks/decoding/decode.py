@@ -11,7 +11,6 @@ import importlib.util
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -23,7 +22,7 @@ import numpy as np
 import torch
 
 from benchmarks.common.child import ROOT, call, environment
-from benchmarks.common.measure import machine, median, parser, print_machine, print_table, spread
+from benchmarks.common.measure import machine, median, parser, print_machine, print_table, run_main, spread
 from benchmarks.common.results import Row, figure, record
 from benchmarks.common.text import read_lines
 from benchmarks.decoding import decoders
@@ -296,7 +295,4 @@ def report(
 if __name__ == "__main__":
     # numpy and torch in this process have nothing to do while others are measured
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    try:
-        sys.exit(main())
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

@@ -11,17 +11,16 @@ every line says so.
 import argparse
 import dataclasses
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.common.measure import machine, parser, print_table
+from benchmarks.common.measure import machine, parser, print_table, run_main
 from benchmarks.common.results import record
 from benchmarks.device.budget_counts import added, count_update, counts, lone_rank
 from benchmarks.device.budget_model import SMALL, Shape, count_model
 from benchmarks.device.budget_roofline import by_operator, estimate, padded, padding_of, usual_micro_batch
 from benchmarks.device.work import flops_per_target_token
-from configs import EngineSection, RunConfig, UserError, preset_model
+from configs import EngineSection, RunConfig, preset_model
 from trainer.ranks.distributed import World
 
 STAGE_OF = {"vaswani_base": 1, "vaswani_big": 2}
@@ -216,7 +215,4 @@ def _targets(stage: int, *, offload: bool) -> Row:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

@@ -21,7 +21,6 @@ import argparse
 import dataclasses
 import importlib.util
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -31,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common.child import call
-from benchmarks.common.measure import machine, parser, print_machine, print_table
+from benchmarks.common.measure import machine, parser, print_machine, print_table, run_main
 from benchmarks.common.results import Row, record
 from benchmarks.device import plain_loop
 from benchmarks.device.programs import PROGRAMS, SETTINGS, attempt, ours, setting_of
@@ -45,7 +44,7 @@ from benchmarks.device.work import (
     prepare,
     visible_gpus,
 )
-from configs import RunConfig, UserError, load_run
+from configs import RunConfig, load_run
 
 MATRICES = {"cuda": (4096, 8192, 12288, 16384), "cpu": (128, 256)}
 
@@ -215,7 +214,4 @@ def profile(job: Job, run: str, config: RunConfig, file: Path, *, first: bool) -
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

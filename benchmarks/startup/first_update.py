@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.common.child import ROOT, environment
-from benchmarks.common.measure import machine, median, parser, print_machine, print_table, spread
+from benchmarks.common.measure import machine, median, parser, print_machine, print_table, run_main, spread
 from benchmarks.common.results import Row, figure, record
 from configs import UserError
 
@@ -296,7 +296,4 @@ def report(rounds: Sequence[dict[str, dict[str, Any]]]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(run_clocked(*sys.argv[2:]) if sys.argv[1:2] == [CLOCKED] else main())
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_main(lambda: run_clocked(*sys.argv[2:]) if sys.argv[1:2] == [CLOCKED] else main())

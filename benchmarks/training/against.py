@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from benchmarks.common.child import ROOT, environment
-from benchmarks.common.measure import machine, median, parser, print_machine, print_table
+from benchmarks.common.measure import machine, median, parser, print_machine, print_table, run_main
 from benchmarks.common.results import record
 from benchmarks.common.stolen import StolenTime
 from configs import UserError
@@ -245,7 +245,4 @@ def report(figures: dict[str, Any], args: Any) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

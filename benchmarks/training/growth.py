@@ -10,14 +10,13 @@ Exit code 1 where that does not hold. Text is made up unless --corpus gives it; 
 """
 
 import os
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.measure import machine, median, parser, print_machine, print_table, spread
+from benchmarks.common.measure import machine, median, parser, print_machine, print_table, run_main, spread
 from benchmarks.common.results import Row, figure, record
 from benchmarks.common.text import Text, generate, repeat
 from benchmarks.training import trainers
@@ -304,7 +303,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from benchmarks.common.measure import (
     parser,
     print_machine,
     print_table,
+    run_main,
     spread,
     tree,
 )
@@ -252,7 +252,4 @@ def report(figures: dict[str, Any], args: Any, threads: int) -> dict[str, list[f
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

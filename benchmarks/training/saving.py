@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.common import measure
 from benchmarks.common.child import ROOT, environment
+from benchmarks.common.measure import run_main
 from benchmarks.common.results import Row, figure, record
 from configs import CheckpointSection, EngineSection, RunConfig, UserError, model_section
 from trainer.runs.layout import step_folder
@@ -211,7 +212,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == [RANKS]:
         _rank(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
         sys.exit(0)
-    try:
-        sys.exit(main())
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

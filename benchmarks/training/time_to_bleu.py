@@ -28,7 +28,7 @@ from typing import Any
 import torch
 
 from benchmarks.common.child import ROOT, environment
-from benchmarks.common.measure import machine, parser, print_machine, print_table, spread
+from benchmarks.common.measure import machine, parser, print_machine, print_table, run_main, spread
 from benchmarks.common.results import Row, record
 from benchmarks.common.text import read_lines
 from benchmarks.startup.first_update import first_match, stamped
@@ -36,7 +36,7 @@ from benchmarks.training import plain_loop, trainers
 from benchmarks.training.plain_weights import load_plain
 from benchmarks.training.train import SIZES
 from benchmarks.training.trainers import Work
-from configs import SearchSection, UserError, model_section
+from configs import SearchSection, model_section
 from configs.components import ScoredText, make
 from data_pipeline.tokenizer import Tokenizer
 from model import Transformer
@@ -281,7 +281,4 @@ def judge(rounds: Sequence[Mapping[str, Sequence[Point]]], goal: float) -> dict[
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

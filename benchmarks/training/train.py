@@ -23,6 +23,7 @@ from benchmarks.common.measure import (
     parser,
     print_machine,
     print_table,
+    run_main,
     spread,
 )
 from benchmarks.common.results import Row, figure, record
@@ -240,7 +241,4 @@ def ratio(one: dict[str, Any], other: dict[str, Any]) -> float:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

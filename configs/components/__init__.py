@@ -1,13 +1,13 @@
 """Components that a configuration chooses by their kinds: the registry, and what each family's components are."""
 
 from configs.components.filter import Change, ChangingFilter, Corpus, DroppingFilter, Filter, Find
-from configs.components.metric import Metric, ScoredText, Scoring
+from configs.components.metric import Lines, Metric, ScoredText, Scoring
 from configs.components.modifier import Draws, MergingModifier, Modifier, SubwordModifier, TextModifier
 from configs.components.optimizer import Optimizer
 from configs.components.registry import Choice, Component, choice_of, component, item_of, kinds, make, unknown
 from configs.components.sampler import Sampler
 from configs.components.schedule import Schedule
-from configs.components.tracker import Tracker, Writer
+from configs.components.tracker import Samples, Tracker, Writer
 
 __all__ = [
     "Change",
@@ -19,11 +19,13 @@ __all__ = [
     "DroppingFilter",
     "Filter",
     "Find",
+    "Lines",
     "MergingModifier",
     "Metric",
     "Modifier",
     "Optimizer",
     "Sampler",
+    "Samples",
     "Schedule",
     "ScoredText",
     "Scoring",

@@ -10,6 +10,8 @@ from configs.components.registry import Component, make
 from configs.errors import UserError
 
 MetricName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*$", max_length=64)]
+Lines = Sequence[str]
+"""Lines of text, one for each sentence."""
 SIGNATURE = "_signature"
 """Ends the name of what stands beside a metric's figure."""
 
@@ -71,14 +73,7 @@ class Metric(Component):
         """
         raise NotImplementedError
 
-    def score(
-        self,
-        scoring: Scoring,
-        *,
-        sources: Sequence[str],
-        hypotheses: Sequence[str],
-        references: Sequence[Sequence[str]],
-    ) -> float:
+    def score(self, scoring: Scoring, *, sources: Lines, hypotheses: Lines, references: Sequence[Lines]) -> float:
         """The score of a corpus; a metric that needs the sources overrides it.
 
         Args:

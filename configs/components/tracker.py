@@ -7,6 +7,9 @@ from typing import Any, Protocol
 
 from configs.components.registry import Component
 
+Samples = Sequence[tuple[str, str, str]]
+"""Source, reference and translation of some pairs."""
+
 
 class Writer(Protocol):
     """Where a run's figures go, beside metrics.jsonl. One that raises is dropped with a warning; training goes on.
@@ -19,13 +22,7 @@ class Writer(Protocol):
         """Figures of a log step, by the names that they have in metrics.jsonl."""
         ...
 
-    def evaluation(
-        self,
-        step: int,
-        figures: Mapping[str, Any],
-        samples: Sequence[tuple[str, str, str]],
-        attentions: Sequence[Any],
-    ) -> None:
+    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
         """Scores; samples of source, reference and translation; attention to draw (`heat_map.draw`)."""
         ...
 

@@ -1,6 +1,7 @@
 """Running the command line in a process of its own, beside a trainer that only pretends."""
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -146,6 +147,14 @@ def assert_half_a_second(run: Callable[[], object]) -> None:
     pairs = [(used(run), used(libraries)) for _ in range(5)]
     ours, theirs = (min(side) for side in zip(*pairs, strict=True))
     assert ours < max(0.5, 3.5 * theirs), pairs
+
+
+@pytest.fixture
+def port() -> int:
+    """A free port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 @pytest.fixture

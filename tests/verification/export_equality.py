@@ -8,7 +8,6 @@ two tokens are TOLERANCE or more apart; less is a tie that rounding decides. Exi
 BLEU is more than BLEU_TOLERANCE from ours.
 """
 
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,11 +15,10 @@ from typing import Any
 
 import torch
 
-from benchmarks.common.measure import machine, parser, print_machine, print_table
+from benchmarks.common.measure import machine, parser, print_machine, print_table, run_main
 from benchmarks.common.results import Row, record
 from benchmarks.common.text import read_lines
 from benchmarks.decoding.decoders import CTranslate2, Decoded, Ours, Search, Transformers, export
-from configs import UserError
 from configs.components import ScoredText, make
 from data_pipeline.tokenizer import BOS_ID, EOS_ID
 from model import Transformer
@@ -153,7 +151,4 @@ def compare_beam(
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

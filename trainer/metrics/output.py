@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from configs.components import Metric, ScoredText, Scoring, component
+from configs.components import Lines, Metric, ScoredText, Scoring, component
 from configs.evaluation import BleuTokenizer
 from configs.fields import Positive
 from trainer.metrics import tokenizers
@@ -52,14 +52,7 @@ class LengthRatio(Metric):
         name = tokenizers.choose(self.tokenizer or text.tokenizer, text.target_language)
         return tokenizers.checked(lambda: BLEU(tokenize=name), name, text.tokenizer_option)
 
-    def score(
-        self,
-        scoring: Scoring,
-        *,
-        sources: Sequence[str],
-        hypotheses: Sequence[str],
-        references: Sequence[Sequence[str]],
-    ) -> float:
+    def score(self, scoring: Scoring, *, sources: Lines, hypotheses: Lines, references: Sequence[Lines]) -> float:
         """See Metric."""
         found = scoring.corpus_score(hypotheses, references)
         return float(found.sys_len) / max(float(found.ref_len), 1.0)
@@ -79,14 +72,7 @@ class Untranslated(Metric):
         """See Metric."""
         return Percentage("case:lc|space:no")
 
-    def score(
-        self,
-        scoring: Scoring,
-        *,
-        sources: Sequence[str],
-        hypotheses: Sequence[str],
-        references: Sequence[Sequence[str]],
-    ) -> float:
+    def score(self, scoring: Scoring, *, sources: Lines, hypotheses: Lines, references: Sequence[Lines]) -> float:
         """See Metric."""
         count = 0
         for number, (source, hypothesis) in enumerate(zip(sources, hypotheses, strict=True)):
@@ -119,14 +105,7 @@ class Repeated(Metric):
         tokenizer: Callable[[str], str] = scoring.tokenizer  # type: ignore[attr-defined]
         return Percentage(f"n:{self.order}|margin:{self.margin}|tok:{name}", lambda line: tokenizer(line).split())
 
-    def score(
-        self,
-        scoring: Scoring,
-        *,
-        sources: Sequence[str],
-        hypotheses: Sequence[str],
-        references: Sequence[Sequence[str]],
-    ) -> float:
+    def score(self, scoring: Scoring, *, sources: Lines, hypotheses: Lines, references: Sequence[Lines]) -> float:
         """See Metric."""
         words: Words = scoring.words  # type: ignore[attr-defined]
         count = sum(

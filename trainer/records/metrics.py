@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from configs.components import Tracker, Writer
+from configs.components import Samples, Tracker, Writer
 from configs.text import to_json
 from trainer.inference.translation.words import Attention
 from trainer.records.background import Action, BackgroundWriter, join_all
@@ -33,11 +33,7 @@ class NoMetrics:
         """Nothing."""
 
     def evaluation(
-        self,
-        step: int,
-        figures: Mapping[str, Any],
-        samples: Sequence[tuple[str, str, str]],
-        attentions: Sequence[Attention],
+        self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Attention]
     ) -> None:
         """Nothing."""
 
@@ -85,11 +81,7 @@ class RunMetrics:
         self._write("train", step, figures, lambda writer: writer.train(step, figures))
 
     def evaluation(
-        self,
-        step: int,
-        figures: Mapping[str, Any],
-        samples: Sequence[tuple[str, str, str]],
-        attentions: Sequence[Attention],
+        self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Attention]
     ) -> None:
         """See Metrics."""
         self._write("evaluation", step, figures, lambda writer: writer.evaluation(step, figures, samples, attentions))

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from configs.components import Samples
 from trainer.records.names import flatten
 from trainer.runs.versions import versions
 
@@ -114,7 +115,7 @@ def environment() -> list[tuple[str, str]]:
     ]
 
 
-def marked_samples(samples: Sequence[tuple[str, str, str]]) -> list[tuple[Any, ...]]:
+def marked_samples(samples: Samples) -> list[tuple[Any, ...]]:
     """Rows of a table (source, reference, translation): what differs from the reference is marked."""
     from trainer.comparison.sentences import marked
 

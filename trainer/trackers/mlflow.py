@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from configs.components import Tracker, Writer, component
+from configs.components import Samples, Tracker, Writer, component
 from trainer.records.names import by_tag, flatten, of_event, start_name
 
 MOST_PARAMETERS = 100
@@ -56,13 +56,7 @@ class _Writer:
         """See Writer."""
         self._log(step, by_tag("train", figures))
 
-    def evaluation(
-        self,
-        step: int,
-        figures: Mapping[str, Any],
-        samples: Sequence[tuple[str, str, str]],
-        attentions: Sequence[Any],
-    ) -> None:
+    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
         """See Writer."""
         self._log(step, by_tag("valid", figures))
         if samples:

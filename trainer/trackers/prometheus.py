@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from configs.components import Tracker, Writer, component
+from configs.components import Samples, Tracker, Writer, component
 from configs.fields import PathText
 from trainer.records.names import by_tag, of_event
 
@@ -41,13 +41,7 @@ class _Writer:
         """See Writer."""
         self._write({"train/step": float(step), **by_tag("train", figures)})
 
-    def evaluation(
-        self,
-        step: int,
-        figures: Mapping[str, Any],
-        samples: Sequence[tuple[str, str, str]],
-        attentions: Sequence[Any],
-    ) -> None:
+    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
         """See Writer."""
         self._write({"valid/step": float(step), **by_tag("valid", figures)})
 

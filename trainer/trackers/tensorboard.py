@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from configs.components import Tracker, Writer, component
+from configs.components import Samples, Tracker, Writer, component
 from configs.text import to_json
 from trainer.records.names import TARGET_TOKENS, by_tag, of_event
 from trainer.trackers import cockpit
@@ -46,13 +46,7 @@ class BoardWriter:
         """See Writer."""
         self._scalars(step, by_tag("train", figures), figures)
 
-    def evaluation(
-        self,
-        step: int,
-        figures: Mapping[str, Any],
-        samples: Sequence[tuple[str, str, str]],
-        attentions: Sequence[Any],
-    ) -> None:
+    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
         """See Writer."""
         import numpy as np
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from configs.components import Tracker, Writer, component
+from configs.components import Samples, Tracker, Writer, component
 from trainer.records.names import by_tag, of_event, start_name
 from trainer.trackers.cockpit import SAMPLE, marked_samples
 
@@ -58,13 +58,7 @@ class _Writer:
         """See Writer."""
         self._run.log({**by_tag("train", figures), "update": step})
 
-    def evaluation(
-        self,
-        step: int,
-        figures: Mapping[str, Any],
-        samples: Sequence[tuple[str, str, str]],
-        attentions: Sequence[Any],
-    ) -> None:
+    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
         """See Writer."""
         import wandb
 

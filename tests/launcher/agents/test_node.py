@@ -146,13 +146,6 @@ def test_bad_input(zeromt: Zeromt, workplace: Path, arguments: list[str], messag
 
 
 @pytest.fixture
-def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-@pytest.fixture
 def start_node(launch: Callable[..., "subprocess.Popen[str]"], port: int) -> StartNode:
     """Start one of two nodes with one rank each; `fake` says what the ranks do, by rank."""
 

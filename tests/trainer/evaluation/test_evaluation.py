@@ -1,7 +1,6 @@
 """One BLEU: the same at any world size and stage, and the one that sacreBLEU itself gives for the written files."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from configs import load_run
 from tests.conftest import Start, read_metrics, zeromt
 from tests.forked import Forked
 from tests.trainer.conftest import TrainedRun
+from tests.trainer.evaluation.everywhere import Everywhere, on_one_and_two
 from trainer.build import build
 from trainer.ranks.distributed import World
 
@@ -77,21 +77,12 @@ def score_everywhere(world: World, config: str, sets: str) -> list[dict[str, Any
 UNLIKE = {"seconds", "nll", "perplexity"}
 """Figures that are times, or sums of the losses."""
 
-Everywhere = dict[int, list[dict[str, Any]]]
-
 
 @pytest.fixture(scope="module")
 def everywhere(trained: TrainedRun, forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Everywhere:
     """Scores by ranks and stage."""
     root = tmp_path_factory.mktemp("everywhere")
-    scores = {}
-    for num_ranks in (1, 2):
-        shutil.copytree(trained.folder, root / f"{num_ranks}" / "heart")
-        config = root / f"{num_ranks}.yaml"
-        config.write_text(trained.config.read_text().replace(f"{trained.folder.parent}", f"{root}/{num_ranks}"))
-        sets = five_sets(trained, root)
-        scores[num_ranks] = forked.ranks(num_ranks, score_everywhere, str(config), sets, cwd=root)[0]
-    return scores
+    return on_one_and_two(trained, forked, root, score_everywhere, five_sets(trained, root))
 
 
 def test_same_score_at_any_world_size_and_stage(everywhere: Everywhere) -> None:

@@ -18,6 +18,7 @@ from configs.components import ScoredText, make
 from tests.conftest import Finished, read_metrics
 from tests.forked import Forked
 from tests.trainer.conftest import TrainedRun
+from tests.trainer.evaluation.everywhere import on_one_and_two
 from trainer.build import build
 from trainer.evaluation.sets import load_sets
 from trainer.metrics.scoring import Scorer
@@ -110,14 +111,7 @@ def everywhere(
 ) -> dict[int, list[dict[str, Any]]]:
     """Figures by ranks and stage."""
     root = tmp_path_factory.mktemp("everywhere")
-    found = {}
-    for num_ranks in (1, 2):
-        shutil.copytree(trained.folder, root / f"{num_ranks}" / "heart")
-        config = root / f"{num_ranks}.yaml"
-        config.write_text(trained.config.read_text().replace(f"{trained.folder.parent}", f"{root}/{num_ranks}"))
-        arguments = (str(config), str(cache), sets, METRICS)
-        found[num_ranks] = forked.ranks(num_ranks, score_everywhere, *arguments, cwd=root)[0]
-    return found
+    return on_one_and_two(trained, forked, root, score_everywhere, str(cache), sets, METRICS)
 
 
 def test_five_sets_have_equal_scores_at_any_world_size_and_stage(everywhere: dict[int, list[dict[str, Any]]]) -> None:

@@ -41,12 +41,15 @@ def at(update: int, micro_batch: int, in_device: bool = True) -> Position:
 
 def stuck(folder: Path, rank: int, micro_batch: int, *, in_device: bool = True) -> "subprocess.Popen[str]":
     """A process that computes, or waits for its GPU: both look alike to the kernel."""
-    code = RANK.format(rank=rank, micro_batch=micro_batch, in_device=in_device, does=SPINS)
+    return start(RANK.format(rank=rank, micro_batch=micro_batch, in_device=in_device, does=SPINS), folder)
+
+
+def start(code: str, folder: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=folder,
         env=environment() | {LAUNCH_ID: "start"},
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -140,14 +143,7 @@ threading.Thread(target=record, daemon=True).start()
 def test_a_stuck_rank_is_asked_for_its_trace_which_is_kept_with_the_notes(tmp_path: Path) -> None:
     code = RANK.replace("watchdog.enter", RECORDER + "watchdog.enter", 1)
     code = code.format(rank=3, micro_batch=1, in_device=True, does="time.sleep(0.01)")
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=environment() | {LAUNCH_ID: "start"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start(code, tmp_path)
     out, err = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL, err
     assert (tmp_path / "failures" / "start" / "nccl-trace-rank-3").read_text() == "the collectives of rank 3"

@@ -84,13 +84,6 @@ def test_starts_without_progress_are_counted_by_the_first_pod(tmp_path: Path) ->
 
 
 @pytest.fixture
-def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-@pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(8) as found:
         yield found

@@ -4,7 +4,6 @@ import dataclasses
 import os
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +12,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from configs import UserError
 from configs.site import load_site
 from launcher.clusters.kubernetes.section import Volume
 from tests.launcher.clusters.kubernetes.fake_cluster import INDEX, JOB, FakeCluster
 from tests.launcher.clusters.kubernetes.test_manifest import ASSETS, BARE, WORDS, preparation, training
+from tests.launcher.clusters.refusals import HARM, refusal
 
-HARM = ("; touch canary #", "$(touch canary)", "`touch canary`", "' ; touch canary ; '", '" ; touch canary ; "')
 LINES = ("\n", "\n        command: [touch, canary]\n", "\r", "\x00", "\n---\nkind: Pod\n", "\u2028", "\ud800")
 SIGNS = (" ", "&& touch canary", "\\", "$HOME", "$$", "$(ZEROMT_JOB_ID)", "*a", "&a", "~", "{a,b}", "${x}", "%")
 EVIL = st.lists(st.sampled_from(HARM + LINES + SIGNS + WORDS), min_size=1, max_size=4).map("".join)
-
-
-def refusal(make: Callable[[], str]) -> tuple[str, str]:
-    """The manifest, or the message with which it was refused."""
-    try:
-        return make(), ""
-    except UserError as error:
-        return "", str(error)
 
 
 def with_evil(where: str, evil: str) -> str:

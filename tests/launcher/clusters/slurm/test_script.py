@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from launcher.clusters.slurm.script import render_preparation, render_training
 from launcher.jobs import Preparation, Training
 from launcher.jobs.job import check_nodes, most_nodes
 from launcher.options.node import parse_launch_node
+from tests.launcher.clusters.refusals import HARM, refusal
 
 GOLDEN = Path(__file__).parent / "golden"
 PYTHON = "/venv/bin/python"
@@ -195,19 +195,10 @@ def test_run_that_another_job_writes_is_refused(tmp_path: Path) -> None:
     assert "srun" not in [call[0] for call in calls]
 
 
-HARM = ("; touch canary #", "$(touch canary)", "`touch canary`", "' ; touch canary ; '", '" ; touch canary ; "')
 LINES = ("\n", "\n#SBATCH --wrap='touch canary'\n", "\r", "\x00", "#SBATCH --wrap=x")
 SIGNS = (" ", "&& touch canary", "| touch canary", "\\", "$HOME", "*", "~", "${x:-$(touch canary)}", "!!", "{a,b}")
 WORDS = ("a", "é", "@OVERRIDES@", "--", "-x", "%j", "=")
 EVIL = st.lists(st.sampled_from(HARM + LINES + SIGNS + WORDS), min_size=1, max_size=4).map("".join)
-
-
-def refusal(make: Callable[[], str]) -> tuple[str, str]:
-    """The script, or the message with which it was refused."""
-    try:
-        return make(), ""
-    except UserError as error:
-        return "", str(error)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
