@@ -49,6 +49,12 @@ class EngineSection:
     """Other keys of DeepSpeed's `zero_optimization`, passed on unchanged."""
     compile: bool = False
     """torch.compile of each layer while training (stages 0 to 2): takes minutes, and a compiler (CPU: C++, GPU: C)."""
+    kernels: Literal["auto", "plain", "cuda"] = "auto"
+    """What the model computes by: auto, the kernels of its device; plain, PyTorch alone; cuda, those for GPUs, of which
+    a CPU takes the plain implementations (slow, for tests)."""
+    merge_lanes: Literal["auto"] | Positive = "auto"
+    """Micro-batches of a rank that go through the model as one, where kernels leave out padding; the update stays the
+    same. auto: as many as fit the memory; never with several datasets, whose losses are told apart."""
     fp16_initial_scale_power: Annotated[int, Field(ge=0, le=32)] = 16
     """The loss is scaled by 2 to this power at first, in fp16."""
     communication_timeout_minutes: PositiveFloat = 30.0
@@ -230,6 +236,11 @@ class RunConfig:
             yield (
                 f"engine.zero_optimization.compute_grad_norm: false with optimizer.clip_norm={self.optimizer.clip_norm}"
                 ", which is of that norm; allowed is optimizer.clip_norm=0"
+            )
+        if self.engine.merge_lanes not in ("auto", 1) and len(self.datasets) > 1:
+            yield (
+                f"engine.merge_lanes: {self.engine.merge_lanes} with {len(self.datasets)} datasets, whose losses are "
+                "told apart; allowed is auto or 1"
             )
         yield from self._figure_problems()
         most = min(self.supervision.setup_minutes, self.engine.communication_timeout_minutes)

@@ -14,7 +14,8 @@ from configs import RunConfig
 from trainer.checkpoint.state import TrainerState
 from trainer.datasets import dataset_names
 from trainer.engines import replicas
-from trainer.engines.batches import HostCopy, Update, empty_batch, micro_batch_seed, to_device
+from trainer.engines.batches import HostCopy, Losses, Update, micro_batch_seed
+from trainer.engines.layouts import passes
 from trainer.engines.protocol import Engine
 from trainer.engines.update_sizes import UpdateSizes
 from trainer.evaluation.evaluator import Evaluator
@@ -210,7 +211,7 @@ class Trainer:
                 if not memory.is_out_of_memory(error):
                     raise
                 raise TrainingError(memory.advice(error, self._config)) from error
-            losses = dict(zip(lanes, copy.read().to(torch.float64), strict=True))
+            losses: Losses = dict(zip(lanes, copy.read().to(torch.float64), strict=True))
             mine = sum(losses.values(), torch.zeros(2, dtype=torch.float64))
             self._hear()
             if _is_due(state.step + 1, self._config.stability.hash_every_updates):
@@ -229,26 +230,32 @@ class Trainer:
             self._recovery.look_now()
             self._recovery.note_skip(update, result, losses)
 
-    def _accumulate(self, update: Update) -> tuple[list[int], torch.Tensor]:
+    def _accumulate(self, update: Update) -> tuple[list[tuple[int, ...]], torch.Tensor]:
         """Forward and backward of this rank's micro-batches.
 
         Returns:
-            Lanes that were not dry, and on the device (lanes, 2) their sums of loss and likelihood.
+            Lanes of each pass that were not dry, and on the device (passes, 2) its sums of loss and likelihood.
         """
-        device, last = self._world.device, len(update.micro_batches) - 1
-        ahead = [None if m is None else to_device(m, device) for m in update.micro_batches]
+        device, engine = self._world.device, self._engine
+        ahead = passes(
+            update.micro_batches,
+            lambda lane: micro_batch_seed(self._config.seed, update.epoch, update.number, lane),
+            device,
+            kind=engine.layout_kind,
+            merged_lanes=engine.merged_lanes,
+        )
         lanes, losses = [], []
-        for slot, (micro_batch, batch) in enumerate(zip(update.micro_batches, ahead, strict=True)):
-            self._phases.reach(self._state.step + 1, slot + 1, in_device=not is_host(device))
-            if micro_batch is None or batch is None:
-                self._engine.accumulate(empty_batch(device), scale=0.0, is_last=slot == last)
-                continue
-            seed(device, micro_batch_seed(self._config.seed, update.epoch, update.number, micro_batch.lane))
-            out = self._engine.accumulate(batch, scale=1 / max(update.counts.target_tokens, 1), is_last=slot == last)
-            self._interval.padded_tokens += micro_batch.num_padded_source + micro_batch.num_padded_target
-            lanes.append(micro_batch.lane)
-            losses += [out.loss_sum, out.nll_sum]
-        self._phases.reach(self._state.step + 1, last + 2, in_device=not is_host(device))
+        for number, one in enumerate(ahead, 1):
+            self._phases.reach(self._state.step + 1, number, in_device=not is_host(device))
+            scale = 1 / max(update.counts.target_tokens, 1) if one.lanes else 0.0
+            if one.lanes:
+                seed(device, one.seed)
+            out = engine.accumulate(one.batch, scale=scale, is_last=number == len(ahead))
+            if one.lanes:
+                lanes.append(one.lanes)
+                losses += [out.loss_sum, out.nll_sum]
+            self._interval.padded_tokens += sum(m.num_padded_source + m.num_padded_target for m in one.micro_batches)
+        self._phases.reach(self._state.step + 1, len(ahead) + 1, in_device=not is_host(device))
         return lanes, torch.stack(losses).view(-1, 2) if losses else torch.zeros(0, 2, device=device)
 
     def _log_if_due(self, update: Update) -> None:

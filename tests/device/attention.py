@@ -73,6 +73,61 @@ def backward(
     return tuple(x if want else None for x, want in zip(found, wanted, strict=True))
 
 
+def packed_forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bounds_q: Tensor,
+    bounds_k: Tensor,
+    max_q: int,
+    max_k: int,
+    is_causal: bool = False,
+    scale: float | None = None,
+    *_: object,
+) -> tuple[Tensor, ...]:
+    """torch's attention for rows of different lengths, one behind the other, on the host: (N, H, K) and log-sums."""
+    q, k, v = (x.transpose(0, 1) for x in (query, key, value))
+    scores = _scores(q, k, _seen(len(query), len(key), bounds_q, bounds_k, is_causal), False, scale)
+    log_sums = scores.logsumexp(-1)
+    out = ((scores - log_sums[..., None]).exp() @ v.float()).to(query.dtype)
+    return out.transpose(0, 1).contiguous(), log_sums, torch.zeros(2, dtype=torch.uint64, device=query.device)
+
+
+def packed_backward(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    log_sums: Tensor,
+    bounds_q: Tensor,
+    bounds_k: Tensor,
+    max_q: int,
+    max_k: int,
+    is_causal: bool,
+    rng_state: Tensor,
+    scale: float | None = None,
+    *_: object,
+) -> tuple[Tensor, ...]:
+    """Its gradients by query, key and value."""
+    seen = _seen(len(query), len(key), bounds_q, bounds_k, is_causal)
+    grad, q, k, v = (x.transpose(0, 1)[None] for x in (grad_out, query, key, value))
+    unused, wanted = log_sums, [True, True, True, False]
+    found = backward(
+        grad, q, k, v, seen, wanted, unused, log_sums[None], unused, unused, 0, 0, 0.0, False, unused, unused,
+        scale=scale,
+    )  # fmt: skip
+    return tuple(x[0].transpose(0, 1).contiguous() for x in found if x is not None)
+
+
+def _seen(num_queries: int, num_keys: int, bounds_q: Tensor, bounds_k: Tensor, is_causal: bool) -> Tensor:
+    """(N, M): whether a query sees a key."""
+    places = [torch.arange(n, device=bounds_q.device) for n in (num_queries, num_keys)]
+    rows = [torch.bucketize(x, b[1:], right=True) for x, b in zip(places, (bounds_q, bounds_k), strict=True)]
+    seen = rows[0][:, None] == rows[1]
+    return seen & (places[0][:, None] >= places[1]) if is_causal else seen
+
+
 def _heads_inside(x_BHLK: Tensor) -> Tensor:
     """Laid out as (B, L, H, K), as the kernels of a GPU leave it: heads are put together without a copy."""
     return x_BHLK.transpose(1, 2).contiguous().transpose(1, 2)

@@ -31,7 +31,10 @@ FREE = {
     "aten::is_pinned", "aten::_unsafe_view", "aten::_local_scalar_dense",}  # fmt: skip
 """Operators without a kernel, beside those that give a view."""
 
-LAUNCHES = {"aten::_scaled_dot_product_fused_attention_overrideable_backward": 3}
+LAUNCHES = {
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": 3,
+    "torch_attn::_varlen_attn_backward": 3,
+}
 """Kernels of an operator that launches another number than one. Flash attention goes backward in three: the products of
 output and gradient, the gradients, the query's to 16 bits. A `_foreach_` operator counts as one; a GPU launches one for
 every 30 to 100 tensors."""
@@ -40,6 +43,8 @@ every 30 to 100 tensors."""
 ATTENTION_PRODUCTS = {
     "aten::_scaled_dot_product_fused_attention_overrideable": 2,
     "aten::_scaled_dot_product_fused_attention_overrideable_backward": 5,
+    "torch_attn::_varlen_attn": 2,
+    "torch_attn::_varlen_attn_backward": 5,
 }
 """Matmuls of fused attention; backward the scores are computed again."""
 
@@ -161,6 +166,10 @@ def _bytes(name: str, given: Sequence[Tensor], made: Sequence[Tensor]) -> int:
 def _flops(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> int:
     if func._schema.name in ATTENTION_PRODUCTS:
         at = 1 if func._schema.name.endswith("backward") else 0
+        if func._schema.name.startswith("torch_attn::"):  # of rows one behind the other, taken for equally long
+            (num_queries, heads, width), num_keys = args[at].shape, args[at + 1].shape[0]
+            num_rows = args[6 if at else 3].shape[0] - 1
+            return int(2 * ATTENTION_PRODUCTS[func._schema.name] * heads * width * num_queries * num_keys / num_rows)
         (*_, length, width), (*_, keys, _) = args[at].shape, args[at + 1].shape
         return int(2 * ATTENTION_PRODUCTS[func._schema.name] * args[at].shape[:2].numel() * length * keys * width)
     formula = flop_registry.get(aten.addmm if func is aten._addmm_activation.default else func._overloadpacket)

@@ -2,7 +2,7 @@
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,10 @@ from data_pipeline.order.randomness import GOLDEN, mixed
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from trainer.engines.protocol import DeviceBatch
+
+Losses = Mapping[tuple[int, ...], torch.Tensor]
+"""Of a rank's passes in an update, by the lanes that went through the model as one: (2,), sums of loss and negative
+log-likelihood."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -3,7 +3,8 @@
 For kernels that know a `model.layout.Layout`. Shapes: N tokens of a side, R pairs, of all lanes together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,75 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from data_pipeline.stream.batch import MicroBatch
-from data_pipeline.tokenizer import PAD_ID
-from model.layout import Layout, Side
+from data_pipeline.tokenizer import EOS_ID, PAD_ID
+from model.layout import Layout, LayoutKind, Side
+from trainer.engines.batches import empty_batch, to_device
 from trainer.engines.protocol import DeviceBatch
 
 Ids = NDArray[np.int64]
 ALIGNMENT = 16
 """Bytes: arrays that are copied as one begin at multiples of it."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Pass:
+    """Micro-batches of one or several lanes, to go through the model as one."""
+
+    micro_batches: list[MicroBatch]
+    """None where all lanes are dry; then the batch is one token, of weight 0."""
+    seed: int
+    """Of what is drawn from torch's generator."""
+    batch: DeviceBatch
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """Of the micro-batches."""
+        return tuple(m.lane for m in self.micro_batches)
+
+
+def passes(
+    slots: Sequence[MicroBatch | None],
+    seed_of: Callable[[int], int],
+    device: torch.device,
+    *,
+    kind: LayoutKind,
+    merged_lanes: int = 1,
+) -> list[Pass]:
+    """This rank's micro-batches of an update, as many passes on all ranks.
+
+    Args:
+        slots: None where a lane is dry.
+        seed_of: gives a lane's.
+        device: where they go.
+        kind: of the engine.
+        merged_lanes: in one pass, where they are packed.
+    """
+    step, found = merged_lanes if kind == "packed" else 1, []
+    for begin in range(0, len(slots), step):
+        filled = [m for m in slots[begin : begin + step] if m is not None]
+        seeds = [seed_of(m.lane) for m in filled]
+        if not filled:
+            batch = empty_batch(device)
+        elif kind == "none":
+            batch = to_device(filled[0], device)
+        else:
+            batch = laid_out(filled, seeds, device, is_packed=kind == "packed")
+        found.append(Pass(micro_batches=filled, seed=seeds[0] if seeds else 0, batch=batch))
+    return found
+
+
+def full_batch(rows: int, source: int, target: int, device: torch.device, kind: LayoutKind) -> DeviceBatch:
+    """One without padding, to see whether its shape fits the memory."""
+    sides = [np.full((rows, length), EOS_ID) for length in (source, target, target)]
+    micro_batch = MicroBatch(
+        lane=0,
+        dataset=0,
+        pair_ids=np.arange(rows),
+        source=sides[0],
+        target_input=sides[1],
+        target_output=sides[2],
+    )
+    return passes([micro_batch], lambda _: 0, device, kind=kind)[0].batch
 
 
 def laid_out(

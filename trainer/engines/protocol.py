@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from model import ObjectiveOutput
-from model.layout import Layout
+from model.layout import Layout, LayoutKind
 from trainer.engines.trial import Shape
 from trainer.ranks.precision import Precision
 
@@ -57,6 +57,12 @@ class Engine(Protocol):
     """Whether it keeps an exponential moving average of the weights."""
     moments: tuple[str, ...]
     """Names of the optimizer's states of each parameter."""
+    layout_kind: LayoutKind
+    """Of the batches that it is to be given."""
+    why_padded: str
+    """Why they are not packed, where the kernels could; empty elsewhere."""
+    merged_lanes: int
+    """Of a rank, in one batch; 1 until `settle_memory` says otherwise."""
 
     def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
         """Forward and backward of one micro-batch; the loss sum times `scale` is differentiated."""

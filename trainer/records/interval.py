@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from data_pipeline.stream.batch import MicroBatch
-from trainer.engines.batches import UpdateCounts, wrap
+from trainer.engines.batches import Losses, UpdateCounts, wrap
 from trainer.engines.update_sizes import UpdateSizes, ratios
 from trainer.ranks.distributed import World
 from trainer.ranks.stragglers import describe_stragglers, step_times, stragglers
@@ -73,12 +73,12 @@ class Interval:
         self._num_slots += num_slots
         self._lr, self._grad_norm = lr, grad_norm
 
-    def add_batches(self, micro_batches: Sequence[MicroBatch | None], losses: Mapping[int, torch.Tensor]) -> None:
+    def add_batches(self, micro_batches: Sequence[MicroBatch | None], losses: Losses) -> None:
         """Count FLOPs, and which dataset of a mixture each micro-batch of this rank is from.
 
         Args:
             micro_batches: of an update.
-            losses: by lane (2,), sums of loss and negative log-likelihood; none where it was not applied.
+            losses: none where it was not applied.
         """
         if self._work is not None:
             self._flops += sum(map(self._work.flops, filter(None, micro_batches)))
@@ -86,7 +86,7 @@ class Interval:
             for micro_batch in filter(None, micro_batches):
                 tokens = micro_batch.num_target_tokens
                 self._by_dataset[:, micro_batch.dataset] += (1, tokens)
-                if (both := losses.get(micro_batch.lane)) is not None:
+                if (both := losses.get((micro_batch.lane,))) is not None:
                     self._losses_by_dataset[:, micro_batch.dataset] += (float(both[0]), tokens)
 
     def pause(self, seconds: float) -> None:

@@ -17,6 +17,7 @@ __all__ = [
     "fit",
     "fit_budget",
     "is_out_of_memory",
+    "lanes_to_merge",
     "largest_shapes",
     "probe",
     "probe_evaluation",
@@ -91,11 +92,33 @@ def probe(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: W
     Raises:
         UserError: a rank has too little memory; raised on all ranks that can still be reached, naming what to set.
     """
-    shapes = _shapes(config.stream, longest)
-    slots = -(-config.stream.micro_batches // world.size)
-    updates = [[shape] for shape in shapes] if slots == 1 else [[TINY, *shapes]]
+    shapes = _merged(_shapes(config.stream, longest), engine.merged_lanes)
+    num_passes = -(-_slots(config, world) // engine.merged_lanes)
+    updates = [[shape] for shape in shapes] if num_passes == 1 else [[TINY, *shapes]]
     # the first creates the optimizer's state, next to which the others must fit
     _try(engine, [[TINY], *updates], config, world)
+
+
+def lanes_to_merge(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: World) -> int:
+    """How many of a rank's micro-batches go through the model as one; see `engine.merge_lanes`.
+
+    Args:
+        engine: new.
+        config: whose stream sets the shapes.
+        longest: source and target length of the data's longest pairs, EOS included.
+        world: the ranks.
+    """
+    slots, given = _slots(config, world), config.engine.merge_lanes
+    if engine.layout_kind != "packed" or slots == 1 or len(config.datasets) > 1:
+        return 1
+    if given != "auto":
+        return min(given, slots)
+    _try(engine, [[TINY]], config, world)  # the moments are there from then on
+    shapes = _shapes(config.stream, longest)
+    for lanes in sorted({-(-slots // num_passes) for num_passes in range(1, slots)}, reverse=True):
+        if world.all_succeeded(engine.would_fit(_merged(shapes, lanes))):
+            return lanes
+    return 1
 
 
 def fit(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: World) -> tuple[int, int]:
@@ -256,6 +279,16 @@ def _attempt(action: Callable[[], None], describe: Callable[[BaseException], str
     problem = next((p for p in world.gather(problem) if p is not None), None)
     if problem is not None:
         raise UserError(problem)
+
+
+def _slots(config: RunConfig, world: World) -> int:
+    """Micro-batches of a rank in an update."""
+    return -(-config.stream.micro_batches // world.size)
+
+
+def _merged(shapes: Sequence[Shape], lanes: int) -> list[Shape]:
+    """Of so many micro-batches as one."""
+    return [(rows * lanes, source, target) for rows, source, target in shapes]
 
 
 def _first_line(error: BaseException) -> str:

@@ -4,11 +4,9 @@ import logging
 import math
 from dataclasses import dataclass
 
-import torch
-
 from configs import RunConfig
 from trainer.checkpoint.state import TrainerState
-from trainer.engines.batches import Update, UpdateCounts
+from trainer.engines.batches import Losses, Update, UpdateCounts
 from trainer.engines.protocol import Engine, StepResult
 from trainer.ranks.distributed import World
 from trainer.records.metrics import Metrics
@@ -92,12 +90,12 @@ class Recovery:
             _, [loss_sum] = self._world.begin_sums([], [self._late.loss_sum])()
             self.look_for_spike(loss_sum)
 
-    def note_skip(self, update: Update, result: StepResult, losses: dict[int, torch.Tensor]) -> None:
+    def note_skip(self, update: Update, result: StepResult, losses: Losses) -> None:
         """Log which update was skipped, and why; the learning rate does not advance."""
         state, most = self._state, self._config.training.max_skipped_in_a_row
         state.skipped_updates += 1
         state.skipped_in_a_row += 1
-        mine = sorted(lane for lane, both in losses.items() if not math.isfinite(both[0]))
+        mine = sorted(lane for lanes, both in losses.items() if not math.isfinite(both[0]) for lane in lanes)
         lanes = sorted(lane for lanes in self._world.gather(mine) for lane in lanes)
         self._metrics.event(
             state.step,

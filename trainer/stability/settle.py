@@ -44,6 +44,7 @@ def settle_memory(
             log.info("budgets that fit the memory: %d source tokens, %d target tokens; %s", *tokens, left)
         stream = dataclasses.replace(config.stream, source_tokens=tokens[0], target_tokens=tokens[1])
         config = dataclasses.replace(config, stream=stream)
+    engine.merged_lanes = memory.lanes_to_merge(engine, config, longest=longest, world=world)
     if config.training.memory_probe:
         memory.probe(engine, config, longest=longest, world=world)
         held = evaluator.bytes_to_come(config.model, sum(engine.parameter_sizes().values()))

@@ -68,6 +68,10 @@ def announce(
         config.engine.zero_stage,
         precision,
     )
+    if engine.why_padded:
+        log.info("rows are padded: %s", engine.why_padded)
+    if engine.merged_lanes > 1:
+        log.info("a rank's micro-batches of an update go through the model %d at a time", engine.merged_lanes)
     updates = estimate_updates(config, reader)
     if is_new:
         _show_table(config, reader, world, held_out, state, updates)

@@ -1,10 +1,11 @@
-"""Attention that computes nothing for padding."""
+"""Attention that computes nothing for padding, and projects what has one input by one matmul."""
 
 from torch import Tensor
 
 from model.attention import AttentionCache, MultiHeadAttention
+from model.kernels.cuda.together import together
 from model.kernels.cuda.varlen import packed_attention
-from model.layout import Current, SideName
+from model.layout import Current, Side, SideName
 from model.positions import NoRotation
 
 
@@ -35,12 +36,23 @@ class CudaAttention(MultiHeadAttention):
                 queries_BLD, memory_BSD, bias, is_causal=is_causal, cache=cache, memory_is_fixed=memory_is_fixed
             )
         queries, keys = layout.side(self.queries_side), layout.side(self.memory_side)
-        query, key, value = map(self._split, self.project(queries_BLD, memory_BSD))
-        if not isinstance(self.rotation, NoRotation):
-            query, key = self.rotation(query, queries.positions), self.rotation(key, keys.positions)
         query, key, value = (
-            x[0].transpose(0, 1) for x in (query, self._for_each_query(key), self._for_each_query(value))
+            x.view(x.shape[1], -1, self.head_width) for x in self.project(queries_BLD, memory_BSD)
         )  # (N, H, K)
+        if not isinstance(self.rotation, NoRotation):
+            query, key = self._turned(query, queries), self._turned(key, keys)
+        if self.queries_per_key != 1:
+            key, value = (x.repeat_interleave(self.queries_per_key, dim=1) for x in (key, value))
         out = packed_attention(query, key, value, queries, keys, is_causal=is_causal, scale=self.scale)
-        merged: Tensor = self.output(out.flatten(1)[None])
+        merged: Tensor = self.output(out.flatten(1).unsqueeze(0))
         return merged
+
+    def _turned(self, x_NHK: Tensor, side: Side) -> Tensor:
+        turned: Tensor = self.rotation(x_NHK.transpose(0, 1).unsqueeze(0), side.positions)
+        return turned.squeeze(0).transpose(0, 1)
+
+    def project(self, queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
+        """See MultiHeadAttention."""
+        if queries_BLD is memory_BSD:
+            return together(memory_BSD, [self.query, self.key, self.value])
+        return self.query(queries_BLD), *together(memory_BSD, [self.key, self.value])

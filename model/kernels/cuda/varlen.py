@@ -4,6 +4,7 @@ Shapes: N queries and M keys in R rows, H heads of width K.
 """
 
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,14 +36,34 @@ def packed_attention(
     """
     if query.device.type == "cpu" or why_not_varlen(query.device, query.dtype, query.shape[-1]) is not None:
         return plain_attention(query, key, value, queries, keys, is_causal=is_causal, scale=scale)
-    from torch.nn.attention.varlen import varlen_attn  # takes a while, and CPUs do not have it
-
-    assert queries.bounds is not None
-    window = (-1, 0) if is_causal else (-1, -1)
-    lengths = queries.longest, keys.longest
-    out = varlen_attn(query, key, value, queries.bounds, keys.bounds, *lengths, scale=scale, window_size=window)
-    assert isinstance(out, Tensor)
+    out: Tensor = _Varlen.apply(query, key, value, queries, keys, is_causal, scale)  # type: ignore[no-untyped-call]
     return out
+
+
+class _Varlen(torch.autograd.Function):
+    """`torch.nn.attention.varlen.varlen_attn`, whose own backward pass fills two more tensors with zeros each time."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, queries: Side, keys: Side, is_causal: bool, scale: float
+    ) -> Tensor:
+        import torch.nn.attention.varlen  # makes the operators
+
+        assert queries.bounds is not None
+        assert keys.bounds is not None
+        ctx.lengths = queries.longest, keys.longest, is_causal
+        ctx.rest = scale, [-1, 0] if is_causal else [-1, -1]
+        bounds = queries.bounds, keys.bounds
+        found = torch.ops.torch_attn._varlen_attn(query, key, value, *bounds, *ctx.lengths, *ctx.rest)
+        ctx.save_for_backward(query, key, value, *found[:2], *bounds, found[2])
+        out: Tensor = found[0]
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        *tensors, nothing = ctx.saved_tensors
+        by = torch.ops.torch_attn._varlen_attn_backward(grads[0], *tensors, *ctx.lengths, nothing, *ctx.rest)
+        return *by, None, None, None, None
 
 
 def plain_attention(

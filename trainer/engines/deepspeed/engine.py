@@ -25,6 +25,7 @@ from trainer.engines.deepspeed.config import deepspeed_config
 from trainer.engines.deepspeed.stages import stage_of
 from trainer.engines.ema import EMA, WeightAverage
 from trainer.engines.forward_clock import ForwardClock
+from trainer.engines.layouts import full_batch
 from trainer.engines.protocol import DeviceBatch, ParameterState, StepResult
 from trainer.engines.shared_memory import SharedMemory
 from trainer.engines.trial import Shape
@@ -64,7 +65,9 @@ class DeepSpeedEngine:
         self._local_rank = _LocalRank()
         if device.type == "cpu":
             patches.KEEP_OUT_SHARED_MEMORY_OP.apply(deepspeed.ops.__compatible_ops__)
-        use_kernels(objective, device)
+        use_kernels(objective, device, section.kernels)
+        self.layout_kind, self.why_padded = objective.layout_kind(device, DTYPES[precision])
+        self.merged_lanes = 1
         self._forward_clock = ForwardClock(device)
         self._blueprint = trial.blueprint(objective, DTYPES[precision])
         self._is_fresh = True
@@ -208,8 +211,7 @@ class DeepSpeedEngine:
 
     def _try_shapes(self, shapes: Sequence[Shape]) -> None:
         for number, (rows, source, target) in enumerate(shapes):
-            sides = [torch.full((rows, n), self._model.special.eos, device=self.device) for n in (source, target)]
-            batch = DeviceBatch(source=sides[0], target_input=sides[1], target_output=sides[1])
+            batch = full_batch(rows, source, target, self.device, self.layout_kind)
             self.accumulate(batch, scale=0.0, is_last=number == len(shapes) - 1)
         self._step(0.0)
         self._set_step_count(0)

@@ -11,8 +11,9 @@ from data_pipeline.stream.batch import MicroBatch
 from model import Objective
 from model.kernels.cuda import use
 from model.kernels.cuda.dropout import CudaDropout
+from model.kernels.cuda.varlen import packed_attention
 from model.loss import CrossEntropy
-from tests.device.pseudo import DEVICE
+from tests.device.pseudo import DEVICE, metered
 from tests.model.kernels.cuda.batches import lane
 from tests.model.reference import tiny_model, tiny_section
 from tests.model.test_options import OPTIONS
@@ -149,3 +150,29 @@ def test_what_is_too_long_is_refused() -> None:
     objective = objective_of({"max_positions": 4})
     with pytest.raises(ValueError, match="max_positions=4"):
         trained(objective, PADDED, is_packed=True)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_a_device_calls_torchs_kernel(is_causal: bool) -> None:
+    """In half precision; with the sums and gradients of the plain way."""
+    batch = laid_out(LANES, SEEDS, CPU, is_packed=True)
+    there = laid_out(LANES, SEEDS, DEVICE, is_packed=True)
+    assert batch.layout is not None
+    assert there.layout is not None
+    queries, keys = batch.layout.target, batch.layout.target if is_causal else batch.layout.source
+    sizes = [len(queries.places), len(keys.places), len(keys.places)]
+    q, k, v = (torch.randn(n, 2, 8, dtype=torch.bfloat16, requires_grad=True) for n in sizes)
+    q_there, k_there, v_there = (x.detach().to(DEVICE).requires_grad_() for x in (q, k, v))
+    out = packed_attention(q, k, v, queries, keys, is_causal=is_causal, scale=0.3)
+    queries, keys = there.layout.target, there.layout.target if is_causal else there.layout.source
+    with metered() as meter:
+        found = packed_attention(q_there, k_there, v_there, queries, keys, is_causal=is_causal, scale=0.3)
+        torch.autograd.backward(found, torch.ones_like(found))
+    assert meter.num_kernels == 1 + 3 + 1, meter.by_operator()
+    assert not meter.waits
+    torch.autograd.backward(out, torch.ones_like(out))
+    pairs = zip([found, q_there.grad, k_there.grad, v_there.grad], [out, q.grad, k.grad, v.grad], strict=True)
+    for mine, theirs in pairs:
+        assert mine is not None
+        assert theirs is not None
+        torch.testing.assert_close(mine.detach().cpu().float(), theirs.float(), rtol=0.02, atol=0.02)

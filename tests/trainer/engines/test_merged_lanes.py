@@ -1,0 +1,68 @@
+"""Kernels for GPUs within the trainer, by their plain implementations: padding left out, a rank's lanes at once."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from configs import ConfigError, load_run
+from tests.conftest import Corpus, read_metrics
+from tests.forked import Forked
+from tests.trainer.many_runs import train_all
+from tests.trainer.oracle import plain_run
+
+SETTINGS = (
+    "stream.micro_batches=5",
+    "stream.source_tokens=160",
+    "stream.target_tokens=160",
+    "optimizer.lr=1e-3",
+    "schedule.kind=constant",
+    "schedule.warmup_updates=0",
+    "engine.precision=fp32",
+    "training.max_updates=3",
+    "training.log_every=1",
+    "training.tensorboard=false",
+    "evaluation.every_updates=0",
+    "evaluation.max_pairs=1",
+    "evaluation.search={max_length_ratio: 0.1, max_length_extra: 1}",
+    "training.memory_probe=false",
+    "checkpoint.every_updates=0",
+    "engine.kernels=cuda",
+    "model.dropout=0",
+)
+DROPOUT = ("model.dropout=0.2", "model.activation_dropout=0.1")
+ALONE, MERGED = ("engine.merge_lanes=1",), ("engine.merge_lanes=3", "training.memory_probe=true")
+RUNS = {
+    "padded": (*DROPOUT, *ALONE, "model.attention_dropout=1e-9"),
+    "packed": (*DROPOUT, *ALONE),
+    "merged": (*DROPOUT, *MERGED),
+    "sharded": (*DROPOUT, "engine.merge_lanes=2", "engine.zero_stage=3"),
+    "without": MERGED,
+    "as many as fit": ("engine.merge_lanes=auto",),
+}
+
+
+def test_losses_are_those_of_the_oracle(corpus_en_fr: Corpus, forked: Forked, tmp_path: Path) -> None:
+    """Of K = 5 on 2 ranks, of which one has a dry lane in every update: 1e-5, by all ways, with dropout among them."""
+    common = [*corpus_en_fr.overrides, *SETTINGS]
+    runs = [[*common, *more, f"output={tmp_path}", f"name=run{n}"] for n, more in enumerate(RUNS.values())]
+    forked.ranks(2, train_all, runs, cwd=tmp_path)
+    found = {}
+    for number, name in enumerate(RUNS):
+        lines = read_metrics(tmp_path / f"run{number}")
+        assert [line["step"] for line in lines] == [1, 2, 3]
+        found[name] = [(line["loss"], line["grad_norm"]) for line in lines]
+    expected = plain_run(load_run("debug", common))
+    plain = list(zip(expected.losses, expected.norms, strict=True))
+    of_dropout = found["merged"]
+    for name, updates in found.items():
+        for update, other in zip(updates, plain if name.startswith(("with", "as")) else of_dropout, strict=True):
+            assert update == (pytest.approx(other[0], rel=1e-5), pytest.approx(other[1], rel=1e-3)), name
+    assert all(not math.isclose(one[0], other[0], rel_tol=1e-4) for one, other in zip(plain, of_dropout, strict=True))
+
+
+def test_lanes_of_several_datasets_are_not_merged() -> None:
+    datasets = "stream.datasets=[{path: a}, {path: b}]"
+    with pytest.raises(ConfigError, match=r"engine\.merge_lanes: 2 with 2 datasets.*allowed is auto or 1"):
+        load_run("debug", [datasets, "engine.merge_lanes=2"])
+    load_run("debug", [datasets])
