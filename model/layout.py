@@ -4,12 +4,13 @@ Shapes: N tokens of a side, R rows (pairs).
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor
 
+Product = Callable[[Tensor], tuple[Tensor, ...]]
 SideName = Literal["source", "target"]
 LayoutKind = Literal["none", "padded", "packed"]
 """Of a model's passes: whether its parts know where their tokens stand, and whether padding is left out."""
@@ -51,16 +52,19 @@ class Layout:
 
 
 class Current:
-    """What a model's parts have in common: the layout of the pass that is under way, or None."""
+    """What a model's parts have in common: what is known of the pass that is under way."""
 
     def __init__(self) -> None:
         self.layout: Layout | None = None
+        self.products: Mapping[str, Product] = {}
+        """Of layers that are computed together, by names that who asks for them knows."""
 
     @contextlib.contextmanager
-    def using(self, layout: Layout | None) -> Iterator[None]:
-        """Within it, a pass has this layout."""
-        before, self.layout = self.layout, layout
+    def using(self, layout: Layout | None, products: Mapping[str, Product] | None = None) -> Iterator[None]:
+        """Within it, a pass has this layout, and these products."""
+        before = self.layout, self.products
+        self.layout, self.products = layout, products or {}
         try:
             yield
         finally:
-            self.layout = before
+            self.layout, self.products = before

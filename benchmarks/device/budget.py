@@ -39,11 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = _arguments(arguments)
     changes = {} if args.layers is None else {"encoder_layers": args.layers, "decoder_layers": args.layers}
     section = preset_model(args.preset, changes)
-    model = count_model(section, shape=SMALL, vocab=args.vocab)
+    model = count_model(section, shape=SMALL, vocab=args.vocab, kernels=args.kernels)
     world = lone_rank(args.rank, args.ranks)
     stages, rows, lines = {}, [], {}
     for stage in args.stages:
-        engine = EngineSection(zero_stage=stage, offload_optimizer=args.offload and stage > 0)
+        engine = EngineSection(zero_stage=stage, offload_optimizer=args.offload and stage > 0, kernels=args.kernels)
         config = dataclasses.replace(RunConfig(), model=section, engine=engine)
         found = count_update(
             config, world, shape=SMALL, num_micro_batches=args.micro_batches, vocab=args.vocab, has_numbers=False
@@ -88,6 +88,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--tokens", type=int, nargs="+", default=[3_200, 16_384], help="padded, a side, of a micro-batch"
     )
     options.add_argument("--stage", type=int, choices=range(4), help="whose MFU stands for the preset; else its run's")
+    options.add_argument(
+        "--kernels", choices=("cuda", "plain"), default="cuda", help="those of GPUs, without padding, or PyTorch alone"
+    )
     options.add_argument("--offload", action="store_true", help="the optimizer is on the host, from stage 1 on")
     args = options.parse_args(arguments)
     least = {"layers": args.layers or 1, "ranks": args.ranks, "micro-batches": args.micro_batches}
@@ -111,7 +114,9 @@ def _estimated(config: RunConfig, world: World, vocab: int, tokens: int) -> Row:
     lengths = usual_micro_batch(tokens)
     rows, source, target = padded(lengths)
     shape = Shape(rows=rows, source=source, target=target)
-    update = count_update(config, world, shape=shape, num_micro_batches=1, vocab=vocab, has_numbers=False).update
+    update = count_update(
+        config, world, shape=shape, num_micro_batches=1, vocab=vocab, has_numbers=False, lengths=lengths
+    ).update
     flops = flops_per_target_token(config.model, vocab, lengths) * int(lengths[:, 1].sum())
     found = estimate(update.calls, num_waits=update.num_waits, flops=flops)
     return {
@@ -133,7 +138,8 @@ def _estimated(config: RunConfig, world: World, vocab: int, tokens: int) -> Row:
 
 def _print(args: argparse.Namespace, figures: Row) -> None:
     forward, backward = figures["kernels"].values()
-    where = f"{args.preset}, rank {args.rank} of {args.ranks}, bf16, clipping{', offload' if args.offload else ''}"
+    where = f"{args.preset}, rank {args.rank} of {args.ranks}, bf16, clipping, kernels: {args.kernels}"
+    where += ", offload" * args.offload
     title = f"{where}: kernels of an update of {args.micro_batches} micro-batches ({NOTE}: counted without a GPU)"
     table = [{"": "model alone", "forward + backward": f"{forward} + {backward}"}]
     names = {"added": "added to a micro-batch", "added_later": "to a later one", "step": "step", "waits": "host waits"}
@@ -180,7 +186,10 @@ def _write(args: argparse.Namespace, figures: Row) -> None:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
         args.json = None  # which has the form that was asked for, and not that of the results
-    settings = {n: getattr(args, n) for n in ("preset", "layers", "vocab", "ranks", "rank", "micro_batches", "offload")}
+    settings = {
+        n: getattr(args, n)
+        for n in ("preset", "layers", "vocab", "ranks", "rank", "micro_batches", "offload", "kernels")
+    }
     counted = [
         {"part": "counts", "preset": args.preset, "ranks": args.ranks, "stage": int(stage), **figures["kernels"]}
         | {key: found[key] for key in ("added", "added_later", "step", "waits")}
@@ -203,7 +212,7 @@ def _write(args: argparse.Namespace, figures: Row) -> None:
         {"machine": machine(), "lines": lines},
         settings=settings,
         estimated=["host_ms", "device_ms", "waits_ms", "mfu", "limit"],
-        name=f"{args.preset}-{args.ranks}{'-offload' * args.offload}",
+        name=f"{args.preset}-{args.ranks}{'-offload' * args.offload}{'-plain' * (args.kernels == 'plain')}",
     )
 
 

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from benchmarks.device.budget_model import Shape, make_objective
 from configs import RunConfig
 from data_pipeline.stream.batch import MicroBatch
+from data_pipeline.tokenizer import PAD_ID
 from tests.device.accelerator import use_pseudo_device
 from tests.device.meter import Call, Meter, metered
 from tests.device.pseudo import DEVICE, without_numbers
@@ -72,12 +74,18 @@ class Alone(World):
 
 
 class _MadeUp:
-    """Micro-batches of one shape without end, in place of a reader."""
+    """Micro-batches of one shape without end, in place of a reader.
 
-    def __init__(self, shape: Shape, num: int) -> None:
+    With `lengths` (rows, 2) of the pairs the rest of it is padding; else there is none.
+    """
+
+    def __init__(self, shape: Shape, num: int, lengths: NDArray[np.int64] | None) -> None:
         self.datasets: list[Any] = []
         self.epoch, self.update, self.num_corrupt_blocks = 0, 0, 0
         source, target = (np.full((shape.rows, length), 5) for length in (shape.source, shape.target))
+        if lengths is not None:
+            for side, ids in enumerate((source, target)):
+                ids[np.arange(ids.shape[1]) >= lengths[:, side, None]] = PAD_ID
         self._micro_batches = [
             MicroBatch(
                 lane=lane,
@@ -160,7 +168,14 @@ def _counting_into(meters: list[Meter], function: Any) -> Any:
 
 
 def count_update(
-    config: RunConfig, world: World, *, shape: Shape, num_micro_batches: int, vocab: int, has_numbers: bool
+    config: RunConfig,
+    world: World,
+    *,
+    shape: Shape,
+    num_micro_batches: int,
+    vocab: int,
+    has_numbers: bool,
+    lengths: NDArray[np.int64] | None = None,
 ) -> Counted:
     """An update of this rank, after a few others.
 
@@ -171,14 +186,14 @@ def count_update(
         num_micro_batches: of this rank's in an update.
         vocab: pieces.
         has_numbers: compute, too. Without, the sizes may be any.
+        lengths: (rows, 2) of the pairs, padded to `shape`; without, all are as long.
     """
     with nullcontext() if has_numbers else without_numbers():
-        return _count_update(config, world, shape, num_micro_batches, vocab, has_numbers)
+        made_up = _MadeUp(shape, num_micro_batches, lengths)
+        return _count_update(config, world, made_up, vocab, has_numbers)
 
 
-def _count_update(
-    config: RunConfig, world: World, shape: Shape, num_micro_batches: int, vocab: int, has_numbers: bool
-) -> Counted:
+def _count_update(config: RunConfig, world: World, made_up: _MadeUp, vocab: int, has_numbers: bool) -> Counted:
     with nullcontext() if has_numbers else world.device:
         objective = make_objective(config.model, vocab)
     engine = DeepSpeedEngine(
@@ -191,7 +206,7 @@ def _count_update(
         ema_decay=config.training.ema_decay,
     )
     watch, state, metrics, saver = _Watch(engine), TrainerState(), NoMetrics(), _NoSaver()
-    reader: Any = _MadeUp(shape, num_micro_batches)
+    reader: Any = made_up
     parts: dict[str, Any] = {
         "updates": Lookahead(reader, world),
         "evaluator": None,

@@ -3,15 +3,14 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from configs import ModelSection
 from model import Objective, SpecialIds, build_transformer
 from model.kernels import use_kernels
-from model.layout import Layout, Side
 from model.loss import CrossEntropy, OutputLayer
 from tests.device.meter import Meter
 from tests.device.pseudo import DEVICE, metered, without_numbers
+from trainer.engines.layouts import full_batch
 
 SPECIAL = SpecialIds(pad=0, bos=1, eos=2)
 
@@ -31,21 +30,21 @@ SMALL = Shape(rows=4, source=8, target=8)
 
 
 def count_model(section: ModelSection, *, shape: Shape, vocab: int, kernels: str = "plain") -> tuple[Meter, Meter]:
-    """A micro-batch of the model alone in bf16: forward and backward; `kernels` as in `model.kernels.use_kernels`."""
+    """A micro-batch of the model alone in bf16: forward and backward; `kernels` as in `model.kernels.use_kernels`.
+
+    Without padding it has as many tokens where it is packed.
+    """
     with without_numbers(), torch.device(DEVICE):
         objective = make_objective(section, vocab).bfloat16()
         use_kernels(objective, DEVICE, kernels)
-        source, target = (torch.empty((shape.rows, n), dtype=torch.long) for n in (shape.source, shape.target))
-        layout = None if kernels == "plain" else Layout(source=_side(source), target=_side(target))
+        kind, _ = objective.layout_kind(DEVICE, torch.bfloat16)
+        batch = full_batch(shape.rows, shape.source, shape.target, DEVICE, kind)
+        layout = () if batch.layout is None else (1.0, batch.layout)
         with metered() as forward:
-            out = objective(source, target, target, 1.0, *([] if layout is None else [layout]))
+            out = objective(batch.source, batch.target_input, batch.target_output, *layout)
         with metered() as backward:
             out.loss_sum.backward()
     return forward, backward
-
-
-def _side(ids: Tensor) -> Side:
-    return Side(places=torch.empty((ids.numel(), 4), dtype=torch.int32), bounds=None, longest=ids.shape[1])
 
 
 def make_objective(section: ModelSection, vocab: int) -> Objective:

@@ -44,6 +44,7 @@ def use(module: nn.Module) -> None:
         if isinstance(part, (CudaAttention, CudaDropout, CudaObjective, CudaStack, CudaTransformer)):
             part.current = current
         if isinstance(part, CudaAttention):
+            part.name = name
             part.queries_side, part.memory_side = side, "source" if path[-1] == "cross_attention" else side
         elif isinstance(part, CudaDropout):
             part.side, part.site = side, site

@@ -12,10 +12,12 @@ from model.positions import NoRotation
 class CudaAttention(MultiHeadAttention):
     """MultiHeadAttention; in a packed pass over the tokens of each row alone.
 
-    `use` of this package sets the three.
+    `use` of this package sets the four.
     """
 
     current: Current
+    name: str
+    """Of the layer, for what is computed together with those of others."""
     queries_side: SideName
     memory_side: SideName
 
@@ -53,6 +55,8 @@ class CudaAttention(MultiHeadAttention):
 
     def project(self, queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
         """See MultiHeadAttention."""
+        product = self.current.products.get(self.name)
         if queries_BLD is memory_BSD:
-            return together(memory_BSD, [self.query, self.key, self.value])
-        return self.query(queries_BLD), *together(memory_BSD, [self.key, self.value])
+            return product(memory_BSD) if product else together(memory_BSD, [self.query, self.key, self.value])
+        both = product(memory_BSD) if product else together(memory_BSD, [self.key, self.value])
+        return self.query(queries_BLD), *both

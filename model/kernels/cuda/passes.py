@@ -1,17 +1,22 @@
 """Passes whose parts know where their tokens stand: forward, and again where layers are computed anew."""
 
 import contextlib
+from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from model.attention import MultiHeadAttention
+from model.kernels.cuda.attention import CudaAttention
+from model.kernels.cuda.together import can_join, join
 from model.kernels.cuda.varlen import why_not_varlen
-from model.layout import Current, Layout, LayoutKind
+from model.layout import Current, Layout, LayoutKind, Product
 from model.objective import Objective, ObjectiveOutput
 from model.positions import check_length
-from model.transformer import Stack, Transformer
+from model.transformer import DecoderLayer, EncoderLayer, Stack, Transformer
+
+_MEMORY = "memory"
 
 
 class CudaObjective(Objective):
@@ -62,9 +67,30 @@ class CudaTransformer(Transformer):
             return super().forward(source_BS, target_BT)
         for side in (layout.source, layout.target):
             check_length(side.longest, self.max_positions)
-        memory = self.encoder(self.source_embedding(source_BS, layout.source.positions), None)
-        out: Tensor = self.decoder(self.target_embedding(target_BT, layout.target.positions), memory, None)
+        products = self._products()
+        with self.current.using(layout, products):
+            memory = self.encoder(self.source_embedding(source_BS, layout.source.positions), None)
+        if _MEMORY in products:  # keys and values of all layers
+            both = iter(products[_MEMORY](memory))
+            for layer in cast(list[DecoderLayer], self.decoder.layers):
+                products[cast(CudaAttention, layer.cross_attention).name] = _known(next(both), next(both))
+        with self.current.using(layout, products):
+            out: Tensor = self.decoder(self.target_embedding(target_BT, layout.target.positions), memory, None)
         return out
+
+    def _products(self) -> dict[str, Product]:
+        """Of what attention projects: from one input by one matmul each, all by one copy of the weights."""
+        groups: dict[str, list[nn.Linear]] = {}
+        for layer in cast(list[EncoderLayer], self.layers):
+            part = cast(CudaAttention, layer.self_attention)
+            groups[part.name] = [part.query, part.key, part.value]
+        cross = [cast(CudaAttention, layer.cross_attention) for layer in cast(list[DecoderLayer], self.decoder.layers)]
+        groups[_MEMORY] = [projection for part in cross for projection in (part.key, part.value)]
+        return dict(join(groups)) if can_join([layer for group in groups.values() for layer in group]) else {}
+
+
+def _known(*results: Tensor) -> Product:
+    return lambda _: results
 
 
 class CudaStack(Stack):
@@ -76,10 +102,10 @@ class CudaStack(Stack):
         """See Stack."""
         if not (self.is_checkpointed and torch.is_grad_enabled()):
             return super().forward(x_BLD, *context)
-        layout = self.current.layout
+        then = self.current.layout, self.current.products
 
         def contexts() -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
-            return contextlib.nullcontext(), self.current.using(layout)
+            return contextlib.nullcontext(), self.current.using(*then)
 
         for layer in self.layers:
             x_BLD = checkpoint(layer, x_BLD, *context, use_reentrant=False, context_fn=contexts)

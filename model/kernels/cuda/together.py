@@ -3,7 +3,8 @@
 Their weights stay parameters of their own: checkpoints and optimizer know nothing of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,29 +14,61 @@ from torch.nn import functional as F
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
-def together(x: Tensor, layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
-    """What each of several layers makes of the same x (..., I), (..., O) each.
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Joined:
+    """Layers of one input, and copies of their weights below one another."""
 
-    Layers with hooks are called one by one, since these wait for that: ZeRO-3's gather the weights.
-    """
-    has_bias = {layer.bias is not None for layer in layers}
-    if len(has_bias) > 1 or any(getattr(layer, hooks) for layer in layers for hooks in _HOOKS):
-        return tuple(layer(x) for layer in layers)
-    weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers if layer.bias is not None]
-    out: tuple[Tensor, ...] = _Together.apply(x, len(layers), *weights, *biases)  # type: ignore[no-untyped-call]
-    return out
+    layers: Sequence[nn.Linear]
+    weight: Tensor
+    bias: Tensor | None
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
+        """What each layer makes of x (..., I), (..., O) each."""
+        weights, biases = _parameters(self.layers)
+        out: tuple[Tensor, ...] = _Together.apply(  # type: ignore[no-untyped-call]
+            x, self.weight, self.bias, len(weights), *weights, *biases
+        )
+        return out
+
+
+def can_join(layers: Sequence[nn.Linear]) -> bool:
+    """Whether they are alike, and nobody waits for their being called, as ZeRO-3 does to gather their weights."""
+    alike = {(layer.in_features, layer.bias is None, layer.weight.dtype) for layer in layers}
+    return len(alike) == 1 and not any(getattr(layer, hooks) for layer in layers for hooks in _HOOKS)
+
+
+def join(groups: Mapping[str, Sequence[nn.Linear]]) -> dict[str, Joined]:
+    """Join the layers of each group, all by one copy of weights and one of biases; see `can_join`."""
+    weights, biases = _parameters([layer for layers in groups.values() for layer in layers])
+    with torch.no_grad():
+        weight, bias = torch.cat(weights), torch.cat(biases) if biases else None
+    found, begin = {}, 0
+    for name, layers in groups.items():
+        end = begin + sum(len(layer.weight) for layer in layers)
+        found[name] = Joined(layers=layers, weight=weight[begin:end], bias=None if bias is None else bias[begin:end])
+        begin = end
+    return found
+
+
+def together(x: Tensor, layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
+    """What each of several layers makes of the same x (..., I), (..., O) each."""
+    return join({"": layers})[""](x) if can_join(layers) else tuple(layer(x) for layer in layers)
+
+
+def _parameters(layers: Sequence[nn.Linear]) -> tuple[list[Tensor], list[Tensor]]:
+    return [layer.weight for layer in layers], [layer.bias for layer in layers if layer.bias is not None]
 
 
 class _Together(torch.autograd.Function):
     """x weight^T + bias of several weights, each a part of one; the gradients are parts of one as well."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, count: int, *parameters: Tensor) -> tuple[Tensor, ...]:
-        weights, biases = parameters[:count], parameters[count:]
-        weight = torch.cat(weights)
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, count: int, *parameters: Tensor
+    ) -> tuple[Tensor, ...]:
         ctx.save_for_backward(x, weight)
-        ctx.widths, ctx.has_bias = [len(w) for w in weights], bool(biases)
-        return torch.split(F.linear(x, weight, torch.cat(biases) if biases else None), ctx.widths, -1)
+        ctx.widths, ctx.has_bias = [len(w) for w in parameters[:count]], bias is not None
+        return torch.split(F.linear(x, weight, bias), ctx.widths, -1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -45,4 +78,4 @@ class _Together(torch.autograd.Function):
         grad_x = torch.mm(grad_RO, weight).view(x.shape) if ctx.needs_input_grad[0] else None
         by_weights = torch.split(torch.mm(grad_RO.T, x_RI), ctx.widths)
         by_biases = torch.split(grad_RO.sum(0), ctx.widths) if ctx.has_bias else ()
-        return grad_x, None, *by_weights, *by_biases
+        return grad_x, None, None, None, *by_weights, *by_biases
