@@ -14,7 +14,7 @@ from configs import RunConfig
 from trainer.checkpoint.state import TrainerState
 from trainer.datasets import dataset_names
 from trainer.engines import replicas
-from trainer.engines.batches import HostCopy, Losses, Update, micro_batch_seed
+from trainer.engines.batches import HostCopy, Losses, Update
 from trainer.engines.layouts import passes
 from trainer.engines.protocol import Engine
 from trainer.engines.update_sizes import UpdateSizes
@@ -237,19 +237,12 @@ class Trainer:
             Lanes of each pass that were not dry, and on the device (passes, 2) its sums of loss and likelihood.
         """
         device, engine = self._world.device, self._engine
-        ahead = passes(
-            update.micro_batches,
-            lambda lane: micro_batch_seed(self._config.seed, update.epoch, update.number, lane),
-            device,
-            kind=engine.layout_kind,
-            merged_lanes=engine.merged_lanes,
-        )
+        ahead = passes(update, engine, seed=self._config.seed)
         lanes, losses = [], []
         for number, one in enumerate(ahead, 1):
             self._phases.reach(self._state.step + 1, number, in_device=not is_host(device))
+            seed(device, one.seed)
             scale = 1 / max(update.counts.target_tokens, 1) if one.lanes else 0.0
-            if one.lanes:
-                seed(device, one.seed)
             out = engine.accumulate(one.batch, scale=scale, is_last=number == len(ahead))
             if one.lanes:
                 lanes.append(one.lanes)

@@ -3,7 +3,7 @@
 For kernels that know a `model.layout.Layout`. Shapes: N tokens of a side, R pairs, of all lanes together.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,8 @@ from torch import Tensor
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.tokenizer import EOS_ID, PAD_ID
 from model.layout import Layout, LayoutKind, Side
-from trainer.engines.batches import empty_batch, to_device
-from trainer.engines.protocol import DeviceBatch
+from trainer.engines.batches import Update, empty_batch, micro_batch_seed, to_device
+from trainer.engines.protocol import DeviceBatch, Engine
 
 Ids = NDArray[np.int64]
 ALIGNMENT = 16
@@ -28,7 +28,7 @@ class Pass:
     """Micro-batches of one or several lanes, to go through the model as one."""
 
     micro_batches: list[MicroBatch]
-    """None where all lanes are dry; then the batch is one token, of weight 0."""
+    """Empty where all lanes are dry; then the batch is one token, of weight 0."""
     seed: int
     """Of what is drawn from torch's generator."""
     batch: DeviceBatch
@@ -39,33 +39,19 @@ class Pass:
         return tuple(m.lane for m in self.micro_batches)
 
 
-def passes(
-    slots: Sequence[MicroBatch | None],
-    seed_of: Callable[[int], int],
-    device: torch.device,
-    *,
-    kind: LayoutKind,
-    merged_lanes: int = 1,
-) -> list[Pass]:
-    """This rank's micro-batches of an update, as many passes on all ranks.
+def passes(update: Update, engine: Engine, *, seed: int) -> list[Pass]:
+    """This rank's micro-batches of an update; as many passes on all ranks.
 
     Args:
-        slots: None where a lane is dry.
-        seed_of: gives a lane's.
-        device: where they go.
-        kind: of the engine.
-        merged_lanes: in one pass, where they are packed.
+        update: of which they are.
+        engine: that they are for.
+        seed: of the run.
     """
-    step, found = merged_lanes if kind == "packed" else 1, []
+    slots, step, found = update.micro_batches, engine.merged_lanes, []
     for begin in range(0, len(slots), step):
         filled = [m for m in slots[begin : begin + step] if m is not None]
-        seeds = [seed_of(m.lane) for m in filled]
-        if not filled:
-            batch = empty_batch(device)
-        elif kind == "none":
-            batch = to_device(filled[0], device)
-        else:
-            batch = laid_out(filled, seeds, device, is_packed=kind == "packed")
+        seeds = [micro_batch_seed(seed, update.epoch, update.number, m.lane) for m in filled]
+        batch = _batch(filled, seeds, engine.device, engine.layout_kind)
         found.append(Pass(micro_batches=filled, seed=seeds[0] if seeds else 0, batch=batch))
     return found
 
@@ -81,7 +67,15 @@ def full_batch(rows: int, source: int, target: int, device: torch.device, kind: 
         target_input=sides[1],
         target_output=sides[2],
     )
-    return passes([micro_batch], lambda _: 0, device, kind=kind)[0].batch
+    return _batch([micro_batch], [0], device, kind)
+
+
+def _batch(filled: Sequence[MicroBatch], seeds: Sequence[int], device: torch.device, kind: LayoutKind) -> DeviceBatch:
+    if not filled:
+        return empty_batch(device)
+    if kind == "none":
+        return to_device(filled[0], device)
+    return laid_out(filled, seeds, device, is_packed=kind == "packed")
 
 
 def laid_out(
