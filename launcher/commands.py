@@ -76,7 +76,8 @@ def train(
     if is_main:
         resolve("launcher.agents.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset, parent=parent)
     given = {"reset": _parts(reset), "parent": parent, "plugins": plugins}
-    return int(resolve("trainer.main:run")(config, list(overrides), **given))
+    code = int(resolve("trainer.main:run")(config, list(overrides), **given))
+    return int(resolve("trainer.runs.process.leaving:leave")(code))
 
 
 def launch_here(**arguments: Any) -> int:

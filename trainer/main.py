@@ -39,6 +39,7 @@ from trainer.runs.process import flight_recorder
 from trainer.runs.process.caller import restored_environment
 from trainer.runs.process.environment import check_rank, read_environment
 from trainer.runs.process.imports import quick_imports
+from trainer.runs.process.leaving import leave
 from trainer.runs.process.restarted import load_for_rank, note_start
 from trainer.runs.process.streams import leave_standard_streams, tell
 from trainer.runs.run_lock import RunLock, RunLockedError
@@ -80,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
         if not reset <= RESETS:
             raise UserError(f"--reset: {arguments.reset!r} is unknown; allowed is data, optimizer or data,optimizer")
         plugins, parent = arguments.plugins, arguments.parent
-        return run(arguments.config, arguments.overrides, reset=reset, parent=parent, plugins=plugins)
+        return leave(run(arguments.config, arguments.overrides, reset=reset, parent=parent, plugins=plugins))
     except UserError as error:
         for line in str(error).splitlines():
             tell(f"zeromt: error: {line}")

@@ -21,6 +21,12 @@ DEEP_TEXT = """(() => { let text = ''; const walk = (node) => {
   if (node.shadowRoot) walk(node.shadowRoot);
   for (const child of node.childNodes || []) walk(child); }; walk(document.body); return text; })()"""
 """All text of a page, that of its web components too."""
+TO_THE_RIGHT = """(() => { let moved = 0; const walk = (node) => {
+  if (node.scrollWidth > node.clientWidth + 20 && getComputedStyle(node).overflowX !== 'visible') {
+    node.scrollLeft = node.scrollWidth; moved += node.scrollLeft; }
+  if (node.shadowRoot) for (const child of node.shadowRoot.children) walk(child);
+  for (const child of node.children || []) walk(child); }; walk(document.body); return moved; })()"""
+"""Scrolls tables to their last columns: how far. In HParams the metrics stand there."""
 
 
 @contextmanager
@@ -72,6 +78,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             path = arguments.pictures / f"{page}.png"
             browser.picture(path)
             print(f"{path}: {len(text)} characters")
+            if page == "hparams":
+                assert browser.run(TO_THE_RIGHT) > 0, "the columns of the metrics are not to be had"
+                time.sleep(1)
+                browser.picture(path.with_name("hparams_metrics.png"))
             if page == "text" and arguments.expect is not None:
                 assert arguments.expect in text, f"{page}: {arguments.expect!r} is not shown letter by letter"
             dialogs = [e for e in browser.events if e.get("method") == "Page.javascriptDialogOpening"]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from configs.components import Writer
+from trainer.runs.process.leaving import leave_behind
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ class BackgroundWriter:
         self._thread.join(seconds)
         if self._thread.is_alive():
             self._is_abandoned = True
+            leave_behind(self._name)
             waited = time.monotonic() - self._ended
             log.warning("%s did not end within %.0f s and is left, training goes on", self._name, waited)
         if self._num_dropped:
@@ -97,7 +99,7 @@ class BackgroundWriter:
         with self._changed:
             self._is_over = True
             self._waiting.clear()
-        if not self._is_given_up:
+        if not self._is_given_up and not self._is_abandoned:
             log.warning("%s is %s, training goes on: %s", self._name, said, describe_error(error))
         self._is_given_up = True
 

@@ -1,13 +1,17 @@
 """Writers behind threads: none stalls training, and what is dropped is said."""
 
 import logging
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
+from tests.conftest import environment
 from trainer.records.background import BackgroundWriter, join_all
 from trainer.records.metrics import NoMetrics
+from trainer.runs.process import leaving
 
 
 class Writing(NoMetrics):
@@ -20,7 +24,10 @@ class Writing(NoMetrics):
         self.steps.append(step)
 
 
-def test_one_that_hangs_stalls_nothing_and_loses_what_is_too_much(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_hangs_stalls_nothing_and_loses_what_is_too_much(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaving, "_left_behind", [])
     writing = Writing()
     writer = BackgroundWriter("Slow", lambda: writing, most_waiting=5)
     begin = time.monotonic()
@@ -42,7 +49,10 @@ def test_one_that_hangs_stalls_nothing_and_loses_what_is_too_much(caplog: pytest
     assert writing.steps == [0], "one that was left writes nothing more: another start may be writing"
 
 
-def test_those_that_hang_side_by_side_have_the_same_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_those_that_hang_side_by_side_have_the_same_time(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaving, "_left_behind", [])
     both = [Writing(), Writing()]
     writers = [BackgroundWriter(f"Slow {n}", lambda one=one: one) for n, one in enumerate(both)]  # type: ignore[misc]
     for writer in writers:
@@ -51,6 +61,7 @@ def test_those_that_hang_side_by_side_have_the_same_time(caplog: pytest.LogCaptu
         join_all(writers, seconds=1)
     for one in both:
         one.go_on.set()
+    assert leaving._left_behind == ["Slow 0", "Slow 1"], "the end of the process does not wait for them either"
     assert [record.getMessage() for record in caplog.records] == [
         f"Slow {n} did not end within 1 s and is left, training goes on" for n in range(2)
     ]
@@ -104,3 +115,10 @@ def test_one_that_is_given_up_is_closed_too(caplog: pytest.LogCaptureFixture) ->
     assert [record.getMessage() for record in caplog.records] == [
         "Full is given up, training goes on: [Errno 28] No space left on device"
     ]
+
+
+def test_a_process_that_left_one_behind_ends_though_its_package_waits() -> None:
+    code = "import atexit, sys, time; from trainer.runs.process.leaving import leave, leave_behind; "
+    code += "atexit.register(time.sleep, 100); leave_behind('Slow'); print('all of it'); sys.exit(leave(7))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), stdout=subprocess.PIPE, timeout=50)
+    assert (done.returncode, done.stdout) == (7, b"all of it\n")
