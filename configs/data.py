@@ -1,17 +1,15 @@
-"""The sections about data: what is prepared, and how it is streamed.
+"""The sections about data: what is prepared, and how it is streamed. See `configs.schema` for the rules of all."""
 
-See `configs.schema` for the rules of all sections.
-"""
-
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from configs.components import Choice, Filter, Modifier
+from configs.components import Choice, Filter, Modifier, Schedule
 from configs.components.modifier import order_problems
-from configs.fields import STRICT, Count, Language, PathText, Positive, PositiveFloat
+from configs.fields import STRICT, Count, Language, Name, NonNegativeFloat, PathText, Positive, PositiveFloat
 from configs.languages import same_language
 
 Tag = Annotated[str, Field(pattern=r"^>>[^<>\s]{1,32}<<$")]
@@ -275,3 +273,74 @@ class StreamSection:
         if twice := {p for p in paths if paths.count(p) > 1}:
             yield f"datasets: {min(twice)} is named more than once; name it once, with a weight"
         yield from order_problems(self.augment, paths)
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class PlateauSection:
+    """A figure of the validation sets has not become better for some evaluations of the phase."""
+
+    __pydantic_config__ = STRICT
+
+    metric: str | None = None
+    """The name of one of `evaluation.metrics`, loss or nll; by default `checkpoint.best_by`."""
+    patience: Positive = 3
+    """Evaluations in a row that are not better than the best of this phase."""
+    min_delta: NonNegativeFloat = 0.0
+    """Better is by more than this, in the figure's unit."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class UntilSection:
+    """When a phase is over: one of these."""
+
+    __pydantic_config__ = STRICT
+
+    updates: Positive | None = None
+    """After so many updates."""
+    passes: Positive | None = None
+    """After so many passes over its data: epochs of its mixture, where it has several datasets."""
+    plateau: PlateauSection | None = None
+
+    def describe(self) -> str:
+        """In words, for people."""
+        if self.plateau is not None:
+            return f"until {self.plateau.patience} evaluations are no better"
+        return f"{self.updates:,} updates" if self.updates else f"{self.passes:,} passes"
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong between the fields, one line each."""
+        given = [one.name for one in dataclasses.fields(self) if getattr(self, one.name) is not None]
+        if len(given) != 1:
+            yield f"updates: {' and '.join(given) or 'nothing'} given; give one of updates, passes and plateau"
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class PhaseSection:
+    """A part of a run with data of its own. What it does not name is that of the section `stream`, or `schedule`."""
+
+    __pydantic_config__ = STRICT
+
+    name: Name
+    """Of the phase, in logs, figures and checkpoints."""
+    until: UntilSection | None = None
+    """When the next phase begins, or the run ends; the last one may have none."""
+    datasets: list[DatasetSource] | None = None
+    """In the place of `stream.datasets`."""
+    temperature: Annotated[float, Field(ge=1, le=100)] | None = None
+    """In the place of `stream.temperature`."""
+    augment: list[Annotated[Modifier, Choice("modifier")]] | None = None
+    """In the place of `stream.augment`; [] changes nothing."""
+    schedule: Annotated[Schedule | None, Choice("schedule", "inverse_sqrt", is_optional=True)] = None
+    """A schedule that begins with the phase, up to `optimizer.lr`; without it that of the run goes on."""
+
+    def stream(self, of_run: StreamSection) -> StreamSection:
+        """What it reads, given the section `stream` of the run."""
+        given = {n: v for n in ("datasets", "temperature", "augment") if (v := getattr(self, n)) is not None}
+        if any(source.weight is not None for source in self.datasets or ()):
+            given.setdefault("temperature", 1.0)
+        return dataclasses.replace(of_run, **given)
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong between the fields, one line each."""
+        if self.datasets == []:
+            yield "datasets: none; name at least one, or leave datasets out to read those of stream.datasets"

@@ -23,7 +23,7 @@ BleuTokenizer = Literal[
 _OTHER_FIGURES = frozenset(
     {
         "kind", "step", "loss", "nll", "perplexity", "accuracy", "length_ratio_characters", "pairs", "seconds",
-        "series", "total_target_tokens",
+        "series", "total_target_tokens", "phase", "phase_number",
     }
 )  # fmt: skip
 """Of an evaluation, in metrics.jsonl: no metric may be called so."""

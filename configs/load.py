@@ -260,8 +260,11 @@ def save_run(config: RunConfig, path: Path) -> None:
 
 
 def dump_run(config: RunConfig) -> str:
-    """The resolved tree as YAML."""
-    return OmegaConf.to_yaml(OmegaConf.create(to_jsonable_python(dataclasses.asdict(config))))
+    """The resolved tree as YAML. A run without phases has no such key, as before there were any."""
+    tree = to_jsonable_python(dataclasses.asdict(config))
+    if not config.phases:
+        del tree["phases"]
+    return OmegaConf.to_yaml(OmegaConf.create(tree))
 
 
 def _section_problems(section: Any, where: str) -> list[str]:

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from configs.components import Choice, Optimizer, Schedule, Tracker, make, unknown
 from configs.components.model import Loss
-from configs.data import DatasetSource, PrepareSection, StreamSection
+from configs.data import DatasetSource, PhaseSection, PrepareSection, StreamSection
 from configs.evaluation import EvaluationSection
 from configs.fields import (
     MOST,
@@ -208,6 +208,8 @@ class RunConfig:
         default_factory=lambda: make("schedule", "inverse_sqrt")
     )
     """The learning rate as a function of applied updates: a component of trainer/schedules."""
+    phases: list[PhaseSection] = field(default_factory=list)
+    """Parts of the run with data of their own, one after the other: see docs/phases.md."""
     engine: EngineSection = field(default_factory=EngineSection)
     training: TrainingSection = field(default_factory=TrainingSection)
     evaluation: EvaluationSection = field(default_factory=EvaluationSection)
@@ -253,7 +255,8 @@ class RunConfig:
             yield "schedule.ends_with: minutes without training.max_minutes; set both, or ends_with: updates"
         if self.schedule.ends_with == "minutes" and not self.schedule.ends:
             yield f"schedule.ends_with: minutes with kind={self.schedule.kind}, which does not end; allowed is updates"
-        if self.stream.datasets:  # prepared by other configurations: the reader looks at their pairs
+        yield from self._phase_problems()
+        if not self.reads_prepared:  # but data of other configurations: the reader looks at their pairs
             return
         longest = min(self.stream.source_tokens, self.stream.target_tokens)
         if self.stream.on_oversized_pair == "error" and self.prepare.max_pieces + 1 > longest:
@@ -287,6 +290,38 @@ class RunConfig:
         if stopping is not None and not self.evaluation.every_updates:
             yield "training.early_stopping: with evaluation.every_updates=0; set every_updates above 0"
 
+    def _phase_problems(self) -> Iterator[str]:
+        names = [phase.name for phase in self.phases]
+        for number, (phase, stream) in enumerate(zip(self.phases, self.streams, strict=False)):
+            where, is_last = f"phases.{number}", number == len(names) - 1
+            if phase.name in names[:number]:
+                yield f"{where}.name: {phase.name} is the name of another; give it one of its own"
+            if phase.until is None and not is_last:
+                yield f"{where}.until: missing, and {names[number + 1]} follows; say when {phase.name} is over"
+            for problem in set(stream.problems()) - set(self.stream.problems()):
+                if phase.augment is not None or not problem.startswith("augment."):  # of data that other phases have
+                    named = "stream.datasets" if phase.datasets is None else f"{where}.datasets"
+                    yield f"{where}.{problem.replace('stream.datasets', named)}"
+            updates = None if phase.until is None else phase.until.updates
+            if phase.until is not None and phase.until.plateau is not None:
+                figure = phase.until.plateau.metric or self.best_by
+                if figure not in self.evaluation.at_once:
+                    known_ = ", ".join(self.evaluation.at_once)
+                    yield f"{where}.until.plateau.metric: {figure}; allowed is a figure that evaluations have: {known_}"
+                if not self.evaluation.every_updates:
+                    yield f"{where}.until.plateau: with evaluation.every_updates=0; set every_updates above 0"
+            if phase.schedule is None:
+                continue
+            if phase.schedule.ends_with == "minutes":
+                yield f"{where}.schedule.ends_with: minutes; allowed in a phase is updates"
+            if phase.schedule.ends and updates is None and not is_last:
+                yield f"{where}.schedule: {phase.schedule.kind} ends with the phase; set {where}.until.updates"
+            if phase.schedule.ends and phase.schedule.warmup_updates >= (updates or self.training.max_updates):
+                yield (
+                    f"{where}.schedule.warmup_updates: {phase.schedule.warmup_updates} leaves nothing of the phase to "
+                    f"decay in; allowed is less than {updates or self.training.max_updates}"
+                )
+
     @property
     def best_by(self) -> str:
         """The figure that what is best goes by."""
@@ -298,6 +333,29 @@ class RunConfig:
         return f"{self.output}/{self.name}"
 
     @property
+    def streams(self) -> list[StreamSection]:
+        """What each phase reads; the section `stream` alone in a run without phases."""
+        return [phase.stream(self.stream) for phase in self.phases] or [self.stream]
+
+    @property
+    def reads_prepared(self) -> bool:
+        """Whether `prepare.output` is read, since no other datasets are named."""
+        return not all(stream.datasets for stream in self.streams)
+
+    @property
+    def named_datasets(self) -> dict[str, tuple[str, DatasetSource]]:
+        """The prepared datasets that training reads, by path, each with the field that names it first."""
+        found: dict[str, tuple[str, DatasetSource]] = {}
+        for number, stream in enumerate(self.streams):
+            is_own = bool(self.phases) and self.phases[number].datasets is not None
+            field_ = f"phases.{number}.datasets" if is_own else "stream.datasets"
+            for source in stream.datasets:
+                found.setdefault(source.path, (field_, source))
+            if not stream.datasets:
+                found.setdefault(self.prepare.output, ("prepare.output", DatasetSource(path=self.prepare.output)))
+        return found
+
+    @property
     def datasets(self) -> list[DatasetSource]:
-        """The prepared datasets that training reads."""
-        return list(self.stream.datasets) or [DatasetSource(path=self.prepare.output)]
+        """The prepared datasets that training reads, those of all phases, each once."""
+        return [source for _, source in self.named_datasets.values()]

@@ -19,7 +19,7 @@ from trainer.checkpoint.model_files import build_model, load_weights
 from trainer.checkpoint.resume import check_identity, restore
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import check_reset
-from trainer.datasets import check_lengths, check_prepared, check_tags, tokenizer_of
+from trainer.datasets import check_lengths, check_prepared, check_tags, open_reader, tokenizer_of
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import Engine
 from trainer.evaluation.evaluator import Evaluator
@@ -29,6 +29,7 @@ from trainer.evaluation.series import enter_series
 from trainer.evaluation.sets import HeldOutSet
 from trainer.lookahead import Lookahead
 from trainer.loop import Trainer
+from trainer.phase import check_phase, enter_phase
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
 from trainer.ranks.precision import Precision, agreed_precision
@@ -108,7 +109,7 @@ def build(
     """
     phases = phases or Phases(Watchdog(world.rank, on=False), ledger, config.supervision)
     precision = agreed_precision(config.engine.precision, world)
-    weighted, datasets = _datasets(config)
+    datasets = _datasets(config)
     held_out = held_out_sets(config, datasets, world)
     checkpoints, checkpoint, ancestry = _open_checkpoints(config, datasets, precision, world, reset, parent)
     _check_changes(config, datasets, checkpoint, ancestry, world, reset=reset, is_rewind=skipped_ranges is not None)
@@ -116,10 +117,10 @@ def build(
     evaluator = make_evaluator(config, tokenizer_of(datasets), held_out, world, precision, stop_requested)
     config = settle_memory(config, datasets, engine, evaluator, world, checkpoint)
     checkpoints.identity = _identity(config, datasets, precision, ancestry.parent)
-    reader = StreamReader(weighted, config.stream, seed=config.seed, rank=world.rank, world_size=world.size)
+    reader = open_reader(config, datasets, rank=world.rank, world_size=world.size)
     state = restore(checkpoint, engine, reader, reset=reset, skipped_ranges=skipped_ranges)
     ancestry.begin(engine, world)
-    changed = enter_series(config, datasets, held_out, state, checkpoint)
+    changed = _enter(config, datasets, held_out, state, checkpoint, reset=reset)
     built = _assemble(
         config,
         world,
@@ -142,17 +143,38 @@ def build(
     return built
 
 
-def _datasets(config: RunConfig) -> tuple[list[tuple[Dataset, float | None]], list[Dataset]]:
-    """The run's datasets, with their weights and without.
+def _datasets(config: RunConfig) -> list[Dataset]:
+    """The run's datasets.
 
     Raises:
         UserError: the model cannot read one.
     """
-    weighted = [(Dataset.load(d.path, config.stream), d.weight) for d in config.datasets]
-    datasets = [d for d, _ in weighted]
+    datasets = [Dataset.load(source.path, config.stream) for source in config.datasets]
     check_lengths(datasets, config)
     check_tags(datasets, config)
-    return weighted, datasets
+    return datasets
+
+
+def _enter(
+    config: RunConfig,
+    datasets: Sequence[Dataset],
+    held_out: Sequence[HeldOutSet],
+    state: TrainerState,
+    checkpoint: Checkpoint | None,
+    *,
+    reset: frozenset[str],
+) -> dict[str, str] | None:
+    """Put a checkpoint's state into its phase and series of scores; an event where that is another."""
+    enter_phase(config, state, reset=reset)
+    return enter_series(config, datasets, held_out, state, checkpoint)
+
+
+def _prints_of_phase(checkpoint: Checkpoint, config: RunConfig, datasets: Sequence[Dataset]) -> list[str]:
+    """Fingerprints of the datasets that the phase of a checkpoint reads now."""
+    stream = config.streams[int(checkpoint.state().get("stream", {}).get("phase", 0))]
+    own = [source.path for source in stream.datasets] or [config.prepare.output]
+    of_path = {source.path: dataset for source, dataset in zip(config.datasets, datasets, strict=True)}
+    return [of_path[path].fingerprint for path in own]
 
 
 def _open_checkpoints(
@@ -173,7 +195,10 @@ def _open_checkpoints(
     checkpoint = checkpoints.newest()
     if checkpoint is not None:
         check_reset(checkpoint, reset)
-        check_identity(checkpoint, config, tokenizer_of(datasets), [d.fingerprint for d in datasets], reset=reset)
+        if "data" not in reset:
+            check_phase(checkpoint, config)
+        prints = [] if "data" in reset else _prints_of_phase(checkpoint, config, datasets)
+        check_identity(checkpoint, config, tokenizer_of(datasets), prints, reset=reset)
     return checkpoints, checkpoint, ancestry_of(config, parent, checkpoint, world)
 
 

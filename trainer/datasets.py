@@ -5,10 +5,12 @@ import logging
 from collections.abc import Sequence
 from fractions import Fraction
 
-from configs import PrepareSection, RunConfig, UserError
+from configs import DatasetSource, PrepareSection, RunConfig, UserError
 from data_pipeline.order.mixture import Mixture
 from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.phase_data import StreamPhase
+from data_pipeline.stream.reader import StreamReader
 from data_pipeline.tokenizer import Tokenizer
 from data_pipeline.vocabularies import widest
 
@@ -29,6 +31,28 @@ def tokenizer_of(datasets: Sequence[Dataset]) -> Tokenizer:
     if len({dataset.tokenizer_fingerprint for dataset in datasets}) == 1:
         return datasets[0].tokenizer
     return widest([dataset.tokenizer for dataset in datasets]) or datasets[0].tokenizer  # which the reader refuses
+
+
+def open_reader(config: RunConfig, datasets: Sequence[Dataset], *, rank: int, world_size: int) -> StreamReader:
+    """A rank's reader of a run's data, at their beginning.
+
+    Args:
+        config: of the run.
+        datasets: `config.datasets`, opened.
+        rank: of this process.
+        world_size: number of ranks.
+
+    Raises:
+        UserError: as `StreamReader`.
+    """
+    numbers = {source.path: number for number, source in enumerate(config.datasets)}
+    phases = []
+    for stream in config.streams if config.phases else ():
+        sources = stream.datasets or [DatasetSource(path=config.prepare.output)]
+        own, weights = [numbers[source.path] for source in sources], [source.weight for source in sources]
+        phases.append(StreamPhase(numbers=own, weights=weights, section=stream))
+    weighted = [(dataset, source.weight) for dataset, source in zip(datasets, config.datasets, strict=True)]
+    return StreamReader(weighted, config.stream, seed=config.seed, rank=rank, world_size=world_size, phases=phases)
 
 
 def describe_mixture(datasets: Sequence[Dataset], mixture: Mixture, usual_pairs: Sequence[Fraction]) -> list[str]:
@@ -101,9 +125,9 @@ def check_prepared(
     Raises:
         UserError: naming the fields that differ.
     """
-    if config.stream.datasets:
+    if not config.reads_prepared:
         return
-    [dataset] = datasets
+    dataset = datasets[[source.path for source in config.datasets].index(config.prepare.output)]
     fields = stale_fields(config.prepare, dataset.index, has_parent=has_parent)
     known = fields if reset else stale_fields(saved, dataset.index) if saved is not None else []
     if changed := [field for field in fields if field not in known]:

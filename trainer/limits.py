@@ -1,12 +1,14 @@
 """When a run ends: the limits of the section `training`, counted from the run's beginning or its last `--reset`."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from configs import RunConfig
+from configs import RunConfig, Schedule
 from trainer.checkpoint.state import TrainerState
+from trainer.evaluation.standstill import standstill
+from trainer.phase import has_next, phase_end, phase_of, plateau
 
 SURE_FRACTION = 0.1
 """Fraction of the minutes after which the pace so far predicts where they end."""
@@ -48,37 +50,6 @@ def reasons(limits: Sequence[Limit]) -> str | None:
     return "; ".join(limit.reason for limit in limits) or None
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Standstill:
-    """A series of evaluations without an improvement."""
-
-    num_evaluations: int
-    best: float
-    """The best score; NaN if there is none."""
-    step: int
-    """Of the best."""
-
-
-def standstill(scores: Mapping[int, float], *, higher_is_better: bool, min_delta: float, after: int) -> Standstill:
-    """How long a figure has not improved; a score that is not finite is no improvement.
-
-    Args:
-        scores: by step.
-        higher_is_better: of the figure.
-        min_delta: an improvement must be larger than this.
-        after: only evaluations of later steps count.
-    """
-    sign = 1 if higher_is_better else -1
-    best, at, waited = -math.inf, 0, 0
-    for step in sorted(scores):
-        merit = sign * scores[step]
-        if math.isfinite(merit) and (best == -math.inf or merit - best > min_delta):
-            best, at, waited = merit, step, 0
-        elif step > after:
-            waited += 1
-    return Standstill(num_evaluations=waited, best=sign * best if math.isfinite(best) else math.nan, step=at)
-
-
 class Limits:
     """A run's limits. After `--reset` they count from that step; step numbers go on."""
 
@@ -93,6 +64,24 @@ class Limits:
         """The last update that `max_updates` allows."""
         return self._state.start_step + self._section.max_updates
 
+    @property
+    def schedule(self) -> Schedule:
+        """The phase's, if it has one of its own."""
+        phase = phase_of(self._config, self._state)
+        return self._config.schedule if phase is None or phase.schedule is None else phase.schedule
+
+    @property
+    def schedule_start(self) -> int:
+        """Applied updates before its first."""
+        state = self._state
+        is_own = state.phase is not None and self.schedule is not self._config.schedule
+        return max(state.schedule_start, state.phase.applied) if is_own and state.phase else state.schedule_start
+
+    def rate(self, seconds: float, step: int) -> float:
+        """The learning rate of the next update; arguments as of `schedule_end`."""
+        update = self._state.step - self._state.skipped_updates - self.schedule_start + 1
+        return self.schedule.rate(update, peak=self._config.optimizer.lr, last=self.schedule_end(seconds, step))
+
     def schedule_end(self, seconds: float, step: int | None = None) -> int:
         """The update at which the schedule ends, in the schedule's own count.
 
@@ -102,10 +91,12 @@ class Limits:
             seconds: of the run, on whose clock all ranks agree.
             step: updates done by then; default: those done now.
         """
-        state, last = self._state, self.last_step
-        if self._config.schedule.ends_with == "minutes":
+        state, last, phase = self._state, self.last_step, phase_of(self._config, self._state)
+        if self.schedule.ends_with == "minutes":
             last = min(last, self._last_step_by_clock(seconds, state.step if step is None else step))
-        return last - state.schedule_start
+        if phase is not None and phase.schedule is not None and phase.until is not None and state.phase is not None:
+            last = min(last, state.phase.step + (phase.until.updates or last))
+        return last - self.schedule_start
 
     def is_time_up(self) -> bool:
         """Whether `max_minutes` have passed."""
@@ -117,10 +108,25 @@ class Limits:
         most = self._section.max_epochs
         return most is not None and epoch - self._state.start_epoch >= most
 
+    def is_over(self, epoch: int) -> bool:
+        """Whether the data or the scores leave nothing to do; arguments as of `reached`."""
+        return bool(self.are_epochs_over(epoch) or self.is_standing_still() or self._are_phases_over(epoch))
+
+    def _are_phases_over(self, epoch: int) -> Limit | None:
+        """Where the last phase has an end, and that is reached."""
+        why = None if has_next(self._config, self._state) else phase_end(self._config, self._state, epoch)
+        if why is None:
+            return None
+        reason = f"phases: {why}, the last"
+        return Limit(name="phases", reason=reason, advice=f"{reason}; a later until, or another phase, goes on")
+
     def is_standing_still(self) -> Limit | None:
-        """Early stopping, if it is due. It depends only on the scores, so all ranks agree, also after a kill."""
+        """Early stopping, if it is due. It depends only on the scores, so all ranks agree, also after a kill.
+
+        In a run with phases only evaluations of the present one count, and the next phase, if one is due, comes first.
+        """
         section, state = self._section.early_stopping, self._state
-        if section is None:
+        if section is None or (has_next(self._config, state) and plateau(self._config, state) is not None):
             return None
         figure = section.metric or self._config.best_by
         scores = {s: x for s, x in (state.scores_of(figure) or {}).items() if s > state.start_step}
@@ -128,7 +134,7 @@ class Limits:
             scores,
             higher_is_better=self._config.evaluation.directions[figure],
             min_delta=section.min_delta,
-            after=state.start_step + section.after,
+            after=max(state.start_step + section.after, 0 if state.phase is None else state.phase.step),
         )
         if found.num_evaluations < section.patience:
             return None
@@ -160,14 +166,15 @@ class Limits:
             value = f"{section.max_minutes:g}{counted}"
             at = f"after {spent:.3f} minutes, at step {state.step:,}"
             found.append(Limit.counted("max_minutes", value, at=at, more=f"{spent:.3f}"))
-        if (limit := self.is_standing_still()) is not None:
-            found.append(limit)
+        found += [limit for limit in (self.is_standing_still(), self._are_phases_over(epoch)) if limit is not None]
         return found
 
     def clock_warning(self) -> str | None:
         """A warning, given once, if the clock will end the run long before the end of its schedule."""
         state, minutes, schedule = self._state, self._section.max_minutes, self._config.schedule
         if self._has_warned or minutes is None or not schedule.ends or schedule.ends_with == "minutes":
+            return None
+        if schedule is not self.schedule:  # a phase's own
             return None
         if state.seconds - state.start_seconds < SURE_FRACTION * 60 * minutes:
             return None

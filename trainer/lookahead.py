@@ -91,6 +91,22 @@ class Lookahead:
         """See StreamReader."""
         return self._state
 
+    def begin_phase(self, number: int) -> int:
+        """Go on with another phase's data. What was fetched of this one's is thrown away.
+
+        Args:
+            number: of the phase, from 0.
+
+        Returns:
+            Its first epoch: this one where no update of it was taken, else the next.
+        """
+        assert self._wait is None
+        self._fetched = None
+        epoch = self._state.epoch + (self._state.update > 0)
+        self.reader.begin_phase(number, epoch=epoch)
+        self._state = self.reader.state()
+        return epoch
+
     def begin(self, note: Note, *, step: int, fetch: bool) -> float:
         """Fetch the next update, and begin to tell the others of it; returns the seconds of waiting for its data.
 

@@ -12,6 +12,7 @@ import torch
 
 from configs import RunConfig
 from trainer.checkpoint.state import TrainerState
+from trainer.curriculum import Curriculum
 from trainer.datasets import dataset_names
 from trainer.engines import replicas
 from trainer.engines.batches import HostCopy, Losses, Update
@@ -22,6 +23,7 @@ from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.queued.queue import ScoreQueue
 from trainer.limits import Limits, reasons
 from trainer.lookahead import Lookahead, News, Note
+from trainer.phase import phase_figures
 from trainer.ranks.device import is_host, seed
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
@@ -87,6 +89,7 @@ class Trainer:
         self._ledger = ledger
         self._stop_requested = stop_requested
         self._limits = Limits(config, state)
+        self._curriculum = Curriculum(config, state, updates=updates, saver=saver, metrics=metrics)
         self._forecast = forecast or Forecast(config, state)
         self._was_time_up = self._limits.is_time_up()  # from the checkpoint, so the same on every rank
         self.end: str | None = None
@@ -152,7 +155,10 @@ class Trainer:
         """The next update, while the one after it is being fetched. None at the end of the run."""
         self._tick()
         while self._state.step < self._limits.last_step and not self._was_time_up:
-            if self._limits.are_epochs_over(self._updates.epoch) or self._limits.is_standing_still():
+            if self._curriculum.is_over:
+                self._recovery.look_now()
+                self._curriculum.go_on()
+            if self._limits.is_over(self._updates.epoch):
                 return None
             with self._phases("data", step=self._state.step + 1):
                 if not self._updates.has_next:  # at the start, and after a skipped update
@@ -164,7 +170,7 @@ class Trainer:
                 if is_skipped(self._state.skipped_ranges, update.epoch, update.number):
                     self._recovery.note_skipped_range(update.epoch, update.number, update.counts)
                     continue
-                self._tell(fetch=self._state.step + 1 < self._limits.last_step)
+                self._tell(fetch=self._state.step + 1 < self._limits.last_step and not self._curriculum.ends_with_next)
             return update
         return None
 
@@ -194,12 +200,8 @@ class Trainer:
     def _train_on(self, update: Update) -> None:
         """One optimizer step on the token-normalised loss of the whole update."""
         begin = time.monotonic()
-        state, optimizer = self._state, self._config.optimizer
-        lr = self._config.schedule.rate(
-            state.step - state.skipped_updates - state.schedule_start + 1,
-            peak=optimizer.lr,
-            last=self._limits.schedule_end(update.seconds, update.seconds_step),
-        )
+        state = self._state
+        lr = self._limits.rate(update.seconds, update.seconds_step)
         with self._phases("step", step=state.step + 1):
             try:
                 lanes, on_device = self._accumulate(update)
@@ -260,6 +262,7 @@ class Trainer:
         figures |= {
             "epoch": update.epoch,
             "update": update.number,
+            **phase_figures(state),
             "skipped_updates": state.skipped_updates,
             "corrupt_blocks": self._world.sum([self._updates.num_corrupt_blocks])[0],
             "rewinds": len(state.skipped_ranges),
@@ -328,6 +331,7 @@ class Trainer:
             self._queue.add(step, evaluation)
         shown = self._config.evaluation
         figures |= {"series": self._state.series and self._state.series.id, TARGET_TOKENS: self._state.target_tokens}
+        figures |= phase_figures(self._state)
         samples = evaluation.samples(shown.samples, step // max(shown.every_updates, 1))
         self._metrics.evaluation(step, figures, samples, evaluation.attentions[: 2 * shown.attention_maps])
         log_evaluation(step, evaluation, self._config, self._state)

@@ -84,6 +84,10 @@ class Saver:
             time.sleep(RETRY_SECONDS)
             self._save(wait=True)
 
+    def note_position(self) -> None:
+        """Write down where the stream stands: a phase begins."""
+        self._history.position(self._state.step, StreamState.merge(self._world.gather(self._updates.state())).to_json())
+
     def commit(self) -> float:
         """Commit the save that was begun, if any; returns the seconds that this took.
 

@@ -24,6 +24,7 @@ import importlib
 import inspect
 import pkgutil
 import sys
+import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib import metadata, util
@@ -208,10 +209,14 @@ def choice_of(annotation: Any) -> Choice | None:
 
 
 def item_of(annotation: Any) -> Any:
-    """What the items of a list of components are annotated with; None for all else."""
-    if typing.get_origin(annotation) is list and choice_of(item := typing.get_args(annotation)[0]) is not None:
-        return item
-    return None
+    """What the items of a list of components or sections, which may be left out, are annotated with; else None."""
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is types.UnionType:
+        return next((item for part in inner if (item := item_of(part)) is not None), None)
+    if origin is not list:
+        return None
+    is_section = isinstance(inner[0], type) and dataclasses.is_dataclass(inner[0])
+    return inner[0] if is_section or choice_of(inner[0]) is not None else None
 
 
 def _place(component: type[Any]) -> str:

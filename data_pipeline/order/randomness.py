@@ -23,6 +23,7 @@ class Purpose(IntEnum):
     TOKENIZER_SAMPLE = 6
     SHUFFLE = 7
     AUGMENT = 8
+    PHASE = 9
 
 
 def random_bits(count: int, seed: int, purpose: Purpose, *place: int) -> NDArray[np.uint64]:

@@ -57,6 +57,8 @@ class StreamState:
     """Fields of the stream's section that positions within an epoch depend on."""
     version: Literal[4, 5] = VERSION
     """5 where there are several datasets, but for states that an earlier version saved."""
+    phase: Count = 0
+    """Of the run, whose datasets these are; 0 too where it has no phases."""
 
     @property
     def is_earlier_mixture(self) -> bool:
@@ -78,8 +80,10 @@ class StreamState:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON; a lane is a list of five integers for each dataset."""
+        """Plain JSON; a lane is a list of five integers for each dataset. The first phase is not named."""
         tree = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if not self.phase:
+            del tree["phase"]
         lanes = {str(n): [list(dataclasses.astuple(c)) for c in cursors] for n, cursors in sorted(self.lanes.items())}
         return {**tree, "lanes": lanes}
 

@@ -23,7 +23,7 @@ class MicroBatch:
     lane: int
     """Number of the micro-batch within its update, from 0 to K - 1."""
     dataset: int
-    """Number of the dataset in the mixture; 0 where there is one."""
+    """Number of the dataset among all of the run; 0 where there is one."""
     pair_ids: Ids
     """(B,): rows of the length tables of all datasets, one table after the other."""
     source: Ids

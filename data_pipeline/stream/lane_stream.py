@@ -40,6 +40,10 @@ class LaneStreamSpec:
     locations: tuple[str, ...]
     """Of the datasets."""
     fingerprints: tuple[str, ...]
+    numbers: tuple[int, ...]
+    """Of the datasets among all of the run."""
+    first_ids: tuple[int, ...]
+    """The id of each dataset's first pair."""
     section: StreamSection
     mixture: Mixture
     seed: int
@@ -94,13 +98,13 @@ def updates(datasets: Sequence[Dataset], plans: Sequence[StreamPlan], spec: Lane
     fetching = Background(BLOCKS_AT_ONCE) if any("://" in dataset.location for dataset in datasets) else None
     try:
         corrupt = CorruptBlocks(section.max_corrupt_blocks)
-        sources, first_id = [], 0
+        sources = []
         augmenters = make_augmenters(datasets, section, seed=spec.seed)
-        for number, (dataset, plan, augmenter) in enumerate(zip(datasets, plans, augmenters, strict=True)):
+        places = zip(spec.numbers, spec.first_ids, strict=True)
+        for (number, first_id), dataset, plan, augmenter in zip(places, datasets, plans, augmenters, strict=True):
             # Blocks and shards belong to one lane and one window, which reads them once.
             cache = BlockCache(dataset, max_bytes=CACHE_BYTES if plan.deals_pairs else 0, background=fetching)
             sources.append(Source(number=number, first_id=first_id, plan=plan, cache=cache, augmenter=augmenter))
-            first_id += dataset.num_pairs
         windows = [_group_windows(source, list(spec.cursors), corrupt, background) for source in sources]
         lanes = {
             number: Lane(

@@ -25,9 +25,9 @@ class Source:
     """A dataset as the lanes of a rank read it."""
 
     number: int
-    """Of the dataset in the mixture."""
+    """Of the dataset among all of the run."""
     first_id: int
-    """The id of its first pair: pairs of the datasets before it."""
+    """The id of its first pair: pairs of the run's datasets before it."""
     plan: StreamPlan
     cache: BlockCache
     augmenter: Augmenter | None = None

@@ -8,15 +8,13 @@ from functools import partial
 from configs import StreamSection, UserError
 from data_pipeline.order.mixture import Mixture
 from data_pipeline.order.state import MIXTURE_VERSION, VERSION, LaneCursor, StreamState
-from data_pipeline.order.stream_plan import StreamPlan
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.augmentation.augmenter import make_augmenters, settings_number
 from data_pipeline.stream.batch import MicroBatch
-from data_pipeline.stream.lane_stream import Fetched, LaneStreamSpec, lane_updates, make_plans, updates
+from data_pipeline.stream.lane_stream import Fetched, LaneStreamSpec, lane_updates, updates
+from data_pipeline.stream.phase_data import PhaseData, StreamPhase, check_tokenizers
 from data_pipeline.stream.prefetch import Prefetch
 from data_pipeline.stream.process_prefetch import ProcessPrefetch
 from data_pipeline.stream.window_tokens import CorruptBlocks
-from data_pipeline.vocabularies import widest
 
 __all__ = ["LaneCursor", "StreamReader", "StreamState"]
 
@@ -29,7 +27,7 @@ class StreamReader:
     """Hands out this rank's micro-batches, update after update.
 
     An update has K micro-batches, one of each lane; lane j belongs to rank j mod W. What a lane holds depends
-    on the datasets, the section, the seed and the epoch alone.
+    on the datasets, the section, the seed, the phase and the epoch alone.
     """
 
     def __init__(
@@ -40,6 +38,7 @@ class StreamReader:
         seed: int,
         rank: int,
         world_size: int,
+        phases: Sequence[StreamPhase] = (),
     ) -> None:
         """Plan the stream; nothing is read before the first update is asked for.
 
@@ -49,6 +48,7 @@ class StreamReader:
             seed: the run's seed.
             rank: of this process.
             world_size: number of ranks.
+            phases: of the run, each of which reads some of the datasets; unless given, one that reads all.
 
         Raises:
             UserError: there is no dataset, they have different tokenizers, or a pair fits no micro-batch and such pairs
@@ -58,23 +58,14 @@ class StreamReader:
         if not datasets:
             raise UserError("stream.datasets: none is named; name one or more")
         self._datasets = [dataset for dataset, _ in datasets]
-        _check_tokenizers(self._datasets)
-        self._section = section
+        check_tokenizers(self._datasets)
         self._seed = seed
         self._rank, self._world_size = rank, world_size
         self._lanes = range(rank, section.micro_batches, world_size)
-        self.mixture = Mixture.of(
-            [dataset.num_pairs for dataset in self._datasets],
-            [weight for _, weight in datasets],
-            temperature=section.temperature,
-            num_lanes=section.micro_batches,
-        )
-        self._plans = make_plans(self._datasets, section, self.mixture, seed=seed)
-        dropped = [_check_sizes(d, plan, section) for d, plan in zip(self._datasets, self._plans, strict=True)]
-        self.num_dropped = sum(dropped)
-        """Pairs of the datasets that are left out of every pass because no micro-batch can hold them."""
-        make_augmenters(self._datasets, section, seed=seed)  # refuses what cannot be, before anything is trained
-        self._augment = settings_number(self._datasets, section)
+        weights = [weight for _, weight in datasets]
+        phases = phases or [StreamPhase(numbers=range(len(datasets)), weights=weights, section=section)]
+        self._phases = [PhaseData.of(n, phase, self._datasets, seed=seed) for n, phase in enumerate(phases)]
+        self._phase = self._phases[0]
         self.num_augmented = 0
         """Pairs handed out that `stream.augment` changed."""
         self.num_fell_back = 0
@@ -85,20 +76,35 @@ class StreamReader:
         self.epoch = 0
         self.update = 0
         """Updates handed out within the epoch."""
-        self._cursors = self._start([0] * len(datasets))
+        self._cursors = self._start([0] * len(self._phase.datasets))
         self._streams: list[Prefetch[Fetched] | ProcessPrefetch[Fetched]] = []
         self._dry: set[int] = set()
         """Numbers of the streams that have no more for this epoch."""
 
     @property
     def datasets(self) -> Sequence[Dataset]:
-        """What is streamed."""
+        """What is streamed, in all phases. Pairs are numbered over all of them."""
         return self._datasets
+
+    @property
+    def phase(self) -> PhaseData:
+        """The one that is read."""
+        return self._phase
+
+    @property
+    def mixture(self) -> Mixture:
+        """Of the phase."""
+        return self._phase.mixture
+
+    @property
+    def num_dropped(self) -> int:
+        """Pairs of the phase's datasets that are left out of every pass because no micro-batch can hold them."""
+        return self._phase.num_dropped
 
     @property
     def usual_pairs(self) -> list[Fraction]:
         """Of a mixture, the mean pairs of each dataset's micro-batches, of a sample."""
-        return [plan.usual_pairs for plan in self._plans]
+        return [plan.usual_pairs for plan in self._phase.plans]
 
     @property
     def num_corrupt_blocks(self) -> int:
@@ -116,7 +122,7 @@ class StreamReader:
         if not self._streams:
             self._streams, self._dry = self._open_streams(), set()
         fetched = {n: stream.next() for n, stream in enumerate(self._streams) if n not in self._dry}
-        slots: list[MicroBatch | None] = [None] * -(-self._section.micro_batches // self._world_size)
+        slots: list[MicroBatch | None] = [None] * -(-self._phase.section.micro_batches // self._world_size)
         for number, part in fetched.items():
             self._note(part.corrupt)
             self._cursors.update(part.cursors)
@@ -142,6 +148,18 @@ class StreamReader:
         self._cursors = {lane: self.mixture.next_epoch(cursors) for lane, cursors in self._cursors.items()}
         self._dry = set()
 
+    def begin_phase(self, number: int, *, epoch: int) -> None:
+        """Read another phase's data from their beginning; what was read ahead is thrown away.
+
+        Args:
+            number: of the phase, from 0.
+            epoch: its first, in which no update was trained on: by that, its updates are told from all others.
+        """
+        self.close()
+        self._phase = self._phases[number]
+        self.epoch, self.update, self._dry = epoch, 0, set()
+        self._cursors = self._start([epoch] * len(self._phase.datasets))
+
     def state(self) -> StreamState:
         """Where the stream stands after what was handed out; this rank's lanes only."""
         return StreamState(
@@ -149,11 +167,12 @@ class StreamReader:
             update=self.update,
             lanes=dict(self._cursors),
             seed=self._seed,
-            micro_batches=self._section.micro_batches,
-            fingerprints=[dataset.fingerprint for dataset in self._datasets],
+            micro_batches=self._phase.section.micro_batches,
+            fingerprints=[dataset.fingerprint for dataset in self._phase.datasets],
             shares=list(self.mixture.proportions),
             settings=self._settings(),
             version=VERSION if self.mixture.is_single else MIXTURE_VERSION,
+            phase=self._phase.number,
         )
 
     def restore(self, state: StreamState) -> None:
@@ -167,15 +186,18 @@ class StreamReader:
                 budgets or proportions, or of a mixture that an earlier version saved.
         """
         _must_equal("seed", state.seed, self._seed, "the run's own")
+        if state.phase >= len(self._phases):
+            raise UserError(f"phases: {len(self._phases)}, and the stream stands in number {state.phase + 1} of them")
+        self._phase = self._phases[state.phase]
         self._check_fingerprints(state.fingerprints)
         state.check_version()
         if state.update > 0:
             self._check_settings(state)
-        now = (self._section.micro_batches, self._settings(), list(self.mixture.proportions))
+        now = (self._phase.section.micro_batches, self._settings(), list(self.mixture.proportions))
         ours = {name: value for name, value in self._settings().items() if name != "augment"}
         saved = (state.micro_batches, {**ours, **state.settings}, state.shares)
         if now == saved and not state.is_earlier_mixture:
-            missing = [n for n in self._lanes if len(state.lanes.get(n, ())) != len(self._datasets)]
+            missing = [n for n in self._lanes if len(state.lanes.get(n, ())) != len(self._phase.datasets)]
             if missing:
                 raise UserError(f"stream state: lane {missing[0]} is missing; allowed is a state merged of all ranks")
             cursors = {lane: state.lanes[lane] for lane in self._lanes}
@@ -199,7 +221,7 @@ class StreamReader:
 
     def _start(self, passes: Sequence[int]) -> dict[int, tuple[LaneCursor, ...]]:
         """This rank's cursors at the start of an epoch where every dataset begins a new pass."""
-        begun = list(zip(passes, self._plans, strict=True))
+        begun = list(zip(passes, self._phase.plans, strict=True))
         return {
             lane: tuple(LaneCursor(pass_, 0, plan.sharing.member(lane)) for pass_, plan in begun)
             for lane in self._lanes
@@ -207,27 +229,30 @@ class StreamReader:
 
     @property
     def _num_streams(self) -> int:
-        return min(max(self._section.workers, 1), len(self._lanes))
+        return min(max(self._phase.section.workers, 1), len(self._lanes))
 
     def _open_streams(self) -> list[Prefetch[Fetched] | ProcessPrefetch[Fetched]]:
         """One for each worker, or one in this process, with the lanes dealt out in turns."""
         streams: list[Prefetch[Fetched] | ProcessPrefetch[Fetched]] = []
+        phase, section = self._phase, self._phase.section
         for number in range(self._num_streams):
             spec = LaneStreamSpec(
-                locations=tuple(dataset.location for dataset in self._datasets),
-                fingerprints=tuple(dataset.fingerprint for dataset in self._datasets),
-                section=self._section,
-                mixture=self.mixture,
-                seed=self._seed,
+                locations=tuple(dataset.location for dataset in phase.datasets),
+                fingerprints=tuple(dataset.fingerprint for dataset in phase.datasets),
+                numbers=phase.numbers,
+                first_ids=phase.first_ids,
+                section=section,
+                mixture=phase.mixture,
+                seed=phase.seed,
                 epoch=self.epoch,
                 update=self.update,
                 cursors={lane: self._cursors[lane] for lane in self._lanes[number :: self._num_streams]},
             )
-            if self._section.workers:
-                limit = max(1, self._section.prefetch_updates)
+            if section.workers:
+                limit = max(1, section.prefetch_updates)
                 streams.append(ProcessPrefetch(partial(lane_updates, spec), limit))
             else:
-                streams.append(Prefetch(updates(self._datasets, self._plans, spec), self._section.prefetch_updates))
+                streams.append(Prefetch(updates(phase.datasets, phase.plans, spec), section.prefetch_updates))
         return streams
 
     def _note(self, corrupt: dict[tuple[int, int], str]) -> None:
@@ -236,15 +261,15 @@ class StreamReader:
             log.warning("%s; skipped, of at most %d", message, self._corrupt.limit)
 
     def _settings(self) -> dict[str, int]:
-        settings = {name: int(getattr(self._section, name)) for name in POSITION_SETTINGS}
-        return settings if self._augment is None else {**settings, "augment": self._augment}
+        settings = {name: int(getattr(self._phase.section, name)) for name in POSITION_SETTINGS}
+        return settings if self._phase.augment is None else {**settings, "augment": self._phase.augment}
 
     def _check_fingerprints(self, allowed: list[str]) -> None:
-        found = [dataset.fingerprint for dataset in self._datasets]
+        found = [dataset.fingerprint for dataset in self._phase.datasets]
         if found == allowed:
             return
         are = "are not the datasets" if len(found) > 1 else "is not the dataset"
-        names = ", ".join(dataset.location for dataset in self._datasets)
+        names = ", ".join(dataset.location for dataset in self._phase.datasets)
         raise UserError(
             f"stream.datasets: {names} {are} that the run was trained on: "
             f"fingerprint {', '.join(f[:12] for f in found)}; allowed is {', '.join(f[:12] for f in allowed)}"
@@ -253,8 +278,8 @@ class StreamReader:
     def _check_settings(self, state: StreamState) -> None:
         """Refuse what would change the order within an epoch."""
         allowed = "that, until the epoch ends"
-        _must_equal("stream.micro_batches", state.micro_batches, self._section.micro_batches, allowed)
-        if state.settings.get("augment") != self._augment:
+        _must_equal("stream.micro_batches", state.micro_batches, self._phase.section.micro_batches, allowed)
+        if state.settings.get("augment") != self._phase.augment:
             raise UserError(
                 f"stream.augment: is not what epoch {state.epoch} was begun with, and its windows are planned by it; "
                 "allowed is that until the epoch ends, or --reset data"
@@ -266,42 +291,6 @@ class StreamReader:
 
 def _percent(proportions: Sequence[int]) -> str:
     return ", ".join(f"{100 * value / sum(proportions):.4f} %" for value in proportions)
-
-
-def _check_tokenizers(datasets: Sequence[Dataset]) -> None:
-    first = datasets[0]
-    if len({dataset.tokenizer_fingerprint for dataset in datasets}) == 1:
-        return
-    if widest([dataset.tokenizer for dataset in datasets]) is not None:
-        return
-    for other in datasets[1:]:
-        if other.tokenizer_fingerprint != first.tokenizer_fingerprint:
-            raise UserError(
-                f"stream.datasets: {other.location} has another tokenizer than {first.location}: "
-                f"{other.tokenizer_fingerprint[:12]}, not {first.tokenizer_fingerprint[:12]}; use one for all: "
-                f"prepare the others again with `zeromt prepare CONFIG --tokenizer-of {first.location}`"
-            )
-
-
-def _check_sizes(dataset: Dataset, plan: StreamPlan, section: StreamSection) -> int:
-    """The number of pairs that fit no micro-batch.
-
-    Raises:
-        UserError: there are some and they are refused, or there is nothing else.
-    """
-    count, first = plan.oversized()
-    if first is None:
-        return 0
-    padded = plan.budget.padded(dataset.lengths[first : first + 1])[0].tolist()
-    side = "source" if padded[0] > section.source_tokens else "target"
-    needed, budget = padded[side == "target"], getattr(section, f"{side}_tokens")
-    what = f"stream.{side}_tokens: pair {first} of {dataset.location} takes {needed} tokens, {needed} > {budget}"
-    if section.on_oversized_pair == "error":
-        others = f" ({count} such pairs)" if count > 1 else ""
-        raise UserError(f"{what}{others}; allowed is {needed} or more, or stream.on_oversized_pair=drop")
-    if count == dataset.num_pairs:
-        raise UserError(f"{what}, and no other pair fits; raise the budget")
-    return count
 
 
 def _must_equal(name: str, was: object, is_: object, allowed: str) -> None:

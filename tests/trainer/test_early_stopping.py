@@ -16,7 +16,8 @@ from tests.conftest import Command, install_plugin, read_metrics
 from tests.forked import Forked
 from tests.kept import BBB3253
 from trainer.checkpoint.state import ScoreSeries, TrainerState
-from trainer.limits import Limits, standstill
+from trainer.evaluation.standstill import standstill
+from trainer.limits import Limits
 
 KILLER = '''
 """A tracker that ends its process without a word, once, at a step."""

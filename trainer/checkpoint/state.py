@@ -29,6 +29,21 @@ class ScoreSeries:
         return cls(id=str(tree["id"]), fields=dict(tree["fields"]), scores=_by_step(tree["scores"]))
 
 
+@dataclass(kw_only=True, slots=True, frozen=True)
+class PhaseState:
+    """The phase that a run is in, and where that began."""
+
+    number: int
+    """From 0."""
+    name: str
+    step: int
+    """Updates done before it."""
+    epoch: int
+    """Its first."""
+    applied: int
+    """Applied updates before it, from which a schedule of its own counts."""
+
+
 @dataclass(kw_only=True, slots=True)
 class TrainerState:
     """Everything that the trainer itself remembers."""
@@ -66,6 +81,8 @@ class TrainerState:
     """The losses of the last updates, for spike detection."""
     skipped_ranges: list[SkippedRange] = field(default_factory=list)
     """(epoch, first update, last update) to skip, one entry per rewind."""
+    phase: PhaseState | None = None
+    """None in a run without phases."""
 
     def note(self, step: int, figures: Mapping[str, float]) -> None:
         """Remember the figures of a step's evaluation, by name."""
@@ -87,17 +104,20 @@ class TrainerState:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON. It calls skipped ranges `left_out`, as checkpoints of earlier versions do."""
         tree = asdict(self)
+        if self.phase is None:
+            del tree["phase"]
         tree[LEFT_OUT] = tree.pop("skipped_ranges")
         return tree
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> "TrainerState":
         """Read what `to_json` gave."""
-        series = tree.get("series")
+        series, phase = tree.get("series"), tree.get("phase")
         found = {
             "scores": _by_step(tree["scores"]),
             "series": None if series is None else ScoreSeries.from_json(series),
             "curves": {name: ScoreSeries.from_json(one) for name, one in tree.get("curves", {}).items()},
+            "phase": None if phase is None else PhaseState(**phase),
             "other_series": [ScoreSeries.from_json(one) for one in tree.get("other_series", [])],
         }
         ranges = read_ranges(tree.get(LEFT_OUT, []))

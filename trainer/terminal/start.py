@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from configs import RunConfig
+from configs import RunConfig, Schedule
 from configs.text import visible
 from data_pipeline.order.windows import Budget, plan_window
 from data_pipeline.stream.reader import StreamReader
@@ -56,7 +56,7 @@ def announce(
     num_parameters = sum(engine.parameter_sizes().values())
     if not world.is_main:
         return Forecast(config, state)
-    for line in describe_mixture(reader.datasets, reader.mixture, reader.usual_pairs):
+    for line in describe_mixture(reader.phase.datasets, reader.mixture, reader.usual_pairs):
         log.info("%s", line)
     log.info(
         "%d parameters, %d pairs, %d rank%s on %s, ZeRO-%d, %s",
@@ -93,9 +93,10 @@ def _show_table(
         "vocabulary": f"{pieces.source_vocab_size:,} pieces of the source, {pieces.target_vocab_size:,} of the target; "
         f"tied embeddings: {config.model.tied_embeddings}",
         "data": "; ".join(f"{d.num_pairs:,} pairs of {d.location}" for d in reader.datasets),
+        **({"phases": "; ".join(describe_phases(config))} if config.phases else {}),
         "an update": _update(config, reader, updates),
         "an epoch": f"about {updates:,.0f} updates",
-        "schedule": _schedule(config),
+        "schedule": _schedule(config.schedule, config),
         "limits": ", ".join(_limits(config, state)),
         "evaluation": _evaluation(config, held_out),
         "checkpoints": _checkpoints(config),
@@ -110,7 +111,7 @@ def estimate_updates(config: RunConfig, reader: StreamReader) -> float:
     """Updates of an epoch: as planned for a mixture, else estimated from a sample of micro-batches."""
     if not reader.mixture.is_single:
         return reader.mixture.epoch_updates(0, reader.usual_pairs)
-    [dataset], section = reader.datasets, config.stream
+    [dataset], section = reader.phase.datasets, config.stream
     of_lane = max(dataset.num_pairs // section.micro_batches, 1)
     size = min(of_lane, section.window_pairs, SAMPLED_PAIRS)  # a window's micro-batches, which have its padding
     run = -(-size // SAMPLED_RUNS)
@@ -139,7 +140,7 @@ def _model(config: RunConfig) -> str:
 def _update(config: RunConfig, reader: StreamReader, updates: float) -> str:
     stream, mixture = config.stream, reader.mixture
     tokens = 0.0
-    for dataset, proportion in zip(reader.datasets, mixture.proportions, strict=True):
+    for dataset, proportion in zip(reader.phase.datasets, mixture.proportions, strict=True):
         mean = 1 + dataset.index.target_tokens / max(dataset.num_pairs, 1)
         tokens += float(proportion / sum(mixture.proportions)) * sum(mixture.sizes) * mean
     return (
@@ -148,8 +149,17 @@ def _update(config: RunConfig, reader: StreamReader, updates: float) -> str:
     )
 
 
-def _schedule(config: RunConfig) -> str:
-    schedule, optimizer = config.schedule, config.optimizer
+def describe_phases(config: RunConfig) -> Iterator[str]:
+    """What each phase reads, and until when."""
+    for phase, stream in zip(config.phases, config.streams, strict=True):
+        read = ", ".join(source.path for source in stream.datasets) or config.prepare.output
+        end = "to the end" if phase.until is None else phase.until.describe()
+        own = "" if phase.schedule is None else f", schedule {_schedule(phase.schedule, config)}"
+        yield f"{phase.name}: {end} of {read}{own}"
+
+
+def _schedule(schedule: Schedule, config: RunConfig) -> str:
+    optimizer = config.optimizer
     end = f", to its end with the {schedule.ends_with}" if schedule.ends else ""
     return f"{schedule.kind}, {schedule.warmup_updates:,} updates up to {optimizer.lr:g}{end}; {optimizer.kind}"
 

@@ -156,7 +156,7 @@ def test_every_pass_uses_each_pair_once(pool: Pool, case: Case) -> None:
     [reader] = readers = open_readers(datasets, case.section, 1, None, case.weights)
     batches = read_epoch(readers)
     first_id = 0
-    for number, (dataset, plan) in enumerate(zip(datasets, reader._plans, strict=True)):
+    for number, (dataset, plan) in enumerate(zip(datasets, reader.phase.plans, strict=True)):
         sharing = plan.sharing
         for pass_ in range(2):
             dealt = [ids for group in range(sharing.num_groups) for ids in plan.micro_batches(pass_, group)]
@@ -231,7 +231,7 @@ def test_a_rank_reads_what_its_lanes_take(pool: Pool, monkeypatch: pytest.Monkey
     totals = []
     for world_size in (1, 8):
         readers = open_readers(datasets, section, world_size)
-        assert all(plan.sharing.num_members > 1 for plan in readers[0]._plans)
+        assert all(plan.sharing.num_members > 1 for plan in readers[0].phase.plans)
         num_read.clear()
         for _ in range(40):
             read_epoch(readers)

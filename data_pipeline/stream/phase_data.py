@@ -1,0 +1,127 @@
+"""What the stream reads in a phase of a run: some of its datasets, with proportions and modifiers of its own."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from configs import StreamSection, UserError
+from data_pipeline.order.mixture import Mixture
+from data_pipeline.order.randomness import Purpose, random_bits
+from data_pipeline.order.stream_plan import StreamPlan
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.augmentation.augmenter import make_augmenters, settings_number
+from data_pipeline.stream.lane_stream import make_plans
+from data_pipeline.vocabularies import widest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamPhase:
+    """What a phase of a run reads."""
+
+    numbers: Sequence[int]
+    """Of its datasets among all of the run."""
+    weights: Sequence[float | None]
+    """One for each, or None for each."""
+    section: StreamSection
+    """Budgets, temperature and modifiers; K and the budgets are those of all phases."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseData:
+    """A phase that is planned."""
+
+    number: int
+    """From 0."""
+    numbers: tuple[int, ...]
+    """Of its datasets among all of the run."""
+    datasets: tuple[Dataset, ...]
+    first_ids: tuple[int, ...]
+    """The id of each dataset's first pair: ids are counted over all datasets of the run."""
+    section: StreamSection
+    mixture: Mixture
+    plans: list[StreamPlan]
+    seed: int
+    """Of its order and its modifiers. In two phases the same pass over a dataset has two orders."""
+    augment: int | None
+    """See `settings_number`."""
+    num_dropped: int
+    """Pairs that no micro-batch can hold."""
+
+    @classmethod
+    def of(cls, number: int, phase: StreamPhase, datasets: Sequence[Dataset], *, seed: int) -> "PhaseData":
+        """Plan a phase; nothing is read of its pairs but their lengths.
+
+        Args:
+            number: of the phase, from 0.
+            phase: which.
+            datasets: all of the run.
+            seed: the run's seed, which is that of the first phase.
+
+        Raises:
+            UserError: a pair fits no micro-batch and such pairs are refused, or a modifier cannot be used.
+        """
+        first_ids = list(itertools.accumulate((dataset.num_pairs for dataset in datasets), initial=0))
+        own = [datasets[one] for one in phase.numbers]
+        mixture = Mixture.of(
+            [dataset.num_pairs for dataset in own],
+            phase.weights,
+            temperature=phase.section.temperature,
+            num_lanes=phase.section.micro_batches,
+        )
+        seed = int(random_bits(1, seed, Purpose.PHASE, number)[0]) if number else seed
+        plans = make_plans(own, phase.section, mixture, seed=seed)
+        dropped = [_check_sizes(d, plan, phase.section) for d, plan in zip(own, plans, strict=True)]
+        make_augmenters(own, phase.section, seed=seed)  # refuses what cannot be, before anything is trained
+        return cls(
+            number=number,
+            numbers=tuple(phase.numbers),
+            datasets=tuple(own),
+            first_ids=tuple(first_ids[one] for one in phase.numbers),
+            section=phase.section,
+            mixture=mixture,
+            plans=plans,
+            seed=seed,
+            augment=settings_number(own, phase.section),
+            num_dropped=sum(dropped),
+        )
+
+
+def check_tokenizers(datasets: Sequence[Dataset]) -> None:
+    """Refuse datasets that have different tokenizers.
+
+    Raises:
+        UserError: naming the first that has another.
+    """
+    first = datasets[0]
+    if len({dataset.tokenizer_fingerprint for dataset in datasets}) == 1:
+        return
+    if widest([dataset.tokenizer for dataset in datasets]) is not None:
+        return
+    for other in datasets[1:]:
+        if other.tokenizer_fingerprint != first.tokenizer_fingerprint:
+            raise UserError(
+                f"stream.datasets: {other.location} has another tokenizer than {first.location}: "
+                f"{other.tokenizer_fingerprint[:12]}, not {first.tokenizer_fingerprint[:12]}; use one for all: "
+                f"prepare the others again with `zeromt prepare CONFIG --tokenizer-of {first.location}`"
+            )
+
+
+def _check_sizes(dataset: Dataset, plan: StreamPlan, section: StreamSection) -> int:
+    """The number of pairs that fit no micro-batch.
+
+    Raises:
+        UserError: there are some and they are refused, or there is nothing else.
+    """
+    count, first = plan.oversized()
+    if first is None:
+        return 0
+    padded = plan.budget.padded(dataset.lengths[first : first + 1])[0].tolist()
+    side = "source" if padded[0] > section.source_tokens else "target"
+    needed, budget = padded[side == "target"], getattr(section, f"{side}_tokens")
+    what = f"stream.{side}_tokens: pair {first} of {dataset.location} takes {needed} tokens, {needed} > {budget}"
+    if section.on_oversized_pair == "error":
+        others = f" ({count} such pairs)" if count > 1 else ""
+        raise UserError(f"{what}{others}; allowed is {needed} or more, or stream.on_oversized_pair=drop")
+    if count == dataset.num_pairs:
+        raise UserError(f"{what}, and no other pair fits; raise the budget")
+    return count
