@@ -305,7 +305,7 @@ class UntilSection:
         """In words, for people."""
         if self.plateau is not None:
             return f"until {self.plateau.patience} evaluations are no better"
-        return f"{self.updates:,} updates" if self.updates else f"{self.passes:,} passes"
+        return f"{self.updates:,} updates" if self.updates else f"{self.passes:,} pass{'es' * (self.passes != 1)}"
 
     def problems(self) -> Iterator[str]:
         """What is wrong between the fields, one line each."""

@@ -67,7 +67,7 @@ def train(
     run = load(config, overrides, plugins, say=note if is_main else None)
     with resolve("configs.files:naming")("prepare.output"):
         is_there = resolve("configs.files:is_file")(Path(run.prepare.output) / "index.json")
-    if not run.stream.datasets and is_there:
+    if run.reads_prepared and is_there:
         resolve("launcher.agents.datasets:check_datasets")(run, config, overrides, plugins, parent=parent)
     resolve("trainer.runs.process.environment:check_rank")(os.environ)
     # Both before torch is imported.

@@ -19,7 +19,7 @@ from trainer.checkpoint.model_files import build_model, load_weights
 from trainer.checkpoint.resume import check_identity, restore
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import check_reset
-from trainer.datasets import check_lengths, check_prepared, check_tags, open_reader, tokenizer_of
+from trainer.datasets import check_lengths, check_prepared, check_tags, open_datasets, open_reader, tokenizer_of
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import Engine
 from trainer.evaluation.evaluator import Evaluator
@@ -147,9 +147,9 @@ def _datasets(config: RunConfig) -> list[Dataset]:
     """The run's datasets.
 
     Raises:
-        UserError: the model cannot read one.
+        UserError: one is not there, or the model cannot read it.
     """
-    datasets = [Dataset.load(source.path, config.stream) for source in config.datasets]
+    datasets = open_datasets(config)
     check_lengths(datasets, config)
     check_tags(datasets, config)
     return datasets

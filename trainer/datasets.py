@@ -33,6 +33,23 @@ def tokenizer_of(datasets: Sequence[Dataset]) -> Tokenizer:
     return widest([dataset.tokenizer for dataset in datasets]) or datasets[0].tokenizer  # which the reader refuses
 
 
+def open_datasets(config: RunConfig) -> list[Dataset]:
+    """`config.datasets`, opened.
+
+    Raises:
+        UserError: one cannot be; in a run with phases with the field that names it.
+    """
+    found = []
+    for named_in, source in config.named_datasets.values():
+        try:
+            found.append(Dataset.load(source.path, config.stream))
+        except UserError as error:
+            if not config.phases:
+                raise
+            raise UserError(f"{named_in}: {error}") from error
+    return found
+
+
 def open_reader(config: RunConfig, datasets: Sequence[Dataset], *, rank: int, world_size: int) -> StreamReader:
     """A rank's reader of a run's data, at their beginning.
 

@@ -39,7 +39,8 @@ def phase_end(config: RunConfig, state: TrainerState, epoch: int) -> str | None:
     if until.updates is not None and state.step - begun.step >= until.updates:
         return f"{until.updates:,} updates of {phase.name} are done"
     if until.passes is not None and epoch - begun.epoch >= until.passes:
-        return f"{until.passes:,} pass{'es' * (until.passes > 1)} over the data of {phase.name} are done"
+        passes = "1 pass" if until.passes == 1 else f"{until.passes:,} passes"
+        return f"{passes} over the data of {phase.name} {'is' if until.passes == 1 else 'are'} done"
     return plateau(config, state)
 
 

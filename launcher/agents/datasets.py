@@ -32,10 +32,9 @@ def check_datasets(
     command = shlex.join(
         ["zeromt", "prepare", config, *takes, *words, *(o for o in overrides if o.startswith("prepare."))]
     )
-    for source in run.datasets:
+    for key, source in run.named_datasets.values():
         if "://" in source.path:
             continue
-        key = "stream.datasets" if run.stream.datasets else "prepare.output"
         with naming(key):
             is_there = is_file(Path(source.path) / INDEX_FILE)
         if not is_there:
@@ -44,7 +43,7 @@ def check_datasets(
     with naming("output"):
         is_new = not is_dir(Path(run.folder) / CHECKPOINTS)  # else the ranks compare with what was saved
     has_parent = parent is not None or noted_parent(Path(run.folder)) is not None
-    if is_new and not run.stream.datasets and "://" not in run.prepare.output:
+    if is_new and run.reads_prepared and "://" not in run.prepare.output:
         try:
             _, index, _ = open_index(run.prepare.output)
         except UserError:  # the ranks look at the whole of it, and say what is broken

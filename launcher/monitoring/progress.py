@@ -32,6 +32,8 @@ class Progress:
     """The same for target tokens."""
     seconds_left: float | None
     """At this rate, to `training.max_updates` or `max_minutes`; `max_epochs` may end the run before."""
+    phase: str | None = None
+    """The name of the phase of the last update, in a run with phases."""
     checkpoint_age: float | None
     """Seconds since the newest complete checkpoint was committed; negative where its clock is ahead of this one."""
     last_score: Score | None
@@ -61,6 +63,7 @@ def read_progress(folder: Path, steps: list[int]) -> Progress:
         updates_per_second=updates,
         target_tokens_per_second=tokens,
         seconds_left=seconds_left(limits, lines[0], updates) if lines else None,
+        phase=_text(lines[0].get("phase")) if lines else None,
         checkpoint_age=_age(checkpoint_folder(folder, steps[-1]) / MANIFEST) if steps else None,
         last_score=scores[max(scores)] if scores else None,
         best_score=shown.best(scores.values()),
@@ -177,6 +180,10 @@ def _age(path: Path) -> float | None:
         return time.time() - path.stat().st_mtime
     except OSError:
         return None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _positive(value: float) -> float | None:

@@ -44,6 +44,8 @@ def to_lines(found: Overview) -> list[str]:
         shown["job"] = ", ".join(filter(None, [f"{found.job.id} {found.job.state}", end, found.job.reason, left]))
     if status.step is not None:
         shown["step"] = _step(status.step, progress.max_updates)
+    if progress.phase is not None:
+        shown["phase"] = progress.phase
     if status.state in ACTIVE:
         shown |= _speed(progress)
     if progress.last_score is not None:

@@ -1,7 +1,8 @@
 """What a plan must know of the data: from a prepared dataset where there is one, else from the configuration."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ class Corpus:
     """Target tokens of a pass over all datasets; None where that is not known."""
     assumptions: tuple[str, ...]
     """What was not known, one line each."""
+    dataset_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Target tokens of a pass over each dataset that is at hand, by path."""
 
 
 def read_corpus(config: RunConfig, *, length: float | None) -> Corpus:
@@ -37,9 +40,10 @@ def read_corpus(config: RunConfig, *, length: float | None) -> Corpus:
     Raises:
         UserError: an index cannot be read.
     """
-    indices = [index for d in config.datasets if (index := _index(d.path)) is not None]
-    if not indices:
+    by_path = {source.path: index for source in config.datasets if (index := _index(source.path)) is not None}
+    if not by_path:
         return _assumed(config, length)
+    indices = list(by_path.values())
     pairs = sum(index["pairs"] for index in indices)
     sources, targets = (sum(index[f"{side}_tokens"] for index in indices) + pairs for side in ("source", "target"))
     tokenizer = indices[0]["tokenizer"]
@@ -51,6 +55,7 @@ def read_corpus(config: RunConfig, *, length: float | None) -> Corpus:
         target_length=length or targets / max(pairs, 1),
         epoch_tokens=targets if is_whole else None,
         assumptions=() if is_whole else (missing,),
+        dataset_tokens={path: index["target_tokens"] + index["pairs"] for path, index in by_path.items()},
     )
 
 

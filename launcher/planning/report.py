@@ -10,6 +10,7 @@ from launcher.planning.costs.latency import LAUNCH, round_trip
 from launcher.planning.costs.memory import usable
 from launcher.planning.costs.model_states import FLOAT
 from launcher.planning.estimate import Estimate, Planner
+from launcher.planning.phases import planned_phases
 from model.parameters import by_part
 
 GIB = 1 << 30
@@ -43,6 +44,7 @@ def text(
         _model_lines(planner, estimate),
         _memory_lines(planner, estimate),
         _run_lines(planner, estimate),
+        *([_phase_lines(planner, estimate)] if planner.config.phases else []),
         _other_lines(planner, estimate),
         *([_table_lines(rows)] if rows else []),
         ["assumed", *(f"  {line}" for line in assumptions(planner, estimate))],
@@ -94,6 +96,7 @@ def tree(planner: Planner, estimate: Estimate, rows: Sequence[Row]) -> dict[str,
             for n, cut in other_numbers(planner, estimate)
         ],
         "table": [{"gpus": n, "plan": None if e is None else _estimate_tree(e)} for n, e in rows],
+        "phases": [dataclasses.asdict(phase) for phase in planned_phases(planner, estimate)],
         "assumptions": assumptions(planner, estimate),
     }
 
@@ -206,6 +209,15 @@ def _run_lines(planner: Planner, estimate: Estimate) -> list[str]:
     if estimate.cost is not None:
         money.append(f"{estimate.cost:,.2f} for GPUs")
     return _aligned([*rows, ["  cost", ", ".join(money)]], right=False)
+
+
+def _phase_lines(planner: Planner, estimate: Estimate) -> list[str]:
+    rows = [["phases", "from update", "updates", "until", "data"]]
+    for phase in planned_phases(planner, estimate):
+        first = "?" if phase.first is None else f"{phase.first + 1:,}"
+        updates = "?" if phase.updates is None else f"{phase.updates:,}"
+        rows.append([f"  {phase.name}", first, updates, phase.until, ", ".join(phase.datasets)])
+    return _aligned(rows, right=False)
 
 
 def _table_lines(rows: Sequence[Row]) -> list[str]:

@@ -84,6 +84,10 @@ def _check_without(config: RunConfig, texts: Sequence[SetText], world: World) ->
         )
     if config.training.early_stopping is not None:
         raise UserError("training.early_stopping: needs a validation set; name one by evaluation.sets or prepare.valid")
+    plateaus = [n for n, one in enumerate(config.phases) if one.until is not None and one.until.plateau is not None]
+    if plateaus:
+        where = f"phases.{plateaus[0]}.until.plateau"
+        raise UserError(f"{where}: needs a validation set; name one by evaluation.sets or prepare.valid")
     if world.is_main:
         log.warning(
             "no validation set (prepare.valid): this run reports its training loss alone; nothing is evaluated, and "

@@ -70,7 +70,7 @@ def inspect_checkpoint(folder: Path) -> tuple[list[str], bool]:
         stream, trainer = checkpoint.state().get("stream"), checkpoint.state()["trainer"]
         tensors, elements = _count_tensors(folder, [n for n in checkpoint.files if n.startswith("model-")])
         if stream is not None:
-            lines.append(f"position        epoch {stream['epoch']}, update {stream['update']}")
+            lines.append(f"position        epoch {stream['epoch']}, update {stream['update']}{_phase(trainer)}")
         lines += [
             f"trained         {_trained(trainer)}",
             f"weights         {elements} in {tensors} tensors{_average(checkpoint)}",
@@ -92,6 +92,11 @@ def _origin(folder: Path) -> str | None:
     """The command that made a weights-only checkpoint; None for a checkpoint of training."""
     made = read_checkpoint(folder).manifest.get(WEIGHTS_ONLY)
     return None if made is None else str(made["command"])
+
+
+def _phase(trainer: Mapping[str, Any]) -> str:
+    phase = trainer.get("phase")
+    return "" if phase is None else f", phase {phase['name']} since step {phase['step']}"
 
 
 def _trained(trainer: Mapping[str, Any]) -> str:

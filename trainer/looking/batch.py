@@ -161,7 +161,8 @@ def _head(found: FoundUpdate, run: Path, recorded: Recorded) -> list[str]:
     counts = found.counts
     checked = "not compared: the run kept none" if recorded.where is None else f"equal to that of {recorded.where}"
     return [
-        f"# update {found.step} of {visible(str(run))}: epoch {found.epoch}, update {found.number} of it",
+        f"# update {found.step} of {visible(str(run))}: epoch {found.epoch}, update {found.number} of it"
+        + ("" if found.phase is None else f", phase {visible(found.phase)}"),
         f"# {counts.pairs} pairs, {counts.source_tokens} source and {counts.target_tokens} target tokens in "
         f"{counts.micro_batches} micro-batches; found from step {found.found_from.step}",
         f"# digest of the pairs {wrap(counts.pairs_digest)}: {checked}",

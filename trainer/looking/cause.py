@@ -55,7 +55,7 @@ def read_data(forking: Forking, update: int) -> Data:
     pairs, numbers = [], set()
     try:
         for _, (_, _, micro_batches) in zip(
-            range(update - forking.step), updates_from(reader, forking.standing.skipped_ranges), strict=False
+            range(update - forking.step), updates_from(reader, forking.standing), strict=False
         ):
             pairs += [m.pair_ids for m in micro_batches]
             numbers |= {m.dataset for m in micro_batches}

@@ -5,19 +5,22 @@ import dataclasses
 import math
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from configs import RunConfig, UserError
+from configs.data import UntilSection
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.tokenizer import PAD_ID
 from trainer.changes import changed_fields
 from trainer.checkpoint.format import Checkpoint
+from trainer.checkpoint.state import TrainerState
 from trainer.engines.batches import Update
 from trainer.looking.found import Standing, checkpoint_before, standing_before
 from trainer.ranks.device import settle_device
@@ -64,14 +67,33 @@ def find_beginning(run: Path, update: int) -> Forking:
     step = int(checkpoint.manifest["step"])
     standing, at = standing_before(run, step + 1), standing_before(run, update)
     stream = checkpoint.state().get("stream")
-    if standing.step == step and stream != standing.stream:
+    is_anew = _phase(standing.stream) <= _phase(stream)  # else a phase has begun there
+    if standing.step == step and stream != standing.stream and is_anew:
         raise UserError(
             f"--at: {update}: the run began its data anew with the weights of step {step}; allowed is an update behind "
             "its first save from there on"
         )
     for key, (then, now) in changed_fields(standing.config, at.config).items():
         tell(f"zeromt: from step {step} to {update} the run was started again with {key}: {now}; the replay has {then}")
-    return Forking(checkpoint=checkpoint, standing=standing)
+    return Forking(checkpoint=checkpoint, standing=replace(standing, config=_with_known_phases(standing, checkpoint)))
+
+
+def _phase(stream: Mapping[str, Any] | None) -> int:
+    return int((stream or {}).get("phase", 0))
+
+
+def _with_known_phases(standing: Standing, checkpoint: Checkpoint) -> RunConfig:
+    """The configuration, where a phase that the run has gone through ends where it did: nothing is evaluated again."""
+    begun = TrainerState.from_json(checkpoint.state()["trainer"]).phase
+    phases = list(standing.config.phases)
+    if begun is None or not phases:
+        return standing.config
+    number, first = begun.number, begun.step
+    for step, following in standing.switches:
+        if following > number and step > first:
+            phases[number] = replace(phases[number], until=UntilSection(updates=step - first))
+            number, first = following, step
+    return replace(standing.config, phases=phases)
 
 
 @contextlib.contextmanager

@@ -14,8 +14,9 @@ from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.reader import StreamReader
 from trainer.checkpoint.format import Checkpoint, CheckpointError, read_checkpoint, read_whole
 from trainer.checkpoint.state import TrainerState
+from trainer.datasets import open_datasets, open_reader
 from trainer.engines.batches import UpdateCounts, count
-from trainer.runs.history.positions import read_position
+from trainer.runs.history.positions import read_position, read_switches
 from trainer.runs.history.skipped import LEFT_OUT, SkippedRange, read_ranges
 from trainer.runs.layout import CHECKPOINTS, CONFIG, LEDGER_FILE, METRICS_FILE, list_steps, step_of
 from trainer.runs.ledger import read_highest_step
@@ -38,6 +39,8 @@ class Standing:
     skipped_ranges: SkippedRanges
     made_with: Mapping[str, Any]
     """Versions, fingerprints, precision and world size, by these names; empty if they are not known."""
+    switches: Sequence[tuple[int, int]] = ()
+    """Phases that begin from there on: the updates done before, and the number of the phase."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -53,6 +56,8 @@ class FoundUpdate:
     counts: UpdateCounts
     datasets: Sequence[Dataset]
     found_from: Standing
+    phase: str | None
+    """Its name, in a run with phases."""
 
     def place(self, micro_batch: MicroBatch, row: int) -> tuple[Dataset, int]:
         """A pair's dataset, and its row in the dataset's tables."""
@@ -74,7 +79,7 @@ def find_update(run: Path, step: int) -> FoundUpdate:
     standing = standing_before(run, step)
     reader = open_stream(standing)
     try:
-        updates = updates_from(reader, standing.skipped_ranges)
+        updates = updates_from(reader, standing)
         epoch, number, micro_batches = next(itertools.islice(updates, step - standing.step - 1, None))
     finally:
         reader.close()
@@ -86,21 +91,30 @@ def find_update(run: Path, step: int) -> FoundUpdate:
         counts=count(micro_batches),
         datasets=reader.datasets,
         found_from=standing,
+        phase=standing.config.phases[reader.phase.number].name if standing.config.phases else None,
     )
 
 
-def updates_from(reader: StreamReader, skipped: SkippedRanges) -> Iterator[tuple[int, int, list[MicroBatch]]]:
-    """An endless iterator of updates as in training: epoch, number within it, micro-batches. The reader has all lanes.
+def updates_from(reader: StreamReader, standing: Standing) -> Iterator[tuple[int, int, list[MicroBatch]]]:
+    """An endless iterator of updates as in training: epoch, number within it, micro-batches.
+
+    Args:
+        reader: of all lanes, at the position of `standing`.
+        standing: says which updates are skipped, and where phases begin.
 
     Raises:
         DataError: a block is corrupt.
     """
+    done, phases = standing.step, dict(standing.switches)
     while True:
+        if (phase := phases.pop(done, None)) is not None and phase != reader.phase.number:
+            reader.begin_phase(phase, epoch=reader.epoch + (reader.update > 0))
         epoch, number = reader.epoch, reader.update
         micro_batches = [m for m in reader.next_update() if m is not None]
         if not micro_batches:
             reader.end_epoch()
-        elif not is_skipped(skipped, epoch, number):
+        elif not is_skipped(standing.skipped_ranges, epoch, number):
+            done += 1
             yield epoch, number, micro_batches
 
 
@@ -111,9 +125,8 @@ def open_stream(standing: Standing) -> StreamReader:
         UserError: a dataset is missing, or is not the one that the run was trained on.
     """
     config = standing.config
-    weighted = [(Dataset.load(d.path, config.stream), d.weight) for d in config.datasets]
-    section = replace(config.stream, workers=0)
-    reader = StreamReader(weighted, section, seed=config.seed, rank=0, world_size=1)
+    without_processes = replace(config, stream=replace(config.stream, workers=0))
+    reader = open_reader(without_processes, open_datasets(config), rank=0, world_size=1)
     if standing.stream is not None:
         reader.restore(StreamState.from_json(dict(standing.stream)))
     return reader
@@ -152,6 +165,7 @@ def standing_before(run: Path, step: int) -> Standing:
             config=config,
             skipped_ranges=position.start.skipped_ranges,
             made_with={name: getattr(position.start, name) for name in MADE_WITH},
+            switches=read_switches(run, position.step),
         )
     checkpoint = _any_before(run, step)
     if checkpoint is None:

@@ -81,7 +81,8 @@ def hyperparameters(config: Mapping[str, Any]) -> dict[str, bool | float | str]:
 
 def layout(config: Mapping[str, Any]) -> dict[str, dict[str, list[str]]]:
     """The charts of a run."""
-    num_datasets = len(config.get("stream", {}).get("datasets", ()))
+    sections = [config.get("stream", {}), *config.get("phases", ())]
+    num_datasets = len({source["path"] for section in sections for source in section.get("datasets") or ()})
     num_sets = len(config.get("evaluation", {}).get("sets", ()))
     return charts(metric_names(config), has_mixture=num_datasets > 1, has_sets=num_sets > 1)
 

@@ -1,4 +1,4 @@
-"""history.jsonl in a run's folder: the settings of every start, and the data position at every start and save.
+"""history.jsonl in a run's folder: the settings of every start; the data position at starts, saves and new phases.
 
     {"kind": "start", "step": 40, "stream": {...}, "left_out": [[0, 14, 17]], "config": "...", "versions": {...}, ...}
     {"kind": "position", "step": 60, "stream": {...}}
@@ -38,7 +38,7 @@ class History(Protocol):
         ...
 
     def position(self, step: int, stream: Mapping[str, Any]) -> None:
-        """Record the stream's position at a save."""
+        """Record the stream's position at a save, or at the beginning of a phase."""
         ...
 
 
@@ -131,6 +131,32 @@ def read_position(run: Path, before: int) -> Position | None:
         if start is not None:
             found = Position(step=step, stream=line["stream"], start=start)
     return found
+
+
+def read_switches(run: Path, after: int) -> list[tuple[int, int]]:
+    """The beginnings of phases behind a position, of the updates that the run has as it is now.
+
+    Args:
+        run: its folder.
+        after: updates done at the position. A phase that begins with the next one counts.
+
+    Returns:
+        Updates done before each, and its number from 0, in their order.
+
+    Raises:
+        OSError: the file is there and cannot be read.
+    """
+    found: dict[int, int] = {}
+    phase = 0
+    for line in read_lines(run / HISTORY_FILE):
+        step, stream = whole(line.get("step")), line.get("stream")
+        if step is None or not isinstance(stream, dict):
+            continue
+        now = whole(stream.get("phase")) or 0
+        if now > phase and step >= after:
+            found[step] = now
+        phase = now
+    return sorted(found.items())
 
 
 def _start(line: Line, step: int) -> Start:

@@ -1,0 +1,289 @@
+"""A run with phases: the same updates wherever it is stopped and resumed, and every place that names its phase."""
+
+import dataclasses
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from configs import ConfigError, RunConfig, UserError, load_run
+from configs.load import dump_run
+from tests.conftest import Command, install_plugin, read_metrics, read_pairs
+from tests.forked import Forked
+from tests.kept import BBB3253
+from tests.trainer.test_early_stopping import KILLER
+from trainer.checkpoint.state import PhaseState, TrainerState
+from trainer.limits import Limits
+from trainer.looking.found import find_update
+from trainer.phase import has_next, phase_end
+
+LAST = 24
+BEGINNINGS = [(0, "both"), (7, "one"), (10, "flat"), (18, "last")]
+"""Updates done before each phase of `PHASES`."""
+PHASES = """
+  - {name: both, until: {updates: 7}, datasets: [{path: dataset, weight: 1}, {path: dataset_b, weight: 2}]}
+  - {name: one, until: {passes: 1}, datasets: [{path: dataset_b}], augment: [{kind: upper_case, probability: 0.5}]}
+  - name: flat
+    until: {plateau: {patience: 2, metric: nll, min_delta: 5}}
+    datasets: [{path: dataset}]
+    schedule: {kind: constant, warmup_updates: 3}
+  - {name: last, datasets: [{path: dataset_b}, {path: dataset}], temperature: 3}
+"""
+SETTINGS = [
+    f"training.max_updates={LAST}",
+    "training.log_every=1",
+    "training.record_pairs=true",
+    "training.memory_probe=false",
+    "evaluation.every_updates=3",
+    "evaluation.max_pairs=2",
+    "evaluation.search={max_length_ratio: 0.1, max_length_extra: 2}",
+    "checkpoint.every_updates=5",
+    "checkpoint.keep_last=20",
+]
+ALIKE = ("pairs_digest", "epoch", "update", "phase", "phase_number", "lr", "pairs", "target_tokens")
+
+
+def place_in(folder: Path) -> Path:
+    place = Path(shutil.copytree(BBB3253, folder / "place"))
+    (place / "phases.yaml").write_text(f"{(place / 'small.yaml').read_text()}phases:{PHASES}")
+    return place
+
+
+@pytest.fixture(scope="module")
+def whole(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nobody has disturbed; not to be written to."""
+    place = place_in(tmp_path_factory.mktemp("phases"))
+    done = forked.trainer(1, "phases.yaml", *SETTINGS, "name=whole", cwd=place)
+    assert done.code == 0, done.err
+    assert "phase flat (3 of 4) begins with epoch 2: 1 pass over the data of one is done" in done.out
+    return place / "runs" / "whole"
+
+
+def same_updates(run: Path, other: Path) -> None:
+    one, two = ([[line[key] for key in ALIKE] for line in read_metrics(r)] for r in (run, other))
+    assert len(one) == LAST
+    assert one == two
+    assert read_pairs(run) == read_pairs(other)
+    losses = [[line["loss"] for line in read_metrics(r)] for r in (run, other)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_every_place_names_the_phase(whole: Path, forked: Forked) -> None:
+    firsts = {name: first for first, name in BEGINNINGS}
+    lines = read_metrics(whole)
+    for number, (first, name) in enumerate(BEGINNINGS):
+        end = BEGINNINGS[number + 1][0] if number < 3 else LAST
+        own = [line for line in lines if first < line["step"] <= end]
+        assert {(line["phase"], line["phase_number"]) for line in own} == {(name, number + 1)}
+    events = [line for line in read_metrics(whole, "event") if line["event"] == "phase"]
+    assert [(line["step"], line["phase"]) for line in events] == BEGINNINGS[1:]
+    assert {line["step"]: line["phase"] for line in read_metrics(whole, "evaluation")} == {
+        step: [name for first, name in BEGINNINGS if first < step][-1] for step in range(3, LAST + 1, 3)
+    }
+    # A schedule of its own begins with its phase, and that of the run goes on behind it.
+    assert [line["lr"] for line in lines[10:14]] == pytest.approx([1e-3, 2e-3, 3e-3, 3e-3])
+    assert lines[18]["lr"] == pytest.approx(3e-3 * (4 / 19) ** 0.5)
+    state = json.loads((whole / "checkpoints" / "step-00000015" / "state.json").read_text())
+    assert state["trainer"]["phase"] == {"number": 2, "name": "flat", "step": 10, "epoch": 2, "applied": 10}
+    assert state["stream"]["phase"] == 2
+    board = EventAccumulator(str(whole), size_guidance={"scalars": 0})
+    board.Reload()
+    assert [e.value for e in board.Scalars("train/phase_number")] == [line["phase_number"] for line in lines]
+    assert "events/phase/text_summary" in board.Tags()["tensors"]
+    status = forked.zeromt("status", str(whole), cwd=whole)
+    assert "\nphase        last\n" in status.out
+    seen = forked.zeromt("inspect", str(whole / "checkpoints" / "step-00000015"), cwd=whole)
+    assert "epoch 2, update 5, phase flat since step 10" in seen.out
+    plan = forked.zeromt(
+        "plan", str(whole / "config.yaml"), "--nodes", "1", "--gpus-per-node", "2", "--json", cwd=whole.parents[1]
+    )
+    planned = json.loads(plan.out)["phases"]
+    assert [(one["name"], one["first"]) for one in planned[:2]] == [("both", 0), ("one", firsts["one"])]
+    assert (planned[2]["updates"], planned[3]["first"]) == (None, None), "a plateau cannot be foreseen"
+
+
+def test_stopped_and_resumed_at_another_world_size(
+    whole: Path, forked: Forked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = place_in(tmp_path)
+    monkeypatch.chdir(place)
+    for ranks, last, workers in ((2, 8, 0), (1, 18, 1), (2, LAST, 0)):  # within a phase, and where one is over
+        settings = [f"training.max_updates={last}", f"stream.workers={workers}", "training.tensorboard=false"]
+        done = forked.trainer(ranks, "phases.yaml", *SETTINGS, *settings, "name=parts", cwd=place)
+        assert done.code == 0, done.err
+    run = place / "runs" / "parts"
+    same_updates(whole, run)
+    digests = {line["step"]: line["pairs_digest"] for line in read_metrics(run)}
+    found = {(step, m.lane): m.pair_ids.tolist() for step in digests for m in find_update(run, step).micro_batches}
+    assert found == read_pairs(run)
+    assert find_update(run, 18).phase == "flat"
+    assert find_update(run, 19).phase == "last"
+    compared = forked.zeromt("diff", str(whole), str(run), cwd=place)
+    assert f"the same from update 1 to {LAST}" in compared.out
+    replayed = forked.zeromt("replay", str(run), "--at", "20", cwd=place)
+    rows = [line.split("\t") for line in replayed.out.splitlines() if line[:1].isdigit()]
+    assert [int(row[0]) for row in rows][-1] == 20
+    assert {row[3] for row in rows} <= {"+0.000000", "-0.000000", "+0.000001", "-0.000001"}
+
+
+@pytest.mark.slow
+def test_killed_in_every_phase(whole: Path, tmp_path: Path) -> None:
+    place = place_in(tmp_path)
+    variables = install_plugin(tmp_path, "trackers", KILLER)
+    run = place / "runs" / "killed"
+    for step in (6, 9, 13, 17, 19, LAST + 1):
+        (run / "killed").unlink(missing_ok=True)
+        killer = f"trackers=[{{kind: killer, step: {step}}}]"
+        command = [sys.executable, "-m", "trainer", "phases.yaml", *SETTINGS, killer, "name=killed"]
+        done = Command(command, cwd=place, variables=variables).finish()
+        assert done.code == (0 if step > LAST else -9), done.err
+    same_updates(whole, run)
+
+
+def test_other_phases_at_a_resume(whole: Path, forked: Forked, tmp_path: Path) -> None:
+    """Those that follow may change. The present one, and its data, may not."""
+    place = Path(shutil.copytree(whole.parents[1], tmp_path / "place"))
+    run = place / "runs" / "whole"
+    (run / "checkpoints" / "latest").write_text("step-00000015\n")
+    for step in (20, LAST):
+        shutil.rmtree(run / "checkpoints" / f"step-{step:08d}")
+    config = str(run / "config.yaml")
+    for change, said in (
+        ("phases.2.name=other", "number 3; allowed is a list with it there, or --reset data"),
+        ("phases=[]", "phases: none, and"),
+        ("phases.2.datasets=[{path: dataset_b}]", "stream.datasets: fingerprint"),
+        ("phases.2.augment=[upper_case]", "stream.augment: is not what epoch 2 was begun with"),
+        ("phases.3.datasets=[{path: nowhere}]", "phases.3.datasets: "),
+    ):
+        done = forked.trainer(1, config, change, cwd=place)
+        assert done.code == 2, done.err
+        assert said in done.err
+    changes = [
+        "phases.2.until={plateau: null, updates: 6}",
+        "phases.3.until={passes: 1}",
+        "phases.3.datasets=[{path: dataset_b}]",
+    ]
+    done = forked.trainer(1, config, *changes, cwd=place)
+    assert done.code == 0, done.err
+    assert "phase last (4 of 4) begins with epoch 3: 6 updates of flat are done" in done.out
+    assert "finished (phases: 1 pass over the data of last is done, the last)" in done.out
+
+
+def config_of(*phases: str, **more: str) -> RunConfig:
+    overrides = [f"phases=[{', '.join(phases)}]", *(f"{key.replace('__', '.')}={value}" for key, value in more.items())]
+    return load_run("debug", overrides)
+
+
+class TestEnds:
+    def test_updates_and_passes(self) -> None:
+        config = config_of("{name: a, until: {updates: 5}}", "{name: b, until: {passes: 2}}", "{name: c}")
+        state = TrainerState(step=4, phase=PhaseState(number=0, name="a", step=0, epoch=0, applied=0))
+        assert phase_end(config, state, 7) is None
+        state.step = 5
+        assert phase_end(config, state, 7) == "5 updates of a are done"
+        state.phase = PhaseState(number=1, name="b", step=5, epoch=8, applied=4)
+        assert phase_end(config, state, 9) is None
+        assert phase_end(config, state, 10) == "2 passes over the data of b are done"
+        state.phase = PhaseState(number=2, name="c", step=5, epoch=8, applied=4)
+        assert phase_end(config, state, 100) is None
+        assert not has_next(config, state)
+
+    @pytest.mark.parametrize(
+        ("scores", "is_over"),
+        [
+            ({10: 9.0, 20: 9.0, 30: 9.0, 40: 9.0}, False),  # of the phase before, and of the weights that it left
+            ({40: 9.0, 50: 5.0, 60: 4.0, 70: 3.0}, True),
+            ({50: 5.0, 60: 5.0, 70: 6.0}, False),
+            ({50: 5.0, 60: 5.4, 70: 5.5}, True),  # not better by more than 0.5
+        ],
+    )
+    def test_plateau(self, scores: dict[int, float], is_over: bool) -> None:
+        flat = "{name: b, until: {plateau: {patience: 2, min_delta: 0.5}}}"
+        config = config_of("{name: a, until: {updates: 40}}", flat, "{name: c}")
+        state = TrainerState(step=70, scores=scores, phase=PhaseState(number=1, name="b", step=40, epoch=3, applied=40))
+        assert (phase_end(config, state, 3) is not None) == is_over
+
+    def test_early_stopping_waits_for_the_next_phase(self) -> None:
+        phases = "{name: a, until: {plateau: {patience: 2}}}", "{name: b}"
+        config = config_of(*phases, training__early_stopping="{patience: 2}")
+        scores = {10: 5.0, 20: 4.0, 30: 4.0}
+        state = TrainerState(step=30, scores=scores, phase=PhaseState(number=0, name="a", step=0, epoch=0, applied=0))
+        assert Limits(config, state).is_standing_still() is None, "the phase is over, not the run"
+        state.phase = PhaseState(number=1, name="b", step=30, epoch=1, applied=30)
+        assert Limits(config, state).is_standing_still() is None
+        state.scores |= {40: 3.0, 50: 3.0}
+        assert Limits(config, state).is_standing_still() is not None
+
+    def test_a_schedule_that_ends_with_its_phase(self) -> None:
+        second = "{name: b, until: {updates: 12}, schedule: {kind: linear, warmup_updates: 2}}"
+        config = config_of("{name: a, until: {updates: 10}}", second)
+        phase = PhaseState(number=1, name="b", step=10, epoch=1, applied=9)
+        state = TrainerState(step=10, skipped_updates=1, phase=phase)
+        limits = Limits(config, state)
+        assert limits.rate(0.0, 10) == pytest.approx(config.optimizer.lr / 2)
+        state.step = 21
+        assert 0 <= limits.rate(0.0, 21) < 0.15 * config.optimizer.lr
+        assert Limits(dataclasses.replace(config, phases=[]), state).rate(0.0, 21) > 0.5 * config.optimizer.lr
+
+
+A = "{name: a, until: {updates: 5}}"
+
+
+@pytest.mark.parametrize(
+    ("phases", "said"),
+    [
+        ((A, "{name: a}"), "phases.1.name: a is the name of another"),
+        (("{name: a}", "{name: b}"), "phases.0.until: missing, and b follows"),
+        (("{name: a, until: {updates: 5, passes: 1}}",), "phases.0.until.updates: updates and passes given"),
+        (("{name: a, until: {}}",), "phases.0.until.updates: nothing given"),
+        (("{name: a, until: {updates: 0}}",), "phases.0.until.updates: 0; allowed is greater than 0"),
+        (("{name: a, datasets: []}",), "phases.0.datasets: none; name at least one"),
+        (("{name: a, datasets: [{path: x}, {path: x}]}",), "phases.0.datasets: x is named more than once"),
+        (("{name: a, datasets: [{path: x, weigth: 2}]}",), "phases.0.datasets.0.weigth: unknown key; did you mean"),
+        (("{name: a, datasets: [{path: x, weight: 2}], temperature: 3}",), "phases.0.temperature: 3 with weights"),
+        (("{name: a, augment: [{kind: typoz}]}",), "phases.0.augment.0.kind: there is no kind 'typoz'; did you"),
+        (
+            ("{name: a, datasets: [{path: x}], augment: [{kind: typos, datasets: [y]}]}",),
+            "phases.0.augment.0.datasets: y is not in phases.0.datasets (x)",
+        ),
+        (("{name: a, until: {plateau: {metric: comet}}}",), "phases.0.until.plateau.metric: comet; allowed is"),
+        (("{name: a, until: {passes: 1}, schedule: cosine}", "{name: b}"), "phases.0.schedule: cosine ends with the"),
+        (("{name: a, until: {updates: 5}, schedule: {kind: linear, warmup_updates: 5}}",), "leaves nothing of the"),
+        (("{name: a, schedule: {kind: linear, ends_with: minutes}}",), "phases.0.schedule.ends_with: minutes; allowed"),
+        (("{until: {updates: 5}}",), "phases.0.name: missing"),
+    ],
+)  # fmt: skip
+def test_refused(phases: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_of(*phases)
+    assert said in str(caught.value)
+
+
+def test_a_plateau_needs_evaluations() -> None:
+    with pytest.raises(UserError, match=r"phases\.0\.until\.plateau: with evaluation\.every_updates=0"):
+        config_of("{name: a, until: {plateau: {}}}", "{name: b}", evaluation__every_updates="0")
+
+
+def test_what_a_run_reads() -> None:
+    data = "[{path: x, weight: 1}, {path: y, weight: 2}]"
+    config = config_of(A, f"{{name: b, until: {{passes: 1}}, datasets: {data}}}", "{name: c, datasets: [{path: y}]}")
+    assert [(field, one.path) for field, one in config.named_datasets.values()] == [
+        ("prepare.output", config.prepare.output),
+        ("phases.1.datasets", "x"),
+        ("phases.1.datasets", "y"),
+    ]
+    assert config.reads_prepared
+    assert not config_of("{name: c, datasets: [{path: y}]}").reads_prepared
+    warm = config_of("{name: c, datasets: [{path: x, weight: 1}]}", stream__temperature="5")
+    assert [stream.temperature for stream in warm.streams] == [1.0], "weights take its place"
+
+
+def test_a_run_without_phases_is_written_as_before(tmp_path: Path) -> None:
+    assert "phases" not in dump_run(load_run("debug"))
+    assert "phase" not in TrainerState().to_json()
+    config, path = config_of(A, "{name: b, schedule: constant, augment: [upper_case]}"), tmp_path / "config.yaml"
+    path.write_text(dump_run(config))
+    assert load_run(str(path)).phases == config.phases
