@@ -12,14 +12,13 @@ from configs.data import (
     TokenizerSection,
 )
 from configs.errors import ConfigError, UserError
-from configs.evaluation import BleuTokenizer, EvaluationSection, HeldOutSection, SearchSection
+from configs.evaluation import BleuTokenizer, EarlyStoppingSection, EvaluationSection, HeldOutSection, SearchSection
 from configs.load import load_run, load_saved, model_section, preset_model, save_run
 from configs.model import ModelSection
 from configs.plugins import OtherPluginError, Plugin, PluginError
 from configs.reading.shipped import find_config, find_preset
 from configs.schema import (
     CheckpointSection,
-    EarlyStoppingSection,
     EngineSection,
     RunConfig,
     StabilitySection,

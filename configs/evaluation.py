@@ -1,4 +1,4 @@
-"""The sections about translating: how it is searched, and how translations are scored.
+"""The sections about translating: how it is searched, how translations are scored, and what ends by scores.
 
 See `configs.schema` for the rules of all sections.
 """
@@ -228,3 +228,19 @@ class EvaluationSection:
         for number, name in enumerate(names):
             if name in names[:number]:
                 yield f"sets.{number}.name: {name} is the name of another; give it one of its own"
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class EarlyStoppingSection:
+    """The run ends when a figure of the validation set has not improved for some evaluations."""
+
+    __pydantic_config__ = STRICT
+
+    metric: str | None = None
+    """The name of one of `evaluation.metrics`, loss or nll; by default `checkpoint.best_by`."""
+    patience: Positive = 10
+    """Evaluations in a row without an improvement."""
+    min_delta: NonNegativeFloat = 0.0
+    """An improvement must be larger than this, in the figure's unit."""
+    after: Count = 0
+    """Evaluations before this update do not count towards `patience`; the best of them still counts."""

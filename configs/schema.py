@@ -14,7 +14,7 @@ from pydantic import Field
 from configs.components import Choice, Optimizer, Schedule, Tracker, make, unknown
 from configs.components.model import Loss
 from configs.data import DatasetSource, PhaseSection, PrepareSection, StreamSection
-from configs.evaluation import EvaluationSection
+from configs.evaluation import EarlyStoppingSection, EvaluationSection
 from configs.fields import (
     MOST,
     STRICT,
@@ -72,22 +72,6 @@ class EngineSection:
         yield from zero_problems(self.zero_optimization, self.zero_stage, offload=self.offload_optimizer)
         if self.device == "cpu" and (key := needs_quantizer(self.zero_optimization)) is not None:
             yield f"zero_optimization.{key}: true with device=cpu; allowed on GPUs, which DeepSpeed has a kernel for"
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class EarlyStoppingSection:
-    """The run ends when a figure of the validation set has not improved for some evaluations."""
-
-    __pydantic_config__ = STRICT
-
-    metric: str | None = None
-    """The name of one of `evaluation.metrics`, loss or nll; by default `checkpoint.best_by`."""
-    patience: Positive = 10
-    """Evaluations in a row without an improvement."""
-    min_delta: NonNegativeFloat = 0.0
-    """An improvement must be larger than this, in the figure's unit."""
-    after: Count = 0
-    """Evaluations before this update do not count towards `patience`; the best of them still counts."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -23,7 +23,6 @@ from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.queued.queue import ScoreQueue
 from trainer.limits import Limits, reasons
 from trainer.lookahead import Lookahead, News, Note
-from trainer.phase import phase_figures
 from trainer.ranks.device import is_host, seed
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
@@ -155,9 +154,7 @@ class Trainer:
         """The next update, while the one after it is being fetched. None at the end of the run."""
         self._tick()
         while self._state.step < self._limits.last_step and not self._was_time_up:
-            if self._curriculum.is_over:
-                self._recovery.look_now()
-                self._curriculum.go_on()
+            self._curriculum.go_on_if_due(settle=self._recovery.look_now)
             if self._limits.is_over(self._updates.epoch):
                 return None
             with self._phases("data", step=self._state.step + 1):
@@ -199,8 +196,7 @@ class Trainer:
 
     def _train_on(self, update: Update) -> None:
         """One optimizer step on the token-normalised loss of the whole update."""
-        begin = time.monotonic()
-        state = self._state
+        begin, state = time.monotonic(), self._state
         lr = self._limits.rate(update.seconds, update.seconds_step)
         with self._phases("step", step=state.step + 1):
             try:
@@ -262,7 +258,7 @@ class Trainer:
         figures |= {
             "epoch": update.epoch,
             "update": update.number,
-            **phase_figures(state),
+            **state.phase_figures(),
             "skipped_updates": state.skipped_updates,
             "corrupt_blocks": self._world.sum([self._updates.num_corrupt_blocks])[0],
             "rewinds": len(state.skipped_ranges),
@@ -331,7 +327,7 @@ class Trainer:
             self._queue.add(step, evaluation)
         shown = self._config.evaluation
         figures |= {"series": self._state.series and self._state.series.id, TARGET_TOKENS: self._state.target_tokens}
-        figures |= phase_figures(self._state)
+        figures |= self._state.phase_figures()
         samples = evaluation.samples(shown.samples, step // max(shown.every_updates, 1))
         self._metrics.evaluation(step, figures, samples, evaluation.attentions[: 2 * shown.attention_maps])
         log_evaluation(step, evaluation, self._config, self._state)

@@ -5,7 +5,6 @@ goes on after a kill.
 """
 
 from collections.abc import Collection
-from typing import Any
 
 from configs import PhaseSection, RunConfig, UserError
 from trainer.checkpoint.format import Checkpoint
@@ -64,11 +63,6 @@ def plateau(config: RunConfig, state: TrainerState) -> str | None:
         f"no {figure} better{by} than {found.best:.4g} of step {found.step:,} in {found.num_evaluations} evaluations "
         f"of {phase.name}"
     )
-
-
-def phase_figures(state: TrainerState) -> dict[str, Any]:
-    """What a line of metrics.jsonl says of the phase; nothing in a run without."""
-    return {} if state.phase is None else {"phase": state.phase.name, "phase_number": state.phase.number + 1}
 
 
 def check_phase(checkpoint: Checkpoint, config: RunConfig) -> None:

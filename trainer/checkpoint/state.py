@@ -101,6 +101,10 @@ class TrainerState:
         sign = 1 if self.series is None or self.series.higher_is_better else -1
         return {step: sign * score for step, score in self.scores.items() if math.isfinite(score)}
 
+    def phase_figures(self) -> dict[str, Any]:
+        """What a line of metrics.jsonl says of the phase; nothing in a run without."""
+        return {} if self.phase is None else {"phase": self.phase.name, "phase_number": self.phase.number + 1}
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON. It calls skipped ranges `left_out`, as checkpoints of earlier versions do."""
         tree = asdict(self)
