@@ -79,7 +79,12 @@ class CudaTransformer(Transformer):
         return out
 
     def _products(self) -> dict[str, Product]:
-        """Of what attention projects: from one input by one matmul each, all by one copy of the weights."""
+        """Of what attention projects: from one input by one matmul each, all by one copy of the weights.
+
+        None where layers are compiled, which would be done anew for every new product.
+        """
+        if any(layer._compiled_call_impl is not None for layer in self.layers):
+            return {}
         groups: dict[str, list[nn.Linear]] = {}
         for layer in cast(list[EncoderLayer], self.layers):
             part = cast(CudaAttention, layer.self_attention)
