@@ -1,10 +1,13 @@
 """Trackers of other packages, the real ones: what is read back of each is what metrics.jsonl holds."""
 
 import functools
+import importlib.util
 import json
 import math
+import shlex
 import shutil
 import struct
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -192,9 +195,22 @@ FAILING = [
 """No key and no network; nobody listens; not installed, or a store that cannot be written; an unwritable folder."""
 
 
+FULL = {
+    "wandb": (24, "runs/small/wandb", "{kind: wandb, mode: offline}", "WeightsAndBiases is given up"),
+    "mlflow": (320, "mlflow", "{kind: mlflow, uri: 'sqlite:///mlflow/m.db'}", "MLflow is dropped"),
+    "trackio": (100, "trackio", "{kind: trackio}", None),
+}
+"""By package: KiB of a file system of its own, where that is, the tracker, and what is said (Trackio only logs it)."""
+SETTINGS = ["evaluation.every_updates=2", "training.memory_probe=false", "training.log_every=1"]
+
+
+def assert_same_updates(alone: Path, other: Path) -> None:
+    assert (alone / "updates.bin").read_bytes() == (other / "updates.bin").read_bytes()
+    losses = [[(line["step"], line["loss"]) for line in read_metrics(run)] for run in (alone, other)]
+    assert losses[0] == losses[1]
+
+
 def test_trackers_that_fail_change_no_update(tmp_path: Path) -> None:
-    settings = ["training.max_updates=14", "evaluation.every_updates=2", "training.memory_probe=false"]
-    settings += ["training.log_every=1", "training.tensorboard=false"]
     variables = {
         **environment(),
         "WANDB_API_KEY": "",
@@ -202,8 +218,11 @@ def test_trackers_that_fail_change_no_update(tmp_path: Path) -> None:
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     }
     variables |= {"TRACKIO_DIR": "/sys/kernel/trackio", "HOME": str(tmp_path), "NETRC": str(tmp_path / "none")}
+    (tmp_path / "full.prom.tmp").symlink_to("/dev/full")
+    failing = [*FAILING, f"{{kind: prometheus, file: '{tmp_path}/full.prom'}}"]
+    settings = ["training.max_updates=14", "training.tensorboard=false", *SETTINGS]
     runs = []
-    for number, trackers in enumerate(("[]", f"[{', '.join(FAILING)}]")):
+    for number, trackers in enumerate(("[]", f"[{', '.join(failing)}]")):
         place = Path(shutil.copytree(BBB3253, tmp_path / str(number)))
         done = Command(
             zeromt("train", "small.yaml", f"trackers={trackers}", *settings), cwd=place, variables=variables
@@ -213,6 +232,28 @@ def test_trackers_that_fail_change_no_update(tmp_path: Path) -> None:
     (alone, _), (with_failing, out) = runs
     for name in ("WeightsAndBiases", "MLflow", "Trackio", "Prometheus"):
         assert f"{name} is dropped, training goes on" in out, out
-    assert (alone / "updates.bin").read_bytes() == (with_failing / "updates.bin").read_bytes()
-    losses = [[(line["step"], line["loss"]) for line in read_metrics(run)] for run in (alone, with_failing)]
-    assert losses[0] == losses[1]
+    assert "Prometheus 4 is given up, training goes on: [Errno 28] No space left on device" in out, out
+    assert_same_updates(alone, with_failing)
+
+
+@pytest.mark.slow
+def test_full_disks_change_no_update(tmp_path: Path) -> None:
+    """Of packages that are installed, each with a small file system of its own."""
+    if subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    full = [FULL[name] for name in FULL if importlib.util.find_spec(name) is not None]
+    runs = []
+    for number, disks in enumerate(([], full)):
+        place = Path(shutil.copytree(BBB3253, tmp_path / str(number)))
+        trackers = f"trackers=[{', '.join(tracker for _, _, tracker, _ in disks)}]"
+        lines = [f"mkdir -p {where}; mount -t tmpfs -o size={size}k tmpfs {where}" for size, where, _, _ in disks]
+        lines.append(shlex.join(zeromt("train", "small.yaml", "training.max_updates=40", trackers, *SETTINGS)))
+        script = "set -e\n" + "\n".join(lines)
+        variables = {**environment(), "TRACKIO_DIR": str(place / "trackio")}
+        done = Command(["unshare", "-rm", "sh", "-c", script], cwd=place, variables=variables).finish()
+        assert done.code == 0, done.err
+        runs.append((place / "runs" / "small", done.out))
+    (alone, _), (on_full, out) = runs
+    for *_, said in full:
+        assert said is None or f"{said}, training goes on" in out, out
+    assert_same_updates(alone, on_full)
