@@ -83,14 +83,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> Path:
     config["stream"] = {"micro_batches": 4, "source_tokens": 512, "target_tokens": 512}
     config["training"] = {"max_updates": 12, "log_every": 2}
     config["evaluation"] = {"every_updates": 6, "max_pairs": 5, "search": {"beam": 1, "max_length_extra": 5}}
-    config["checkpoint"] = {"every_updates": 6, "keep_last": 3}
+    config["checkpoint"] = {"every_updates": 2, "keep_last": 6}
     (root / "my.yaml").write_text(yaml.safe_dump(config))
     for name, language in (("test.en", "en"), ("in.en", "en"), ("test.de", "fr"), ("test.fr", "fr")):
         (root / name).write_bytes(bundled(language, slice(0, 12)))
     (root / "my-site.yaml").write_text("scheduler: slurm\nslurm: {partition: gpu, gpus_per_node: 1}\n")
     for done in (forked.zeromt("prepare", "my.yaml", cwd=root), forked.trainer(1, "my.yaml", cwd=root)):
         assert done.code == 0, done.err[-3000:]
-    for other in ("base", "a", "b"):
+    for other in ("base", "deep", "wide", "a", "b"):
         shutil.copytree(root / "runs" / "my", root / "runs" / other)
     programs = root / "bin"
     programs.mkdir()

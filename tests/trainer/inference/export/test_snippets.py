@@ -28,7 +28,7 @@ def snippet(word: str, folder: Path, **names: Any) -> Callable[[str], str]:
     found = [code for code in re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL) if word in code]
     assert len(found) == 1
     scope: dict[str, Any] = {"json": json, "Path": Path, **names}
-    exec(found[0].replace('"out', f'"{folder}'), scope)
+    exec(re.sub('"(out|served)', lambda _: f'"{folder}', found[0]), scope)
     translate: Callable[[str], str] = scope["translate"]
     return translate
 
