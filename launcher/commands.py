@@ -1,6 +1,6 @@
-"""Commands that can be interrupted. Where it matters, their signal handlers stand before anything heavy is imported.
+"""Commands that can be interrupted. If it matters, they install signal handlers before any heavy import.
 
-They read the configuration before what trains or prepares is imported, so that its errors show at once.
+They read the configuration before importing training or preparation, so that its errors show at once.
 """
 
 import contextlib
@@ -70,7 +70,7 @@ def train(
     if run.reads_prepared and is_there:
         resolve("launcher.agents.datasets:check_datasets")(run, config, overrides, plugins, parent=parent)
     resolve("trainer.runs.process.environment:check_rank")(os.environ)
-    # Both before torch is imported.
+    # Both must come before torch is imported.
     resolve("trainer.runs.signals:stop_request")()
     resolve("trainer.ranks.watchdog:process_watchdog")().start()
     if is_main:
@@ -81,7 +81,7 @@ def train(
 
 
 def launch_here(**arguments: Any) -> int:
-    """`zeromt launch KIND` that stays until the job has ended: see `launcher.jobs.command.launch`."""
+    """`zeromt launch KIND` for a job in the foreground: see `launcher.jobs.command.launch`."""
     with Supervisor() as supervisor:
         code = resolve("launcher.jobs.command:launch")(supervisor=supervisor, **arguments)
         supervisor.settle()
@@ -102,10 +102,10 @@ def _parts(reset: str | None) -> frozenset[str]:
 
 @contextlib.contextmanager
 def _ending_at_a_signal() -> Iterator[None]:
-    """End at once with exit code 75 at a signal.
+    """In this block, a signal ends the process at once with exit code 75.
 
-    Every step of a preparation ends with a rename, so there is nothing to save; and an exception that came out of
-    nowhere in the middle of a process pool might not get far.
+    Every step of a preparation ends with a rename, so there is nothing to save; and an exception raised by a handler in
+    the middle of a process pool might get lost.
     """
 
     def end(number: int, _: FrameType | None) -> None:
@@ -114,7 +114,7 @@ def _ending_at_a_signal() -> Iterator[None]:
         tell_in_handler(f"\nzeromt: {name}: ended; the same command goes on from here")
         os._exit(STOPPED)
 
-    # Python's own helper removes the pool's semaphores then, and would complain of having to.
+    # Python's own helper then removes the pool's semaphores, with a warning that is suppressed here.
     quiet = "ignore:resource_tracker:UserWarning"
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), quiet]))
     before = {}
@@ -129,10 +129,10 @@ def _ending_at_a_signal() -> Iterator[None]:
 
 
 def _kill_workers() -> None:
-    """End the processes that a pool of this one has started, or is about to have."""
+    """Kill the processes that this process's pool has started or is starting."""
     for listed in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for pid in listed.read_text().split():
-                # Python's helper that removes semaphores stays: it ends by itself when its work is done.
+                # Python's helper that removes semaphores is spared: it ends by itself.
                 if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     os.kill(int(pid), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Scripts that complete `zeromt`'s commands, options and choices: by shtab for bash and zsh, our own for fish."""
+"""Shell completion of `zeromt`'s commands, options and choices: by shtab for bash and zsh, our own for fish."""
 
 import argparse
 import shlex
@@ -11,7 +11,7 @@ FILES = frozenset(
     {"path", "existing", "existing_file", "existing_folder", "existing_or_url", "input_file"}
     | {"new_path", "output_file", "other_file"}
 )
-"""Checks of `launcher.options.values` that take the name of a file or folder."""
+"""Value types of `launcher.options.values` that are files or folders."""
 
 
 def script(commands: Mapping[str, Command], shell: str) -> str:
@@ -29,7 +29,7 @@ def script(commands: Mapping[str, Command], shell: str) -> str:
 
 
 def tree(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
-    """One parser of everything; those of two words below their first."""
+    """One parser for all commands; those of two words are subcommands of their first word."""
     root = Parser(prog="zeromt", description="A distributed trainer for translation Transformers.")
     root.add_argument("--version", action="store_true", help="print the version")
     below = root.add_subparsers(parser_class=Parser)
@@ -54,7 +54,7 @@ def takes_a_file(action: argparse.Action) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Without what shells and argparse would take for something of theirs."""
+    """Text without characters that shells or argparse would interpret."""
     return text.replace("%", "%%").replace("`", "'").replace('"', "'").replace("$", "")
 
 

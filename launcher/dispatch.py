@@ -1,4 +1,4 @@
-"""From a name to the function that does it, imported only when it is called for.
+"""Finds a command's function by name, importing its module only when needed.
 
 This is what keeps `zeromt --help` quick and the launcher free of torch.
 """

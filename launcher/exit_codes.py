@@ -1,4 +1,4 @@
-"""From an error to an exit code, and to the line that tells it."""
+"""The exit code of an error, and its message."""
 
 import os
 import select
@@ -9,9 +9,9 @@ from trainer.runs.process.streams import tell
 
 
 def code_of(error: Exception) -> int:
-    """The exit code of an error, which is told in a line where the user can do something about it."""
+    """The exit code of an error; an error that the user can mend is printed as one line."""
     if isinstance(error, BrokenPipeError) and _is_stdout_closed():
-        return 1  # whoever read the output has enough (`| head`)
+        return 1  # the reader of the output has closed the pipe (`| head`)
     if _is_users(error):
         for line in str(error).splitlines():
             tell(f"zeromt: error: {line}")
@@ -23,7 +23,7 @@ def code_of(error: Exception) -> int:
             tell(f"zeromt: error: {clash}")
             return 2
     if isinstance(error, OSError) and error.errno is not None:
-        from configs.files import describe, problem_of  # not before it is needed
+        from configs.files import describe, problem_of  # imported only when needed
 
         of_output = "standard output: " if error.filename is None and not _takes_output() else ""
         tell(f"zeromt: error: {of_output}{describe(error)}")
@@ -33,7 +33,7 @@ def code_of(error: Exception) -> int:
 
 
 def _is_users(error: Exception) -> bool:
-    """Whether the error is the user's to mend. Where `configs` was never imported none can be."""
+    """Whether the user can mend the error. If `configs` was never imported, it is not such an error."""
     errors = sys.modules.get("configs.errors")
     return errors is not None and isinstance(error, errors.UserError)
 
@@ -53,6 +53,6 @@ def _is_stdout_closed() -> bool:
     poll = select.poll()
     try:
         poll.register(sys.stdout.fileno(), 0)
-    except (OSError, ValueError):  # closed, or no file at all
+    except (OSError, ValueError):  # closed, or not a file
         return False
     return any(event & select.POLLERR for _, event in poll.poll(0))

@@ -1,1 +1,1 @@
-"""A job on one machine: torchrun's agent, its ranks, its neighbours on other machines, its restarts."""
+"""One machine's part of a job: torchrun's agent, its ranks, their restarts, and the agents of other machines."""

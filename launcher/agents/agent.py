@@ -1,4 +1,4 @@
-"""The process between the launcher and the ranks: torchrun, its noise turned into what a user needs to know.
+"""The process between launcher and ranks: torchrun, with its output reduced to what a user needs.
 
 Started as `python -m launcher.agents.agent ...` with torchrun's arguments, it is `torch.distributed.run` but for
 this: it ends, and with it in good order the ranks, when the launcher is killed; its log lines and
@@ -48,8 +48,8 @@ def main(argv: Sequence[str]) -> int:
         1 otherwise.
     """
     end_with_launcher()
-    atexit.register(gc.freeze)  # else the interpreter looks for garbage among all of torch while it ends
-    os.environ[AGENT_PID] = str(os.getpid())  # by which the ranks know when they are orphans
+    atexit.register(gc.freeze)  # or the interpreter would collect garbage among all of torch's objects at exit
+    os.environ[AGENT_PID] = str(os.getpid())  # by it the ranks notice when they are orphaned
     if "LOGLEVEL" not in os.environ:  # torchrun's own switch
         logging.disable(logging.ERROR)
     with quick_imports():
@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run_among_others(torchrun: ModuleType, arguments: argparse.Namespace, ranks: list[WaitingRank]) -> int:
-    """Run torchrun, after the other nodes have come where there are any."""
+    """Run torchrun; with several nodes, wait for the others first."""
     if arguments.nnodes == "1":
         return _run(torchrun, arguments, None, ranks)
     try:
@@ -84,7 +84,7 @@ def _run_among_others(torchrun: ModuleType, arguments: argparse.Namespace, ranks
 
 
 def _run(torchrun: ModuleType, arguments: argparse.Namespace, peers: Peers | None, waiting: list[WaitingRank]) -> int:
-    """Run torchrun and say what became of its ranks."""
+    """Run torchrun and report how its ranks ended."""
     multiprocessing = importlib.import_module("torch.distributed.elastic.multiprocessing")
     errors = importlib.import_module("torch.distributed.elastic.multiprocessing.errors")
     rendezvous = importlib.import_module("torch.distributed.elastic.rendezvous")
@@ -98,19 +98,19 @@ def _run(torchrun: ModuleType, arguments: argparse.Namespace, peers: Peers | Non
         return _explain(error.failures, arguments, peers)
     except multiprocessing.SignalException as error:
         return 128 + int(error.sigval)
-    except rendezvous.RendezvousError as error:  # of several nodes; why, the peers know
+    except rendezvous.RendezvousError as error:  # with several nodes; the peers know why
         tell(f"zeromt: the nodes lost one another: {' '.join(str(error).split())}")
         return 1
     return 0
 
 
 def holding_stops(start_ranks: Callable[[Any], None]) -> Callable[[Any], None]:
-    """`start_ranks`, with requests to stop held back until all ranks are started, and in each until it can hear one.
+    """`start_ranks`, with requests to stop held back until all ranks are started and each can handle one.
 
-    A rank that SIGTERM finds in the first tenths of a second, before `StopRequest` has set its handlers, would die, and
-    the others would wait for it for as long as a save may take. So ranks are born with these signals blocked, which
-    keeps one waiting, and `StopRequest` lets it in. The agent's own handler raises: in the middle of the start it would
-    leave ranks behind that nobody knows of.
+    A rank that got SIGTERM in its first tenths of a second, before `StopRequest` has installed its handlers, would die,
+    and the others would wait for it for as long as a save may take. So ranks start with these signals blocked; a
+    pending one is delivered when `StopRequest` unblocks them. The agent's own handler raises: in the middle of the
+    start it would leave unknown ranks behind.
     """
 
     def start(context: Any) -> None:
@@ -130,12 +130,12 @@ def holding_stops(start_ranks: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def _explain(failures: Mapping[int, Any], arguments: argparse.Namespace, peers: Peers | None) -> int:
-    """Say what happened to the ranks of this machine, and on which other it began.
+    """Report what happened to the ranks of this machine, and on which machine it began.
 
     Args:
         failures: torchrun's, by rank.
         arguments: torchrun's.
-        peers: the other machines; None where there are none.
+        peers: the other machines; None if there are none.
     """
     folder, launch_id = run_folder(Path(arguments.log_dir)), arguments.rdzv_id
     logs = newest_logs(Path(arguments.log_dir), launch_id)
@@ -171,7 +171,7 @@ def _explain(failures: Mapping[int, Any], arguments: argparse.Namespace, peers: 
 
 
 def newest_logs(folder: Path, launch_id: str) -> Path | None:
-    """The folder in which torchrun keeps the logs of the last attempt of this start, by rank of this node."""
+    """torchrun's folder with the logs of the last attempt of this start, by rank of this node."""
     attempts = sorted(folder.glob(f"{launch_id}_*/attempt_*"))
     return attempts[-1] if attempts else None
 
@@ -182,7 +182,7 @@ def run_folder(logs: Path) -> Path:
 
 
 def end_with_launcher() -> None:
-    """Receive SIGTERM when the launcher dies, as if someone had stopped the run: the ranks save and end."""
+    """Receive SIGTERM when the launcher dies, as if the run had been stopped: the ranks save and end."""
     launcher = os.environ.get(LAUNCHER_PID)
     if launcher is None:
         return

@@ -1,4 +1,4 @@
-"""The ranks of a job started on this machine, and started again when they fail."""
+"""Starts a job's ranks on this machine, and restarts them when they fail."""
 
 import contextlib
 import os
@@ -24,24 +24,24 @@ from trainer.runs.run_lock import RunLock
 from trainer.runs.status import LAUNCH_ID, Status, read_status, write_status
 
 PATIENCE_WITH_THE_ENDING, PATIENCE_WITH_THE_RUNNING = 15.0, 1.0
-"""Seconds to wait for the job before: one that is done needs some to end its processes."""
+"""Seconds to wait for an earlier job, which may still be ending its processes."""
 _STATUS_SECONDS = 20.0
-"""How long the word of rank 0, on another machine, may be on its way."""
+"""Seconds to wait for the status of rank 0, which is on another machine."""
 _LOOK_SECONDS = 0.2
 _MONITORS_SECONDS = 10.0
-"""For the watchdogs' monitors to end orphans first: they know better."""
+"""Extra seconds, so that the watchdogs' monitors, which know more, kill orphans first."""
 
 
 def run_job(job: Job, supervisor: Supervisor, *, cores: int, max_restarts: int, fresh: bool, begin: str) -> int:
-    """Run a job on this machine until it ends; the only one of its kind in the run's folder.
+    """Run a job on this machine until it ends, holding the lock on the run's folder.
 
     Args:
-        job: what is started.
+        job: the job.
         supervisor: runs the ranks; its signal handlers are in place.
-        cores: that the ranks may use together.
-        max_restarts: times that the ranks are started again after failures, counted anew with every new checkpoint.
-        fresh: begin at step 0, and rename the run that is there.
-        begin: said once nothing stands in the way.
+        cores: number of cores for all ranks together.
+        max_restarts: restarts after failures; every new checkpoint resets the count.
+        fresh: start at step 0, and rename an existing run.
+        begin: the message to print once the job can start.
 
     Returns:
         0 finished; 2 refused by the ranks; 75 stopped on request after a complete save; 1 anything else.
@@ -51,7 +51,7 @@ def run_job(job: Job, supervisor: Supervisor, *, cores: int, max_restarts: int, 
     """
     check_parent(job.folder, job.parent, fresh=fresh, reset=job.reset)
     check_reset(job.folder, job.reset or "")
-    if not job.is_first_node:  # the first one makes the folder ready before the others join it
+    if not job.is_first_node:  # the first node prepares the folder before the others join
         return _attempts(job, supervisor, cores, max_restarts, first_step=0 if fresh else newest_step(job.folder))
     make_ready(str(job.folder), fresh=fresh, parent=job.parent)
     try:
@@ -73,10 +73,10 @@ def run_job(job: Job, supervisor: Supervisor, *, cores: int, max_restarts: int, 
 
 
 def _attempts(job: Job, supervisor: Supervisor, cores: int, max_restarts: int, *, first_step: int) -> int:
-    """Start the ranks, and again when they fail. torchrun's own restarts would repeat a refusal or a stop.
+    """Start the ranks, and restart them when they fail. torchrun's own restarts would repeat a refusal or a stop.
 
-    The nodes of a job count and decide each for itself, from the same folder; where one saw it otherwise, the others
-    miss it when they meet again, and end.
+    Each node of a job decides for itself, from the same folder; if one decides differently, the others miss it at the
+    next rendezvous, and end.
     """
     restarts = Restarts(max_restarts, first_step)
     num_attempts = 0
@@ -93,7 +93,7 @@ def _attempts(job: Job, supervisor: Supervisor, cores: int, max_restarts: int, *
             (job.folder / STOP_FILE).unlink(missing_ok=True)
             return code
         if not restarts.may_follow(newest_step(job.folder)):
-            if job.node is None:  # else the cluster knows what follows
+            if job.node is None:  # otherwise the cluster decides what follows
                 say(f"{_what_is_left(newest_step(job.folder))}; logs: {job.logs}")
             if restarts.limit:
                 say(
@@ -106,21 +106,21 @@ def _attempts(job: Job, supervisor: Supervisor, cores: int, max_restarts: int, *
 
 
 def _what_is_left(step: int) -> str:
-    """What a user has after a failure, and what to do; `step` is that of the newest checkpoint."""
+    """The line on what is saved after a failure and what to do; `step` is that of the newest checkpoint."""
     if not step:
         return "nothing was saved yet: once the cause is mended, the same command begins again"
     return f"step {step} is saved: once the cause is mended, the same command, but for --fresh and --reset, resumes it"
 
 
 def _launch_id(job: Job, number: int) -> str:
-    """The name of an attempt; of a job on several nodes, the same on each."""
+    """The id of an attempt, the same on all nodes of a job."""
     if job.node is None:
         return f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
     return f"{job.node.job_id}-{number}"
 
 
 def _attempt(job: Job, supervisor: Supervisor, cores: int, launch_id: str, *, reset: str | None) -> int:
-    """Start the ranks and wait for their end; ALONE where the other nodes did not come."""
+    """Start the ranks and wait for their end; ALONE if the other nodes did not come."""
     environment = child_environment(
         os.environ,
         job=job,
@@ -147,13 +147,13 @@ def _attempt(job: Job, supervisor: Supervisor, cores: int, launch_id: str, *, re
 
 
 def _wait_for_orphans(variables: Mapping[str, str], seconds: float) -> None:
-    """Wait for ranks that outlived their agent: they save under the run's lock, which those of a restart need.
+    """Wait for ranks that outlived their agent: they save while holding the run's lock, which restarted ranks need.
 
-    Each has the time that a save may take, after which its watchdog's monitor ends it, or this process.
+    Each has the time allowed for a save, after which its watchdog's monitor or this process kills it.
 
     Args:
-        variables: that they have in their environment, and no others; nodes of a job may share a machine.
-        seconds: that a save may take.
+        variables: of their environment, by which they are recognised; nodes of a job may share a machine.
+        seconds: allowed for a save.
     """
     is_said = False
     end = time.monotonic() + seconds + _MONITORS_SECONDS
@@ -169,7 +169,7 @@ def _wait_for_orphans(variables: Mapping[str, str], seconds: float) -> None:
 
 
 def _last_word(job: Job, launch_id: str, agent_code: int) -> Status | None:
-    """What rank 0 wrote. It may be on another machine: where these ranks have ended well, its word is waited for."""
+    """The status that rank 0 wrote. If these ranks ended well, wait for it: rank 0 may be on another machine."""
     ended_well = agent_code not in (1, ALONE, -signal.SIGKILL)
     deadline = time.monotonic() + (_STATUS_SECONDS if job.node is not None and ended_well else 0.0)
     while True:
@@ -188,5 +188,5 @@ def _last_line(path: Path) -> str | None:
 
 
 def say(line: str) -> None:
-    """A line for whoever watches the terminal."""
+    """Print a line to the terminal."""
     tell(f"zeromt: {line}")

@@ -16,12 +16,12 @@ from trainer.runs.parents.record import noted_parent
 def check_datasets(
     run: RunConfig, config: str, overrides: Sequence[str], plugins: Sequence[str] = (), *, parent: str | None = None
 ) -> None:
-    """Refuse to start without the prepared datasets, or with one that `prepare` does not describe any more.
+    """Refuse to start without the prepared datasets, or with one that was prepared with other settings.
 
     Args:
         run: the configuration.
-        config, overrides, plugins: what it was read from.
-        parent: the run that it begins from, if any: RUN[@step].
+        config, overrides, plugins: from which it was read.
+        parent: RUN[@step] that the run begins from, if any.
 
     Raises:
         UserError: one has no index, or another recipe; or a file of `evaluation.sets` is missing.
@@ -41,12 +41,12 @@ def check_datasets(
             raise UserError(f"{key}: {source.path!r} holds no index.json; prepare it first: `{command}`")
         check_apart({key: source.path}, {"output/name": run.folder})
     with naming("output"):
-        is_new = not is_dir(Path(run.folder) / CHECKPOINTS)  # else the ranks compare with what was saved
+        is_new = not is_dir(Path(run.folder) / CHECKPOINTS)  # otherwise the ranks compare with the checkpoint
     has_parent = parent is not None or noted_parent(Path(run.folder)) is not None
     if is_new and run.reads_prepared and "://" not in run.prepare.output:
         try:
             _, index, _ = open_index(run.prepare.output)
-        except UserError:  # the ranks look at the whole of it, and say what is broken
+        except UserError:  # the ranks read all of it, and report what is corrupt
             return
         if fields := stale_fields(run.prepare, index, has_parent=has_parent):
             raise stale_error(fields, run.prepare.output, command)

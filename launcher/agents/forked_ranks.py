@@ -1,9 +1,9 @@
-"""Ranks forked from the agent, which has imported once what all of them need.
+"""Forks ranks from the agent, which has imported once what all of them need.
 
-torch and DeepSpeed take every rank seconds of a core. The agent imports torch anyway; here it imports the rest as well
-and forks its ranks while it has one thread, no socket and no signal handler. Each waits at a socket of its own until
-torchrun starts it, and then runs the module as `python -m` would. Where there are GPUs ranks are started as ever: what
-is imported may have met their driver, with which a fork could not go on.
+Importing torch and DeepSpeed takes every rank seconds of a core. The agent imports torch anyway; here it imports the
+rest as well and forks its ranks while it has one thread, no socket and no signal handler. Each waits at its own socket
+until torchrun starts it, and then runs the module as `python -m` would. With GPUs, ranks are new processes as usual: an
+import may have initialised the driver, which does not survive a fork.
 """
 
 import contextlib
@@ -30,12 +30,12 @@ SWITCH = "ZEROMT_FORK_RANKS"
 """Environment variable; 0 starts every rank as a new process."""
 MODULES = ("trainer.main", "trainer.build", "trainer.stability.rewind")
 _PYTHON = ("-u", "-m", "trainer")
-"""What torchrun starts, behind the interpreter's name."""
+"""The arguments with which torchrun starts a rank, after the interpreter."""
 _POLL_SECONDS = 0.02
 
 
 def can_fork(environ: Mapping[str, str]) -> bool:
-    """Whether ranks may be forked on this machine: on CPUs, and where `SWITCH` does not forbid it."""
+    """Whether ranks may be forked: only on CPUs, and unless `SWITCH` forbids it."""
     if environ.get(SWITCH) == "0" or environ.get("DS_ACCELERATOR", "cpu") != "cpu":
         return False
     built = importlib.import_module("torch.version")
@@ -45,12 +45,12 @@ def can_fork(environ: Mapping[str, str]) -> bool:
 
 
 def import_for_ranks() -> bool:
-    """Import what ranks need; whether they can be forked from this process now.
+    """Import what ranks need; returns whether they can be forked from this process now.
 
-    A rank that is started anew says better than this process what is wrong with an import. Threads of libraries would
-    be missing in a fork, and what they hold locked would stay so.
+    If an import fails, ranks are started as new processes, which report the error better. A fork would lack the threads
+    of libraries, and locks that they hold would stay locked.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # it starts threads when it is loaded; nothing here needs them
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # it starts threads when loaded, which are not needed here
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -62,20 +62,20 @@ def import_for_ranks() -> bool:
 
 
 class WaitingRank:
-    """A fork of this process; for torchrun what `subprocess.Popen` is to it: a pid, `poll` and `wait`."""
+    """A fork of this process, with what torchrun uses of `subprocess.Popen`: pid, `poll` and `wait`."""
 
     def __init__(self, pid: int, connection: socket.socket) -> None:
-        """Of a child that reads what to run from the other end."""
+        """Wrap a child that reads from the other end of the socket what to run."""
         self.pid = pid
         self.returncode: int | None = None
         self._connection = connection
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str], logs: Sequence[str | None]) -> None:
-        """Let it run; a child that is gone by now has an exit code, which tells.
+        """Make the child run the module. If it has died already, its exit code will tell.
 
         Args:
             arguments: the interpreter, -u, -m, the module and its arguments.
-            environment: all of it.
+            environment: the complete environment.
             logs: files for standard output and error, which exist; None leaves this process's.
         """
         message = json.dumps({"arguments": arguments, "environment": dict(environment), "logs": logs})
@@ -84,12 +84,12 @@ class WaitingRank:
         self._connection.close()
 
     def dismiss(self) -> None:
-        """Let it end without having run."""
+        """Make the child end without running anything."""
         self._connection.close()
         self.wait()
 
     def poll(self) -> int | None:
-        """Its exit code, minus the signal's number where one ended it; None while it runs."""
+        """Its exit code, or minus the number of the signal that ended it; None while it runs."""
         if self.returncode is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -100,7 +100,7 @@ class WaitingRank:
         """Its exit code.
 
         Raises:
-            subprocess.TimeoutExpired: it still runs after so many seconds.
+            subprocess.TimeoutExpired: it is still running after this many seconds.
         """
         end = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
@@ -111,10 +111,10 @@ class WaitingRank:
 
 
 def fork_ranks(number: int) -> list[WaitingRank]:
-    """So many ranks that wait, each the leader of a session; none where there can be no more processes.
+    """Fork this many waiting ranks, each a session leader; empty if no more processes can be created.
 
-    Requests to stop are blocked in them until each can hear one. A child never returns from here: it ends by
-    SystemExit, or by what the rank raises, so nothing around the fork may catch that.
+    Requests to stop are blocked in them until each can handle one. A child never returns from here: it ends by
+    SystemExit or the rank's exception, which no code around the fork may catch.
     """
     ranks: list[WaitingRank] = []
     ours: list[socket.socket] = []
@@ -124,7 +124,7 @@ def fork_ranks(number: int) -> list[WaitingRank]:
         ours.append(connection)
         pid = _fork()
         if pid == 0:
-            for other in ours:  # by which the children know that their parent is gone
+            for other in ours:  # by it the children notice that their parent is gone
                 other.close()
             _run_when_told(childs)
         childs.close()
@@ -140,13 +140,13 @@ def fork_ranks(number: int) -> list[WaitingRank]:
 
 
 def dismiss(ranks: Sequence[WaitingRank]) -> None:
-    """Let those that were never started end."""
+    """Dismiss the ranks that were never started."""
     for rank in ranks:
         rank.dismiss()
 
 
 def starting(popen: Callable[..., Any], waiting: list[WaitingRank]) -> Callable[..., Any]:
-    """torchrun's way to start a process, which takes a waiting rank while there is one."""
+    """A replacement for torchrun's function that starts a process; it uses a waiting rank if there is one."""
 
     def start(handler: Any, arguments: Sequence[str], environment: Mapping[str, str]) -> Any:
         if not waiting or tuple(arguments[1:4]) != _PYTHON:
@@ -167,7 +167,7 @@ def _fork() -> int | None:
 
 
 def _run_when_told(connection: socket.socket) -> NoReturn:
-    """The child's side: wait, then be `python -m MODULE`."""
+    """The child's side: wait, then act as `python -m MODULE`."""
     os.setsid()
     message = b""
     try:
@@ -175,7 +175,7 @@ def _run_when_told(connection: socket.socket) -> NoReturn:
         while part := connection.recv(1 << 16):
             message += part
         told = json.loads(message)
-    except (OSError, ValueError):  # the agent is gone, or ended without starting its ranks
+    except (OSError, ValueError):  # the agent died, or ended without starting its ranks
         os._exit(0)
     connection.close()
     for descriptor, path in zip((1, 2), told["logs"], strict=True):

@@ -1,4 +1,4 @@
-"""What every launch has in common: the job, the command and environment of its agent, the meaning of its end."""
+"""Common to all launches: the job, the command and environment of its agent, and its exit code."""
 
 import os
 import sys
@@ -14,37 +14,37 @@ from trainer.runs.layout import LOGS
 from trainer.runs.signals import GRACE_SECONDS, ORPHANED, STOP_SIGNALS
 from trainer.runs.status import LAUNCH_ID, Status
 
-# By itself torchrun does not handle SIGUSR1, the usual warning of a batch system: it would die of it.
+# torchrun by default does not handle SIGUSR1, a scheduler's usual warning, and would die of it.
 SIGNALS = ",".join(number.name for number in STOP_SIGNALS)
-# A save must fit between the signal and the agent's SIGKILL, and so must a collective that will time out.
+# A save, and a collective that times out, must fit between the signal and the agent's SIGKILL.
 SHORTEST_SHUTDOWN_SECONDS = 600
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Node:
-    """This machine among those of a job on several."""
+    """This machine's place in a job on several machines."""
 
     rank: int
-    """From 0; node 0 hosts the rendezvous, holds the launch lock and has the last word on the status."""
+    """From 0; node 0 hosts the rendezvous, holds the launch lock and decides the final status."""
     num_nodes: int
     job_id: str
-    """The same on all nodes, and of no other job that may still use the port."""
+    """The same on all nodes, and different from any job that may still use the port."""
     host: str
-    """Name or address of node 0, as the others reach it."""
+    """Name or address by which the others reach node 0."""
     port: int
     address: str
-    """Of this node, for the others."""
+    """Address of this node for the others."""
     interface: str | None
-    """Network interface of gloo and NCCL; None leaves it to them."""
+    """Network interface for gloo and NCCL; None lets them choose."""
     join_seconds: int
-    """All nodes must have come within these."""
+    """Seconds within which all nodes must have joined."""
     lost_seconds: int
-    """A node without a sign for so long is lost, and the others end."""
+    """Seconds of silence after which a node is lost, and the others end."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Job:
-    """What is started, once for every attempt."""
+    """What an attempt starts."""
 
     config: str
     overrides: tuple[str, ...]
@@ -54,33 +54,33 @@ class Job:
     """The run's."""
     shutdown_seconds: int
     save_seconds: float = 3600.0
-    """Seconds in which ranks whose agent was killed must save and end."""
+    """Seconds within which ranks must save and end after their agent was killed."""
     reset: str | None = None
-    """data, optimizer or data,optimizer: begun anew by the ranks, until a checkpoint holds the result."""
+    """data, optimizer or data,optimizer: what ranks reset, until a checkpoint holds the result."""
     parent: str | None = None
-    """RUN[@step] whose weights the ranks begin with, until a checkpoint is there."""
+    """RUN[@step] with whose weights the ranks begin, until there is a checkpoint."""
     plugins: tuple[Plugin, ...] = ()
-    """Of the run; the ranks read copies of the files."""
+    """The run's plugins; ranks read copies of the files."""
     node: Node | None = None
-    """None: this machine is all there is."""
+    """None for a job on this machine alone."""
     on_cpu: bool = False
-    """Whether the CPU is asked for, whatever else there is."""
+    """Whether the user asked for the CPU."""
     numa_binding: str | None = None
-    """Of torchrun's option; None binds no rank to cores."""
+    """Value of torchrun's `--numa-binding`; None does not bind ranks to cores."""
 
     @property
     def logs(self) -> Path:
-        """Folder of the ranks' logs; of several nodes, each has its own."""
+        """Folder of the ranks' logs; each of several nodes has its own."""
         return self.folder / LOGS if self.node is None else self.folder / LOGS / f"node-{self.node.rank}"
 
     @property
     def is_first_node(self) -> bool:
-        """Whether this machine speaks for the job."""
+        """Whether this machine is the job's first node."""
         return self.node is None or self.node.rank == 0
 
 
 def shutdown_seconds(run: RunConfig) -> int:
-    """Seconds that the agent leaves its ranks between a request to stop and the end by force."""
+    """Seconds that the agent gives its ranks between a request to stop and SIGKILL."""
     return max(SHORTEST_SHUTDOWN_SECONDS, round(60 * run.engine.communication_timeout_minutes))
 
 
@@ -88,13 +88,13 @@ def choose_processes(requested: int | None, micro_batches: int, *, gpus: int, co
     """How many ranks to start on this machine.
 
     Args:
-        requested: as the user said; None stands for auto.
-        micro_batches: of the stream's K lanes, those for this machine; a rank without one would have nothing to do.
+        requested: the user's number; None for auto.
+        micro_batches: lanes for this machine, of the stream's K; a rank without one would be idle.
         gpus: GPUs that the ranks will see.
-        cores: cores that they may use.
+        cores: cores that the ranks may use.
 
     Raises:
-        UserError: more than there are lanes, or GPUs where there is one at all.
+        UserError: more than there are lanes, or more than there are GPUs if there are any.
     """
     if requested is None:
         return min(gpus or cores, micro_batches)
@@ -111,13 +111,13 @@ def choose_processes(requested: int | None, micro_batches: int, *, gpus: int, co
 
 
 def describe_idle(gpus: int, num_processes: int, lanes: int, *, of_each: int = 1) -> str:
-    """What is said of GPUs of this machine that nothing runs on; empty where all are in use.
+    """A warning about idle GPUs of this machine; empty if all are used.
 
     Args:
         gpus: that the ranks could use.
         num_processes: of this machine.
-        lanes: of the stream's K lanes, those for this machine.
-        of_each: nodes of the job.
+        lanes: lanes for this machine, of the stream's K.
+        of_each: number of nodes of the job.
     """
     if num_processes >= gpus:
         return ""
@@ -128,7 +128,7 @@ def describe_idle(gpus: int, num_processes: int, lanes: int, *, of_each: int = 1
 
 
 def torchrun_command(job: Job, launch_id: str, *, reset: str | None = None, python: str = sys.executable) -> list[str]:
-    """The child's command line; rank 0 writes to the terminal, the others to files below the run's folder."""
+    """The agent's command line; rank 0 writes to the terminal, the others to files in the run's folder."""
     return [
         python,
         "-m",
@@ -152,12 +152,12 @@ def torchrun_command(job: Job, launch_id: str, *, reset: str | None = None, pyth
 
 
 def _verbatim(argument: str) -> str:
-    """An argument as torchrun passes it on unchanged: it substitutes `$local_rank` and `$$`."""
+    """An argument escaped for torchrun, which substitutes `$local_rank` and `$$`."""
     return argument.replace("$", "$$")
 
 
 def _rendezvous_options(node: Node | None, launch_id: str) -> list[str]:
-    """Where the agents meet. Alone, on port 0, which takes a free one, so that jobs side by side do not meet."""
+    """Options of the rendezvous. On a single machine, port 0 chooses a free port, so that jobs do not interfere."""
     if node is None:
         return [
             "--rdzv-backend=c10d",
@@ -183,10 +183,10 @@ def _rendezvous_options(node: Node | None, launch_id: str) -> list[str]:
 
 
 def _log_options(job: Job) -> list[str]:
-    """Which ranks write where.
+    """Options for the ranks' output.
 
-    torchrun's map takes single digits only; beyond them, and where nobody knows yet which node will have rank 0, the
-    first one is copied.
+    torchrun's map only takes single digits; beyond these, and if it is not known yet which node gets rank 0, the output
+    of the node's first rank is copied to the terminal.
     """
     if job.node is not None or job.num_processes > 10:
         return ["--redirects=3", "--tee=0:3"]
@@ -205,8 +205,8 @@ def child_environment(
 ) -> dict[str, str]:
     """The environment of the agent and the ranks.
 
-    PYTHONSAFEPATH keeps the current folder, where a user may have a `model/` or a `trainer.py`, off the path;
-    an empty entry of PYTHONPATH must not bring it back. PET_* are torchrun's options in another guise.
+    PYTHONSAFEPATH keeps the current folder, where a user may have a `model/` or a `trainer.py`, off the path; an empty
+    entry of PYTHONPATH must not bring it back. PET_* are torchrun's options as variables.
     """
     child = {name: value for name, value in environ.items() if not name.startswith("PET_")}
     paths = [p for p in child.pop("PYTHONPATH", "").split(os.pathsep) if p not in ("", ".", "./")]
@@ -235,17 +235,17 @@ def outcome(status: Status | None, agent_code: int, *, was_stopped: bool) -> int
     """The launcher's exit code.
 
     Args:
-        status: what rank 0 wrote during this launch.
-        agent_code: the agent's exit code. torchrun knows of its workers little more than whether they failed.
+        status: written by rank 0 during this launch.
+        agent_code: the agent's exit code, which tells little more than whether a rank failed.
         was_stopped: whether a signal asked the launcher to stop.
     """
     if status is not None and status.is_settled:
-        # Ranks whose agent died have saved and ended, and nobody had asked them to.
+        # Ranks whose agent died have saved and ended without a request to stop.
         return 1 if is_orphaned(status) and not was_stopped else status.exit_code
     if agent_code in (REFUSED, STOPPED):
         return agent_code
     if status is None and was_stopped:
-        return STOPPED  # the ranks had not begun: nothing was lost, and the same command starts them again
+        return STOPPED  # the ranks had not begun, so nothing was lost, and the same command starts them again
     return 0 if agent_code == 0 and status is None else 1
 
 

@@ -1,4 +1,4 @@
-"""`zeromt launch node`: what runs once on each machine of a job on several, started by srun or ssh."""
+"""`zeromt launch node`: runs once on each machine of a job on several, started by srun or ssh."""
 
 import fcntl
 import os
@@ -27,7 +27,7 @@ _SIOCGIFADDR = 0x8915
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Order:
-    """What `zeromt launch node` is asked for."""
+    """The options of `zeromt launch node`."""
 
     config: str
     """A YAML file, or the name of a shipped run."""
@@ -35,43 +35,43 @@ class Order:
     """Processes on this machine; None takes one for each GPU, else for each core, up to its part of
     stream.micro_batches."""
     max_restarts: int
-    """Times that the ranks are started again after failures, counted anew with every new checkpoint."""
+    """Restarts after failures; every new checkpoint resets the count."""
     overrides: Sequence[str]
     nnodes: int
-    """Machines of the job."""
+    """Number of machines of the job."""
     node_rank: int | None
-    """Of this one, from 0; None takes SLURM's."""
+    """Number of this machine, from 0; None: SLURM's."""
     rendezvous: tuple[str, int]
     """Host and port of node 0."""
     job_id: str
-    """The same on all nodes, and of this start alone."""
+    """The same on all nodes, and unique to this start."""
     interface: str | None
-    """Of the network, for gloo and NCCL."""
+    """Network interface for gloo and NCCL."""
     join_timeout: int
-    """Seconds within which all nodes must have come."""
+    """Seconds within which all nodes must have joined."""
     node_timeout: int
-    """Seconds without a sign of life after which a node is lost."""
+    """Seconds of silence after which a node is lost."""
     fresh: bool
-    """Begin at step 0, and rename the run that is there."""
+    """Start at step 0, and rename an existing run."""
     reset: str | None
-    """data, optimizer or data,optimizer: begin these anew with the weights of the newest checkpoint."""
+    """data, optimizer or data,optimizer: what to reset, keeping the weights of the newest checkpoint."""
     parent: str | None = None
-    """RUN[@step] whose weights a run without a checkpoint begins with."""
+    """RUN[@step] with the initial weights of a run without a checkpoint."""
     plugins: Sequence[str] = ()
-    """Files with components, beside those that the configuration names."""
+    """Files with components, in addition to those that the configuration names."""
 
 
 def launch_node(supervisor: Supervisor, **arguments: Any) -> int:
-    """`launch`, with the fields of an order by their names."""
+    """`launch`, with the fields of an order as keyword arguments."""
     return launch(supervisor, Order(**arguments))
 
 
 def launch(supervisor: Supervisor, order: Order) -> int:
-    """Train on this machine together with others that were started in the same way.
+    """Train on this machine, together with others that were started in the same way.
 
     Args:
         supervisor: runs the ranks; its signal handlers are in place.
-        order: what to train, and with whom.
+        order: what to train, and on which nodes.
 
     Returns:
         0 finished; 2 refused by the ranks; 75 stopped on request after a complete save; 1 anything else. Every node
@@ -116,7 +116,7 @@ def launch(supervisor: Supervisor, order: Order) -> int:
 
 
 def _node(order: Order) -> Node | None:
-    """This machine among the others; None where it is alone."""
+    """This machine's place among the nodes; None if it is alone."""
     if order.nnodes == 1:
         return None
     rank = choose_rank(order.node_rank, order.nnodes, os.environ)
@@ -137,7 +137,7 @@ def choose_rank(requested: int | None, num_nodes: int, environ: Mapping[str, str
     """This node's number among the job's.
 
     Raises:
-        UserError: none was given, or it is not one of the job's.
+        UserError: no number was given, or it is out of range.
     """
     name, given = "--node-rank", None if requested is None else str(requested)
     if given is None:
@@ -150,10 +150,10 @@ def choose_rank(requested: int | None, num_nodes: int, environ: Mapping[str, str
 
 
 def own_address(rendezvous: tuple[str, int], interface: str | None, *, is_first: bool) -> str:
-    """The address by which the other nodes reach this one.
+    """The address by which other nodes reach this one.
 
-    That of the named interface; else node 0 has a name already, and the others take the address from which they reach
-    it.
+    It is that of the named interface, if there is one; otherwise node 0 uses the rendezvous' host, and the others use
+    the address from which they reach node 0.
 
     Raises:
         UserError: there is no such interface, or node 0's name is unknown here.
@@ -165,7 +165,7 @@ def own_address(rendezvous: tuple[str, int], interface: str | None, *, is_first:
         return host
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((host, port))  # of datagrams: asks the routing table, sends nothing
+            probe.connect((host, port))  # a datagram socket only asks the routing table and sends nothing
         except OSError as error:
             raise UserError(
                 f"--rendezvous: {host!r} cannot be reached from {socket.gethostname()}: {error.strerror}; "

@@ -1,8 +1,8 @@
-"""The agents of a job on several nodes: all of them there before it begins, and none lost without the others noticing.
+"""The agents of a job on several nodes: they wait for each other at the start, and notice when one is lost.
 
-torchrun alone goes on waiting: a node that loses its power sends nothing, and gloo and NCCL take minutes to half an
-hour to miss it. Here every agent gives a sign of life through the store of the rendezvous, which node 0 hosts; node 0
-looks at all of them, the others at node 0. Whoever misses one ends, and the kernel ends its ranks with it.
+torchrun alone would keep waiting: a node that loses power sends nothing, and gloo and NCCL notice only after minutes to
+half an hour. Here every agent sends heartbeats through the rendezvous' store, which node 0 hosts; node 0 watches all
+nodes, and the others watch node 0. An agent that misses another ends, and the kernel ends its ranks with it.
 """
 
 import argparse
@@ -24,29 +24,29 @@ from trainer.runs.process.streams import tell
 from trainer.runs.signals import STOP_SIGNALS
 
 LOST_NODE = "a node is lost: "
-"""In the error of a run that misses a node. Another start, on other machines, may do better."""
+"""Begins the error of a run that lost a node; a new start on other machines may succeed."""
 _BEAT_SECONDS = 1.0
 _GRACE_SECONDS = 10.0
-"""For the ranks and agent to end by themselves, as ranks do that miss a peer: they know more about the cause."""
+"""Seconds for ranks and agent to end by themselves after a loss; they know more about the cause."""
 _SILENT_SECONDS = 4.0
-"""Without a sign of life, where the ranks here have failed: more likely the cause than an error of the network here."""
+"""Seconds of silence after which a node is taken for the cause of the failure of the ranks here."""
 _STOP_SECONDS = 5.0
-"""For the ranks to end as those of a node that was stopped did."""
+"""Seconds for the ranks to end like those of a node that was stopped."""
 _RETRY_SECONDS = 0.5
 _END_SECONDS = 0.1
 
 
 class LostError(Exception):
-    """Another node did not come, or is gone. The message names it."""
+    """Another node did not join, or is gone. The message names it."""
 
 
 def join(arguments: argparse.Namespace, folder: Path, launcher: int | None) -> "Peers":
-    """Wait until the agents of all nodes are there.
+    """Wait until the agents of all nodes have joined.
 
     Args:
         arguments: torchrun's; `launcher.agents.job` makes them.
-        folder: the run's, where the cause is noted when a node is lost.
-        launcher: process that is asked to stop when another node was.
+        folder: the run's, to note the cause when a node is lost.
+        launcher: id of the process to stop when another node was stopped.
 
     Raises:
         LostError: not all came in time, or the port is in use.
@@ -66,13 +66,13 @@ def join(arguments: argparse.Namespace, folder: Path, launcher: int | None) -> "
 
 
 def note_loss(folder: Path, line: str) -> None:
-    """Leave the cause in the run's folder for the launcher, as a watchdog does."""
+    """Note the cause in the run's folder for the launcher, as a watchdog does."""
     with contextlib.suppress(OSError), (folder / STUCK_FILE).open("a") as file:
         file.write(f"zeromt: {line}\n")
 
 
 class Peers:
-    """This agent among the others. A thread gives signs of life and looks for theirs, another watches that thread."""
+    """This agent's link to the others. One thread sends and checks heartbeats, another watches that thread."""
 
     def __init__(
         self,
@@ -103,27 +103,27 @@ class Peers:
         self._code: int | None = None
         self._last_talk = time.monotonic()
         self._problem: str | None = None
-        # Count of the signs of life of each node that is looked at, and when it last grew.
+        # Heartbeat count of each watched node, and when it last grew.
         self._seen = dict.fromkeys([0] if self._rank else self._others, (0, self._last_talk))
         for target in (self._talk, self._guard):
             threading.Thread(target=target, daemon=True).start()
 
     def say(self, cause: str) -> None:
-        """Why this node failed, for the others to show; the first word stands."""
+        """Tell the others why this node failed; the first message stands."""
         with contextlib.suppress(RuntimeError):
             self._store.compare_set("failed", "", f"node {self._rank} ({socket.gethostname()}): {cause}")
 
     def leave(self, code: int) -> None:
-        """End with the others: no node is gone before the ranks of all have ended.
+        """Leave together with the others: no node leaves before the ranks of all have ended.
 
-        A scheduler may kill what is left of a job as soon as one of its tasks ends with another code than 0; and node 0
-        hosts the store, so it goes last.
+        A scheduler may kill the rest of a job as soon as one of its tasks ends with a code other than 0; and node 0
+        leaves last, as it hosts the store.
 
         Args:
-            code: what this process is about to end with.
+            code: with which this process is about to end.
         """
         for number in STOP_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)  # the ranks have ended: there is nothing left to stop
+            signal.signal(number, signal.SIG_IGN)  # the ranks have ended, so there is nothing left to stop
         self._code = code
         if code == 1:
             self.say("the ranks failed")
@@ -137,11 +137,11 @@ class Peers:
                 time.sleep(_END_SECONDS)
             self._store.add("num_left", 1)
             while self._rank == 0 and self._store.add("num_left", 0) <= len(self._others):
-                time.sleep(_END_SECONDS)  # the guard ends it when somebody is lost
+                time.sleep(_END_SECONDS)  # the guard ends this wait when a node is lost
         self._has_left.set()
 
     def lost(self) -> str | None:
-        """In one line, which other node is gone as far as can be told by now; None where all give signs of life."""
+        """One line that names a node which seems to be gone by now; None if all send heartbeats."""
         if self._problem is not None and self._problem.startswith(LOST_NODE):
             return self._problem
         now = time.monotonic()
@@ -160,7 +160,7 @@ class Peers:
     # --- before the ranks start
 
     def _meet(self, deadline: float, join_seconds: float) -> None:
-        """Come together. Whoever is early finds no store yet, or that of an attempt before, which goes away."""
+        """Join the store. At first there may be none, or the store of an earlier attempt, which goes away."""
         while True:
             try:
                 self._store = self._connect(deadline)
@@ -210,7 +210,7 @@ class Peers:
     # --- while they run
 
     def _talk(self) -> None:
-        """Give signs of life, and look for those of others, until leaving."""
+        """Send heartbeats, and check those of others, until leaving."""
         seen = self._seen
         try:
             while not self._has_left.wait(_BEAT_SECONDS) and self._problem is None:
@@ -225,9 +225,9 @@ class Peers:
             self._problem = f"{LOST_NODE}node 0 ({self._hosts.get(0, '?')}) is gone"
 
     def _pass_on_stop(self) -> None:
-        """Stop here too when another node was asked to.
+        """Stop here too if another node was asked to stop.
 
-        Ranks agree on a stop by themselves. Those that had not begun on the other node could not say so.
+        Ranks agree on a stop by themselves, but on the other node they may not have begun.
         """
         if self._launcher is None or self._code is not None or not self._store.check(["stop"]):
             return
@@ -239,7 +239,7 @@ class Peers:
             self._launcher = None
 
     def _find_problem(self, seen: dict[int, tuple[int, float]]) -> str | None:
-        """Why the job cannot go on; None where it can."""
+        """Why the job cannot go on; None if it can."""
         if self._store.check(["failed"]):
             return str(self._store.get("failed").decode())
         now = time.monotonic()
@@ -251,7 +251,7 @@ class Peers:
         return None
 
     def _guard(self) -> None:
-        """End this process, and with it its ranks, when the job cannot go on and it does not end by itself."""
+        """Kill this process, and so its ranks, if the job cannot go on and it does not end by itself."""
         while not self._has_left.wait(_BEAT_SECONDS):
             silence = time.monotonic() - self._last_talk
             if self._problem is None and silence > self._lost_seconds:
@@ -260,7 +260,7 @@ class Peers:
                 break
         if self._problem is None or self._has_left.wait(_GRACE_SECONDS):
             return
-        if self._code is not None:  # the ranks have ended, and the last words were not heard
+        if self._code is not None:  # the ranks have ended, and the last messages were not received
             os._exit(self._code)
         if self._problem.startswith(LOST_NODE):
             note_loss(self._folder, self._problem)

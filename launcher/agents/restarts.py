@@ -1,15 +1,15 @@
-"""How often ranks that fail are started again."""
+"""How often failed ranks are restarted."""
 
 
 class Restarts:
-    """Counts the failures since the newest checkpoint advanced."""
+    """Counts failures since the last new checkpoint."""
 
     def __init__(self, limit: int, newest_step: int) -> None:
         """Begin.
 
         Args:
-            limit: starts again that bring no new checkpoint, before it is given up.
-            newest_step: of the checkpoints that are there.
+            limit: restarts without a new checkpoint before giving up.
+            newest_step: of the existing checkpoints.
         """
         self.limit = limit
         self.step = newest_step
@@ -18,10 +18,10 @@ class Restarts:
         """Without progress."""
 
     def may_follow(self, newest_step: int) -> bool:
-        """Whether to start again after a failure.
+        """Whether to restart after a failure.
 
         Args:
-            newest_step: of the checkpoints that are there now.
+            newest_step: of the checkpoints that now exist.
         """
         if newest_step > self.step:
             self.step, self.num_failures = newest_step, 0

@@ -1,4 +1,4 @@
-"""Which rank of a job failed first, on whichever of its machines, and what a user is told of it."""
+"""Finds which rank of a job failed first, on any of its machines, and reports it."""
 
 import signal
 import socket
@@ -13,9 +13,9 @@ from trainer.runs.status import EXIT_CODES, Status
 
 REFUSED, STOPPED = EXIT_CODES["refused"], EXIT_CODES["stopped"]
 _POLL_SECONDS = 1.5
-"""torchrun notices an end so late at most, and gives it in whole seconds."""
+"""Seconds within which torchrun notices the end of a rank; it reports whole seconds."""
 _OTHERS_SECONDS = 5.0
-"""Patience with the other machines' notes."""
+"""Seconds to wait for notes of other machines."""
 _LOOK_SECONDS = 0.1
 _TAIL_LINES = 20
 _STACK_LINES = 80
@@ -23,7 +23,7 @@ _STACK_LINES = 80
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Ended:
-    """A rank of this machine that did not end well, as torchrun saw it."""
+    """A rank of this machine that failed, according to torchrun."""
 
     rank: int
     code: int
@@ -31,7 +31,7 @@ class Ended:
     seen: float
     """Seconds since the epoch."""
     logs: Path | None
-    """Folder of its stderr.log, which is not there where it writes to the terminal."""
+    """Folder of its stderr.log, which does not exist if the rank writes to the terminal."""
     pid: int = 0
 
     def tail(self) -> list[str]:
@@ -45,11 +45,11 @@ class Ended:
 
 
 def exit_code(ended: Sequence[Ended], status: Status | None) -> int:
-    """What the ranks' end comes to: 2 or 75 where rank 0 wrote so, or a rank ended so; else 1.
+    """The exit code of a start: 2 or 75 if rank 0 wrote so or a rank ended so; else 1.
 
     Args:
         ended: the ranks of this machine.
-        status: what was written during this start. A signal in its last moments may have given a rank another code.
+        status: written during this start. It counts more than exit codes, which a late signal may have changed.
     """
     codes = [rank.code for rank in ended]
     if status is not None and status.is_settled:
@@ -58,19 +58,19 @@ def exit_code(ended: Sequence[Ended], status: Status | None) -> int:
 
 
 def note_ends(ended: Sequence[Ended], folder: Path, launch_id: str) -> dict[int, Failure]:
-    """Leave notes for the ranks that could not, for the other machines to find.
+    """Write notes for ranks that could not, for the other machines.
 
     Args:
         ended: the ranks of this machine.
         folder: the run's.
-        launch_id: which start of the ranks it is about.
+        launch_id: the launch that they are about.
 
     Returns:
-        All notes, those of other machines as well.
+        All notes, including those of other machines.
     """
     notes = read_failures(folder, launch_id)
     for rank in ended:
-        # torchrun ends the others by SIGTERM: no cause.
+        # torchrun kills the others by SIGTERM, so that is no cause.
         if rank.rank in notes or rank.code == -signal.SIGTERM:
             continue
         how = f"killed by {signal.Signals(-rank.code).name}" if rank.code < 0 else f"ended with exit code {rank.code}"
@@ -87,7 +87,7 @@ def note_ends(ended: Sequence[Ended], folder: Path, launch_id: str) -> dict[int,
 
 
 def _stuck_line(folder: Path, rank: int) -> str | None:
-    """What the rank's watchdog said of it."""
+    """The message of the rank's watchdog."""
     try:
         lines = (folder / STUCK_FILE).read_text(errors="replace").splitlines()
     except OSError:
@@ -97,7 +97,7 @@ def _stuck_line(folder: Path, rank: int) -> str | None:
 
 
 def wait_for_others(notes: Mapping[int, Failure], folder: Path, launch_id: str) -> dict[int, Failure]:
-    """The notes, when a machine that failed before this one has had the time to leave its own."""
+    """The notes, after giving a machine that failed earlier time to write its own."""
     deadline = time.monotonic() + _OTHERS_SECONDS
     mine = find_cause(notes)
     while True:
@@ -111,13 +111,13 @@ def wait_for_others(notes: Mapping[int, Failure], folder: Path, launch_id: str) 
 def report(
     ended: Sequence[Ended], notes: Mapping[int, Failure], status: Status | None, lost: str | None = None
 ) -> list[str]:
-    """Lines for the terminal after ranks failed: the cause first, then those that failed because of it, then details.
+    """Lines for the terminal after a failure: the cause, the ranks that failed because of it, then details.
 
     Args:
         ended: the ranks of this machine.
         notes: of the ranks that failed, on all machines.
-        status: what was written during this start.
-        lost: which other node is gone, where one is: its ranks could not tell.
+        status: written during this start.
+        lost: the message that another node is gone, if one is; its ranks could not report.
     """
     code = exit_code(ended, status)
     if code == STOPPED:
@@ -128,7 +128,7 @@ def report(
     if lost is not None:
         return [f"zeromt: {lost}", f"zeromt: stopped because of it: rank {_list({*here, *notes})}"]
     cause = find_cause(notes)
-    if cause is None:  # all were ended by SIGTERM, and not by torchrun
+    if cause is None:  # all were killed by SIGTERM, but not by torchrun
         first = min(ended, key=lambda rank: (rank.seen, rank.rank))
         cause = Failure(rank=first.rank, host=socket.gethostname(), time=first.seen, message="killed by SIGTERM")
     lines = [f"zeromt: rank {cause.rank} on {cause.host} failed first: {cause.first_line}"]
@@ -142,10 +142,10 @@ def _list(ranks: set[int]) -> str:
 
 
 def _refusal(ended: Sequence[Ended], status: Status | None) -> list[str]:
-    """The lines of a refusal, where rank 0 has not shown them on the terminal itself."""
+    """The lines of a refusal, if rank 0 has not shown them on the terminal itself."""
     writer = status.pid if status is not None and status.exit_code == REFUSED else None
     if any(rank.rank == 0 and (rank.code == REFUSED or rank.pid == writer) for rank in ended):
-        return []  # a signal in its last moments may have given it another code
+        return []  # a late signal may have given it another code
     for rank in ended:
         said = [line for line in rank.tail() if line.startswith("zeromt: error: ")]
         if rank.code == REFUSED and said:
@@ -156,7 +156,7 @@ def _refusal(ended: Sequence[Ended], status: Status | None) -> list[str]:
 
 
 def _details(cause: Failure, rank: Ended | None) -> list[str]:
-    """The traceback, or the end of its log where it left none; nothing where the message says all."""
+    """The traceback, or the end of the log if there is none; empty if the message says everything."""
     lines: list[str] = []
     if cause.says_all:
         return lines

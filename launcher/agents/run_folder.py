@@ -1,4 +1,4 @@
-"""Making way for a new run in a folder. Does not import torch."""
+"""Prepares a run's folder for a start. Does not import torch."""
 
 import time
 from pathlib import Path
@@ -13,13 +13,13 @@ from trainer.runs.run_lock import RunLock, is_locked
 
 
 def make_ready(name: str, *, fresh: bool, reset: str | None = None, parent: str | None = None) -> None:
-    """Before a job starts: move the run that is there out of its way if asked to, and forget an old request to stop.
+    """Before a job starts, rename an existing run if asked to, and remove an old request to stop.
 
     Args:
-        name: the run's folder, which need not be there.
-        fresh: rename it; nothing is ever deleted.
-        reset: what is to begin anew with the weights of the newest checkpoint.
-        parent: RUN[@step] whose weights the run begins with.
+        name: the run's folder, which need not exist.
+        fresh: rename an existing run; nothing is ever deleted.
+        reset: what to reset, keeping the weights of the newest checkpoint.
+        parent: RUN[@step] with whose weights the run begins.
 
     Raises:
         UserError: a job is writing the run, it cannot be renamed, there is no checkpoint, or the run has another

@@ -1,4 +1,4 @@
-"""Where jobs run: one folder for each kind of cluster, which nothing else names. README.md has the protocol.
+"""Where jobs run: one folder per kind of cluster, named nowhere else. README.md describes the protocol.
 
 A folder holds `options.py`, with the kind's `COMMAND`, which imports nothing heavy, and `cluster.py`, its component.
 """
@@ -11,7 +11,7 @@ from launcher.options.command import Command
 
 
 def commands() -> dict[str, Command]:
-    """`launch KIND` for each of our own kinds."""
+    """`launch KIND` for each built-in kind."""
     found = {}
     for folder in pkgutil.iter_modules(__path__):
         command: Command = importlib.import_module(f"{__name__}.{folder.name}.options").COMMAND

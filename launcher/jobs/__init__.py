@@ -1,4 +1,4 @@
-"""A job on whatever cluster: what a cluster is, what it is asked to run, what was submitted, what the end means."""
+"""Jobs on any cluster: the protocol of a cluster, its jobs, the record of submitted jobs, how jobs end."""
 
 from launcher.jobs.batch import BatchCluster
 from launcher.jobs.cluster import Cluster

@@ -26,7 +26,7 @@ from trainer.runs.process.streams import note
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Order:
-    """What `zeromt launch KIND` is asked for."""
+    """The options of `zeromt launch KIND`."""
 
     config: str
     """A YAML file, or the name of a shipped run."""
@@ -34,60 +34,60 @@ class Order:
     nodes: str
     """A number, or MIN-MAX."""
     nproc: int | None
-    """Processes on each node; None takes the cluster's."""
+    """Processes on each node; None: the cluster's default."""
     job_name: str | None
-    """In the queue; None takes the run's."""
+    """The job's name in the queue; None: the run's."""
     max_restarts: int
-    """Of the ranks within a job."""
+    """Restarts of the ranks within a job."""
     prepare: int | None
-    """Parts of a preparation; None trains."""
+    """Number of parts of a preparation; None for training."""
     after: object | None
     """A job that must have succeeded."""
     fresh: bool
-    """Begin at step 0, and rename the run that is there."""
+    """Start at step 0, and rename an existing run."""
     dry_run: bool
     """Print only."""
     parent: str | None = None
-    """RUN[@step] whose weights a run without a checkpoint begins with."""
+    """RUN[@step] with the initial weights of a run without a checkpoint."""
     plugins: Sequence[str] = ()
-    """Files with components, beside those that the configuration names; the jobs read copies of them."""
+    """Files with components, in addition to those that the configuration names; the jobs read copies."""
     chain: int = 1
-    """Jobs, each after the one before."""
+    """Number of jobs, each starting after the one before."""
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class BatchCluster(Cluster):
-    """A cluster with a queue: who derives from it writes `render` and `submit`, and what else it can say."""
+    """A cluster with a queue. A subclass implements `render` and `submit`, and further methods that it supports."""
 
     usage: ClassVar[str] = USAGE
     shares_files: ClassVar[bool] = True
     """Whether this machine sees the run's folder and the prepared data. Else the job alone looks for them, and gets
     `--fresh`."""
     suffix: ClassVar[str] = ".sh"
-    """Of the file in which what was submitted is kept, beside the job's output."""
+    """Suffix of the file, next to the job's output, that keeps what was submitted."""
 
     @classmethod
     def add_arguments(cls, parser: Parser) -> None:
-        """What every cluster with a queue can be asked for."""
+        """Options of every cluster with a queue."""
         add_launch_batch(parser)
 
     def processes(self) -> int:
-        """Processes on each node where nobody says; 0 leaves it to the node."""
+        """Default number of processes on each node; 0 leaves it to the node."""
         return 0
 
     def render(self, job: Job) -> str:
-        """What is submitted: a batch script, a manifest. A pure function of the profile and the job.
+        """The batch script or manifest to submit. A pure function of the profile and the job.
 
         Args:
             job: a `Training` or a `Preparation`.
 
         Raises:
-            UserError: a value that may not stand there; the message names the field.
+            UserError: a value that must not be in it; the message names the field.
         """
         raise NotImplementedError
 
     def check(self, text: str) -> None:
-        """Ask the cluster whether it would take a job, before a folder is made or renamed.
+        """Ask the cluster whether it would accept a job, before a folder is made or renamed.
 
         Raises:
             UserError: it would not.
@@ -97,9 +97,9 @@ class BatchCluster(Cluster):
         """Submit a job.
 
         Args:
-            text: of `render`.
-            after: a job that was submitted before it, and that it is to follow; None for the first.
-            needs_success: whether that one must have succeeded.
+            text: from `render`.
+            after: the earlier job that it follows; None for the first.
+            needs_success: whether that job must succeed.
 
         Returns:
             Its name.
@@ -110,7 +110,7 @@ class BatchCluster(Cluster):
         raise NotImplementedError
 
     def how_to_follow(self, jobs: list[str], run: str, logs: Path, *, is_preparation: bool) -> list[str]:
-        """Lines for the user, of jobs that were submitted."""
+        """Lines for the user about submitted jobs."""
         if is_preparation:
             return [
                 f"submitted job {', '.join(jobs)}",
@@ -163,10 +163,10 @@ def submit_order(cluster: BatchCluster, order: Order) -> int:
 
 
 def _check_datasets(run: RunConfig, order: Order) -> None:
-    """See that the data are prepared; where nothing is submitted, only say where none are.
+    """Check that the data are prepared; in a dry run only print which are missing.
 
     Raises:
-        UserError: something is to be submitted, and they are not.
+        UserError: they are not, and it is not a dry run.
     """
     if not order.dry_run:
         resolve("launcher.agents.datasets:check_datasets")(
@@ -178,7 +178,7 @@ def _check_datasets(run: RunConfig, order: Order) -> None:
 
 
 def jobs_of(cluster: BatchCluster, order: Order, run: RunConfig) -> Iterator[Job]:
-    """The jobs that an order takes, the first first."""
+    """The jobs of an order, in sequence."""
     pins = pins_of(run.plugins, Path(run.folder), travels=not cluster.shares_files)
     common: dict[str, Any] = {
         "config": order.config,
@@ -209,15 +209,15 @@ def jobs_of(cluster: BatchCluster, order: Order, run: RunConfig) -> Iterator[Job
 
 
 def check_size(run: RunConfig, nodes: str, nproc: int) -> None:
-    """Refuse more ranks than the stream has lanes, or that DeepSpeed cannot group as it is asked to.
+    """Refuse more ranks than the stream has lanes, or a number that DeepSpeed cannot group as configured.
 
     Args:
-        run: that is to be submitted.
-        nodes: how many, or from and to.
-        nproc: ranks on each; 0 where only the nodes know.
+        run: to be submitted.
+        nodes: a number, or MIN-MAX.
+        nproc: ranks on each; 0 if only the nodes know.
 
     Raises:
-        UserError: there would be.
+        UserError: it is such a number.
     """
     lanes, most = run.stream.micro_batches, most_nodes(nodes)
     if most * max(nproc, 1) > lanes:
@@ -231,7 +231,7 @@ def check_size(run: RunConfig, nodes: str, nproc: int) -> None:
 
 
 def slowest_save(metrics: Path) -> float:
-    """Seconds of the slowest save in a run's metrics.jsonl; 0 where there is none."""
+    """Seconds of the slowest save in a run's metrics.jsonl; 0 if there is none."""
     try:
         return max((save.seconds for save in read_saves(metrics)), default=0.0)
     except OSError:
@@ -239,7 +239,7 @@ def slowest_save(metrics: Path) -> float:
 
 
 def _make_folder(cluster: BatchCluster, run: RunConfig, *, fresh: bool) -> Path:
-    """The folder of logs in the run's, which is there."""
+    """The folder of logs in the run's folder, created if necessary."""
     if cluster.shares_files:
         make_ready(run.folder, fresh=fresh)
     logs = Path(run.folder).absolute() / LOGS

@@ -1,4 +1,4 @@
-"""What a cluster is: the protocol behind `zeromt launch KIND`, `status`, `stop` and `log`."""
+"""The protocol of a cluster, behind `zeromt launch KIND`, `status`, `stop` and `log`."""
 
 import dataclasses
 from pathlib import Path
@@ -15,27 +15,27 @@ from launcher.options import Parser
 class Cluster(Component):
     """A way to run jobs. Its fields are its section of a site's profile; `--set KEY=VALUE` replaces one.
 
-    A cluster that runs a job in the foreground writes `launch`; one with a queue derives from `BatchCluster`. What is
-    asked of a job that was submitted (`query`, `stop`, `log`, `reach`) is asked of the fields that stand in the run's
-    folder, which may come from anywhere: these run no program that a field names.
+    A cluster that runs a job in the foreground implements `launch`; one with a queue derives from `BatchCluster`. For a
+    submitted job, `query`, `stop`, `log` and `reach` are called with the fields recorded in the run's folder. As that
+    may come from anywhere, these methods must not run a program that a field names.
     """
 
     is_foreground: ClassVar[bool] = False
-    """Whether `launch` stays until the job has ended; it gets the signals then, through its supervisor."""
+    """Whether `launch` runs until the job has ended, handling signals through its supervisor."""
     usage: ClassVar[str] = ""
-    """Behind `zeromt launch KIND`."""
+    """One line for the list of commands."""
 
     @classmethod
     def add_arguments(cls, parser: Parser) -> None:
-        """The arguments of `zeromt launch KIND`. One with the name of a field replaces that of the profile."""
+        """Add the arguments of `zeromt launch KIND`. One with the name of a field overrides the profile's."""
         raise NotImplementedError
 
     def launch(self, supervisor: Supervisor | None, **arguments: Any) -> int:
         """`zeromt launch KIND`.
 
         Args:
-            supervisor: of a cluster in the foreground; its signal handlers are in place.
-            arguments: as `add_arguments` names them, without those that are fields.
+            supervisor: for a cluster in the foreground; its signal handlers are in place.
+            arguments: named by `add_arguments`, without those that are fields.
 
         Returns:
             0 finished, or submitted; 2 refused; 75 stopped on request after a complete save; 1 anything else.
@@ -46,11 +46,11 @@ class Cluster(Component):
         raise NotImplementedError
 
     def query(self, job: str) -> JobState | None:
-        """What the cluster says of a job, within ten seconds; None where it keeps none in mind."""
+        """The state of a job, within ten seconds; None if the cluster does not keep track of jobs."""
         return None
 
     def stop(self, job: str) -> None:
-        """End a job that waits, or one that runs and does not see the run's folder that `zeromt stop` writes to.
+        """End a waiting job, or a running one that does not see the run's folder to which `zeromt stop` writes.
 
         Raises:
             UserError: the cluster refuses, or cannot.
@@ -63,7 +63,7 @@ class Cluster(Component):
         Args:
             job: its name.
             logs: folder of logs in the run's.
-            follow: whether it goes on until it is ended.
+            follow: whether the command keeps following the output.
 
         Raises:
             UserError: there is none.
@@ -71,7 +71,7 @@ class Cluster(Component):
         return show_files(newest_logs(logs), follow=follow)
 
     def reach(self, job: str, words: list[str]) -> list[str] | None:
-        """The command that runs `zeromt WORDS` where the run's folder is; None where that is this machine."""
+        """The command that runs `zeromt WORDS` where the run's folder is; None if that is this machine."""
         return None
 
 
@@ -87,7 +87,7 @@ def show_files(files: list[Path], *, follow: bool) -> list[str]:
 
 
 def newest_logs(logs: Path) -> list[Path]:
-    """The ranks' files of the last start, of each node that has some.
+    """The ranks' log files of the last start, of each node that has some.
 
     Args:
         logs: folder of logs in the run's.

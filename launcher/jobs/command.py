@@ -1,4 +1,4 @@
-"""`zeromt launch KIND`: from a kind and a site's profile to a cluster, which does the rest."""
+"""`zeromt launch KIND`: makes a cluster from its kind and a site's profile, and launches on it."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ def launch(
 
     Args:
         kind: of the cluster.
-        supervisor: of one in the foreground; its signal handlers are in place.
+        supervisor: for a cluster in the foreground; its signal handlers are in place.
         site: a profile.
-        settings: `key=value`, which replace fields of the profile.
-        arguments: those that are fields of the cluster replace the profile's, where they are not None; it gets the
-            others.
+        settings: `key=value`, which override fields of the profile.
+        arguments: those named like fields of the cluster override the profile's unless None; the others go to
+            `Cluster.launch`.
 
     Returns:
         See `Cluster.launch`.
@@ -46,14 +46,14 @@ def launch(
 
 
 def commands(words: Sequence[str] = ()) -> dict[str, Command]:
-    """`launch KIND` for every kind of cluster, those of plugins too.
+    """`launch KIND` for every kind of cluster, including those of plugins.
 
     Args:
-        words: behind the command's name. A file that `--plugins` names there, or CONFIG where it comes first, may
-            have the kind.
+        words: after the command's name. A plugin named there by `--plugins` or by CONFIG, if it comes first, may define
+            the kind.
 
     Raises:
-        UserError: a plugin cannot be run, or an installed package's components cannot be imported.
+        UserError: a plugin, or an installed package's components, cannot be imported.
     """
     parser = Parser(add_help=False, allow_abbrev=False)
     add_plugins(parser)

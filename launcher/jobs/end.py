@@ -1,4 +1,4 @@
-"""What the end of a job means, from what it left and how it ended: the same on every cluster."""
+"""Interprets the end of a job from its status and exit code, in the same way on every cluster."""
 
 import enum
 from dataclasses import dataclass
@@ -17,26 +17,26 @@ class End(enum.Enum):
     FINISHED = "finished"
     """Exit code 0."""
     REFUSED = "refused"
-    """Exit code 2: another start would be refused too."""
+    """Exit code 2: a new start would be refused too."""
     CANCELLED = "cancelled"
-    """Somebody has ended it through the cluster."""
+    """It was cancelled through the cluster."""
     STOPPED = "stopped"
-    """Exit code 75, and a person asked for it."""
+    """Exit code 75 on a user's request."""
     INTERRUPTED = "interrupted"
-    """A time limit or a preemption: exit code 75 after a complete save, or what a job ends with that could not save."""
+    """A time limit or a preemption: exit code 75 after a complete save, or any code if it could not save."""
     LOST_NODE = "lost node"
     FAILED = "failed"
-    """Exit code 1 or another: what another start would not mend."""
+    """Exit code 1 or another: a new start would not help."""
 
     @property
     def goes_on(self) -> bool:
-        """Whether the job is to be started again, from the newest checkpoint."""
+        """Whether the job should be started again, from the newest checkpoint."""
         return self in (End.INTERRUPTED, End.LOST_NODE)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Ending:
-    """How a job has ended, and in words why."""
+    """How a job has ended, and why in words."""
 
     end: End
     why: str
@@ -46,9 +46,9 @@ def ending_of(status: Status | None, code: int, *, signal: str = "none") -> Endi
     """How a job has ended.
 
     Args:
-        status: of the run, as this job left it; None where it wrote nothing.
-        code: what it ended with.
-        signal: that the cluster sent first: USR1 (the time is up, or a preemption), TERM (cancelled) or none.
+        status: of the run at the end of this job; None if it wrote nothing.
+        code: its exit code.
+        signal: the first one that the cluster sent: USR1 (time limit or preemption), TERM (cancelled) or none.
     """
     if code == FINISHED:
         return Ending(end=End.FINISHED, why="finished")

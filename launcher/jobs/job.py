@@ -1,4 +1,4 @@
-"""What a cluster is asked to run, and what it says of it."""
+"""A cluster's jobs, and their states."""
 
 import re
 import sys
@@ -19,17 +19,17 @@ class Job:
     config: str
     overrides: tuple[str, ...]
     folder: str
-    """From which it was launched, and in which it runs; absolute."""
+    """The folder from which it is launched and in which it runs; absolute."""
     run: str
-    """The run's folder, as the configuration has it."""
+    """The run's folder, as in the configuration."""
     logs: str
-    """Folder of logs in the run's; absolute."""
+    """The run's folder of logs; absolute."""
     name: str
     """In the queue."""
     after: str | None = None
-    """A job that must have succeeded, as the user named it."""
+    """A job that must succeed first, as the user named it."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Environment of the job, beside what the site's profile says."""
+    """Environment of the job, in addition to the site profile's."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -41,28 +41,28 @@ class Training(Job):
     nproc: int | None
     """Processes on each node; None leaves it to the node."""
     max_restarts: int = 3
-    """Of the ranks within the job."""
+    """Restarts of the ranks within the job."""
     fresh: bool = False
-    """Whether the first node is to make way for it; where this machine sees the run's folder, that is done already."""
+    """Whether the first node must rename an existing run; done already if this machine sees the run's folder."""
     parent: str | None = None
-    """RUN[@step] whose weights a run without a checkpoint begins with."""
+    """RUN[@step] with the initial weights of a run without a checkpoint."""
     slowest_save: float = 0.0
-    """Seconds, of those that the run has made; 0 where there was none."""
+    """Seconds of the run's slowest save so far; 0 if there was none."""
     link: int = 1
     """Number in a chain, from 1."""
     num_links: int = 1
 
     def node_command(self, *, python: str = sys.executable, **options: object) -> list[str]:
-        """What each node runs: `zeromt launch node`.
+        """The command of each node: `zeromt launch node`.
 
         Args:
-            python: that has zeromt.
-            options: of the command: `nnodes`, `rendezvous`, `job_id` and so on; one that is None is left out.
+            python: the interpreter that has zeromt.
+            options: of the command: `nnodes`, `rendezvous`, `job_id` and so on; None omits an option.
         """
         return [python, "-P", "-m", "launcher", "launch", "node", *self.node_arguments(**options)]
 
     def node_arguments(self, **options: object) -> list[str]:
-        """The arguments of `node_command`, for what starts `launch node` in another way; options as there."""
+        """The arguments of `node_command`, to start `launch node` in another way; for the options see there."""
         given = {"nproc": self.nproc, "max_restarts": self.max_restarts, "fresh": self.fresh, "from": self.parent}
         return node_arguments(self.config, self.overrides, {**given, **options})
 
@@ -75,11 +75,11 @@ class Preparation(Job):
     is_merge: bool = False
 
     def command(self, part: str, *, python: str = sys.executable) -> list[str]:
-        """What runs: `zeromt prepare`.
+        """The command: `zeromt prepare`.
 
         Args:
-            part: number of the part, from 1, or what stands for it.
-            python: that has zeromt.
+            part: number of the part, from 1, or a placeholder.
+            python: the interpreter that has zeromt.
         """
         which = ["--merge"] if self.is_merge else ["--part", f"{part}/{self.parts}"]
         return [python, "-P", "-m", "launcher", "prepare", self.config, *which, "--", *self.overrides]
@@ -87,7 +87,7 @@ class Preparation(Job):
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class JobState:
-    """What a cluster says of a job."""
+    """The state of a job on a cluster."""
 
     id: str
     state: str
@@ -96,18 +96,18 @@ class JobState:
     reason: str | None = None
     """Why it waits."""
     time_left: str | None = None
-    """To its time limit: days-hours:minutes:seconds."""
+    """Time left to its limit: days-hours:minutes:seconds."""
     end: End | None = None
-    """Of a job that has ended, where the cluster still knows it."""
+    """Exit code of an ended job, if the cluster still knows it."""
 
     @property
     def is_running(self) -> bool:
-        """Whether it has nodes."""
+        """Whether it has been given nodes."""
         return self.state == "RUNNING"
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has none yet."""
+        """Whether it still waits for nodes."""
         return self.state == "PENDING"
 
 
@@ -117,7 +117,7 @@ def node_arguments(config: str, overrides: Sequence[str], options: dict[str, obj
     Args:
         config: a YAML file, or the name of an example run.
         overrides: `section.key=value` settings.
-        options: of the command by their names; True is a switch, None and False are left out.
+        options: of the command by name; True is a switch, None and False omit an option.
     """
     words = []
     for name, value in options.items():
@@ -127,7 +127,7 @@ def node_arguments(config: str, overrides: Sequence[str], options: dict[str, obj
 
 
 def check_nodes(text: str) -> str:
-    """A number of nodes, or MIN-MAX.
+    """Check a number of nodes, or MIN-MAX.
 
     Raises:
         UserError: it is neither.

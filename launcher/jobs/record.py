@@ -1,4 +1,4 @@
-"""Which jobs were submitted for a run, and to which cluster: `logs/jobs.json` in the run's folder."""
+"""The record of submitted jobs and their cluster: `logs/jobs.json` in the run's folder."""
 
 import dataclasses
 import json
@@ -16,25 +16,25 @@ from trainer.runs.layout import JOBS_FILE, LOGS
 from trainer.runs.status import Status
 
 _OTHERS = "slurm"
-"""The kind of a job that status.json names and that `zeromt launch` has not submitted: SLURM has numbered it."""
+"""The kind of a job that status.json names but `zeromt launch` has not submitted: its id is SLURM's."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class RunsJob:
-    """A job of a run, and those that were submitted with it."""
+    """A job of a run, and the jobs submitted with it."""
 
     id: str
     cluster: Cluster | None
-    """None: of a kind that is not known here."""
+    """None for an unknown kind."""
     together: list[str]
-    """It, and those that were submitted with it, the first first."""
+    """All jobs submitted together with it, in order."""
 
     def query(self) -> JobState | None:
-        """What the cluster says of it; see `Cluster.query`."""
+        """The state of the job; see `Cluster.query`."""
         return JobState(id=self.id, state=UNKNOWN) if self.cluster is None else self.cluster.query(self.id)
 
     def waiting(self) -> list[str]:
-        """Those that wait in their queue."""
+        """The jobs that are waiting in the queue."""
         if self.cluster is None:
             return []
         states = {job: self.cluster.query(job) for job in self.together}
@@ -42,7 +42,7 @@ class RunsJob:
 
 
 def write_submitted(run: Path, cluster: Cluster, jobs: list[str]) -> None:
-    """Write down what was submitted, and for which folder: a copy of it has no jobs.
+    """Record submitted jobs and their run's folder; in a copy of the folder the record does not count.
 
     Raises:
         OSError: it cannot be written.
@@ -52,11 +52,11 @@ def write_submitted(run: Path, cluster: Cluster, jobs: list[str]) -> None:
 
 
 def job_of_run(run: Path, written: Status | None) -> RunsJob | None:
-    """The job that writes a run, or is to: the newest of those that its status names and those that were submitted.
+    """The job that writes a run or will: the newest of the one in its status and the submitted ones.
 
     Args:
         run: its folder.
-        written: its status.
+        written: the run's status.
     """
     submitted = _read(run)
     job = written.job_id if written is not None else None
@@ -70,7 +70,7 @@ def job_of_run(run: Path, written: Status | None) -> RunsJob | None:
 
 
 def _read(run: Path) -> dict[str, Any] | None:
-    """What was written for a folder; None where nothing was, or something else stands there."""
+    """The record for a folder; None if there is none or it is invalid."""
     try:
         tree = json.loads((run / LOGS / JOBS_FILE).read_text(encoding="utf-8"))
         jobs = [job for job in tree["jobs"] if isinstance(job, str)]
@@ -81,7 +81,7 @@ def _read(run: Path) -> dict[str, Any] | None:
 
 
 def _cluster(section: dict[str, Any]) -> Cluster | None:
-    """The cluster of a profile's section; None where it has become something else since."""
+    """The cluster from a recorded section; None if the section is no longer valid."""
     try:
         cls = kinds("cluster").get(str(section.get("kind")))
         found: Cluster | None = None if cls is None else parse_tree(section, cls)

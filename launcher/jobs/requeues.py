@@ -1,4 +1,4 @@
-"""How often a job was started again without getting further: a run's `requeues.json`."""
+"""How often a job was requeued without progress: a run's `requeues.json`."""
 
 import contextlib
 import json
@@ -10,16 +10,16 @@ from trainer.runs.layout import REQUEUES_FILE, newest_step
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Requeues:
-    """How often a job was put back in the queue since its newest checkpoint."""
+    """How often a job was requeued since its newest checkpoint."""
 
     job: str = ""
     step: int = 0
-    """The newest checkpoint's, when it was put back last."""
+    """Step of the newest checkpoint at the last requeue."""
     number: int = 0
 
 
 def read_requeues(folder: Path, job: str) -> Requeues:
-    """Of this job, counting the next; 1 where there is a new checkpoint, or another job was there before."""
+    """Requeues of this job, including the next; 1 if there is a new checkpoint, or the record is of another job."""
     step = newest_step(folder)
     try:
         before = Requeues(**json.loads((folder / REQUEUES_FILE).read_text(encoding="utf-8")))
@@ -31,6 +31,6 @@ def read_requeues(folder: Path, job: str) -> Requeues:
 
 
 def write_requeues(folder: Path, requeues: Requeues) -> None:
-    """Count it, where the folder can be written."""
+    """Store the count, if the folder can be written."""
     with contextlib.suppress(OSError):
         (folder / REQUEUES_FILE).write_text(json.dumps(asdict(requeues)) + "\n", encoding="utf-8")

@@ -1,1 +1,1 @@
-"""This machine: its cores and GPUs, and processes started, named, watched and ended on it."""
+"""This machine: its cores and GPUs, and its processes."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def num_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Cores that this process may use: its affinity, and a container's quota where there is one."""
+    """Number of cores that this process may use, by its affinity and a container's quota."""
     cores = len(os.sched_getaffinity(0))
     try:
         quota, period = (cgroup / "cpu.max").read_text().split()

@@ -9,17 +9,17 @@ from pathlib import Path
 NODES = Path("/sys/devices/system/node")
 AUTO, OFF = "auto", "off"
 BY_DEFAULT = "node"
-"""What `auto` takes; torch advises it where one is in doubt."""
+"""The mode for `auto`, which torch recommends by default."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Binding:
-    """What was decided for the ranks of this machine."""
+    """The decision for the ranks of this machine."""
 
     mode: str | None
-    """Of torchrun's `--numa-binding`; None binds nothing."""
+    """Value of torchrun's `--numa-binding`; None does not bind."""
     said: str
-    """For the line that says what is started; empty where there is nothing to say."""
+    """Text for the start message; empty if there is nothing to say."""
 
 
 def choose_binding(asked: str, *, gpus: int, nodes: Path = NODES, allowed: Set[int] | None = None) -> Binding:
@@ -27,9 +27,9 @@ def choose_binding(asked: str, *, gpus: int, nodes: Path = NODES, allowed: Set[i
 
     Args:
         asked: `engine.numa_binding`.
-        gpus: that the ranks compute on.
-        nodes: where the kernel lists nodes of memory.
-        allowed: cores that this process may use; its own unless given.
+        gpus: number of GPUs that the ranks use.
+        nodes: the kernel's folder of NUMA nodes.
+        allowed: cores that this process may use; default: its affinity.
     """
     if asked == OFF or (asked == AUTO and not gpus):
         return Binding(mode=None, said="")
@@ -37,7 +37,7 @@ def choose_binding(asked: str, *, gpus: int, nodes: Path = NODES, allowed: Set[i
     if obstacle is None:
         mode = BY_DEFAULT if asked == AUTO else asked
         return Binding(mode=mode, said=f"; bound to the cores beside their GPUs (engine.numa_binding={mode})")
-    if asked == AUTO and obstacle == _ONE_NODE:  # as on most machines: nothing is lost
+    if asked == AUTO and obstacle == _ONE_NODE:  # the usual case, in which nothing is lost
         return Binding(mode=None, said="")
     return Binding(mode=None, said=f"; not bound to cores (engine.numa_binding={asked}): {obstacle}")
 
@@ -46,7 +46,7 @@ _ONE_NODE = "this machine has one node of memory"
 
 
 def _obstacle(gpus: int, nodes: Path, allowed: Set[int]) -> str | None:
-    """Why torchrun could not bind the ranks; None where it can."""
+    """Why torchrun cannot bind the ranks; None if it can."""
     if not gpus:
         return "ranks are bound beside their GPUs, and compute on the CPU"
     cores = [found for path in sorted(nodes.glob("node[0-9]*")) if (found := _cores(path / "cpulist"))]
@@ -60,7 +60,7 @@ def _obstacle(gpus: int, nodes: Path, allowed: Set[int]) -> str | None:
 
 
 def _cores(path: Path) -> set[int]:
-    """What a list of the kernel such as `0-3,8` names; empty for a node without cores."""
+    """Parse a kernel list such as `0-3,8`; empty for a node without cores."""
     try:
         ranges = [part.split("-") for part in path.read_text(encoding="ascii").strip().split(",") if part]
         return {core for ends in ranges for core in range(int(ends[0]), int(ends[-1]) + 1)}

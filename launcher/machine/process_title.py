@@ -1,4 +1,4 @@
-"""What the kernel tells others of a forked process: its command line and its environment."""
+"""Sets what other processes see of a forked process: its command line and environment."""
 
 import ctypes
 import os
@@ -6,24 +6,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOM = "ZEROMT_ROOM"
-"""Environment variable that only takes up room, in which a fork's own variables can be written."""
+"""An environment variable that reserves space for a fork's own variables."""
 ROOM_LENGTH = 2048
 _ARGUMENTS, _ENVIRONMENT = slice(45, 47), slice(47, 49)
-"""Of /proc/PID/stat behind the name: where the command line begins and ends in memory, and the environment."""
+"""Fields of /proc/PID/stat, after the name, with the addresses of command line and environment."""
 
 
 def show_as(command: Sequence[str], variables: Mapping[str, str]) -> None:
-    """Have `ps`, `pgrep -f` and /proc/PID/environ tell of this command, and of these variables as well.
+    """Make `ps`, `pgrep -f` and /proc/PID/environ show this command, and these variables as well.
 
-    They show the memory in which the kernel once put the words of the program that this process was forked from. It is
-    overwritten: the command is cut to its length, and variables that do not fit `ROOM` are left out.
+    They read the memory in which the kernel put the arguments of the program that this process was forked from. This
+    memory is overwritten: the command is cut to the old length, and variables that do not fit into `ROOM` are omitted.
     """
-    os.environ.pop(ROOM, None)  # the C library's pointer to it too
+    os.environ.pop(ROOM, None)  # also the C library's pointer to it
     try:
         fields = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
         begin, end = map(int, fields[_ARGUMENTS])
         environment_begin, environment_end = map(int, fields[_ENVIRONMENT])
-    except (OSError, ValueError):  # no Linux, or an old one
+    except (OSError, ValueError):  # not Linux, or an old kernel
         return
     if begin and end > begin:
         words = b"".join(os.fsencode(word) + b"\0" for word in command)[: end - begin - 1]

@@ -1,4 +1,4 @@
-"""The processes below this one, as the kernel lists them."""
+"""The descendants of this process, from the kernel's lists."""
 
 import contextlib
 import ctypes
@@ -12,7 +12,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def descendants(pid: int) -> list[int]:
-    """Children of a process and theirs, the youngest generation first."""
+    """All descendants of a process, youngest generation first."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -27,9 +27,9 @@ def descendants(pid: int) -> list[int]:
 
 
 def processes_with(variables: Mapping[str, str]) -> list[int]:
-    """Processes of this user that were started with these in their environment, whoever their parent is now.
+    """Processes of this user that were started with these environment variables, whatever their parent is now.
 
-    Not this one, and not those that have ended and wait for their parent to hear of it.
+    This process and zombies are excluded.
     """
     marks = {os.fsencode(f"{name}={value}") for name, value in variables.items()}
     found = []
@@ -41,13 +41,13 @@ def processes_with(variables: Mapping[str, str]) -> list[int]:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent ends, so that none of them gets lost; prctl(2)."""
+    """Adopt descendants whose own parent ends, so that none gets lost; prctl(2)."""
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def kill_descendants() -> None:
-    """End all that this process started, and what that started."""
+    """Kill all descendants of this process."""
     while below := [pid for pid in descendants(os.getpid()) if _is_alive(pid)]:
         for pid in below:
             with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""One child at a time, and the signals on their way to it."""
+"""Runs one child at a time and forwards signals to it."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from trainer.runs.signals import tell_in_handler
 
-# What reaches the launcher, and what the ranks get: they know two requests to save and stop.
+# Signals of the launcher, and what ranks get: they know two requests to save and stop.
 FORWARDED = {
     signal.SIGTERM: signal.SIGTERM,
     signal.SIGINT: signal.SIGTERM,
@@ -20,10 +20,10 @@ FORWARDED = {
 
 
 class Supervisor:
-    """Runs children and passes on the first request to stop, exactly once.
+    """Runs children and forwards the first request to stop, exactly once.
 
-    A child gets a session of its own: Ctrl-C in a terminal signals every process of the foreground group, and
-    the ranks would be asked twice, once while they are already saving. Later requests change nothing.
+    A child gets its own session: Ctrl-C in a terminal signals every process of the foreground group, so the ranks would
+    be asked twice, the second time while already saving. Later requests are ignored.
     """
 
     def __init__(self) -> None:
@@ -34,17 +34,17 @@ class Supervisor:
 
     @property
     def was_stopped(self) -> bool:
-        """Whether a request to stop has come."""
+        """Whether a stop was requested."""
         return self._request is not None
 
     @property
     def request(self) -> signal.Signals | None:
-        """What the ranks are to get of the first request to stop; None where none has come."""
+        """The signal for the ranks from the first request to stop; None if there was none."""
         return None if self._request is None else FORWARDED[self._request]
 
     def __enter__(self) -> Self:
         for number in FORWARDED:
-            if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a shell's background job, wants it ignored
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a shell's background job, ignores it
                 self._handlers[number] = signal.signal(number, self._on_signal)
         return self
 
@@ -53,9 +53,9 @@ class Supervisor:
             signal.signal(number, handler)
 
     def settle(self) -> None:
-        """Ignore further requests: there is an outcome, and this process is about to end with it.
+        """Ignore further requests: the outcome is decided and this process is about to end.
 
-        That takes a tenth of a second, in which Python puts the default handlers back: a late request would turn
+        That takes a tenth of a second, in which Python restores the default handlers: a late request would turn
         "finished" into "killed by SIGTERM".
         """
         for number in self._handlers:
@@ -66,12 +66,12 @@ class Supervisor:
         """Start a child and wait for it.
 
         Returns:
-            Its exit code, minus the signal's number when a signal ended it.
+            Its exit code, or minus the number of the signal that ended it.
         """
         if self.was_stopped:
             return 1
         self._child = subprocess.Popen(command, env=dict(environment), stdin=subprocess.DEVNULL, start_new_session=True)
-        self._pass_on()  # a request may have come while the child was being started
+        self._pass_on()  # a request may have come while the child was starting
         code = self._child.wait()
         self._child = None
         return code

@@ -1,1 +1,1 @@
-"""What a run is doing, seen from outside: `zeromt status` and `zeromt stop`."""
+"""Watching and stopping a run from outside: `zeromt status`, `stop` and `log`."""

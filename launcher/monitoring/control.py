@@ -1,4 +1,4 @@
-"""`zeromt status`, `stop` and `log`: a run looked at, and asked to stop, from another process."""
+"""`zeromt status`, `stop` and `log`: watch a run, and stop it, from another process."""
 
 import json
 import subprocess
@@ -32,10 +32,10 @@ def status(*, run: str, as_json: bool) -> int:
 
 
 def stop(*, run: str, wait: bool) -> int:
-    """`zeromt stop`: ask a run to save and stop, and wait until it has. A job that waits is taken out of its queue.
+    """`zeromt stop`: ask a run to save and stop, and wait until it has. A waiting job is cancelled.
 
     Returns:
-        0 stopped or finished, or asked where it does not wait; 1 the run ended in another way.
+        0: stopped or finished, or asked to with --no-wait; 1: the run ended in another way.
 
     Raises:
         UserError: it is not running, or its folder cannot be written.
@@ -67,10 +67,10 @@ def stop(*, run: str, wait: bool) -> int:
 
 
 def log(*, run: str, follow: bool) -> int:
-    """`zeromt log`: print what a run's job has written, or the ranks of its last start.
+    """`zeromt log`: print the output of a run's job, or of the ranks of its last start.
 
     Raises:
-        UserError: there is nothing, or the cluster does not answer.
+        UserError: there is no output, or the cluster does not answer.
     """
     folder = Path(run)
     with naming("RUN"):
@@ -86,17 +86,17 @@ def _job(folder: Path) -> RunsJob | None:
 
 
 def _elsewhere(folder: Path, words: list[str]) -> int | None:
-    """Run a command of zeromt where the run's folder is; its exit code, or None where that is this machine."""
+    """Run a command of zeromt where the run's folder is; its exit code, or None if that is this machine."""
     job = _job(folder)
     command = job.cluster.reach(job.id, words) if job is not None and job.cluster is not None else None
     return None if command is None else subprocess.run(command, check=False).returncode
 
 
 def _end_waiting(folder: Path) -> bool:
-    """Take a run's jobs out of their queue; False where none waits."""
+    """Cancel a run's waiting jobs; False if none is waiting."""
     job = _job(folder)
     waiting = job.waiting() if job is not None else []
-    for name in reversed(waiting):  # else one begins when that before it is gone
+    for name in reversed(waiting):  # otherwise the next one would begin when the one before it is gone
         assert job is not None
         assert job.cluster is not None
         job.cluster.stop(name)
@@ -105,7 +105,7 @@ def _end_waiting(folder: Path) -> bool:
 
 
 def _wait(folder: Path) -> RunStatus:
-    """Wait until nobody writes the run any more, so that it can be started again; with a line on how it goes."""
+    """Wait until no process writes the run any more, so that it can be started again, printing progress."""
     begin = said = time.monotonic()
     is_terminal = sys.stderr.isatty()
     while (found := read_run(folder)).state in ACTIVE or is_locked(folder, LAUNCH_LOCK) or is_locked(folder, RUN_LOCK):

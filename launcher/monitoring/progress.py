@@ -1,6 +1,6 @@
-"""How far a run has come, how fast it goes and how good it is, from the files of its folder. Does not import torch.
+"""A run's progress, speed and scores, from the files of its folder. Does not import torch.
 
-A job may be writing them: a last line that is half written, a file that is missing or broken, is passed over.
+A job may be writing them, so an incomplete last line, and a missing or broken file, are ignored.
 """
 
 import json
@@ -17,32 +17,32 @@ from trainer.runs.layout import CONFIG, MANIFEST, METRICS_FILE, STATE, checkpoin
 from trainer.runs.metrics_file import Score, number, read_end, read_shown, saved_scores, whole
 
 _NUM_STATES = 3
-"""Checkpoints whose state is tried."""
+"""Number of checkpoints whose state is tried."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Progress:
-    """How far, how fast, how good; None where it is not known."""
+    """Progress, speed and scores; None for what is not known."""
 
     max_updates: int | None
-    """The last update that the limit allows, also where that is counted from a reset."""
+    """The last update that the limit allows, also if it is counted from a reset."""
     updates_per_second: float | None
-    """Mean over the last lines of training; evaluations and saves between them count."""
+    """Mean over the last training lines, including evaluations and saves between them."""
     target_tokens_per_second: float | None
     """The same for target tokens."""
     seconds_left: float | None
-    """At this rate, to `training.max_updates` or `max_minutes`; `max_epochs` may end the run before."""
+    """Seconds to `training.max_updates` or `max_minutes` at this rate; `max_epochs` may end the run earlier."""
     phase: str | None = None
     """The name of the phase of the last update, in a run with phases."""
     checkpoint_age: float | None
-    """Seconds since the newest complete checkpoint was committed; negative where its clock is ahead of this one."""
+    """Seconds since the newest complete checkpoint was committed; negative if its clock is ahead of this one."""
     last_score: Score | None
     best_score: Score | None
-    """By `checkpoint.best_by`; both of the current series."""
+    """Chosen by `checkpoint.best_by`; both of the current series."""
 
 
 def read_progress(folder: Path, steps: list[int]) -> Progress:
-    """Look at a run's folder.
+    """Read a run's folder.
 
     Args:
         folder: the run's.
@@ -71,7 +71,7 @@ def read_progress(folder: Path, steps: list[int]) -> Progress:
 
 
 def read_limits(path: Path) -> dict[str, Any]:
-    """The section `training` of a resolved configuration; empty where it cannot be read."""
+    """The section `training` of a resolved configuration; empty if it cannot be read."""
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
@@ -87,10 +87,10 @@ def current_scores(
 
     Args:
         evaluations: of metrics.jsonl, the newest first.
-        series: the newest that metrics.jsonl names; None where it names none.
-        saved_series: of the newest checkpoint, as the next.
+        series: the newest in metrics.jsonl; None if there is none.
+        saved_series: from the newest checkpoint, like the next.
         saved: its scores by step.
-        best: the figure that they are of.
+        best: their figure.
     """
     current = series or saved_series
     scores = {}
@@ -99,17 +99,17 @@ def current_scores(
     for score in reversed(evaluations):
         if (value := score.figures.get(best)) is None:
             continue
-        # One without a series counts where the checkpoint has taken it for one of its own.
+        # An evaluation without a series counts if the checkpoint has it in its own series.
         if score.series == current or (score.series is None and saved.get(score.step) == value and scores):
             scores[score.step] = score
     return scores
 
 
 def rates(lines: list[dict[str, Any]]) -> tuple[float | None, float | None]:
-    """Updates and target tokens a second.
+    """Updates and target tokens per second.
 
     Args:
-        lines: of training, the newest first. Of one alone, its own means have to do.
+        lines: of training, newest first. With only one, its own means are used.
     """
     if not lines:
         return None, None
@@ -132,12 +132,12 @@ def rates(lines: list[dict[str, Any]]) -> tuple[float | None, float | None]:
 def seconds_left(
     limits: Mapping[str, Any], newest: Mapping[str, Any], updates_per_second: float | None
 ) -> float | None:
-    """Until the first limit that can be foreseen.
+    """Seconds to the first limit that can be predicted.
 
     Args:
         limits: the section `training`.
-        newest: line of training.
-        updates_per_second: None where it is not known.
+        newest: the newest training line.
+        updates_per_second: None if not known.
     """
     left = []
     if updates_per_second and (most := last_update(limits, newest)) is not None:
@@ -154,7 +154,7 @@ def last_update(limits: Mapping[str, Any], newest: Mapping[str, Any]) -> int | N
 
     Args:
         limits: the section `training`.
-        newest: line of training, which says from where limits are counted.
+        newest: the newest training line, which says from where limits are counted.
     """
     most = whole(limits.get("max_updates"))
     return None if most is None else most + (whole(_limits_from(newest).get("step")) or 0)
@@ -166,7 +166,7 @@ def _limits_from(line: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _saved_scores(folder: Path, steps: list[int]) -> tuple[str | None, dict[int, float]]:
-    """The current series and its scores, as the newest readable checkpoint remembers them."""
+    """The current series and its scores, from the newest readable checkpoint."""
     for step in reversed(steps[-_NUM_STATES:]):
         try:
             return saved_scores(json.loads((checkpoint_folder(folder, step) / STATE).read_text(encoding="utf-8")))

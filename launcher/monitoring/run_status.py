@@ -21,7 +21,7 @@ ACTIVE = ("starting", "running")
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class RunStatus:
-    """What a run is doing."""
+    """The state of a run."""
 
     run: str
     state: str
@@ -29,21 +29,21 @@ class RunStatus:
     never started."""
     stop_requested: bool
     stop_reason: str | None
-    """Of a stopped run: "stop file", or a signal's name; of a finished one, the limit that it reached."""
+    """For a stopped run "stop file" or a signal's name; for a finished one the limit that it reached."""
     step: int | None
     """Updates done when the state was written."""
     updated: float | None
-    """Seconds since the epoch at which it was written."""
+    """Time of writing, in seconds since the epoch."""
     pid: int | None
     host: str | None
     error: str | None
-    """Of a run that failed or was refused; names the rank that failed first and its host."""
+    """The error of a failed or refused run, with the rank that failed first and its host."""
     checkpoints: list[int]
-    """Steps of those that are complete."""
+    """Steps of complete checkpoints."""
     loss: str | None = None
-    """How it is known that the checkpoints are gone, where they are."""
+    """The sign that the checkpoints are gone, if they are."""
     ledger: dict[str, float] | None
-    """Seconds by kind, and the goodput."""
+    """Seconds by kind, and goodput."""
     refusal: str | None = None
     """Why the last start was refused, of a run that had come to something before."""
     stuck: list[str]

@@ -1,1 +1,1 @@
-"""`zeromt launch kubernetes`: Indexed Jobs, submitted by kubectl; what their pods run, and what becomes of them."""
+"""`zeromt launch kubernetes`: Indexed Jobs submitted by kubectl, the code that their pods run, and their outcome."""

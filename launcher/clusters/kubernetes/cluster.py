@@ -20,7 +20,7 @@ from launcher.jobs import Job, JobState, Preparation, Training
 
 @component("cluster", "kubernetes")
 class KubernetesCluster(KubernetesSection):
-    """Kubernetes: Indexed Jobs, whose pods are started again after preemptions and lost nodes."""
+    """Kubernetes: Indexed Jobs, whose pods are restarted after preemptions and lost nodes."""
 
     def processes(self) -> int:
         """One for each GPU."""
@@ -38,7 +38,7 @@ class KubernetesCluster(KubernetesSection):
         self._run("create", "--dry-run=server", "--output=name", "--filename=-", text=text.rpartition("---\n")[2])
 
     def submit(self, text: str, *, after: str | None, needs_success: bool) -> str:
-        """Create a Job, and before it the Service by which its pods meet; the Job's name."""
+        """Create the Service through which pods meet, then the Job; returns the Job's name."""
         service, _, job = text.rpartition("---\n")
         if service:
             self._run("apply", "--filename=-", text=service)
@@ -65,22 +65,22 @@ class KubernetesCluster(KubernetesSection):
         ]
 
     def query(self, job: str) -> JobState | None:
-        """What the Job and its pods say."""
+        """The state of the Job and its pods."""
         return find_job(job, self.context, self.namespace)
 
     def stop(self, job: str) -> None:
-        """Suspend a Job: its pods are asked to stop, and no others are started."""
+        """Suspend a Job: its pods are asked to stop, and no new ones are started."""
         suspend(job, self.context, self.namespace)
 
     def log(self, job: str, logs: Path, *, follow: bool) -> list[str]:
-        """What all pods of the job write, with the pod's name before each line."""
+        """The command that shows the output of all pods, each line prefixed with the pod's name."""
         _check_name(job)
         selector = f"--selector={JOB_LABEL}={job}"
         shown = ["--all-containers", "--prefix", "--tail=-1", "--max-log-requests=1000", "--ignore-errors"]
         return self._words("logs", selector, *shown, *(["--follow"] if follow else []))
 
     def reach(self, job: str, words: list[str]) -> list[str] | None:
-        """Through the first pod that runs; `zeromt stop` suspends the Job, since pods that merely end come back."""
+        """Through the first running pod; `zeromt stop` suspends the Job, since pods that just end come back."""
         if not JOB_NAME.fullmatch(job):
             return None
         try:
@@ -92,7 +92,7 @@ class KubernetesCluster(KubernetesSection):
                 code = [sys.executable, "-P", "-m", "launcher.clusters.kubernetes.stop"]
                 where = where_options(self.context, self.namespace)
                 return [*code, *where, *(word for word in words[1:] if word == "--no-wait"), job]
-            # The pod's, not this profile's: the record that led here may lie in anyone's folder.
+            # The pod's own value, not the profile's: the record that led here may be in anyone's folder.
             python = first["spec"]["containers"][0]["command"][0]
             return self._words(
                 "exec", first["metadata"]["name"], "--container=zeromt", "--", python, "-P", "-m", "launcher", *words

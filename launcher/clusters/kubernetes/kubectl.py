@@ -1,4 +1,4 @@
-"""What kubectl is asked, and what its answers say of a job."""
+"""Calls kubectl, and reads a job's state from its answers."""
 
 import json
 import subprocess
@@ -17,28 +17,28 @@ def command(context: str | None, namespace: str | None, *words: str) -> list[str
     """kubectl with its arguments.
 
     Args:
-        context: of its configuration; None takes the current one.
-        namespace: None takes the context's.
-        words: what it is to do.
+        context: of its configuration; None: the current one.
+        namespace: None: the context's.
+        words: its command.
     """
     return ["kubectl", *where_options(context, namespace), *words]
 
 
 def where_options(context: str | None, namespace: str | None) -> list[str]:
-    """Which cluster and namespace; none for what is the current one."""
+    """Options for cluster and namespace; empty for the current ones."""
     return [f"--{name}={value}" for name, value in (("context", context), ("namespace", namespace)) if value]
 
 
 def run(words: Sequence[str], *, text: str | None = None, seconds: int = SUBMIT_SECONDS) -> str:
-    """Run kubectl; its stdout.
+    """Run kubectl; returns its stdout.
 
     Args:
         words: of `command`.
         text: its stdin.
-        seconds: that it may take.
+        seconds: time limit.
 
     Raises:
-        UserError: it is not there, does not answer, or refuses.
+        UserError: it is missing, does not answer, or refuses.
     """
     try:
         done = subprocess.run(words, input=text or "", capture_output=True, text=True, timeout=seconds, check=False)
@@ -71,14 +71,14 @@ def find_pods(job: str, context: str | None, namespace: str | None) -> list[dict
 
     Raises:
         UserError: it cannot be asked.
-        ValueError: its answer is none.
+        ValueError: its answer is invalid.
     """
     words = command(context, namespace, "get", "pods", f"--selector={JOB_LABEL}={job}", "--output=json")
     return list(json.loads(run(words, seconds=ASK_SECONDS))["items"])
 
 
 def state_of(name: str, job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> JobState:
-    """What a Job and its pods say, in the words of `JobState`."""
+    """The state of a Job and its pods, as `JobState`."""
     status = job.get("status") or {}
     conditions = {c["type"]: c for c in status.get("conditions") or [] if c.get("status") == "True"}
     if "Complete" in conditions:
@@ -102,7 +102,7 @@ def state_of(name: str, job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]
 
 
 def is_up(pod: Mapping[str, Any]) -> bool:
-    """Whether a pod runs what it is for, and is not about to end."""
+    """Whether a pod is running and not about to end."""
     return _phase(pod) == "Running" and "deletionTimestamp" not in pod["metadata"]
 
 
@@ -111,13 +111,13 @@ def _phase(pod: Mapping[str, Any]) -> str:
 
 
 def _message(pod: Mapping[str, Any]) -> str:
-    """What the pod's process left when it ended."""
+    """The termination message of the pod's process."""
     containers = (pod.get("status") or {}).get("containerStatuses") or []
     return "".join(str(((c.get("state") or {}).get("terminated") or {}).get("message") or "") for c in containers)
 
 
 def _why_it_waits(pod: Mapping[str, Any]) -> str | None:
-    """In a line: no machine for it, no image, or the job before it."""
+    """One line on why a pod waits: no machine, no image, or an earlier job."""
     status = pod.get("status") or {}
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":

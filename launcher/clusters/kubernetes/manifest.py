@@ -1,8 +1,8 @@
-"""From a site's profile and a job to a manifest: pure functions.
+"""Renders the manifest of a job from a site's profile: pure functions.
 
-A value gets into the pods' command and environment verbatim or is refused: every string stands in double quotes, so
-that YAML makes nothing else of it, and `$` is doubled, since the kubelet expands `$(NAME)`. What Kubernetes reads
-itself has a pattern (`section`).
+A value gets into the pods' command and environment verbatim or is refused: every string is in double quotes, so that
+YAML cannot interpret it, and `$` is doubled, since the kubelet expands `$(NAME)`. Values that Kubernetes reads itself
+must match a pattern (`section`).
 """
 
 import math
@@ -18,7 +18,7 @@ from launcher.clusters.kubernetes.section import KubernetesSection, Toleration, 
 from launcher.jobs import Job, Preparation, Training
 
 JOB_LABEL = "batch.kubernetes.io/job-name"
-"""By which Kubernetes marks the pods of a Job."""
+"""The label with which Kubernetes marks the pods of a Job."""
 JOB_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SHORTEST_GRACE, _SAVES_IN_THE_GRACE = 300, 3
 _MESSAGE = "/dev/termination-log"
@@ -32,7 +32,7 @@ _APPLICATION, _RUN = "app.kubernetes.io/name", "zeromt/name"
 
 
 def render_training(site: KubernetesSection, job: Training) -> str:
-    """The manifest of a training: a headless Service, by which the pods of several nodes meet, and an Indexed Job.
+    """The manifest of a training: a headless Service, through which pods find each other, and an Indexed Job.
 
     Args:
         site: the cluster.
@@ -88,11 +88,11 @@ def render_preparation(site: KubernetesSection, job: Preparation) -> str:
 
 
 def choose_grace(site: KubernetesSection, save_seconds: float) -> int:
-    """Seconds between the request to stop and the end by force.
+    """Seconds between the request to stop and the kill.
 
     Args:
-        site: its `grace` counts, where it has one.
-        save_seconds: of the slowest save that was measured; 0 where none was.
+        site: its `grace` is used if it is set.
+        save_seconds: of the slowest save measured; 0 if none was.
 
     Raises:
         UserError: a save would not fit.
@@ -108,7 +108,7 @@ def following(manifest: str, after: str) -> str:
 
     Args:
         manifest: of `render_training` or `render_preparation`.
-        after: name of the other Job, in the same namespace.
+        after: name of that other Job, in the same namespace.
     """
     documents = list(yaml.safe_load_all(manifest))
     pod = documents[-1]["spec"]["template"]["spec"]
@@ -120,9 +120,9 @@ def following(manifest: str, after: str) -> str:
 
 
 def _service(site: KubernetesSection, name: str, labels: dict[str, str]) -> dict[str, Any]:
-    """Gives each pod a name in the cluster's DNS. It stays for later jobs of the same name: it costs nothing."""
+    """Gives each pod a DNS name in the cluster. It is kept for later jobs of the same name, at no cost."""
     own = {key: labels[key] for key in (_APPLICATION, _RUN)}
-    # Pods look for one another before they are ready.
+    # Pods look each other up before they are ready.
     spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": own}
     metadata = {"name": name, **_namespace(site), "labels": own}
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
@@ -189,7 +189,7 @@ def _pod(site: KubernetesSection, job: Job, command: list[str], *, gpus: int, gr
     pod: dict[str, Any] = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": grace,
-        "shareProcessNamespace": True,  # else zeromt would be process 1, whom nobody else frees of orphans
+        "shareProcessNamespace": True,  # otherwise zeromt would be process 1, which must reap all orphans
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
         "containers": [container],
@@ -220,7 +220,7 @@ def _environment(site: KubernetesSection, job: Job) -> list[dict[str, Any]]:
 
 
 def _resources(site: KubernetesSection, gpus: int) -> dict[str, Any]:
-    """What a pod asks for, and the most that it gets."""
+    """A pod's resource requests and limits."""
     limits = dict(site.resources)
     if gpus:
         limits[site.gpu_resource] = str(gpus)
@@ -231,7 +231,7 @@ def _resources(site: KubernetesSection, gpus: int) -> dict[str, Any]:
 
 
 def _tolerations(site: KubernetesSection) -> list[dict[str, Any]]:
-    """Of the profile; and for a node that does not answer, only as long as the other pods wait for it."""
+    """The profile's tolerations, and for an unresponsive node one that lasts as long as other pods wait for it."""
     lost = [
         {
             "key": f"node.kubernetes.io/{state}",
@@ -270,10 +270,10 @@ def _mount(number: int, volume: Volume) -> dict[str, Any]:
 
 
 def _check_place(site: KubernetesSection, directory: str, run: str) -> None:
-    """Refuse a run whose folder would vanish with its pods.
+    """Refuse a run whose folder would disappear with its pods.
 
     Raises:
-        UserError: no volume that can be written holds it.
+        UserError: no writable volume contains it.
     """
     place = PurePosixPath(directory) / run
     mounts = sorted(site.volumes, key=lambda volume: len(PurePosixPath(volume.mount).parts))
@@ -294,14 +294,14 @@ def _labels(site: KubernetesSection, job: Job) -> dict[str, str]:
 
 
 def _object_name(job: Job) -> str:
-    """The job's name as Kubernetes has names: in small letters and dashes."""
+    """The job's name as a Kubernetes name: lower-case letters and dashes."""
     if not _NAME.fullmatch(job.name):
         raise UserError(f"--job-name: {job.name!r}; allowed are letters, digits, '.', '_' and '-', at most 40")
     return re.sub(r"[._]", "-", job.name.lower())
 
 
 def _words(field: str, values: list[str]) -> list[str]:
-    """Values as the kubelet leaves them as they are."""
+    """Values escaped so that the kubelet does not change them."""
     return [_plain(field, value).replace("$", "$$") for value in values]
 
 
@@ -312,10 +312,10 @@ def _plain(field: str, value: str) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Strings in double quotes, apart from plain words: parsers differ in what else they take for a number."""
+    """Puts strings except plain words in double quotes: parsers differ in what they take for a number."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write what occurs twice twice."""
+        """Write repeated values in full, without YAML aliases."""
         return True
 
 

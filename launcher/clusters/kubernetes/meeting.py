@@ -1,8 +1,8 @@
-"""Where the pods of a start find one another, and agree on its name.
+"""How the pods of a start find each other and agree on its name.
 
-Pods come and go one by one: that of a lost machine may be back before the others have noticed, and those of before
-still have their rendezvous. So each start has a name of its own. The first pod thinks of it and tells it to the others
-when all are there, on a port that it closes then. A pod that comes too late for one start waits for the next.
+Pods come and go one by one: the pod of a lost machine may be back before the others have noticed, while these still
+hold the old rendezvous. So each start has its own name. The first pod chooses it and, when all pods are there, sends it
+to them over a port that it then closes. A pod that comes too late for one start waits for the next.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ _LONGEST_LINE = 200
 
 
 class MissingError(Exception):
-    """Others did not come. The message names them."""
+    """Other pods did not come. The message names them."""
 
 
 class StoppedError(Exception):
@@ -26,18 +26,18 @@ class StoppedError(Exception):
 
 
 def host(job: str, *, num_pods: int, port: int, seconds: float, is_stopped: Callable[[], bool]) -> str:
-    """The first pod's part: wait for all others, and tell them the name of the start.
+    """The first pod's part: wait for all others, and send them the name of the start.
 
     Args:
         job: the Job's name.
-        num_pods: together.
+        num_pods: number of all pods.
         port: to listen on.
         seconds: to wait.
-        is_stopped: asked several times a second.
+        is_stopped: called several times a second.
 
     Raises:
         MissingError: not all came in time.
-        StoppedError: `is_stopped`.
+        StoppedError: `is_stopped` returned true.
     """
     there: dict[int, socket.socket] = {}
     deadline = time.monotonic() + seconds
@@ -51,7 +51,7 @@ def host(job: str, *, num_pods: int, port: int, seconds: float, is_stopped: Call
                     there.pop(number).close()
         start = f"{job}-{uuid.uuid4().hex[:8]}"
         for one in there.values():
-            with contextlib.suppress(OSError):  # it is missed at the rendezvous
+            with contextlib.suppress(OSError):  # its absence is noticed at the rendezvous
                 one.sendall(f"{start}\n".encode())
         return start
     finally:
@@ -60,18 +60,18 @@ def host(job: str, *, num_pods: int, port: int, seconds: float, is_stopped: Call
 
 
 def ask(job: str, *, index: int, address: tuple[str, int], seconds: float, is_stopped: Callable[[], bool]) -> str:
-    """Another pod's part: the name of the start, from the first one.
+    """Another pod's part: get the name of the start from the first pod.
 
     Args:
         job: the Job's name.
         index: of this pod.
-        address: of the first pod; its name is looked up anew for every attempt, since each has another address.
+        address: of the first pod; its name is looked up again for every attempt, since its address changes.
         seconds: to wait.
-        is_stopped: asked several times a second.
+        is_stopped: called several times a second.
 
     Raises:
         MissingError: the first did not come in time, or waits for others.
-        StoppedError: `is_stopped`.
+        StoppedError: `is_stopped` returned true.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -108,7 +108,7 @@ def _missing(there: dict[int, socket.socket], num_pods: int, seconds: float) -> 
 
 
 def _let_in(server: socket.socket, there: dict[int, socket.socket], job: str, num_pods: int) -> None:
-    """Take one who says that it belongs here; a pod that comes again takes the place of what it was before."""
+    """Accept a pod that belongs to the job; a pod that connects again replaces its earlier connection."""
     one, _ = server.accept()
     try:
         one.settimeout(_ANSWER_SECONDS)
@@ -124,7 +124,7 @@ def _let_in(server: socket.socket, there: dict[int, socket.socket], job: str, nu
 
 
 def _has_left(one: socket.socket) -> bool:
-    """Whether the other side has closed it; it has nothing more to say."""
+    """Whether the other side has closed the connection."""
     try:
         return bool(select.select([one], [], [], 0)[0]) and not one.recv(1, socket.MSG_PEEK)
     except OSError:

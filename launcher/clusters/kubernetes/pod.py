@@ -1,9 +1,9 @@
-"""What a pod runs: `python -m launcher.clusters.kubernetes.pod node|part ...`.
+"""The program of a pod: `python -m launcher.clusters.kubernetes.pod node|part ...`.
 
-`node` is `zeromt launch node` between two decisions. Before it: whether the Job has anything left to do, and with which
-other pods. After it: what the Job is to make of the end, by the pod's exit code, which `podFailurePolicy` reads:
-0 done (the run is finished, or a user has stopped it), 2 refused (the Job fails), 75 to be started again (a preemption,
-a node that is lost), 1 failed. `part` turns the pod's number into a part of the corpus.
+`node` runs `zeromt launch node` between two decisions. Before: whether there is anything left to do, and with which
+pods. After: what happens to the Job, expressed by the pod's exit code, which `podFailurePolicy` reads: 0 done (the run
+is finished, or a user has stopped it), 2 refused (the Job fails), 75 to be started again (a preemption, a node that is
+lost), 1 failed. `part` turns the pod's number into a part of the corpus.
 """
 
 import argparse
@@ -34,14 +34,14 @@ from trainer.runs.status import Status, read_status
 
 FAILED = 1
 LOCK_SECONDS = 150.0
-"""For the lock of a node that is lost, which NFS keeps for a lease or so."""
+"""Seconds to wait for the lock of a lost node, which NFS keeps for about a lease."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run what the pod is for.
+    """Run the pod's task.
 
     Args:
-        argv: the pod's own arguments, then `--` and those of what it runs.
+        argv: the pod's own arguments, then `--` and those of the command that it runs.
 
     Returns:
         The pod's exit code.
@@ -70,14 +70,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def exit_code(end: End) -> int:
-    """The pod's, by which the Job goes on or ends."""
+    """The pod's exit code, which decides whether the Job goes on or ends."""
     if end.goes_on:
         return STOPPED
     return {End.FINISHED: 0, End.STOPPED: 0, End.REFUSED: REFUSED}.get(end, FAILED)
 
 
 def decide_begin(status: Status | None, job: str) -> Ending | None:
-    """How the Job has ended already, for a pod that comes afterwards; None where there is something to do.
+    """How the Job has already ended, for a pod that starts afterwards; None if there is work to do.
 
     Args:
         status: of the run.
@@ -99,22 +99,22 @@ def decide_begin(status: Status | None, job: str) -> Ending | None:
 
 
 def decide_end(run: Path, code: int, start: str | None, *, was_stopped: bool) -> Ending:
-    """How this start of the Job has ended.
+    """How this start of the Job ended.
 
     Args:
         run: the run's folder.
-        code: what `launch node` ended with.
-        start: its name, with which the names of its launches begin; None where there is one pod.
-        was_stopped: whether this pod was asked to.
+        code: exit code of `launch node`.
+        start: its name, a prefix of its launches' ids; None with a single pod.
+        was_stopped: whether this pod was asked to stop.
     """
     status = read_status(run / STATUS_FILE)
     if start is not None and status is not None and not (status.launch_id or "").startswith(f"{start}-"):
-        status = None  # this start's ranks had not begun: it is about another
+        status = None  # this start's ranks had not begun, so the status is about another
     if code == STOPPED and status is None:
         return Ending(end=End.INTERRUPTED, why="stopped before the ranks had begun")
     ending = ending_of(status, code, signal="USR1" if was_stopped else "none")
     if ending.end is End.FAILED and (lost := _lost_node(run)):
-        return Ending(end=End.LOST_NODE, why=lost)  # the first pod, whose word the status is, may be what is lost
+        return Ending(end=End.LOST_NODE, why=lost)  # the first pod, which writes the status, may be the lost one
     return ending
 
 
@@ -129,7 +129,7 @@ def _node(supervisor: Supervisor, given: argparse.Namespace, words: Sequence[str
         if (ending := decide_begin(status, job)) is not None:
             return ending
         if status is not None and status.job_id == job:
-            arguments["fresh"] = False  # this Job has begun its run
+            arguments["fresh"] = False  # this Job has begun the run
             if index == 0:
                 _wait_for_lock(supervisor, folder)
         _warn_of_grace(run, given.grace)
@@ -138,9 +138,9 @@ def _node(supervisor: Supervisor, given: argparse.Namespace, words: Sequence[str
         code = launch_node(supervisor, **arguments)
     except meeting.StoppedError:
         return Ending(end=End.INTERRUPTED, why="stopped before the pods had met")
-    except meeting.MissingError as error:  # which may be for want of machines: that does not count
+    except meeting.MissingError as error:  # possibly for lack of machines, which does not count as a failure
         return Ending(end=End.LOST_NODE, why=f"{error}; to be started again")
-    except SystemExit as leaving:  # a usage error, which has been said
+    except SystemExit as leaving:  # a usage error, which has been printed
         return Ending(end=End.REFUSED, why=f"refused with exit code {leaving.code}")
     except UserError as error:
         for line in str(error).splitlines():
@@ -155,7 +155,7 @@ def _node(supervisor: Supervisor, given: argparse.Namespace, words: Sequence[str
 
 
 def _meet(supervisor: Supervisor, given: argparse.Namespace, arguments: dict[str, Any], job: str, index: int) -> str:
-    """The name of this start, when all pods are there."""
+    """Wait for all pods; returns the name of this start."""
 
     def is_stopped() -> bool:
         return supervisor.was_stopped
@@ -170,7 +170,7 @@ def _meet(supervisor: Supervisor, given: argparse.Namespace, arguments: dict[str
 
 
 def _capped(folder: Path, job: str, limit: int, ending: Ending, index: int) -> Ending:
-    """The ending, unless the Job was started again too often without getting further; the first pod counts."""
+    """The ending, or giving up after too many restarts without progress; the first pod counts them."""
     if not ending.end.goes_on or index != 0:
         return ending
     requeues = read_requeues(folder, job)
@@ -182,7 +182,7 @@ def _capped(folder: Path, job: str, limit: int, ending: Ending, index: int) -> E
 
 
 def _wait_for_lock(supervisor: Supervisor, folder: Path) -> None:
-    """Wait until the start before has let go of the run; whether it has, says `launch node`."""
+    """Wait until the earlier start has released the run; `launch node` reports it if not."""
     deadline = time.monotonic() + LOCK_SECONDS
     while time.monotonic() < deadline and not supervisor.was_stopped:
         lock = RunLock(folder, LAUNCH_LOCK)
@@ -193,7 +193,7 @@ def _wait_for_lock(supervisor: Supervisor, folder: Path) -> None:
 
 
 def _warn_of_grace(run: RunConfig, grace: float) -> None:
-    """Where the launch could not see what a save takes."""
+    """Warn if the grace period is too short for a save, which the launch could not check."""
     save = slowest_save(Path(run.folder) / METRICS_FILE)
     if save >= grace:
         note(
@@ -203,7 +203,7 @@ def _warn_of_grace(run: RunConfig, grace: float) -> None:
 
 
 def _lost_node(run: Path) -> str | None:
-    """What was noted of a lost node; the first pod removes older notes."""
+    """The note about a lost node; the first pod removes older notes."""
     try:
         lines = (run / STUCK_FILE).read_text(errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a job needs to know of a Kubernetes cluster."""
+"""The settings of a Kubernetes cluster."""
 
 import dataclasses
 import re
@@ -13,40 +13,40 @@ from launcher.jobs import BatchCluster
 from launcher.jobs.fields import Interface, LossSeconds, Port, Text, variable_problems
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
-"""Of an object of the cluster."""
+"""Name of an object of the cluster."""
 Image = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$")]
 Context = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][^\x00-\x20\x7f]{0,511}$")]
 Quantity = Annotated[str, Field(pattern=r"^[0-9]{1,15}(\.[0-9]{1,3})?(m|k|[KMGTPE]i|[MGTPE])?$")]
-"""An amount, as Kubernetes writes it: 500m cores, 480Gi of memory."""
+"""A quantity in Kubernetes' notation: 500m cores, 480Gi of memory."""
 _KEY = r"([a-z0-9][a-z0-9.-]{0,251}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 LabelKey = Annotated[str, Field(pattern=f"^{_KEY}$")]
 LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$")]
 Folder = Annotated[Text, Field(pattern=r"^/[^:]*$")]
-"""In the pods; Kubernetes takes no colon."""
+"""A path in the pods; Kubernetes does not allow a colon."""
 NfsPlace = Annotated[Text, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,252}:/")]
 User = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
 class Volume:
-    """Files that all pods see: exactly one of `claim`, `host_path` and `nfs`."""
+    """A volume that all pods mount: exactly one of `claim`, `host_path` and `nfs`."""
 
     __pydantic_config__ = STRICT
 
     mount: Folder
-    """Where it is in the pods."""
+    """Mount point in the pods."""
     claim: Name | None = None
-    """A PersistentVolumeClaim; on several nodes, one that they can mount together (ReadWriteMany)."""
+    """A PersistentVolumeClaim; with several nodes it must allow ReadWriteMany."""
     host_path: Folder | None = None
-    """A folder that every node has, such as the mount of a parallel file system."""
+    """A folder that exists on every node, such as the mount of a parallel file system."""
     nfs: NfsPlace | None = None
     """SERVER:/FOLDER."""
     sub_path: Text | None = None
-    """A folder of the volume, in place of all of it."""
+    """Mount only this folder of the volume."""
     read_only: bool = False
 
     def problems(self) -> Iterator[str]:
-        """What is wrong between the fields, one line each."""
+        """Errors that concern several fields, one line each."""
         given = [name for name in ("claim", "host_path", "nfs") if getattr(self, name) is not None]
         if len(given) != 1:
             by = " and ".join(given) or "nothing"
@@ -61,28 +61,28 @@ class Volume:
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
 class Toleration:
-    """A taint of nodes that the pods may run on."""
+    """A taint of nodes that the pods tolerate."""
 
     __pydantic_config__ = STRICT
 
     key: LabelKey
     value: LabelValue | None = None
-    """None tolerates every value."""
+    """None: every value."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """None tolerates every effect."""
+    """None: every effect."""
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class KubernetesSection(BatchCluster):
-    """How jobs are submitted, what their pods are made of, and what a node has."""
+    """How jobs are submitted, what their pods contain, and what a node has."""
 
     shares_files: ClassVar[bool] = False
     suffix: ClassVar[str] = ".yaml"
 
     context: Context | None = None
-    """Of kubectl's configuration; None takes the current one."""
+    """Context of kubectl's configuration; None: the current one."""
     namespace: Name | None = None
-    """None takes the context's."""
+    """None: the context's."""
     image: Image | None = None
     """That has zeromt."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
@@ -91,60 +91,58 @@ class KubernetesSection(BatchCluster):
     python: Text = "python3"
     """The interpreter that has zeromt, in the image."""
     directory: Folder | None = None
-    """In which the job starts, in the pods; None: that of the launch."""
+    """Folder in the pods in which the job starts; None: that of the launch."""
     volumes: list[Volume] = dataclasses.field(default_factory=list)
-    """With the runs and the data."""
+    """Volumes with the runs and the data."""
     gpus_per_node: Count = 8
-    """0: a cluster without GPUs."""
+    """0 for a cluster without GPUs."""
     gpu_resource: LabelKey = "nvidia.com/gpu"
-    """The name by which GPUs are asked for."""
+    """Resource name of GPUs."""
     cpus_per_node: Quantity | None = None
-    """Cores that every pod asks for."""
+    """Cores requested for every pod."""
     memory: Quantity | None = None
-    """Of every pod, such as 480Gi; it may not take more."""
+    """Memory request and limit of every pod, such as 480Gi."""
     resources: dict[str, Quantity] = dataclasses.field(default_factory=dict)
-    """Others that every pod asks for, such as rdma/hca: 1."""
+    """Further resources requested for every pod, such as rdma/hca: 1."""
     shared_memory: Quantity = "16Gi"
-    """The most that /dev/shm may hold; it counts as memory of the pod."""
+    """Size limit of /dev/shm; it counts as memory of the pod."""
     environment: dict[str, Text] = dataclasses.field(default_factory=dict)
-    """Variables of the job, such as NCCL_IB_HCA."""
+    """Environment variables of the job, such as NCCL_IB_HCA."""
     node_selector: dict[str, LabelValue] = dataclasses.field(default_factory=dict)
     tolerations: list[Toleration] = dataclasses.field(default_factory=list)
     priority_class: Name | None = None
     runtime_class: Name | None = None
     service_account: Name | None = None
-    """Of the pods; one that may read Jobs, for a job that follows another."""
+    """Service account of the pods; for a job that follows another it must be allowed to read Jobs."""
     user: User | None = None
-    """That the pods run as; None leaves it to the image."""
+    """User id of the pods; None: the image's."""
     group: User | None = None
-    """That the pods run as, and that the volumes' new files belong to."""
+    """Group id of the pods and of new files in the volumes."""
     labels: dict[str, LabelValue] = dataclasses.field(default_factory=dict)
-    """Of the Job and its pods, such as kueue.x-k8s.io/queue-name."""
+    """Labels of the Job and its pods, such as kueue.x-k8s.io/queue-name."""
     annotations: dict[str, Text] = dataclasses.field(default_factory=dict)
-    """Of the pods, such as k8s.v1.cni.cncf.io/networks."""
+    """Annotations of the pods, such as k8s.v1.cni.cncf.io/networks."""
     grace: Positive | None = None
-    """Seconds between the request to stop and the end by force; None: three of the run's slowest saves, and at least
-    300."""
+    """Seconds between the request to stop and the kill; None: three times the run's slowest save, at least 300."""
     max_failures: Count = 0
-    """Pods that may fail, other than by a preemption or a node that is lost, before the job does."""
+    """Number of pod failures, not counting preemptions and lost nodes, before the job fails."""
     max_requeues: Count = 5
-    """Times that all pods are started anew without a new checkpoint in between."""
+    """Restarts of all pods without a new checkpoint before the job gives up."""
     keep_seconds: Count = 604_800
-    """After its end the Job is deleted, and its pods' logs with it."""
+    """Seconds after its end until the Job and its pods' logs are deleted."""
     interface: Interface | None = None
-    """Network interface of gloo and NCCL."""
+    """Network interface for gloo and NCCL."""
     port: Port = 29_500
-    """Of the rendezvous, on the first pod; the pods meet first at the next one."""
+    """Port of the rendezvous on the first pod; before it, pods meet at the next higher port."""
     join_timeout: Positive = 600
-    """Seconds that a pod waits for the others, which may still wait for a machine; then it makes room, and is started
-    again."""
+    """Seconds that a pod waits for others, which may still wait for a machine; then it ends and is restarted."""
     start_timeout: Positive = 60
-    """Seconds within which all must have begun, once they have met; and again after ranks have failed."""
+    """Seconds within which all pods must start once they have met, and again after a failure."""
     node_timeout: LossSeconds = 15
     """Seconds of silence after which a pod is lost."""
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with single values and between fields, one line each."""
+        """Errors in single values and between fields, one line each."""
         mounts = [str(PurePosixPath(volume.mount)) for volume in self.volumes]
         for mount in sorted({mount for mount in mounts if mounts.count(mount) > 1 or mount == "/dev/shm"}):
             yield f"volumes: {mount!r} is a mount already; allowed is one volume for each"

@@ -1,6 +1,6 @@
-"""`python -m launcher.clusters.kubernetes.stop JOB`: what `zeromt stop` does where the run's folder is out of reach.
+"""`python -m launcher.clusters.kubernetes.stop JOB`: used by `zeromt stop` if the run's folder cannot be reached.
 
-A suspended Job keeps its place: its pods get SIGTERM, the ranks save, and Kubernetes starts no others.
+The Job is suspended, not deleted: its pods get SIGTERM, the ranks save, and Kubernetes starts no new pods.
 """
 
 import argparse
@@ -21,7 +21,7 @@ def main(argv: Sequence[str]) -> int:
     """Suspend the Job, and wait until its pods have ended.
 
     Returns:
-        0; 1 where the job ended in another way; 2 where the cluster refuses.
+        0; 1 if the job ended in another way; 2 if the cluster refuses.
     """
     parser = argparse.ArgumentParser(prog="python -m launcher.clusters.kubernetes.stop")
     parser.add_argument("job")

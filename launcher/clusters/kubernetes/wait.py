@@ -1,6 +1,6 @@
-"""`python -m launcher.clusters.kubernetes.wait JOB`: in a pod of a job that follows another, until that has succeeded.
+"""`python -m launcher.clusters.kubernetes.wait JOB`: in a pod of a job that follows another, waits for that.
 
-It asks the API server by the pod's service account, which must be allowed to `get` Jobs.
+It asks the API server with the pod's service account, which must be allowed to `get` Jobs.
 """
 
 import json
@@ -30,10 +30,10 @@ def main(argv: Sequence[str], *, account: Path = ACCOUNT, look_seconds: float = 
     Args:
         argv: its name.
         account: folder of the service account.
-        look_seconds: between questions.
+        look_seconds: between queries.
 
     Returns:
-        0 it has succeeded; 2 it has not, or may not be asked for; 75 after SIGTERM.
+        0: it has succeeded; 2: it has not, or may not be read; 75: after SIGTERM.
     """
     signal.signal(signal.SIGTERM, _stop)
     (job,) = argv
@@ -60,13 +60,13 @@ def main(argv: Sequence[str], *, account: Path = ACCOUNT, look_seconds: float = 
 
 
 def ask(job: str, account: Path) -> dict[str, Any]:
-    """What the API server knows of a Job.
+    """A Job's object from the API server.
 
     Raises:
         OSError: it does not answer, or refuses (`HTTPError`).
     """
     namespace = (account / "namespace").read_text(encoding="utf-8").strip()
-    token = (account / "token").read_text(encoding="utf-8").strip()  # a new one every hour
+    token = (account / "token").read_text(encoding="utf-8").strip()  # the token changes every hour
     server = f"{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ['KUBERNETES_SERVICE_PORT']}"
     url = f"https://{server}/apis/batch/v1/namespaces/{namespace}/jobs/{job}"
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
@@ -77,7 +77,7 @@ def ask(job: str, account: Path) -> dict[str, Any]:
 
 
 def outcome(job: Mapping[str, Any]) -> str | None:
-    """Empty where a Job has succeeded; why it has not, where it has ended; None where it goes on."""
+    """Empty if a Job has succeeded; the reason if it has failed; None while it goes on."""
     conditions = {c["type"]: c for c in (job.get("status") or {}).get("conditions") or [] if c.get("status") == "True"}
     if "Complete" in conditions:
         return ""

@@ -15,5 +15,5 @@ class LocalCluster(Cluster):
     is_foreground: ClassVar[bool] = True
 
     def launch(self, supervisor: Supervisor | None, **arguments: Any) -> int:
-        """Train on this machine, and stay until that has ended."""
+        """Train on this machine, returning at the end."""
         return int(resolve("launcher.clusters.local.launch:launch")(supervisor, **arguments))

@@ -1,4 +1,4 @@
-"""`zeromt launch local`: torchrun on this machine, and the ranks' real outcome as exit code."""
+"""`zeromt launch local`: torchrun on this machine, with the ranks' real outcome as exit code."""
 
 import os
 from collections.abc import Sequence
@@ -34,13 +34,13 @@ def launch(
     Args:
         supervisor: runs the ranks; its signal handlers are in place.
         config: a YAML file, or the name of an example run.
-        nproc: processes; None takes one for each GPU, else for each core, up to stream.micro_batches.
-        max_restarts: times that the ranks are started again after failures, counted anew with every new checkpoint.
+        nproc: processes; None: one per GPU, or per core without a GPU, up to stream.micro_batches.
+        max_restarts: restarts after failures; every new checkpoint resets the count.
         overrides: `section.key=value` settings.
-        fresh: begin at step 0, and rename the run that is there.
-        reset: data, optimizer or data,optimizer: begin these anew with the weights of the newest checkpoint.
-        parent: RUN[@step] whose weights a run without a checkpoint begins with.
-        plugins: files with components, beside those that the configuration names.
+        fresh: start at step 0, and rename an existing run.
+        reset: data, optimizer or data,optimizer: what to reset, keeping the weights of the newest checkpoint.
+        parent: RUN[@step] with the initial weights of a run without a checkpoint.
+        plugins: files with components, in addition to those that the configuration names.
 
     Returns:
         0 finished; 2 refused by the ranks; 75 stopped on request after a complete save; 1 anything else.

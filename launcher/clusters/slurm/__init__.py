@@ -1,1 +1,1 @@
-"""`zeromt launch slurm`: batch scripts from templates, submitted; and what a job decides for itself."""
+"""`zeromt launch slurm`: renders batch scripts from templates, submits them, and makes a job's own decisions."""

@@ -17,7 +17,7 @@ _PATIENCE_SECONDS = 60
 
 @component("cluster", "slurm")
 class SlurmCluster(SlurmSection):
-    """SLURM: batch scripts from reviewed templates, which put themselves back in the queue."""
+    """SLURM: batch scripts from reviewed templates; jobs requeue themselves."""
 
     def processes(self) -> int:
         """One for each GPU."""
@@ -33,11 +33,11 @@ class SlurmCluster(SlurmSection):
         return render_preparation(self, job, output=f"{job.logs}/prepare-{pattern}.out")
 
     def check(self, text: str) -> None:
-        """Ask SLURM whether it would take a script."""
+        """Ask SLURM whether it would accept a script."""
         sbatch(text, "--test-only")
 
     def submit(self, text: str, *, after: str | None, needs_success: bool) -> str:
-        """Submit a script; the job's number."""
+        """Submit a script; returns the job's number."""
         if after is None:
             return sbatch(text, "--parsable")
         kind = "afterok" if needs_success else "afterany"
@@ -60,11 +60,11 @@ class SlurmCluster(SlurmSection):
         ]
 
     def query(self, job: str) -> JobState | None:
-        """What squeue says of a job."""
+        """A job's state from squeue."""
         return find_job(job)
 
     def stop(self, job: str) -> None:
-        """Take a job out of the queue."""
+        """Cancel a job."""
         try:
             done = subprocess.run(
                 ["scancel", job], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE_SECONDS
@@ -75,7 +75,7 @@ class SlurmCluster(SlurmSection):
             raise UserError(f"scancel: {' '.join(done.stderr.split())}; only your own jobs can be stopped")
 
     def log(self, job: str, logs: Path, *, follow: bool) -> list[str]:
-        """What the job wrote, or the tasks of a preparation's array."""
+        """The command that shows the output of a job, or of the tasks of a preparation's array."""
         if not JOB_ID.fullmatch(job):
             return super().log(job, logs, follow=follow)
         files = [*logs.glob(f"slurm-{job}.out"), *sorted(logs.glob(f"prepare-{job}*.out"))]

@@ -1,7 +1,7 @@
-"""What a batch job does, decided from the run's files: `python -m launcher.clusters.slurm.decide begin|end RUN ...`.
+"""Decides from the run's files what a job does: `python -m launcher.clusters.slurm.decide begin|end RUN ...`.
 
-It prints `go`, `refuse`, `requeue` or `end` for the script, and the reason on stderr. Started by the batch script on a
-node of the job, where SLURM's environment says which job that is.
+It prints `go`, `refuse`, `requeue` or `end` for the script, and the reason on stderr. The batch script starts it on a
+node of the job, where SLURM's environment identifies the job.
 """
 
 import argparse
@@ -21,18 +21,18 @@ from trainer.runs.signals import STOPPED_BY_FILE
 from trainer.runs.status import Status, read_status
 
 PATIENCE_SECONDS, PATIENCE_AFTER_A_REQUEUE = 5.0, 150.0
-"""For a job before that is about to end; and for the lock of a node that is lost, which NFS keeps for a lease or so."""
+"""Seconds to wait for an earlier job that is ending, and for a lost node's lock, which NFS keeps for about a lease."""
 
 
 def decide_begin(status: Status | None) -> tuple[str, str]:
-    """Whether a later job of a chain has anything to do: `go` or `end`, and why."""
+    """Whether a later job of a chain has work to do: `go` or `end`, and why."""
     if status is None:
         return "go", "nothing is there yet"
     if status.state == "finished":
         return "end", "the run is finished"
     if status.state == "refused":
         return "end", f"the run was refused: {status.error}"
-    if status.refused_job is not None:  # a start by hand that was refused is not the chain's
+    if status.refused_job is not None:  # a refused start by hand does not belong to the chain
         return "end", f"the run was refused: {status.refusal}"
     if status.state == "stopped" and status.stop_reason == STOPPED_BY_FILE:
         return "end", "the run was stopped by `zeromt stop`"
@@ -40,7 +40,7 @@ def decide_begin(status: Status | None) -> tuple[str, str]:
 
 
 def read_refusal(run: Path) -> str | None:
-    """Why the run is not this job's to write; None where it is."""
+    """Why this job must not write the run; None if it may."""
     lock = RunLock(run, LAUNCH_LOCK)
     try:
         if run.is_dir():
@@ -54,14 +54,14 @@ def read_refusal(run: Path) -> str | None:
 
 
 def decide_end(status: Status | None, code: int, signal: str, requeues: Requeues, limit: int) -> tuple[str, str]:
-    """Whether the job goes back in the queue: `requeue` or `end`, and why.
+    """Whether the job is requeued: `requeue` or `end`, and why.
 
     Args:
-        status: of the run, as this job left it.
-        code: what the step on the nodes ended with.
-        signal: that the batch script got first: USR1, TERM or none.
-        requeues: of this job so far, with the number that this would be.
-        limit: of those without a new checkpoint.
+        status: of the run at the end of this job.
+        code: exit code of the step on the nodes.
+        signal: the first one that the batch script got: USR1, TERM or none.
+        requeues: of this job, including this one.
+        limit: of requeues without a new checkpoint.
     """
     ending = ending_of(status, code, signal=signal)
     if not ending.end.goes_on:
@@ -94,9 +94,9 @@ def main(argv: Sequence[str]) -> int:
     else:
         job = os.environ.get("SLURM_JOB_ID", "")
         if status is not None and status.refused_job is not None and status.refused_job == job:
-            arguments.code = REFUSED  # which srun may have lost among the codes of those that it killed
+            arguments.code = REFUSED  # srun may have replaced it with the code of a process that it killed
         if status is not None and status.job_id != job:
-            status = None  # this job's ranks had not begun: it is about another start
+            status = None  # this job's ranks had not begun, so the status is about another start
         requeues = read_requeues(arguments.run, job)
         decision, reason = decide_end(status, arguments.code, arguments.signal, requeues, arguments.max_requeues)
         if decision == "requeue":

@@ -1,4 +1,4 @@
-"""The batch system's word on a job, where it can be asked."""
+"""Asks SLURM for the state of a job."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ def find_job(job_id: str | None, command: str = "squeue") -> JobState | None:
     """Ask SLURM for a job, for ten seconds at most.
 
     Args:
-        job_id: None, or what is no number of a job, gives None.
+        job_id: for None, or if it is not a job's number, the result is None.
         command: squeue's path or name.
     """
     if job_id is None or not JOB_ID.fullmatch(job_id):
@@ -37,6 +37,6 @@ def find_job(job_id: str | None, command: str = "squeue") -> JobState | None:
         return JobState(
             id=job_id, state=state, reason=reason if is_waiting else None, time_left=left if has_limit else None
         )
-    # A job that has left the queue is listed as nothing at first, and is an invalid id after some minutes.
+    # For a job that has left the queue, squeue first lists nothing and after some minutes reports an invalid id.
     is_gone = asked.returncode == 0 or "Invalid job id" in asked.stderr
     return JobState(id=job_id, state=GONE if is_gone else UNKNOWN)

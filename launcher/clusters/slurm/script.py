@@ -1,4 +1,4 @@
-"""From a site's profile and a run to a batch script: pure functions over reviewed templates.
+"""Renders a batch script from a site's profile and a run: pure functions over reviewed templates.
 
 What the scheduler reads itself, the `#SBATCH` lines, takes words of a narrow pattern and paths in single quotes. All
 the rest are words of bash arrays, quoted by `shlex.quote`. Control characters are refused everywhere: a line break in
@@ -22,7 +22,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+:@=-]{0,127}")
 _HOLE = re.compile(r"@([A-Z_]+)@")
 _NOT_IN_PATHS = "'\"\\%#"
-"""Quotes, and what SLURM replaces in the name of an output file."""
+"""Quotes, and the characters that SLURM interprets in the name of an output file."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class _Directives:
     lines: list[str] = field(default_factory=list)
 
     def add(self, option: str, value: object = True) -> None:
-        """One line, unless the value says that there is none."""
+        """Add one line, unless the value is empty."""
         if value is True:
             self.lines.append(f"#SBATCH --{option}")
         elif value is not None and value is not False:
@@ -45,11 +45,11 @@ def render_training(site: SlurmSection, job: Training, *, output: str, lead: int
     Args:
         site: the cluster.
         job: what is to run.
-        output: file of the job's output, with SLURM's patterns for its number; its folder must be there.
+        output: file for the job's output, with SLURM's patterns for its number; its folder must exist.
         lead: seconds between the warning and the time limit.
 
     Raises:
-        UserError: a value that no script may hold; the message names the field.
+        UserError: a value that must not be in a script; the message names the field.
     """
     lines = _common_directives(site, job, output)
     lines.add("nodes", check_nodes(job.nodes))
@@ -90,7 +90,7 @@ def render_preparation(site: SlurmSection, job: Preparation, *, output: str) -> 
         output: as of `render_training`.
 
     Raises:
-        UserError: a value that no script may hold; the message names the field.
+        UserError: a value that must not be in a script; the message names the field.
     """
     lines = _common_directives(site, job, output)
     lines.add("nodes", 1)
@@ -141,7 +141,7 @@ def _common_values(site: SlurmSection, job: Job, directives: _Directives) -> dic
 
 
 def _container(site: SlurmSection) -> tuple[list[str], list[str]]:
-    """What stands before the interpreter, and options of srun."""
+    """The container command before the interpreter, and options of srun."""
     image = site.container_image or ""
     if site.container == "apptainer":
         binds = [word for mount in site.container_mounts for word in ("--bind", mount)]
@@ -153,7 +153,7 @@ def _container(site: SlurmSection) -> tuple[list[str], list[str]]:
 
 
 def _fill(template: str, values: dict[str, str]) -> str:
-    """The template with its holes filled, each once: nothing that a value holds is looked at again."""
+    """Fill the template's holes in one pass, so that holes in values are not filled."""
     text = resources.files("launcher.clusters.slurm").joinpath(template).read_text(encoding="utf-8")
     return _HOLE.sub(lambda hole: values[hole[1]], text)
 
@@ -174,10 +174,10 @@ def _word(field_name: str, value: str) -> str:
 
 
 def _path(field_name: str, value: str) -> str:
-    """A path as the scheduler reads it.
+    """A path for an `#SBATCH` line.
 
     Raises:
-        UserError: it holds a character that cannot be quoted there.
+        UserError: it contains a character that cannot be quoted there.
     """
     bad = sorted({c for c in value if c in _NOT_IN_PATHS or _CONTROL.match(c)})
     if bad:

@@ -1,4 +1,4 @@
-"""What a job needs to know of a SLURM cluster."""
+"""The settings of a SLURM cluster."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from launcher.jobs import BatchCluster
 from launcher.jobs.fields import Interface, LossSeconds, Place, Port, Text, variable_problems
 
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.,:@+=/-]{0,127}$")]
-"""A name that SLURM knows: of a partition, an account and so on. Read by the scheduler itself: no quotes or blanks."""
+"""A name in SLURM, of a partition, an account and so on. The scheduler reads it itself: no quotes or blanks."""
 Feature = Annotated[str, Field(pattern=r"^[A-Za-z0-9_\[(][A-Za-z0-9_.,:@+=*|&()\[\]-]{0,127}$")]
 Memory = Annotated[str, Field(pattern=r"^[0-9]+[KMGT]?$")]
 
@@ -27,47 +27,47 @@ class SlurmSection(BatchCluster):
     constraint: Feature | None = None
     reservation: Word | None = None
     time: Annotated[str, Field(max_length=32)] = "1-00:00:00"
-    """Limit of a job: D-HH:MM:SS, HH:MM:SS, MM:SS or minutes, as SLURM writes it."""
+    """Time limit of a job: D-HH:MM:SS, HH:MM:SS, MM:SS or minutes, as in SLURM."""
     gpus_per_node: Count = 8
-    """0: a cluster without GPUs."""
+    """0 for a cluster without GPUs."""
     gpu_request: Literal["gpus-per-node", "gres"] = "gpus-per-node"
-    """How GPUs are asked for; older sites know --gres alone."""
+    """The option that requests GPUs; older sites only have --gres."""
     cpus_per_node: Positive | None = None
-    """Cores that a job asks for on every node."""
+    """Cores requested on every node."""
     memory: Memory | None = None
-    """Of every node, such as 480G; 0 takes all of it."""
+    """Memory of every node, such as 480G; 0 takes all."""
     exclusive: bool = False
-    """No other job on the same nodes."""
+    """Whether no other job may run on the same nodes."""
     requeue: bool = True
-    """Whether jobs may be put back in the queue; where not, see --chain."""
+    """Whether jobs may be requeued; if not, see --chain."""
     max_requeues: Count = 5
-    """Times that a job is put back without a new checkpoint in between."""
+    """Requeues without a new checkpoint before the job gives up."""
     signal_lead: Annotated[int, Field(ge=1, le=65_535)] | None = None
-    """Seconds between the warning and the time limit; None: three of the run's slowest saves, and at least 300."""
+    """Seconds between the warning and the time limit; None: three times the run's slowest save, at least 300."""
     modules: list[Text] = dataclasses.field(default_factory=list)
-    """Loaded by `module load`, in this order."""
+    """Modules for `module load`, in this order."""
     source: list[Place] = dataclasses.field(default_factory=list)
-    """Shell scripts that are sourced after that, such as /opt/venv/bin/activate."""
+    """Shell scripts that are then sourced, such as /opt/venv/bin/activate."""
     environment: dict[str, Text] = dataclasses.field(default_factory=dict)
-    """Variables that are set after that, such as NCCL_IB_HCA."""
+    """Environment variables that are then set, such as NCCL_IB_HCA."""
     python: Place | None = None
     """The interpreter that has zeromt; None: that of the submission, and `python3` in a container."""
     container: Literal["none", "apptainer", "pyxis"] = "none"
-    """What runs images: Apptainer, or SLURM's plugin pyxis."""
+    """What runs container images: Apptainer, or SLURM's plugin pyxis."""
     container_image: Place | None = None
     container_mounts: list[Place] = dataclasses.field(default_factory=list)
-    """SOURCE:TARGET; Apptainer's --bind, pyxis's --container-mounts."""
+    """SOURCE:TARGET, for Apptainer's --bind or pyxis's --container-mounts."""
     interface: Interface | None = None
-    """Network interface of gloo and NCCL."""
+    """Network interface for gloo and NCCL."""
     port_base: Port = 20_000
-    """The rendezvous takes this port plus the job's number modulo 20,000."""
+    """The rendezvous uses this port plus the job's number modulo 20,000."""
     join_timeout: Positive = 300
-    """Seconds within which all nodes must have come."""
+    """Seconds within which all nodes must have joined."""
     node_timeout: LossSeconds = 15
     """Seconds of silence after which a node is lost."""
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with single values and between fields, one line each."""
+        """Errors in single values and between fields, one line each."""
         try:
             parse_time(self.time)
         except ValueError:

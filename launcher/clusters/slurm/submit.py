@@ -1,4 +1,4 @@
-"""What is asked of sbatch, and how long before the time limit."""
+"""Calls sbatch, and chooses how long before the time limit a job is warned."""
 
 import math
 import os
@@ -11,7 +11,7 @@ from launcher.clusters.slurm.section import SlurmSection
 from launcher.clusters.slurm.times import format_time, parse_time
 
 _SHORTEST_LEAD, _LONGEST_LEAD, _SAVES_IN_THE_LEAD = 300, 65_535, 3
-"""Seconds; sbatch takes no longer one."""
+"""Seconds; the longest lead that sbatch accepts."""
 _SBATCH_SECONDS = 120
 
 
@@ -19,11 +19,11 @@ def choose_lead(site: SlurmSection, save_seconds: float) -> int:
     """Seconds between the warning and the time limit.
 
     Args:
-        site: its `signal_lead` counts, where it has one.
-        save_seconds: of the slowest save that was measured; 0 where none was.
+        site: its `signal_lead` is used if it is set.
+        save_seconds: of the slowest save measured; 0 if none was.
 
     Raises:
-        UserError: the time limit leaves none to train in, or the lead none to save in.
+        UserError: the time limit leaves no time to train, or the lead no time to save.
     """
     limit = parse_time(site.time)
     measured = min(math.ceil(_SAVES_IN_THE_LEAD * save_seconds), _LONGEST_LEAD)
@@ -41,10 +41,10 @@ def choose_lead(site: SlurmSection, save_seconds: float) -> int:
 
 
 def sbatch(script: str, *options: str) -> str:
-    """Run sbatch with a script on its stdin; the job's number, or "" of a test.
+    """Run sbatch with a script on its stdin; returns the job's number, or "" for a test.
 
     Raises:
-        UserError: it is not there, or refuses.
+        UserError: it is missing, or refuses.
     """
     try:
         done = subprocess.run(
@@ -72,5 +72,5 @@ def sbatch(script: str, *options: str) -> str:
 
 
 def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What sbatch gets: without what an allocation around this process says of itself, which the job would inherit."""
+    """The environment for sbatch, without variables of a surrounding allocation, which the job would inherit."""
     return {name: value for name, value in environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}

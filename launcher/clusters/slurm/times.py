@@ -6,10 +6,10 @@ _TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?")
 
 
 def parse_time(text: str) -> int:
-    """Seconds of one of SLURM's ways to write a time.
+    """Parse a time in one of SLURM's formats; returns seconds.
 
     Raises:
-        ValueError: it is none, or nothing is left.
+        ValueError: it is not valid, or zero.
     """
     match = _TIME.fullmatch(text)
     if match is None:

@@ -13,5 +13,5 @@ class SshCluster(SshSection):
     """Machines that share a file system, reached by ssh: torchrun on each, followed in the foreground."""
 
     def launch(self, supervisor: Supervisor | None, **arguments: Any) -> int:
-        """Train on the hosts, and stay until they have ended."""
+        """Train on the hosts, returning when all have ended."""
         return int(resolve("launcher.clusters.ssh.launch:launch_order")(self, supervisor, **arguments))

@@ -19,7 +19,7 @@ from launcher.clusters.ssh.hosts import Host
 from launcher.clusters.ssh.remote import ERR, OUT, READY
 
 UNREACHABLE = 255
-"""ssh's own exit code; that of the remote command else."""
+"""Exit code for an error of ssh itself; other codes are the remote command's."""
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 _LAST_LINES = 3
 _TERMINAL = threading.Lock()
@@ -27,20 +27,20 @@ _TERMINAL = threading.Lock()
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class SshSettings:
-    """How ssh is called, the same for every host."""
+    """Settings of ssh for every host."""
 
     python: str
     connect_seconds: int
     lost_seconds: int
-    """A host without an answer for so long is lost."""
+    """Seconds of silence after which a host is lost."""
     config: str | None = None
     identity: str | None = None
 
 
 def ssh_command(host: Host, settings: SshSettings) -> list[str]:
-    """The command line of a host's ssh. What follows the host is all that a remote shell gets to see.
+    """The command line of a host's ssh. A remote shell only sees what follows the host.
 
-    Its parts were checked to need no quotes: the job itself goes through the connection.
+    Its parts were checked to need no quotes; the job itself is sent through the connection.
     """
     interval = max(1, settings.lost_seconds // 3)
     options = {
@@ -51,7 +51,7 @@ def ssh_command(host: Host, settings: SshSettings) -> list[str]:
         "ControlMaster": "no",
         "ControlPath": "none",
         "ClearAllForwardings": "yes",
-        "LogLevel": "INFO",  # which server does not respond is said at this level
+        "LogLevel": "INFO",  # at this level ssh names the server that does not respond
     }
     return [
         "ssh",
@@ -68,24 +68,24 @@ def ssh_command(host: Host, settings: SshSettings) -> list[str]:
 
 
 class Connection:
-    """A host's ssh, and what comes from it. `events` gets this object whenever something has changed."""
+    """The ssh process of a host, and its output. This object is put into `events` whenever something changes."""
 
     def __init__(self, host: Host, command: Sequence[str], events: "queue.Queue[Connection]") -> None:
-        """Connect; see `is_ready` and `code` for what comes of it.
+        """Connect; `is_ready` and `code` show the result.
 
         Raises:
-            UserError: there is no ssh.
+            UserError: ssh is not installed.
         """
         self.host = host
         self.is_ready = False
-        """Whether the host waits for its job, or has it."""
+        """Whether the host is waiting for its job, or has it."""
         self.is_sent = False
         """Whether it has its job."""
         self.code: int | None = None
-        """Exit code of the host's launch; None while it goes on."""
+        """Exit code of the host's launch; None while it is running."""
         self._last_lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
         self._events = events
-        # A session of its own: Ctrl-C must not end the connection, the ranks are to save.
+        # In its own session, so that Ctrl-C does not end the connection before the ranks have saved.
         try:
             self._ssh = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
@@ -97,18 +97,18 @@ class Connection:
         threading.Thread(target=self._read, daemon=True).start()
 
     def begin(self, arguments: Sequence[str], directory: str, environment: Mapping[str, str], **seconds: float) -> None:
-        """Send the job: the arguments of `launch node`, and where and with what they are run."""
+        """Send the job: the arguments of `launch node`, its folder and its environment."""
         job = {"arguments": list(arguments), "directory": directory, "environment": dict(environment), **seconds}
         assert self._ssh.stdin is not None
-        with contextlib.suppress(OSError):  # it is gone, which is noticed elsewhere
+        with contextlib.suppress(OSError):  # the process is gone, which is noticed elsewhere
             self._ssh.stdin.write(json.dumps(job).encode() + b"\n")
             self._ssh.stdin.flush()
         self.is_sent = True
         os.set_blocking(self._ssh.stdin.fileno(), False)
 
     def send(self, word: str) -> None:
-        """A word that `launcher.clusters.ssh.remote` knows. A connection that takes nothing is a lost one."""
-        if not self.is_sent:  # it would be taken for the job
+        """Send a word that `launcher.clusters.ssh.remote` knows. If the connection blocks, it is lost."""
+        if not self.is_sent:  # it would be read as the job
             return
         assert self._ssh.stdin is not None
         with contextlib.suppress(OSError):
@@ -120,7 +120,7 @@ class Connection:
             self._ssh.terminate()
 
     def failure(self) -> str:
-        """In one line, what ssh had to say of its end."""
+        """One line on why ssh ended."""
         said = "; ".join(self._last_lines) or f"ssh ended with exit code {self.code}"
         return said if self.is_ready else f"cannot be reached: {said}"
 
@@ -141,24 +141,24 @@ class Connection:
         self._events.put(self)
 
     def _read_words(self, pipe: IO[bytes]) -> None:
-        """ssh's own words, and those of a shell that finds no Python."""
+        """Read messages of ssh itself, and of a shell that finds no Python."""
         for line in pipe:
             if text := _plain(line):
                 self._last_lines.append(text)
 
     def _show(self, line: bytes, stream: IO[str]) -> None:
-        with _TERMINAL, contextlib.suppress(OSError, ValueError):  # nobody reads any more
+        with _TERMINAL, contextlib.suppress(OSError, ValueError):  # there is no reader any more
             stream.write(f"[{self.host.label}] {_plain(line)}\n")
             stream.flush()
 
 
 def _plain(line: bytes) -> str:
-    """Without colours and other controls."""
+    """A line without colours and control characters."""
     return _CONTROLS.sub("", line.decode(errors="replace")).rstrip()
 
 
 def all_are(connections: Sequence[Connection], events: "queue.Queue[Connection]", deadline: float) -> bool:
-    """Wait until every host is ready or has ended; False where the time is up before."""
+    """Wait until every host is ready or has ended; False if the time runs out before."""
     while not all(c.is_ready or c.code is not None for c in connections):
         left = deadline - time.monotonic()
         if left <= 0:

@@ -15,10 +15,10 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Host:
-    """A machine, as the file names it."""
+    """A machine named in the file."""
 
     name: str
-    """Or address; of letters, digits, `.`, `_` and `-` alone."""
+    """Name or address; only letters, digits, `.`, `_` and `-`."""
     user: str | None = None
     slots: int | None = None
     """Processes on it."""
@@ -27,7 +27,7 @@ class Host:
 
     @property
     def label(self) -> str:
-        """What its lines are prefixed with, and what it is called in messages."""
+        """The name that prefixes its lines and identifies it in messages."""
         return self.name if self.port is None else f"{self.name}:{self.port}"
 
 
@@ -35,7 +35,7 @@ def read_hosts(path: Path) -> list[Host]:
     """Read a file of hosts.
 
     Raises:
-        UserError: it cannot be read, names none or one twice, or a line is something else; one line for each error.
+        UserError: it cannot be read, names no host or one twice, or has an invalid line; one line for each error.
     """
     try:
         with path.open("rb") as file:

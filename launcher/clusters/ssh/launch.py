@@ -1,8 +1,8 @@
 """`zeromt launch ssh`: one job on several machines that share a file system, started by the system's ssh.
 
-First every host is connected to; only when all have answered does any get its job, which is `zeromt launch node`. From
-then on the job is theirs: they meet, restart and notice a lost machine among themselves. Here their lines are shown,
-requests to stop are passed on, and a connection that breaks ends the job.
+It first connects to every host, and sends the job, `zeromt launch node`, only when all have answered. From then on the
+hosts meet, restart and notice a lost machine among themselves. This process shows their output, passes on requests to
+stop, and ends the job if a connection breaks.
 """
 
 import contextlib
@@ -28,39 +28,39 @@ from launcher.machine.supervise import Supervisor
 from trainer.runs.process.streams import note
 
 PORTS = range(20_000, 30_000)
-"""Below those that a kernel gives out by itself (32768 on Linux)."""
+"""Ports below those that the kernel assigns by itself (from 32768 on Linux)."""
 _BEAT_SECONDS = 1.0
 _SILENCE_SECONDS = 30
-"""A launcher without a sign of life for so long is gone, at the least; a machine may stutter."""
+"""Minimum seconds of silence before the launcher counts as gone; a machine may stall for a while."""
 _FORCE_SECONDS = 15.0
-"""For the end by force to be over, before the connections are ended too."""
+"""Seconds for the kill to take effect before the connections are closed too."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Order:
-    """What `zeromt launch ssh` is asked for."""
+    """The options of `zeromt launch ssh`."""
 
     config: str
     """A YAML file, or the name of a shipped run; read here and on every host."""
     overrides: Sequence[str]
     nproc: int | None
-    """Processes on each host whose line says nothing of slots; None lets each host choose."""
+    """Processes on each host without `slots`; None lets each host choose."""
     max_restarts: int
     """As in `launch node`."""
     rendezvous: tuple[str, int] | None
-    """Host and port of node 0; None takes the first host's name and a port at random."""
+    """Host and port of node 0; None: the first host's name and a random port."""
     fresh: bool
-    """Begin at step 0, and rename the run that is there."""
+    """Start at step 0, and rename an existing run."""
     reset: str | None
-    """data, optimizer or data,optimizer: begin these anew with the weights of the newest checkpoint."""
+    """data, optimizer or data,optimizer: what to reset, keeping the weights of the newest checkpoint."""
     parent: str | None = None
-    """RUN[@step] whose weights a run without a checkpoint begins with."""
+    """RUN[@step] with the initial weights of a run without a checkpoint."""
     plugins: Sequence[str] = ()
-    """Files with components, beside those that the configuration names; every host reads what is read here."""
+    """Files with components, in addition to those that the configuration names; every host reads the same files."""
 
 
 def launch_order(cluster: SshSection, supervisor: Supervisor, **arguments: Any) -> int:
-    """`launch`, with the fields of an order by their names."""
+    """`launch`, with the fields of an order as keyword arguments."""
     return launch(cluster, supervisor, Order(**arguments))
 
 
@@ -68,7 +68,7 @@ def launch(cluster: SshSection, supervisor: Supervisor, order: Order) -> int:
     """Train on several machines.
 
     Args:
-        cluster: which, and how they are reached.
+        cluster: the machines, and how to reach them.
         supervisor: its signal handlers are in place.
         order: what to train.
 
@@ -113,7 +113,7 @@ def _begin(
     environment: Mapping[str, str],
     grace: float,
 ) -> str:
-    """Give every host its job; where they are to meet."""
+    """Send every host its job; returns where they meet."""
     host, port = order.rendezvous or (connections[0].host.name, random.choice(PORTS))
     options: dict[str, object] = {
         "nnodes": len(connections),
@@ -143,7 +143,7 @@ def check_processes(hosts: Sequence[Host], nproc: int | None, micro_batches: int
     """Refuse more processes than there are lanes.
 
     Raises:
-        UserError: there are.
+        UserError: there are more.
     """
     number = sum(host.slots or nproc or 1 for host in hosts)
     if number > micro_batches:
@@ -156,7 +156,7 @@ def check_processes(hosts: Sequence[Host], nproc: int | None, micro_batches: int
 def _connect(
     connections: Sequence[Connection], events: "queue.Queue[Connection]", supervisor: Supervisor, seconds: int
 ) -> bool:
-    """Wait until every host waits for its job; False, and the hosts named, where one does not, or if asked to stop."""
+    """Wait until every host is ready for its job; False if one is not, which is named, or on a request to stop."""
     deadline = time.monotonic() + seconds
     while not all_are(connections, events, min(deadline, time.monotonic() + 0.2)):
         if supervisor.was_stopped:
@@ -174,7 +174,7 @@ def _connect(
 def _watch(
     connections: Sequence[Connection], events: "queue.Queue[Connection]", supervisor: Supervisor, grace: float
 ) -> int:
-    """Wait until all hosts have ended. When one ends, the others have `grace` seconds to do so too."""
+    """Wait until all hosts have ended. When one ends, the others have `grace` seconds to end too."""
     said: set[str] = set()
     ended: list[Connection] = []
     deadline = float("inf")

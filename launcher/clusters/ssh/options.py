@@ -1,4 +1,4 @@
-"""`zeromt launch ssh` on the command line, checked as far as that needs no configuration and no other machine."""
+"""`zeromt launch ssh` on the command line, with the checks that need no configuration and no other machine."""
 
 import argparse
 import re
@@ -62,7 +62,7 @@ def add_launch_ssh(parser: Parser) -> None:
 
 
 class Variables(argparse.Action):
-    """Gathers NAME=VALUE pairs in a dictionary."""
+    """An argparse action that collects NAME=VALUE pairs in a dictionary."""
 
     def __call__(self, parser: object, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
         """Add a pair."""
@@ -70,7 +70,7 @@ class Variables(argparse.Action):
 
 
 def python(text: str) -> str:
-    """A path that needs no quotes in any shell: it is all of the command line that a remote shell sees."""
+    """A path that needs no quotes in any shell, since a remote shell sees it."""
     name = path(text)
     if not re.fullmatch(r"[A-Za-z0-9._/][A-Za-z0-9._/+-]*", name):
         raise argparse.ArgumentTypeError(f"{text!r}; allowed are letters, digits, '.', '_', '/', '+' and '-'")

@@ -1,12 +1,12 @@
-"""What `zeromt launch ssh` starts on every host: `launch node`, held to the life of its connection.
+"""Started by `zeromt launch ssh` on every host: runs `launch node` for as long as the connection lasts.
 
-ssh without a terminal leaves what it started running when it is killed. So this process reads its stdin, which is the
-connection: first the job as a line of JSON, so that nothing of it ever reaches a shell; then `TERM` or `USR1`, a
-request to save and stop; `KILL`, the end by force; empty lines as signs of life. When the connection ends, or is silent
-for too long, whoever launched this is gone or cannot be told apart from that: the ranks save and stop.
+When ssh without a terminal is killed, its remote command keeps running. So this process reads its stdin, the
+connection: first the job as a line of JSON, so that no part of it reaches a shell; then `TERM` or `USR1`, a request to
+save and stop; `KILL`, to kill; empty lines as heartbeats. When the connection ends or is silent for too long, the
+launcher is gone or may be, and the ranks save and stop.
 
-On stdout goes what the job writes, a line at a time behind `O` (its stdout) or `E` (its stderr), after one line `R`,
-"ready". A connection that takes no more must not stop the ranks: what cannot be written is dropped.
+On stdout it writes one line `R`, "ready", then the job's output line by line, prefixed with `O` (its stdout) or `E`
+(its stderr). A blocked connection must not stop the ranks: what cannot be written is dropped.
 """
 
 import json
@@ -35,7 +35,7 @@ _STALL_SECONDS = 10.0
 
 
 def main() -> int:
-    """Wait for a job, run it, and return its exit code; 1 where none came."""
+    """Wait for a job, run it, and return its exit code; 1 if none came."""
     adopt_orphans()
     with Supervisor() as supervisor:
         output = _Output()
@@ -48,13 +48,13 @@ def main() -> int:
             connection.watch(job["silence_seconds"], job["grace_seconds"])
             code = _run(supervisor, job)
         supervisor.settle()
-        kill_descendants()  # what outlived its parents
+        kill_descendants()  # processes that outlived their parents
         output.close()
     return code
 
 
 def _run(supervisor: Supervisor, job: dict[str, object]) -> int:
-    """Run `launch node` with the arguments that came."""
+    """Run `launch node` with the received arguments."""
     try:
         directory, environment, arguments = job["directory"], job["environment"], job["arguments"]
         assert isinstance(directory, str)
@@ -68,7 +68,7 @@ def _run(supervisor: Supervisor, job: dict[str, object]) -> int:
             ) from error
         os.environ.update(environment)
         return launch_node(supervisor, **parse_launch_node(arguments))
-    except SystemExit as leaving:  # a usage error, which has been said
+    except SystemExit as leaving:  # a usage error, which has been printed
         return leaving.code if isinstance(leaving.code, int) else 2
     except UserError as error:
         for line in str(error).splitlines():
@@ -80,14 +80,14 @@ def _run(supervisor: Supervisor, job: dict[str, object]) -> int:
 
 
 class _Output:
-    """Puts pipes in the place of stdout and stderr, for this process and its children, and passes on what comes."""
+    """Replaces stdout and stderr of this process and its children by pipes, and forwards their output."""
 
     def __init__(self) -> None:
         self._to = os.dup(1)
         os.set_blocking(self._to, False)
         self._lock = threading.Lock()
         self._is_stalled = False
-        self._is_cut = True  # a login shell may have left something before the first line
+        self._is_cut = True  # a login shell may have printed something before the first line
         self._threads = []
         for number, mark in ((1, OUT), (2, ERR)):
             read, write = os.pipe()
@@ -101,7 +101,7 @@ class _Output:
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
     def write(self, mark: str, line: bytes) -> None:
-        """One line; dropped where nobody takes it for some seconds, or any more."""
+        """Write one line; it is dropped if the connection is closed or blocked for some seconds."""
         with self._lock:
             data = (b"\n" if self._is_cut else b"") + mark.encode() + line
             self._is_cut = True
@@ -116,7 +116,7 @@ class _Output:
             self._is_stalled = self._is_cut = False
 
     def close(self) -> None:
-        """Pass on the last words. A process that was left behind may hold the pipes: it is not waited for."""
+        """Forward the last output, without waiting for left-over processes that may hold the pipes."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -132,13 +132,13 @@ class _Output:
 
 
 class _Connection:
-    """The other end of stdin."""
+    """The connection, read from stdin."""
 
     def __init__(self) -> None:
         self._buffer = b""
 
     def line(self, seconds: float | None) -> str | None:
-        """The next line; None when the connection has ended, or was silent for so many seconds."""
+        """The next line; None if the connection has ended or was silent for this many seconds."""
         while b"\n" not in self._buffer:
             if not select.select([0], [], [], seconds)[0]:
                 return None
@@ -153,11 +153,11 @@ class _Connection:
         return line.decode(errors="replace")
 
     def watch(self, silence_seconds: float, grace_seconds: float) -> None:
-        """Do what is asked from now on, in a thread; when the connection ends, save, stop and leave nothing behind.
+        """Handle requests in a thread from now on; when the connection ends, save, stop and leave no process behind.
 
         Args:
-            silence_seconds: without a sign of life, after which the connection counts as ended.
-            grace_seconds: from then to the end by force.
+            silence_seconds: of silence, after which the connection counts as ended.
+            grace_seconds: from then to the kill.
         """
         threading.Thread(target=self._watch, args=(silence_seconds, grace_seconds), daemon=True).start()
 
@@ -173,7 +173,7 @@ class _Connection:
 
 
 def _send_to_self(number: signal.Signals) -> None:
-    """To the supervisor's handler, in the main thread."""
+    """Send a signal to the supervisor's handler in the main thread."""
     os.kill(os.getpid(), number)
 
 
