@@ -21,6 +21,12 @@ DEEP_TEXT = """(() => { let text = ''; const walk = (node) => {
   if (node.shadowRoot) walk(node.shadowRoot);
   for (const child of node.childNodes || []) walk(child); }; walk(document.body); return text; })()"""
 """All text of a page, that of its web components too."""
+OPENED = """(() => { let opened = 0; const walk = (node) => {
+  if (node.tagName === 'BUTTON' && node.classList.contains('heading') && !node.hasAttribute('open-button')) {
+    node.click(); opened++; }
+  if (node.shadowRoot) for (const child of node.shadowRoot.children) walk(child);
+  for (const child of node.children || []) walk(child); }; walk(document.body); return opened; })()"""
+"""Opens the groups that a page shows closed, which are all but the first two."""
 TO_THE_RIGHT = """(() => { let moved = 0; const walk = (node) => {
   if (node.scrollWidth > node.clientWidth + 20 && getComputedStyle(node).overflowX !== 'visible') {
     node.scrollLeft = node.scrollWidth; moved += node.scrollLeft; }
@@ -59,6 +65,8 @@ def look(browser: Browser, address: str, page: str, *, seconds: float, height: i
     browser.call("Page.navigate", url="about:blank")
     browser.call("Page.navigate", url=f"{address}/#{page}")
     time.sleep(seconds)
+    if page in ("text", "images") and browser.run(OPENED):
+        time.sleep(seconds / 2)
     text: str = browser.run(DEEP_TEXT)
     return text
 
