@@ -237,11 +237,14 @@ class Transformer(nn.Module):
     def compile_layers(self) -> None:
         """Have torch.compile make kernels for each layer by itself, whatever the shapes.
 
-        Dropout draws what it draws without it.
+        Dropout draws what it draws without it. Layers may have a graph each, and all of them are the same function to
+        torch, which would leave the ninth as it is.
         """
-        from torch._inductor import config  # takes a second
+        from torch._dynamo import config as dynamo  # takes a second
+        from torch._inductor import config
 
         config.fallback_random = True
+        dynamo.recompile_limit = max(dynamo.recompile_limit, 2 * len(self.layers))
         for layer in self.layers:
             layer.compile(dynamic=True)
 

@@ -35,7 +35,7 @@ class CudaDropout(Dropout):
         if layout is None or not self.training or self.p == 0:
             return super().forward(x)
         tokens_N4 = layout.side(self.side).places
-        if x.shape[:-1].numel() != len(tokens_N4):  # attention's weights, in a part of somebody else's
+        if x.shape[:-1].numel() != tokens_N4.shape[0]:  # attention's weights, in a part of somebody else's
             return super().forward(x)
         out: Tensor = torch.ops.zeromt.drop(x, tokens_N4, self.site, self.p)
         return out

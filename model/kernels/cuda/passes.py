@@ -9,12 +9,13 @@ from torch.utils.checkpoint import checkpoint
 
 from model.attention import MultiHeadAttention
 from model.kernels.cuda.attention import CudaAttention
+from model.kernels.cuda.search import share
 from model.kernels.cuda.together import can_join, join
 from model.kernels.cuda.varlen import why_not_varlen
 from model.layout import Current, Layout, LayoutKind, Product
 from model.objective import Objective, ObjectiveOutput
 from model.positions import check_length
-from model.transformer import DecoderLayer, EncoderLayer, Stack, Transformer
+from model.transformer import DecoderLayer, DecoderState, EncoderLayer, Stack, Transformer
 
 _MEMORY = "memory"
 
@@ -59,6 +60,10 @@ class CudaTransformer(Transformer):
     """Transformer; packed, it embeds each token at its own position and hides no padding."""
 
     current: Current
+
+    def start(self, source_BS: Tensor) -> DecoderState:
+        """See Transformer."""
+        return share(super().start(source_BS))
 
     def forward(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
         """See Transformer; packed, (1, N) each, and (1, N, D)."""

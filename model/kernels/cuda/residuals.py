@@ -141,7 +141,7 @@ def _tokens_of(dropout: Dropout, x: Tensor) -> tuple[Tensor | None, int, float] 
     if layout is None or not isinstance(dropout, CudaDropout):
         return None
     tokens_N4 = layout.side(dropout.side).places
-    return (tokens_N4, dropout.site, dropout.p) if x.shape[:-1].numel() == len(tokens_N4) else None
+    return (tokens_N4, dropout.site, dropout.p) if x.shape[:-1].numel() == tokens_N4.shape[0] else None
 
 
 class ResidualNorm(torch.autograd.Function):
@@ -199,7 +199,7 @@ def _plain_forward(
     y = y if linear_bias is None else y + linear_bias
     summed = x + (y if tokens is None else torch.ops.zeromt.drop(y, tokens, site, p))
     s = summed.float()
-    mean = s.mean(-1) if bias is not None else s.new_zeros(len(s))
+    mean = s.mean(-1) if bias is not None else s.new_zeros(s.shape[0])
     s = s - mean[:, None]
     deviation = (s.square().mean(-1) + eps).rsqrt()
     normed = s * deviation[:, None] * weight.float()
@@ -232,7 +232,7 @@ def _plain_backward(
 
 
 def _fake_forward(x: Tensor, *_: Any) -> tuple[Tensor, ...]:
-    numbers = x.new_empty(len(x), dtype=torch.float32)
+    numbers = x.new_empty(x.shape[0], dtype=torch.float32)
     return torch.empty_like(x), torch.empty_like(x), numbers, torch.empty_like(numbers)
 
 
@@ -241,7 +241,7 @@ def _fake_backward(
     tokens: Tensor | None, *_: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     by_y = summed.new_empty(0) if tokens is None else torch.empty_like(summed)
-    return torch.empty_like(summed), by_y, weight.new_empty((3, len(weight)))
+    return torch.empty_like(summed), by_y, weight.new_empty((3, weight.shape[0]))
 
 
 residual_norm = define(

@@ -70,7 +70,7 @@ def plain_attention(
     query: Tensor, key: Tensor, value: Tensor, queries: Side, keys: Side, *, is_causal: bool, scale: float
 ) -> Tensor:
     """See `packed_attention`: over all rows at once under a mask (N, M) that hides the other rows."""
-    rows = [_rows(side, len(x)) for side, x in ((queries, query), (keys, key))]
+    rows = [_rows(side, x.shape[0]) for side, x in ((queries, query), (keys, key))]
     is_seen = rows[0][:, None] == rows[1]
     if is_causal:
         is_seen = is_seen & (queries.positions[:, None] >= keys.positions)
