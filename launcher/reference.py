@@ -28,8 +28,7 @@ An editor with YAML's language server completes and checks a configuration that 
 ([run.schema.json](../configs/run.schema.json)). It knows each setting by itself; what they mean together, zeromt knows
 alone, so a file that an editor likes may still be refused.
 
-**Exit codes.** 0: done. 2: the input is wrong; one line on stderr says what and what to do. 75: stopped after a
-complete save. 130: interrupted. 1: anything else.
+Exit codes and files: [files.md](files.md).
 """
 
 
