@@ -1,5 +1,6 @@
 """How far an update moves the weights, beside how large they are: a rate that fits moves a part by about 0.001."""
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -8,8 +9,8 @@ from torch import Tensor
 
 from trainer.engines.protocol import Engine
 
-MOST_ELEMENTS = 1 << 24
-"""Weights that are looked at, of all ranks together: 64 MB twice, for the length of a step."""
+MOST_ELEMENTS = 1 << 20
+"""Weights that are looked at, of all ranks together: of so many a norm is known to 0.2 %, in a few milliseconds."""
 
 PARTS = ("embeddings", "encoder", "decoder", "output", "other")
 
@@ -18,6 +19,16 @@ def part_of(name: str) -> str:
     """The part that a parameter is shown with, by the module that it lies in."""
     first = name.split(".", 1)[0]
     return "embeddings" if first.endswith("_embedding") else first if first in PARTS else "other"
+
+
+def stride_of(shape: Sequence[int], least: int) -> int:
+    """The least stride through a matrix that comes by all its columns, for they are not alike; 1 of what is no matrix.
+
+    With a stride of 8 through rows of 256 the embeddings' ratio was off by 0.9 %, with 9 by 0.2 %.
+    """
+    if len(shape) < 2:
+        return 1
+    return next(stride for stride in itertools.count(least) if math.gcd(stride, shape[-1]) == 1)
 
 
 class UpdateSizes:
@@ -37,7 +48,7 @@ class UpdateSizes:
         self._engine = engine
         shapes = engine.parameter_shapes()
         stride = -(-sum(map(math.prod, shapes.values())) // most_elements)
-        self._strides = {name: stride if len(shape) > 1 else 1 for name, shape in shapes.items()}
+        self._strides = {name: stride_of(shape, stride) for name, shape in shapes.items()}
         self._names: list[str] = []
         self._before = self._taken()
         self._sums: Tensor | None = None
@@ -55,7 +66,10 @@ class UpdateSizes:
         found = torch.zeros(2, len(PARTS), dtype=torch.float64)
         if self._sums is not None:
             places = torch.tensor([PARTS.index(part_of(name)) for name in self._names], dtype=torch.int64)
-            found.index_add_(1, places, self._sums.to("cpu", torch.float64).T)
+            of_one = torch.tensor(
+                [self._strides[name] for name in self._names], dtype=torch.float64
+            )  # stands for so many
+            found.index_add_(1, places, self._sums.to("cpu", torch.float64).T * of_one)
         return found.flatten().tolist()
 
     def _taken(self) -> list[Tensor]:

@@ -15,7 +15,7 @@ from model.loss import CrossEntropy
 from tests.forked import Forked
 from tests.trainer.stability.engine_checks import TOKENS, everything, full_weights, random_batch, same, small_model
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
-from trainer.engines.update_sizes import UpdateSizes, ratios
+from trainer.engines.update_sizes import UpdateSizes, ratios, stride_of
 from trainer.ranks.distributed import World
 
 Stage = Literal[0, 1, 2, 3]
@@ -83,11 +83,11 @@ def moved(before: Mapping[str, Tensor], after: Mapping[str, Tensor], most: int) 
     stride = -(-sum(w.numel() for w in after.values()) // most)
     sums: dict[str, list[float]] = {}
     for name, weight in after.items():
-        chosen = slice(None, None, stride if weight.dim() > 1 else 1)
-        now, then = weight.flatten()[chosen], before[name].flatten()[chosen]
+        each = stride_of(weight.shape, stride)
+        now, then = weight.flatten()[::each], before[name].flatten()[::each]
         both = sums.setdefault(name.split(".")[0].replace("source_embedding", "embeddings"), [0.0, 0.0])
-        both[0] += float((now - then).square().sum())
-        both[1] += float(now.square().sum())
+        both[0] += each * float((now - then).square().sum())
+        both[1] += each * float(now.square().sum())
     return {part: math.sqrt(change / whole) for part, (change, whole) in sums.items()}
 
 
@@ -126,4 +126,16 @@ def test_how_far_a_step_moves_a_part_is_that_of_whole_weights(found: list[dict[s
             assert shown == pytest.approx(moved, rel=1e-4)
             assert shown == pytest.approx(of_stage_2, rel=0.05 if "without a norm" in name else 1e-2)
             assert min(shown.values()) > 1e-3
-        assert rank[name]["moved"][0] != pytest.approx(rank[name]["moved"][1], rel=1e-4), "some are left out"
+        every, some = rank[name]["moved"]
+        assert some != pytest.approx(every, rel=1e-4), "some are left out"
+        assert some == pytest.approx(every, rel=0.2), "of 400 weights a part"
+
+
+@pytest.mark.parametrize(
+    ("shape", "least", "stride"),
+    [((8000, 256), 8, 9), ((10, 27), 3, 4), ((50, 210), 2, 11), ((256,), 8, 1), ((4, 4), 1, 1)],
+)
+def test_every_column_is_looked_at(shape: tuple[int, ...], least: int, stride: int) -> None:
+    assert stride_of(shape, least) == stride
+    columns = {i % shape[-1] for i in range(0, math.prod(shape), stride)}
+    assert len(columns) == shape[-1]
