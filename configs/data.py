@@ -14,9 +14,9 @@ from configs.languages import same_language
 
 Tag = Annotated[str, Field(pattern=r"^>>[^<>\s]{1,32}<<$")]
 UNDETERMINED = "und"
-"""The language of a run that was imported without one (ISO 639-2)."""
+"""The language of a run that was imported without languages (ISO 639-2)."""
 FieldPath = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
-"""A key, or keys with dots between them."""
+"""A key, or several keys joined by dots."""
 Script = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,40}$")]
 
 
@@ -30,9 +30,9 @@ class CorpusFiles:
     __pydantic_config__ = STRICT
 
     source: list[PathText] = field(default_factory=list)
-    """Files with a sentence a line; or, in another format, with both sides."""
+    """Files with one sentence per line."""
     target: list[PathText] = field(default_factory=list)
-    """Files with the translations, line by line; as many as there are of the source."""
+    """Files with the translations, line by line; as many files as `source` has."""
     tsv: list[PathText] = field(default_factory=list)
     """Files of two columns with a tab between them."""
     jsonl: list[PathText] = field(default_factory=list)
@@ -40,10 +40,11 @@ class CorpusFiles:
     huggingface: list[PathText] = field(default_factory=list)
     """Folders that Hugging Face's `Dataset.save_to_disk` wrote (optional package: zeromt[huggingface])."""
     source_field: FieldPath = "source"
-    """Where the source stands in a JSON object or a row, such as `translation.en`: the key of exactly this name, else
-    `en` within `translation`."""
+    """The key of the source in a JSON object or row, such as `translation.en`: a key of exactly this name, else `en`
+    within `translation`.
+    """
     target_field: FieldPath = "target"
-    """Of what holds both sides: the field or column of the target."""
+    """The key of the target, as `source_field`."""
 
     def problems(self) -> Iterator[str]:
         """What is wrong between the fields, one line each."""
@@ -86,17 +87,19 @@ class TokenizerSection:
     tags: list[Tag] = field(default_factory=list)
     """Target-language tags such as `>>fra<<`: each becomes one piece, recognised at the start of a source line."""
     spare: Annotated[int, Field(ge=0, le=10_000)] = 0
-    """So many pieces are reserved for tags that are thought of later: a new one takes the place of one of them, in a
-    dataset whose `path` is this tokenizer and whose `tags` name it, and runs that exist can go on with it."""
+    """Number of pieces reserved for future tags: a later dataset, whose `path` is this tokenizer and whose `tags` name
+    a new tag, uses a reserved piece for it, and existing runs can go on with that dataset.
+    """
     sample_pairs: Positive = 500_000
     """The tokenizer is trained on at most this many pairs, drawn evenly over the whole corpus."""
     sample_megabytes: Positive = 128
     """And on at most this much text; training needs a multiple of it in memory, which is printed."""
     bpe_dropout: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """BPE-dropout while training (Provilkov et al., 2020): as `stream.augment: [{kind: bpe_dropout, dropout: ...}]`,
-    for runs on this dataset whose `augment` names no way to cut words. The shards hold the plain pieces."""
+    """BPE-dropout in training (Provilkov et al., 2020), for runs on this dataset whose `stream.augment` has no subword
+    modifier: the same as `stream.augment: [{kind: bpe_dropout, dropout: ...}]`. The shards hold the plain pieces.
+    """
     threads: Annotated[int, Field(ge=1, le=128)] = 4
-    """Threads of the training. Part of the recipe, because the unigram model's sums depend on it."""
+    """Threads of the training. The result of a unigram model depends on their number."""
 
     def problems(self) -> Iterator[str]:
         """What is wrong between the fields, one line each."""
@@ -123,7 +126,7 @@ class CleaningSection:
     normalization: Literal["none", "nfc", "nfkc"] = "none"
     """Unicode normalisation of both sides, before all other filters."""
     control_characters: Literal["keep", "remove", "drop"] = "keep"
-    """Category Cc (tabs apart) and the invisible Cf but joiners: removed, or dropped with their pair."""
+    """Control characters (Cc except tab, invisible Cf except joiners): removed, or dropped with their pair."""
     identical: Literal["keep", "drop"] = "keep"
     """What to do with pairs whose sides are identical."""
     max_characters: Positive | None = None
@@ -133,17 +136,17 @@ class CleaningSection:
     target_scripts: list[Script] = field(default_factory=list)
     """The same of the target."""
     min_script_share: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Least fraction of a side's letters in its scripts. A side without letters passes."""
+    """Minimum fraction of a side's letters in its scripts. A side without letters passes."""
     language_identification: bool = False
-    """Reject pairs of which either side is in another language (optional package: zeromt[langid])."""
+    """Reject pairs with a side in another language (optional package: zeromt[langid])."""
     min_language_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """A side counts as another language if that is found with at least this probability."""
+    """Minimum probability at which a side counts as another language."""
     held_out_overlap: Literal["keep", "pair", "side"] = "keep"
-    """Reject a pair that is in the validation or test set: the same pair, or either of its sides."""
+    """Reject pairs that are in the validation or test sets: as the same pair, or with either side."""
     max_length_ratio: Annotated[float, Field(ge=1)] | None = None
-    """Most pieces of the longer side per piece of the shorter."""
+    """Maximum ratio of the longer side's pieces to the shorter side's."""
     duplicates: Literal["keep", "drop"] = "keep"
-    """Reject every occurrence of a pair but the first, over the whole corpus."""
+    """Reject repeated pairs, keeping the first, over the whole corpus."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -155,11 +158,11 @@ class PrepareSection:
     output: PathText = "data/prepared"
     """Folder of the prepared dataset."""
     root: PathText = "."
-    """Folder that the names of the corpus files are relative to."""
+    """Folder to which the names of corpus files are relative."""
     source_language: Language = "en"
-    """Its code: en, eng, eng_Latn."""
+    """Code of the source language: en, eng, eng_Latn."""
     target_language: Language = "de"
-    """Its code, as the source's."""
+    """Code of the target language."""
     train: CorpusFiles = field(default_factory=CorpusFiles)
     valid: CorpusFiles = field(default_factory=CorpusFiles)
     test: CorpusFiles = field(default_factory=CorpusFiles)
@@ -171,24 +174,25 @@ class PrepareSection:
     target_tag: Tag | None = None
     """Put before every source line of this dataset, such as `>>fra<<`; one of `tokenizer.tags`."""
     tag_both_sides: bool = False
-    """As M2M100 and NLLB: every source begins with the tag of its language, such as `>>eng_Latn<<`, every target with
-    its own, which is forced when translating."""
+    """As in M2M100 and NLLB: every source begins with its language's tag, such as `>>eng_Latn<<`, and every target with
+    its own, which is forced in translation.
+    """
     max_pieces: Annotated[int, Field(ge=1, le=65_000)] = 512
-    """A training pair with more pieces on either side is rejected and counted."""
+    """Training pairs with more pieces on either side are rejected and counted."""
     max_unknown: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """Refuse the corpus where more than this fraction of either side's pieces is unknown to the tokenizer (`<unk>`)."""
+    """Refuse the corpus if more than this fraction of either side's pieces is unknown to the tokenizer (`<unk>`)."""
     on_bad_pair: Literal["drop", "error"] = "drop"
     """What to do with empty and too long training pairs. An unreadable file is always an error."""
     pairs_per_block: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """By default 1,024, and fewer for small corpora, so that there are blocks for every rank."""
+    """Pairs in a block; by default 1,024, or fewer for a small corpus, so that there are blocks for every rank."""
     blocks_per_shard: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
     """Blocks in one tar file."""
     workers: Count = 0
-    """Processes that encode; 0 takes one for each core. The result does not depend on it."""
+    """Number of encoding processes; 0 takes one per core. The result does not depend on it."""
     seed: Count = 1
-    """Of the shuffle, and of what the tokenizer is trained on."""
+    """Seed of the shuffle, and of the sample that the tokenizer is trained on."""
     record_places: bool = False
-    """Write down the file and line of the raw corpus that each pair comes from, for `zeromt batch`: 8 bytes a pair."""
+    """Record the raw file and line that each pair comes from, for `zeromt batch`: 8 bytes per pair."""
 
     def problems(self) -> Iterator[str]:
         """What is wrong between the fields, one line each."""
@@ -222,14 +226,14 @@ class DatasetSource:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class StreamSection:
-    """The canonical stream: how an epoch's pairs become updates. It does not know the number of ranks."""
+    """The stream: how an epoch's pairs become updates, independently of the number of ranks."""
 
     __pydantic_config__ = STRICT
 
     datasets: list[DatasetSource] = field(default_factory=list)
     """Prepared datasets; empty takes `prepare.output`."""
     micro_batches: Annotated[int, Field(ge=1, le=65_536)] = 2
-    """K: micro-batches of an update, and lanes of an epoch. Any number of ranks up to K divides them."""
+    """K: micro-batches of an update, and lanes of an epoch. Any number of ranks up to K can divide them."""
     source_tokens: Positive = 4096
     """Budget of a micro-batch in padded source tokens: rows times longest source."""
     target_tokens: Positive = 4096
@@ -239,25 +243,25 @@ class StreamSection:
     window_pairs: Annotated[int, Field(ge=1, le=50_000_000)] = 262_144
     """Pairs that a lane shuffles and sorts at once. More means more memory and less padding."""
     length_multiple: Annotated[int, Field(ge=1, le=512)] = 1
-    """Padded lengths are rounded up to a multiple of it (8 suits tensor cores)."""
+    """Padded lengths are rounded up to a multiple of this (8 suits tensor cores)."""
     on_oversized_pair: Literal["error", "drop"] = "error"
     """What to do with a pair that no micro-batch can hold."""
     prefetch_updates: Annotated[int, Field(ge=0, le=1024)] = 4
     """Updates read ahead; 0 without workers reads in the training loop. The order does not depend on it."""
     workers: Annotated[int, Field(ge=0, le=64)] = 0
-    """Processes of each rank that read and collate; 0 does so in a thread. The order does not depend on it."""
+    """Processes of each rank that read and collate; 0 uses a thread. The order does not depend on it."""
     max_corrupt_blocks: Count = 0
-    """Corrupt blocks that a rank skips and counts before it stops; 0 stops at the first."""
+    """Number of corrupt blocks that a rank skips and counts before it stops; 0 stops at the first."""
     temperature: Annotated[float, Field(ge=1, le=100)] = 1.0
     """T of a mixture without weights: a dataset of n pairs gives pairs in proportion to n ** (1 / T)."""
     augment: list[Annotated[Modifier, Choice("modifier")]] = field(default_factory=list)
-    """Modifiers of training pairs, in this order, drawn anew in each pass: see docs/augmentation.md."""
+    """Modifiers of training pairs, applied in this order, with new draws in each pass: see docs/augmentation.md."""
     cache: str = "~/.cache/zeromt"
-    """Folder that caches what is read of remote datasets."""
+    """Folder that caches remote data."""
     cache_gigabytes: PositiveFloat = 50.0
-    """Largest size of the cache; what was used longest ago is deleted first."""
+    """Maximum size of the cache; the least recently used data are deleted first."""
     retries: Annotated[int, Field(ge=0, le=100)] = 5
-    """Retries of a failed remote read, each after twice the pause of the one before."""
+    """Retries of a failed remote read, doubling the pause each time."""
     timeout_seconds: PositiveFloat = 60.0
     """Time limit of one remote read."""
 

@@ -26,7 +26,7 @@ _OTHER_FIGURES = frozenset(
         "series", "total_target_tokens", "phase", "phase_number",
     }
 )  # fmt: skip
-"""Of an evaluation, in metrics.jsonl: no metric may be called so."""
+"""Other keys of an evaluation in metrics.jsonl, which no metric's name may be."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -44,21 +44,21 @@ class SearchSection:
     length_penalty_kind: Literal["gnmt", "mean"] = "gnmt"
     """Divide by ((5 + length) / 6)^alpha (Wu et al., 2016, equation 14), or by length^alpha."""
     min_length_ratio: NonNegativeFloat = 0.0
-    """Shortest translation: ratio times source plus `min_length_extra`."""
+    """Minimum length of a translation: this times the source's length, plus `min_length_extra`."""
     min_length_extra: Count = 0
-    """Pieces added to the shortest length."""
+    """Pieces added to the minimum length."""
     max_length_ratio: PositiveFloat = 2.0
-    """Longest translation: ratio times source plus `max_length_extra`."""
+    """Maximum length of a translation: this times the source's length, plus `max_length_extra`."""
     max_length_extra: Count = 20
-    """Pieces added to the longest length."""
+    """Pieces added to the maximum length."""
     no_repeat_ngram: Count = 0
     """No sequence of this many pieces occurs twice in a translation; 0 allows everything."""
     sampler: Annotated[Sampler | None, Choice("sampler", is_optional=True)] = None
-    """Draw each piece at random in place of searching for the best: a component of model/components, or a plugin."""
+    """Draw each piece at random instead of searching: a component of model/components, or a plugin."""
     seed: Count = 1
-    """Of sampling; each line has random numbers of its own, whatever its batch."""
+    """Seed of sampling; each line has its own random numbers, whatever its batch."""
     batch_tokens: Positive = 4096
-    """Padded source tokens of a batch, times the beam."""
+    """Maximum of padded source tokens times the beam in a batch."""
 
     def problems(self) -> Iterator[str]:
         """What is wrong between the fields, one line each."""
@@ -78,29 +78,30 @@ def _listed(value: Any) -> Any:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class HeldOutSection:
-    """A set to evaluate on: two or more files, one of sacreBLEU's own sets, or what the datasets were prepared with."""
+    """A set to evaluate on: from files, one of sacreBLEU's sets, or the datasets' prepared set."""
 
     __pydantic_config__ = STRICT
 
     name: Name
-    """Of its figures, such as bleu/NAME, and of its files in eval/."""
+    """The name in its figures, such as bleu/NAME, and in its files in eval/."""
     role: Literal["validation", "test"] = "validation"
-    """What is best and early stopping go by the validation sets alone. Where one of these is named, those that the
-    datasets were prepared with are not evaluated, unless they are named too."""
+    """Only validation sets decide which step is best, and early stopping. If one is named here, the datasets' prepared
+    validation sets are evaluated only if they are named too.
+    """
     source: PathText | None = None
     """A file, compressed or not."""
     references: Annotated[list[PathText], BeforeValidator(_listed)] = field(default_factory=list)
-    """One file or several, line N of each belonging to line N of the source. The loss is of the first."""
+    """One or more files, parallel to the source. The loss is computed on the first."""
     sacrebleu: str | None = None
-    """One of sacreBLEU's sets, such as wmt14/full; fetched where it is not in its cache."""
+    """One of sacreBLEU's sets, such as wmt14/full; downloaded if it is not in sacreBLEU's cache."""
     prepared: Literal["valid", "test"] | None = None
-    """Of every dataset that has such a set."""
+    """The prepared set of this name, of every dataset that has it."""
     source_language: Language | None = None
-    """Unless given, that of the section `prepare`, as the next."""
+    """Default: that of the section `prepare`."""
     target_language: Language | None = None
-    """Unless given, that of the section `prepare`."""
+    """Default: that of the section `prepare`."""
     tag: Tag | None = None
-    """Stands before every source line of files and of sacreBLEU's sets, as `prepare.target_tag` does in the data."""
+    """Put before every source line of files and of sacreBLEU's sets, as `prepare.target_tag` is in the data."""
 
     def problems(self) -> Iterator[str]:
         """What is wrong between the fields, one line each."""
@@ -127,34 +128,34 @@ def _split(value: Any) -> Any:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class QueuedMetric:
-    """A metric that is a command, such as a neural one: run beside training, so that no GPU waits for it.
+    """A metric that is a command, such as a neural one: it runs while training goes on, so that no GPU waits for it.
 
-    It reads JSON lines (set, languages, source, hypothesis, references) from its standard input, and answers with a
-    number for each, whose mean is the score, or with one line `{"scores": {SET: number}}`.
+    It reads JSON lines (set, languages, source, hypothesis, references) from standard input, and answers with a number
+    for each, whose mean is the score, or with one line `{"scores": {SET: number}}`.
     """
 
     __pydantic_config__ = STRICT
 
     name: MetricName
-    """What its figures are called."""
+    """The name of its figures."""
     command: Annotated[list[str], BeforeValidator(_split)]
     """The program and its arguments, without a shell."""
     higher_is_better: bool = True
-    """Whether more is better; else less is."""
+    """Whether higher scores are better."""
     digits: Count = 4
-    """Behind the point, where people read it."""
+    """Decimals in displayed scores."""
     version: str = ""
-    """Of what the command does, for the signature: scores of one signature may be compared."""
+    """Version of what the command computes, for the signature: only scores of one signature may be compared."""
     timeout_minutes: PositiveFloat = 60.0
-    """Then the command is ended, and the step has no such score."""
+    """Time limit after which the command is killed, and the step has no such score."""
     most_waiting: Positive = 4
-    """Of more, the oldest is given up; a checkpoint is kept as long as its place among the best is awaited."""
+    """Waiting requests at most; of more, the oldest is dropped. Checkpoints that may become the best are kept."""
     devices: str = ""
-    """`CUDA_VISIBLE_DEVICES` of the command; none, unless one is said that training does not use."""
+    """`CUDA_VISIBLE_DEVICES` of the command, naming GPUs that training does not use; by default no GPU."""
 
     @property
     def signature(self) -> str:
-        """What the score was computed with."""
+        """How the score was computed."""
         version = f"|version:{self.version}" if self.version else ""
         return f"command:{shlex.join(self.command)}{version}"
 
@@ -171,41 +172,44 @@ class EvaluationSection:
     __pydantic_config__ = STRICT
 
     every_updates: Count = 1000
-    """0 evaluates at the end only."""
+    """Updates between evaluations; 0 evaluates only at the end."""
     search: SearchSection = field(default_factory=SearchSection)
     sets: list[HeldOutSection] = field(default_factory=list)
     """The sets to evaluate on; by default the validation sets of the datasets."""
     perturb: list[Annotated[Modifier, Choice("modifier")]] = field(default_factory=list)
-    """Modifiers of text (docs/augmentation.md), each of which makes a copy of every validation set, all of whose pairs
-    it changes: NAME-KIND has figures of its own, and nothing goes by them."""
+    """Modifiers of text (docs/augmentation.md). Each makes a modified copy of every validation set, NAME-KIND, with its
+    own figures, which do not decide anything.
+    """
     metrics: list[Annotated[Metric, Choice("metric")]] = field(
         default_factory=lambda: [make("metric", "bleu"), make("metric", "chrf")]
     )
-    """What translations are scored by: components of trainer/metrics, or plugins."""
+    """Metrics of translations: components of trainer/metrics, or plugins."""
     queued: list[QueuedMetric] = field(default_factory=list)
-    """Metrics that are commands, whose scores come late and stand at the step that they belong to."""
+    """Metrics that are commands, whose scores come late and are logged at the step that they are of."""
     queued_end_minutes: NonNegativeFloat = 5.0
-    """A run that has finished waits at most so long for scores that have not come; the rest come at the next start."""
+    """How long a finished run waits for outstanding scores; the rest come at the next start."""
     tokenizer: BleuTokenizer = "auto"
-    """Of BLEU, sacreBLEU's; auto follows the script of the target language, by any of its codes: zh, ja-mecab,
-    ko-mecab, 13a elsewhere. 13a is of little use where no spaces stand between words (Thai, Khmer): take char,
-    flores200 or spm."""
+    """BLEU's tokenizer, one of sacreBLEU's; auto chooses by the script of the target language: zh, ja-mecab, ko-mecab,
+    else 13a. 13a is of little use for languages without spaces between words (Thai, Khmer): use char, flores200 or
+    spm.
+    """
     max_pairs: Positive | None = None
-    """Evaluate only on this many pairs of each set, the first."""
+    """Evaluate only on the first pairs of each set, this many."""
     samples: Count = 5
-    """Translations shown in TensorBoard: half of them the same at every evaluation, the others by turns."""
+    """Number of translations shown in TensorBoard: half of them always the same, half changing."""
     attention_maps: Count = 2
-    """Short validation pairs whose attention is drawn in TensorBoard, the same at every evaluation: reading the
-    reference, and the translation."""
+    """Number of short validation pairs whose attention is drawn in TensorBoard, always the same: for the reference, and
+    for the translation.
+    """
 
     @property
     def directions(self) -> dict[str, bool]:
-        """Whether higher is better, of every figure that something can go by: see `at_once`, then what is queued."""
+        """Whether higher is better, for every figure that can decide something: `at_once`, then queued metrics."""
         return {**self.at_once, **{metric.name: metric.higher_is_better for metric in self.queued}}
 
     @property
     def at_once(self) -> dict[str, bool]:
-        """Whether higher is better, of the figures that an evaluation ends with: metrics, then loss and nll."""
+        """Whether higher is better, for the figures known at the end of an evaluation: metrics, then loss and nll."""
         of_metrics = {metric.key(): metric.higher_is_better for metric in self.metrics}
         of_references = {name: one.higher_is_better for name, one in OF_REFERENCES.items()}
         return {name: is_higher for name, is_higher in {**of_metrics, **of_references}.items() if is_higher is not None}

@@ -26,7 +26,7 @@ class ModelSection:
     decoder_layers: Layers = 6
     """Layers of the decoder."""
     max_positions: Size = 1024
-    """Longest sequence. The number of learned positions; whatever is longer is refused."""
+    """Maximum length of a sequence, and number of learned positions; anything longer is refused."""
     attention: Annotated[Attention, Choice("attention", "multi_head")] = field(
         default_factory=lambda: make("attention", "multi_head")
     )
@@ -38,7 +38,7 @@ class ModelSection:
     )
     norm: Annotated[Norm, Choice("norm", "layer")] = field(default_factory=lambda: make("norm", "layer"))
     residual: Annotated[Residual, Choice("residual", "pre")] = field(default_factory=lambda: make("residual", "pre"))
-    """In which order a sub-layer, its norm and the residual stream are joined."""
+    """The order of a sub-layer, its norm and the residual sum."""
     final_norm: bool | None = None
     """A norm after the last layer of either stack; by default if the residual stream has none."""
     tied_embeddings: Literal["three-way", "decoder", "none"] = "three-way"
@@ -51,11 +51,11 @@ class ModelSection:
         default_factory=lambda: make("initialisation", "xavier")
     )
     dropout: Probability = 0.1
-    """On what each sub-layer adds to the residual stream."""
+    """Dropout on the output of each sub-layer."""
     embedding_dropout: Probability | None = None
-    """On embeddings with their positions; by default `dropout`."""
+    """Dropout on embeddings with their positions; by default `dropout`."""
     activation_checkpointing: bool = False
-    """Keep only the inputs of each layer and compute the rest again in the backward pass (Chen et al., 2016)."""
+    """Keep only the input of each layer and recompute the rest in the backward pass (Chen et al., 2016)."""
 
     @property
     def has_final_norm(self) -> bool:

@@ -1,8 +1,8 @@
 """The configuration of a run, section by section.
 
-A field's type and bounds stand in its annotation; what concerns several fields of one section stands in
-that section's `problems`, what concerns several sections in `RunConfig.problems`. Nothing is changed once
-built, and a component receives its own section, never the whole tree.
+A field's annotation gives its type and bounds; a section's `problems` checks what concerns several of its fields, and
+`RunConfig.problems` what concerns several sections. The tree is immutable, and a component receives its own section,
+never the whole tree.
 """
 
 from collections.abc import Iterator
@@ -38,9 +38,9 @@ class EngineSection:
     __pydantic_config__ = STRICT
 
     zero_stage: Literal[0, 1, 2, 3] = 1
-    """0 shards nothing over the ranks; 1 the optimizer's state; 2 gradients too; 3 weights too."""
+    """What is sharded over the ranks: 0 nothing; 1 the optimizer's state; 2 also gradients; 3 also weights."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """auto: bf16 where the device of every rank multiplies it faster than fp32, fp32 elsewhere."""
+    """auto: bf16 if every rank's device is faster in it than in fp32, else fp32."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: the GPUs where the machine has some, the CPU elsewhere; GPUs that torch cannot use are an error."""
     offload_optimizer: bool = False
@@ -56,7 +56,7 @@ class EngineSection:
     """Micro-batches of a rank that go through the model as one, where kernels leave out padding; the update stays the
     same. auto: as many as fit the memory; never with several datasets, whose losses are told apart."""
     fp16_initial_scale_power: Annotated[int, Field(ge=0, le=32)] = 16
-    """The loss is scaled by 2 to this power at first, in fp16."""
+    """In fp16, the initial loss scale is 2 to this power."""
     communication_timeout_minutes: PositiveFloat = 30.0
     """A collective that takes longer is an error, in every group of ranks."""
     numa_binding: Literal["auto", "off", "node", "socket", "exclusive", "core-complex"] = "auto"
@@ -88,7 +88,7 @@ class TrainingSection:
     """Wall time of training over all restarts, evaluation and saving included."""
     early_stopping: EarlyStoppingSection | None = None
     log_every: Positive = 50
-    """Updates between two lines of the log."""
+    """Updates between log lines."""
     peak_tflops: PositiveFloat | None = None
     """Peak of one device in the run's precision, 10^12 FLOP/s, that `mfu` is a fraction of. Known of many GPUs; on
     others, and on CPUs, there is no `mfu` unless it is given."""
@@ -99,11 +99,11 @@ class TrainingSection:
     tensorboard: bool = True
     """Write event files to tensorboard/ in the run's folder."""
     deterministic: bool = False
-    """torch.use_deterministic_algorithms, for equal updates to the bit; slower on GPUs, without a sampler there."""
+    """torch.use_deterministic_algorithms, for bitwise equal updates; slower on GPUs, and there without a sampler."""
     memory_probe: bool = True
-    """Go forward and backward on the largest shapes once before update 1, and throw the result away."""
+    """Try a forward and backward pass on the largest shapes before update 1, and discard the result."""
     ema_decay: Probability = 0.0
-    """Decay of a moving average of the weights, which is then evaluated and exported; 0 keeps none."""
+    """Decay of a moving average of the weights, which is then evaluated and exported; 0 keeps no average."""
     fit_memory: bool = False
     """Let a new run take the largest token budgets of `stream` that leave 5 % of the device free, up to those given."""
 
@@ -149,9 +149,9 @@ class CheckpointSection:
     __pydantic_config__ = STRICT
 
     every_updates: Count = 1000
-    """0 saves at the end only."""
+    """Updates between saves; 0 saves only at the end."""
     keep_last: Annotated[int, Field(ge=2, le=MOST)] = 3
-    """The newest so many are kept."""
+    """Keep this many of the newest."""
     keep_best: Count = 1
     """Besides the newest, keep this many with the best validation score."""
     best_by: str | None = None
@@ -172,18 +172,18 @@ class RunConfig:
     __pydantic_config__ = STRICT
 
     name: Name = "run"
-    """Of the run, and of its folder below `output`."""
+    """Name of the run, and of its folder in `output`."""
     output: PathText = "runs"
-    """Folder of runs; this one lies in OUTPUT/NAME."""
+    """Folder of runs; this run is in OUTPUT/NAME."""
     seed: Count = 1
-    """Of initial weights, dropout and the order of the data."""
+    """Seed of initial weights, dropout and the order of the data."""
     prepare: PrepareSection = field(default_factory=PrepareSection)
     stream: StreamSection = field(default_factory=StreamSection)
     model: ModelSection = field(default_factory=ModelSection)
     loss: Annotated[Loss, Choice("loss", "cross_entropy")] = field(
         default_factory=lambda: make("loss", "cross_entropy")
     )
-    """What training minimises: a component of model/components."""
+    """The training loss: a component of model/components."""
     optimizer: Annotated[Optimizer, Choice("optimizer", "adamw")] = field(
         default_factory=lambda: make("optimizer", "adamw")
     )
@@ -201,7 +201,7 @@ class RunConfig:
     stability: StabilitySection = field(default_factory=StabilitySection)
     supervision: SupervisionSection = field(default_factory=SupervisionSection)
     trackers: list[Annotated[Tracker, Choice("tracker", "tensorboard")]] = field(default_factory=list)
-    """Where figures go beside TensorBoard (`training.tensorboard`): components of trainer/trackers, or plugins."""
+    """Trackers in addition to TensorBoard (`training.tensorboard`): components of trainer/trackers, or plugins."""
     plugins: list[Plugin] = field(default_factory=list)
     """In a file: paths of Python files with components, relative to it; here they are run and known by their SHA-256.
     Installed packages that components come from stand behind them."""
@@ -308,7 +308,7 @@ class RunConfig:
 
     @property
     def best_by(self) -> str:
-        """The figure that what is best goes by."""
+        """The figure that decides which step is best."""
         return self.checkpoint.best_by or self.evaluation.metrics[0].key()
 
     @property

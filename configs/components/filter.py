@@ -1,4 +1,4 @@
-"""What a filter of training pairs is."""
+"""The base classes of filters of training pairs."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -12,28 +12,28 @@ Change = Callable[[list[str], list[str]], tuple[list[str], list[str]]]
 
 @dataclasses.dataclass(kw_only=True, frozen=True, slots=True)
 class Corpus:
-    """What a filter may know beside the pairs that it is given."""
+    """What a filter may know besides the pairs."""
 
     source_language: str
-    """By any of its codes: see `configs.languages`."""
+    """Any code of the language: see `configs.languages`."""
     target_language: str
     held_out: Sequence[tuple[str, str]] = ()
-    """The pairs of the validation and test sets, where a filter needs them."""
+    """The pairs of the validation and test sets, if a filter needs them."""
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Filter(Component):
-    """Looks at training pairs; a component derives from `DroppingFilter` or `ChangingFilter`.
+    """A filter of training pairs; components derive from `DroppingFilter` or `ChangingFilter`.
 
-    It is pure: the same pair is always treated alike, whatever stands beside it, in whichever process. It is sent to
-    processes by pickle, so what is large or cannot be sent is loaded by `open`.
+    It must be pure: a pair is always treated alike, whatever the other pairs and the process. It is pickled for
+    processes, so `open` must load what is large or cannot be pickled.
     """
 
     needs_held_out: ClassVar[bool] = False
-    """Whether it is given the pairs of the held-out sets."""
+    """Whether it needs the pairs of the held-out sets."""
 
     def report_name(self) -> str:
-        """What it is called in the report; of two filters of one name, the later is given a number."""
+        """Its name in the report; if two filters have the same name, the later gets a number."""
         return self.kind
 
 
@@ -42,11 +42,11 @@ class DroppingFilter(Filter):
     """A filter that drops pairs."""
 
     def open(self, corpus: Corpus, place: str) -> Find:
-        """Prepare to work: called once a process, and once before anything long is done.
+        """Prepare to work: called once per process, and once before any long work begins.
 
         Args:
-            corpus: what is known of it.
-            place: where the filter stands in the configuration, for messages: `prepare.filters.0`.
+            corpus: the corpus.
+            place: the filter's place in the configuration, for messages: `prepare.filters.0`.
 
         Returns:
             A function like `find`.
@@ -75,5 +75,5 @@ class ChangingFilter(Filter):
         return self.change
 
     def change(self, sources: list[str], targets: list[str]) -> tuple[list[str], list[str]]:
-        """Both sides of a chunk as they should be, with as many lines."""
+        """Both sides of a chunk after the change, with the same number of lines."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What a metric of translations is, and what the figures of one are called."""
+"""The base class of metrics of translations, and the names of their figures."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,11 @@ MetricName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*$", max_leng
 Lines = Sequence[str]
 """Lines of text, one for each sentence."""
 SIGNATURE = "_signature"
-"""Ends the name of what stands beside a metric's figure."""
+"""Suffix of the key that holds a figure's signature."""
 
 
 class Scoring(Protocol):
-    """What computes a metric: any of sacreBLEU's metrics, or whatever has these two methods."""
+    """Computes a metric: one of sacreBLEU's metrics, or any object with these two methods."""
 
     def corpus_score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Any:
         """An object whose `score` is the corpus score; line N of each of the references belongs to hypothesis N."""
@@ -30,43 +30,43 @@ class Scoring(Protocol):
 
 @dataclasses.dataclass(kw_only=True, frozen=True, slots=True)
 class ScoredText:
-    """What a metric may know of the translations that it is to score."""
+    """What a metric may know about the translations to score."""
 
     target_language: str
-    """By any of its codes: see `configs.languages`."""
+    """Any code of the language: see `configs.languages`."""
     tokenizer: str = "auto"
     """What `evaluation.tokenizer` says."""
     tokenizer_option: str = "evaluation.tokenizer"
-    """Where it was said, for messages."""
+    """The option or field that gave it, for messages."""
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Metric(Component):
-    """A score of translations against references. It says nothing of who translates, and sees no more than text."""
+    """A metric of translations against references. It sees only text."""
 
     name: MetricName | None = None
     """The name of its figures; by default its kind. Needed if two would have the same name."""
 
     title: ClassVar[str] = ""
-    """What people call it."""
+    """Its display name."""
     higher_is_better: ClassVar[bool | None] = True
-    """None: neither is, and nothing can be best by it."""
+    """None: neither is better, so that it cannot decide which step is best."""
     digits: ClassVar[int] = 2
-    """Behind the point, where people read it."""
+    """Decimals in displayed scores."""
 
     def key(self) -> str:
-        """What its figures are called, in metrics.jsonl and wherever else programs read."""
+        """The name of its figures in metrics.jsonl and wherever else programs read."""
         return self.name or self.kind
 
     def label(self) -> str:
-        """What it is called where people read."""
+        """Its displayed name."""
         return self.name or self.title or self.kind
 
     def build(self, text: ScoredText) -> Scoring:
-        """What computes it.
+        """The object that computes it.
 
         Args:
-            text: what is to be scored.
+            text: the text to score.
 
         Raises:
             UserError: it cannot be computed here: a package or a file is missing.
@@ -74,10 +74,10 @@ class Metric(Component):
         raise NotImplementedError
 
     def score(self, scoring: Scoring, *, sources: Lines, hypotheses: Lines, references: Sequence[Lines]) -> float:
-        """The score of a corpus; a metric that needs the sources overrides it.
+        """The score of a corpus; to be overridden by metrics that need the sources.
 
         Args:
-            scoring: what `build` gave.
+            scoring: from `build`.
             sources: what was translated.
             hypotheses: its translations, cased and detokenised.
             references: one or more of each, as lists of lines.
@@ -85,18 +85,18 @@ class Metric(Component):
         return float(scoring.corpus_score(hypotheses, references).score)
 
     def lowercased(self) -> "Metric":
-        """The same metric, blind to case where it has a field `lowercase`."""
+        """The same metric, ignoring case if it has a field `lowercase`."""
         fields = {field.name for field in dataclasses.fields(self)}
         return dataclasses.replace(self, lowercase=True) if "lowercase" in fields else self  # type: ignore[call-arg]
 
     def doubt(self, scoring: Scoring, references: Sequence[Sequence[str]]) -> str | None:
-        """Why its scores would say little of translations with such references; None where they say what they do."""
+        """Why its scores mean little with such references; None if they do not."""
         return None
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True, slots=True)
 class Described:
-    """How to show a metric's figures."""
+    """How to format a metric's figures."""
 
     label: str
     higher_is_better: bool | None = True
@@ -104,7 +104,7 @@ class Described:
 
 
 def metric_keys(figures: Mapping[str, Any]) -> list[str]:
-    """The metrics in the figures of an evaluation, in their order: those beside whose figure a signature stands."""
+    """The metrics in an evaluation's figures, in order: the figures that have a signature."""
     return [key for key in figures if f"{key}{SIGNATURE}" in figures]
 
 
@@ -113,7 +113,7 @@ OF_REFERENCES = {name: Described(label=name, higher_is_better=False, digits=4) f
 
 
 def describe_metrics(entries: object, queued: object = None) -> dict[str, Described]:
-    """How to show the metrics of a run, by the names of their figures.
+    """How to format the metrics of a run, by the names of their figures.
 
     Args:
         entries: of `evaluation.metrics` in a resolved configuration, however broken, or of another version.
@@ -125,7 +125,7 @@ def describe_metrics(entries: object, queued: object = None) -> dict[str, Descri
         kind = str(fields.pop("kind", ""))
         try:
             metric: Metric = make("metric", kind, **fields)
-        except (UserError, TypeError):  # of a package that is not installed here
+        except (UserError, TypeError):  # from a package that is not installed here
             name = str(fields.get("name") or kind)
             found[name] = Described(label=name)
         else:

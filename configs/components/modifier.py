@@ -1,4 +1,4 @@
-"""What a modifier of training pairs is: a part of `stream.augment`."""
+"""The base classes of modifiers of training pairs, the items of `stream.augment`."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ _MASK = 2**64 - 1
 
 
 class Draws:
-    """Random numbers for one pair and one modifier: SplitMix64 (Steele et al., 2014) from a given state.
+    """Random numbers for one pair and one modifier: SplitMix64 (Steele et al., 2014) with a given state.
 
     The same state gives the same numbers on any machine and any version of Python.
     """
@@ -47,37 +47,37 @@ class Draws:
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Modifier(Component):
-    """Changes training pairs when they are read; a component derives from one of the three classes below.
+    """Changes training pairs when they are read; components derive from one of the three classes below.
 
-    It is pure: what it makes of a pair depends on its fields, the pair and the draws alone. Held-out sets, and the
-    tokenizer's training, never see it.
+    It must be pure: its result depends only on its fields, the pair and the draws. It is not applied to held-out sets
+    or to the tokenizer's training text.
     """
 
     probability: Chance = 0.05
-    """Of a pair to be changed, each time that it is read."""
+    """Probability with which a pair is changed, each time that it is read."""
     datasets: list[PathText] = dataclasses.field(default_factory=list)
-    """Paths of `stream.datasets` whose pairs it changes; empty: all."""
+    """Paths of `stream.datasets` whose pairs it changes; empty for all."""
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class TextModifier(Modifier):
-    """Changes the text of a pair, as the tokenizer's normalisation left it, without its tags."""
+    """Changes the normalised text of a pair, without its tags."""
 
     def brings_in(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Texts that it brings into source and target: a tokenizer that cannot spell one of them is refused."""
+        """Texts that it may insert in source and target; a tokenizer that cannot spell one of them is refused."""
         return (), ()
 
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
-        """Both sides as they should be. A pair that becomes empty, or cannot be spelled, stays as it was."""
+        """Both sides after the change. A pair that becomes empty, or cannot be spelled, stays unchanged."""
         raise NotImplementedError
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class MergingModifier(Modifier):
-    """Makes one pair of two: of the pair, and of the next one of the dataset that stands in the same window."""
+    """Merges a pair with the next pair of the same dataset in the same window."""
 
     def merge(self, pair: tuple[str, str], neighbour: tuple[str, str], draws: Draws) -> tuple[str, str]:
-        """Source and target of both. The neighbour has not been changed."""
+        """Source and target of the merged pair. The neighbour has not been changed."""
         raise NotImplementedError
 
 
@@ -87,10 +87,10 @@ class SubwordModifier(Modifier):
 
     probability: Chance = 1.0
     model_type: ClassVar[str] = ""
-    """Of the tokenizers that it can be used with: `bpe` or `unigram`."""
+    """Kind of the tokenizers that it works with: `bpe` or `unigram`."""
 
     def build(self, vocabulary: Any) -> Any:
-        """What draws segmentations: see `data_pipeline.stream.augmentation.variants.Segmenter`.
+        """The object that draws segmentations: see `data_pipeline.stream.augmentation.variants.Segmenter`.
 
         Args:
             vocabulary: a `data_pipeline.stream.augmentation.vocabulary.Vocabulary`.
@@ -99,7 +99,7 @@ class SubwordModifier(Modifier):
 
 
 def order_problems(modifiers: Sequence[Modifier], paths: Sequence[str]) -> Iterator[str]:
-    """What is wrong in a list of modifiers, one line each.
+    """Errors in a list of modifiers, one line each.
 
     Args:
         modifiers: `stream.augment`.
@@ -122,5 +122,5 @@ def order_problems(modifiers: Sequence[Modifier], paths: Sequence[str]) -> Itera
 
 
 def _share(one: Modifier, other: Modifier) -> bool:
-    """Whether some dataset may have both."""
+    """Whether both may apply to the same dataset."""
     return not one.datasets or not other.datasets or bool(set(one.datasets) & set(other.datasets))

@@ -1,4 +1,4 @@
-"""What an optimizer is."""
+"""The base class of optimizers."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -10,18 +10,19 @@ from configs.fields import NonNegativeFloat, PositiveFloat
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Optimizer(Component):
-    """What steps on the gradients. ZeRO divides its states between the ranks, so it steps element by element."""
+    """An optimizer. ZeRO partitions its states over the ranks, so it must work element by element."""
 
     lr: PositiveFloat = 1e-3
     """Peak learning rate."""
     weight_decay: NonNegativeFloat = 0.0
-    """On matrices; norms and biases are left alone."""
+    """Weight decay of matrices; norms and biases have none."""
     clip_norm: NonNegativeFloat = 1.0
-    """Of the gradient's global norm; 0 clips nothing."""
+    """Maximum of the gradient's global norm; 0 does not clip."""
 
     states: ClassVar[tuple[str, ...]] = ()
-    """Tensors, as large as the parameter, that it keeps of each from its first step on, by their names in the
-    optimizer's `state`: what is saved, divided, offloaded and planned for. At least one."""
+    """Names in the optimizer's `state` of the tensors, of a parameter's size, that it keeps for each parameter from its
+    first step on: these are saved, partitioned, offloaded and planned for. At least one.
+    """
 
     def build(self, groups: Sequence[Mapping[str, Any]]) -> Any:
         """The optimizer, a torch.optim.Optimizer, at a learning rate of 0.

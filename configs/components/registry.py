@@ -1,4 +1,4 @@
-"""Components: what a section of the configuration chooses by `kind:`, each a class with fields of its own.
+"""Components: classes with their own fields, which a section of the configuration chooses by `kind:`.
 
 A *family* is a place in the configuration that takes one of several components: the schedule, a norm, a filter. A
 component is a class with typed fields, registered under a kind:
@@ -12,10 +12,10 @@ component is a class with typed fields, registered under a kind:
         def factor(self, update: int, last: int) -> float:
             return min(1.0, (last - update) / self.decay_updates)
 
-Its file holds fields, costs and limits, and imports torch only within the functions that need it, so that a plan can be
-made where there is no torch. Our own lie in the package of the family: every module in it is found by itself, and in a
-folder of it the module that has the family's name. Those of other packages are named by entry points of the group
-`zeromt.plugins`, and those of single files by the user: see `configs.plugins`.
+Its file holds fields, costs and limits, and imports torch only in the functions that need it, so that plans do not need
+torch. Our own components are in the family's package: every module in it is found automatically, and in each of its
+folders the module with the family's name. Other packages name theirs by entry points of the group `zeromt.plugins`, and
+users name single files: see `configs.plugins`.
 """
 
 import dataclasses
@@ -61,24 +61,24 @@ C = TypeVar("C")
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Component:
-    """What all components have in common."""
+    """The base class of all components."""
 
     kind: str = ""
-    """The name that a configuration chooses it by."""
+    """The name by which a configuration chooses it."""
     family: ClassVar[str] = ""
 
     def problems(self) -> Iterator[str]:
-        """What is wrong between the fields, one line each."""
+        """Errors that concern several fields, one line each."""
         return iter(())
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
 def component(family: str, kind: str) -> Callable[[type[C]], type[C]]:
-    """Make a class a component: a frozen dataclass whose fields are checked strictly, chosen by `kind`.
+    """Make a class a component: a frozen dataclass with strictly checked fields, chosen by `kind`.
 
     Args:
-        family: one of `FAMILIES`; its base class says what a component of it does.
-        kind: its name, which no other component of the family has.
+        family: one of `FAMILIES`; its base class defines what its components do.
+        kind: its name, unique in the family.
 
     Raises:
         UserError: another component has this name, or there is no such family.
@@ -103,7 +103,7 @@ def component(family: str, kind: str) -> Callable[[type[C]], type[C]]:
 
 
 def kinds(family: str) -> Mapping[str, type[Any]]:
-    """The components of a family by their kinds: ours, and those of installed packages.
+    """The components of a family by kind: ours, and those of installed packages.
 
     Raises:
         UserError: an installed package's cannot be imported.
@@ -114,10 +114,10 @@ def kinds(family: str) -> Mapping[str, type[Any]]:
 
 
 def check(component: type[Any]) -> None:
-    """See that a component of somebody else's is one: the base class of `feed_forward` is called FeedForward.
+    """Check that somebody else's component is valid: the base class of `feed_forward` is called FeedForward.
 
     Raises:
-        UserError: it is none of its family's, or its fields cannot be checked.
+        UserError: it does not belong to its family, or its fields cannot be checked.
     """
     own = next(c for c in kinds(component.family).values() if c.__module__.startswith(FAMILIES[component.family]))
     name = component.family.title().replace("_", "")
@@ -133,10 +133,10 @@ def check(component: type[Any]) -> None:
 
 
 def registered(leaving_out: Collection[type[Any]] = ()) -> dict[str, dict[str, type[Any]]]:
-    """All components that are registered so far, by family and kind; for `restore`.
+    """All components registered so far, by family and kind; for `restore`.
 
     Args:
-        leaving_out: of them, those that are not wanted.
+        leaving_out: components to omit.
     """
     return {
         family: {kind: c for kind, c in _registered.get(family, {}).items() if c not in leaving_out}
@@ -145,13 +145,13 @@ def registered(leaving_out: Collection[type[Any]] = ()) -> dict[str, dict[str, t
 
 
 def restore(components: Mapping[str, Mapping[str, type[Any]]]) -> None:
-    """Let these be all that are registered."""
+    """Make these the only registered components."""
     for family, found in components.items():
         _registered[family] = dict(found)
 
 
 def make(family: str, kind: str, **fields: Any) -> Any:
-    """A component with some fields, which are not checked, and its own defaults.
+    """Make a component with given fields, which are not checked, and defaults for the others.
 
     Raises:
         UserError: there is no such kind.
@@ -163,7 +163,7 @@ def make(family: str, kind: str, **fields: Any) -> Any:
 
 
 def unknown(name: object, known: Mapping[str, object], *, what: str = "kind") -> str:
-    """What to say of a name that is not known: the nearest, or all."""
+    """The message for an unknown name, with the nearest known names, or all."""
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
     return f"there is no {what} {name!r}; {hint}"
@@ -173,17 +173,17 @@ def unknown(name: object, known: Mapping[str, object], *, what: str = "kind") ->
 class Choice:
     """In an annotation, `Annotated[Schedule, Choice("schedule", "cosine")]`: any component of a family.
 
-    In a configuration it is a mapping, with the default's kind where it names none, or a kind alone.
+    In a configuration it is a kind alone, or a mapping, which may omit the kind if there is a default.
     """
 
     family: str
     default: str | None = None
-    """The kind of a mapping that names none; None: a kind must be named."""
+    """The default kind; None: a kind must be named."""
     is_optional: bool = False
-    """Whether there may be none."""
+    """Whether the field may be null."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Every component, told apart by its kind."""
+        """A union of all components, discriminated by kind."""
         # `function-` is what `configs.reading.scalars.place_of` takes for no part of a place
         found = {f"function-{kind}": handler.generate_schema(cls) for kind, cls in kinds(self.family).items()}
         union = core_schema.tagged_union_schema(found, discriminator=_tag)
@@ -198,7 +198,7 @@ class Choice:
         return {"kind": self.default, **value}
 
     def section(self, value: Any) -> type[Any] | None:
-        """The component that an expanded value chooses; None where there is none."""
+        """The component class that an expanded value chooses; None if there is none."""
         kind = value.get("kind") if isinstance(value, dict) else None
         return kinds(self.family).get(kind) if isinstance(kind, str) else None
 
@@ -220,7 +220,7 @@ def item_of(annotation: Any) -> Any:
 
 
 def _place(component: type[Any]) -> str:
-    """Its module, or the file of one that has no name to import it by."""
+    """The component's module, or its file if it cannot be imported by name."""
     module = component.__module__
     if module.startswith("zeromt_plugin_"):
         return repr(sys.modules[module].__file__)
@@ -257,7 +257,7 @@ def _load_installed() -> None:
         return
     _searched.add(ENTRY_POINTS)
     for entry in metadata.entry_points(group=ENTRY_POINTS):
-        for family in FAMILIES:  # first, so that it is theirs that is refused where a kind is ours
+        for family in FAMILIES:  # ours first, so that a plugin with one of our kinds is refused
             _import_ours(family)
         before = registered()
         try:

@@ -1,4 +1,4 @@
-"""What draws the pieces of a translation that is sampled."""
+"""The base class of samplers, for translations drawn at random."""
 
 import dataclasses
 from typing import Any
@@ -8,14 +8,14 @@ from configs.components.registry import Component
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Sampler(Component):
-    """What the next piece is drawn from. The draw itself, and its random numbers, are the search's."""
+    """Gives the distribution of the next piece. The search makes the random draw itself."""
 
     def candidates(self, log_p_NV: Any) -> tuple[Any, Any]:
-        """What may be drawn for each row.
+        """The candidates of each row.
 
         Args:
-            log_p_NV: log-probabilities of the vocabulary, a tensor in fp32; not to be changed. What may not come next,
-                as all but EOS at the greatest length, has -1e30: it is to have no probability.
+            log_p_NV: log-probabilities of the vocabulary, a tensor in fp32, which must not be changed. Forbidden
+                pieces, such as all except EOS at the maximum length, have -1e30 and must get probability 0.
 
         Returns:
             Tensors: probabilities (N, C), which need not sum to 1, and their tokens (N, C), the most probable first.
@@ -23,7 +23,7 @@ class Sampler(Component):
         raise NotImplementedError
 
     def exported(self, program: str) -> dict[str, Any] | None:
-        """What another program draws alike by, option by option; None where it cannot.
+        """Another program's options for the same sampling; None if it cannot do it.
 
         Args:
             program: huggingface (`generate`) or ctranslate2 (`translate_batch`).

@@ -1,4 +1,4 @@
-"""What a tracker of runs is: TensorBoard, and whatever a team watches its runs with."""
+"""The base class of trackers of runs, such as TensorBoard."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ Samples = Sequence[tuple[str, str, str]]
 class Writer(Protocol):
     """Where a run's figures go, beside metrics.jsonl. One that raises is dropped with a warning; training goes on.
 
-    Its methods are called one after the other in a thread of the writer's own, which training does not wait for: what a
-    writer falls too far behind with is dropped, and said.
+    Its methods are called one after the other in the writer's own thread, for which training does not wait: if a writer
+    falls too far behind, records are dropped with a warning.
     """
 
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
-        """Figures of a log step, by the names that they have in metrics.jsonl."""
+        """Figures of a log step, by their names in metrics.jsonl."""
         ...
 
     def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
@@ -37,17 +37,17 @@ class Writer(Protocol):
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Tracker(Component):
-    """A place to watch runs in."""
+    """A tracker of runs."""
 
     def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
-        """Begin to write, or go on. Called in the writer's thread.
+        """Start writing, or continue. Called in the writer's thread.
 
         Args:
             folder: of the run.
             config: the run's resolved configuration, as plain mappings.
-            resume_step: of the checkpoint that the run goes on from; what was written of later steps is void.
+            resume_step: of the checkpoint that the run resumes from; records of later steps are void.
 
         Raises:
-            Exception: whatever is wrong; the run goes on without.
+            Exception: any error; the run goes on without the tracker.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What the parts of a model are: each says what it costs and what it cannot do, and builds itself. Without torch."""
+"""The base classes of a model's parts: a part states its costs and limits, and builds its module. Without torch."""
 
 from configs.components.model.attention import Attention
 from configs.components.model.costs import FLOAT, LossBytes, NamedShape, Storage, linear

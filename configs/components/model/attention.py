@@ -1,4 +1,4 @@
-"""What an attention is."""
+"""The base class of attentions."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -13,35 +13,35 @@ class Attention(ModelPart):
     """Attention of positions to their own sequence, or to the source."""
 
     has_weights: ClassVar[bool] = False
-    """Whether its module has `weights`, which pictures of attention and word alignments are made of."""
+    """Whether its module has `weights`, which pictures of attention and word alignments need."""
 
     def problems_at(self, width: int) -> Iterator[str]:
-        """What is wrong with the fields in a model of this width, one line each."""
+        """Errors of the fields in a model of this width, one line each."""
         return iter(())
 
     def rotated_width(self, width: int) -> int | None:
-        """Width of the heads whose queries and keys positions may turn; None: it takes no rotation."""
+        """Width of the heads whose queries and keys can be rotated; None if rotation is not supported."""
         return None
 
     def build(self, width: int, rotation: Any) -> Any:
-        """The module, called as `model.attention.MultiHeadAttention` is.
+        """The module, which is called like `model.attention.MultiHeadAttention`.
 
         `forward(queries_BLD, memory_BSD, bias=None, *, is_causal=False, cache=None, memory_is_fixed=False)` gives
         (B, L, D). Search hands it a cache (`model.attention.AttentionCache`), one position after the other.
 
         Args:
             width: of the model.
-            rotation: turns queries and keys by their positions; None where positions are not told so, and in attention
-                to the source.
+            rotation: rotates queries and keys by their positions; None without rotary positions, and in
+                cross-attention.
         """
         raise NotImplementedError
 
     def parameters(self, width: int) -> Iterator[NamedShape]:
-        """Those of the module in their order, but for the rotation's, which come last."""
+        """The module's parameters in order, without the rotation's, which come last."""
         raise self.unsaid("parameters")
 
     def flops(self, width: int, *, query_tokens: int, memory_tokens: int, memory_length: int) -> int:
-        """Of the matmuls of a forward pass, a multiplication and an addition being two.
+        """FLOPs of the matmuls of a forward pass, counting a multiplication and an addition as two.
 
         Args:
             width: of the model.
@@ -51,7 +51,7 @@ class Attention(ModelPart):
         raise self.unsaid("flops")
 
     def activation_bytes(self, width: int, *, rows: int, length: int, memory_length: int, storage: Storage) -> int:
-        """What a forward pass keeps for the backward pass, beside the queries' and the memory's hidden states.
+        """Bytes kept for the backward pass, without the hidden states of queries and memory.
 
         Args:
             width: of the model.
@@ -62,9 +62,9 @@ class Attention(ModelPart):
         raise self.unsaid("activation_bytes")
 
     def widest(self, width: int) -> int:
-        """Numbers of a position in the widest of its activations."""
+        """Elements per position of its widest activation."""
         return width
 
     def cached_numbers(self, width: int) -> int:
-        """Numbers that search keeps of every position of a decoder layer, in each of its two attentions."""
+        """Elements that search caches per position, in each of a decoder layer's two attentions."""
         raise self.unsaid("cached_numbers")

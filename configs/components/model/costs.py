@@ -1,4 +1,4 @@
-"""What parts of a model say their costs in."""
+"""Types for the costs of a model's parts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ NamedShape = tuple[str, tuple[int, ...]]
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Storage:
-    """How a device keeps what the backward pass needs."""
+    """How a device stores what the backward pass needs."""
 
     element: int
-    """Bytes of a number in the training's precision."""
+    """Bytes of an element in the training precision."""
     mask: int
     """Bytes for each element of a dropout mask."""
     is_fused: bool
-    """Whether attention keeps the logarithms of its sums in place of its weights, and RMS norm only a deviation."""
+    """Whether attention keeps only log-sum-exps instead of its weights, and RMS norm only a deviation."""
 
     def masks(self, elements: int, probability: float) -> int:
         """Bytes of a dropout mask."""
@@ -27,12 +27,12 @@ class Storage:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class LossBytes:
-    """What the output layer and the loss hold."""
+    """Bytes held by the output layer and the loss."""
 
     kept: int
-    """From the forward pass to the backward pass."""
+    """Held from the forward to the backward pass."""
     working: int
-    """At most, beside that: logits going forward, or gradients going backward."""
+    """Peak in addition: logits in the forward pass, or gradients in the backward pass."""
 
     @property
     def total(self) -> int:

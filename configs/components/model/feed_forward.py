@@ -1,4 +1,4 @@
-"""What a feed-forward sub-layer is."""
+"""The base class of feed-forward sub-layers."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -10,31 +10,31 @@ from configs.components.model.part import ModelPart
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class FeedForward(ModelPart):
-    """A function of each position by itself."""
+    """A function applied to each position separately."""
 
     program_names: ClassVar[Mapping[str, str]] = {}
-    """What each of `programs` calls the activation."""
+    """The name of the activation in each of `programs`."""
 
     def build(self, width: int) -> Any:
-        """The module: (..., width) to the same."""
+        """The module: (..., width) to (..., width)."""
         raise NotImplementedError
 
     def parameters(self, width: int) -> Iterator[NamedShape]:
-        """Those of the module, in their order."""
+        """The module's parameters, in order."""
         raise self.unsaid("parameters")
 
     def flops(self, width: int, tokens: int) -> int:
-        """Of the matmuls of a forward pass, a multiplication and an addition being two."""
+        """FLOPs of the matmuls of a forward pass, counting a multiplication and an addition as two."""
         raise self.unsaid("flops")
 
     def last_flops(self, width: int, tokens: int) -> int:
-        """Of these, the products whose result no gradient of the sub-layer is made of: not computed a second time."""
+        """FLOPs of those matmuls whose result no gradient needs: recomputation skips them."""
         return 0
 
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
-        """What a forward pass keeps for the backward pass, beside its input."""
+        """Bytes kept for the backward pass, without the input."""
         raise self.unsaid("activation_bytes")
 
     def widest(self, width: int) -> int:
-        """Numbers of a position in the widest of its activations."""
+        """Elements per position of its widest activation."""
         return width

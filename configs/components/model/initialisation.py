@@ -1,4 +1,4 @@
-"""What the weights of a new model are drawn from."""
+"""The base class of initialisations of a new model's weights."""
 
 import dataclasses
 from typing import Any
@@ -8,13 +8,13 @@ from configs.components.registry import Component
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Initialisation(Component):
-    """How a new model's weights begin. Norms and positions begin as their own modules say."""
+    """Initialises a new model's weights. Norms and positions are initialised by their own modules."""
 
     def fill(self, model: Any, width: int) -> None:
-        """Draw the weights of a model whose linear layers and embeddings are torch's own as yet.
+        """Draw the weights of a model whose linear layers and embeddings still have torch's initial values.
 
         Args:
-            model: whole, but for matrices that are to be shared.
-            width: of it.
+            model: complete, except that matrices to be tied are still separate.
+            width: of the model.
         """
         raise NotImplementedError

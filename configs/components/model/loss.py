@@ -9,27 +9,27 @@ from configs.components.registry import Component
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Loss(Component):
-    """What a model is trained to make small, of hidden states and the matrix that makes logits of them."""
+    """The training loss, a function of hidden states and the output matrix."""
 
     def build(self) -> Any:
         """A function `(hidden_ND, weight_VD, bias_V, targets_N, *, padding_id)` of tensors; see `model.loss.Loss`."""
         raise NotImplementedError
 
     def signature(self) -> str:
-        """What a figure of it depends on: figures of another one are not compared with it."""
+        """What its value depends on; values with different signatures are not compared."""
         fields = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))
         return " ".join(f"{name}={value}" for name, value in fields)
 
     def flops(self, width: int, tokens: int, vocabulary: int) -> int:
-        """Of the matmuls of a forward pass, a multiplication and an addition being two."""
+        """FLOPs of the matmuls of a forward pass, counting a multiplication and an addition as two."""
         return 2 * tokens * width * vocabulary
 
     def activation_bytes(
         self, width: int, tokens: int, vocabulary: int, *, has_bias: bool, storage: Storage
     ) -> LossBytes:
-        """What is held for the backward pass; unless said otherwise, that of torch's own cross-entropy.
+        """Bytes held; by default those of torch's own cross-entropy.
 
-        It keeps the hidden states, and the logarithms of all probabilities in fp32; going backward there are their
+        That keeps the hidden states, and all log-probabilities in fp32; in the backward pass there are also their
         gradient, that of the logits, and that of the matrix.
         """
         logits, hidden = tokens * vocabulary, tokens * width * storage.element

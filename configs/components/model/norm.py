@@ -1,4 +1,4 @@
-"""What a norm is."""
+"""The base class of norms."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -13,17 +13,17 @@ class Norm(ModelPart):
     """Normalisation of each position over the model's width."""
 
     def build(self, width: int) -> Any:
-        """The module: (..., width) to the same."""
+        """The module: (..., width) to (..., width)."""
         raise NotImplementedError
 
     def parameters(self, width: int) -> Iterator[NamedShape]:
-        """Those of the module, in their order."""
+        """The module's parameters, in order."""
         raise self.unsaid("parameters")
 
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
-        """What a forward pass keeps for the backward pass, its input with it."""
+        """Bytes kept for the backward pass, including the input."""
         raise self.unsaid("activation_bytes")
 
     def plain_eps(self, width: int) -> float:
-        """What LayerNorm or RMSNorm, as other programs have them, add to the variance where they compute the same."""
+        """The eps with which other programs' LayerNorm or RMSNorm computes the same."""
         raise NotImplementedError

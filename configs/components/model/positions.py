@@ -1,4 +1,4 @@
-"""What tells a model where a token stands."""
+"""The base class of positions, which tell a model where a token is."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -10,10 +10,10 @@ from configs.components.model.part import ModelPart
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Positions(ModelPart):
-    """Where a token stands: added to its embedding, or turned into the queries and keys of self-attention."""
+    """Positions of tokens: added to embeddings, or applied as a rotation to queries and keys of self-attention."""
 
     def problems_at(self, width: int, head_width: int | None) -> Iterator[str]:
-        """What is wrong in such a model, one line each, which begins with the field's place in `model`.
+        """Errors in such a model, one line each, beginning with the field's place in `model`.
 
         Args:
             width: of the model.
@@ -22,7 +22,7 @@ class Positions(ModelPart):
         return iter(())
 
     def build(self, num_positions: int, width: int) -> Any:
-        """What is done to embeddings: `forward(x_BLD, start=0)`, where `start` is the first one's position.
+        """The module for embeddings: `forward(x_BLD, start=0)`, where `start` is the position of the first one.
 
         It raises ValueError beyond the last position (`model.positions.check_length`).
 
@@ -33,32 +33,32 @@ class Positions(ModelPart):
         raise NotImplementedError
 
     def build_rotation(self, num_positions: int, head_width: int) -> Any:
-        """What is done to queries and keys of self-attention: `forward(x_BHLK, start=0)`; None: nothing."""
+        """The module for queries and keys of self-attention: `forward(x_BHLK, start=0)`; None without rotation."""
         return None
 
     def parameters(self, num_positions: int, width: int) -> Iterator[NamedShape]:
-        """Those of `build`, in their order: of the source's positions, and as many again of the target's."""
+        """Parameters of `build`'s module, in order; source and target positions each have them."""
         return iter(())
 
     def rotation_parameters(self, num_positions: int, head_width: int) -> Iterator[NamedShape]:
-        """Those of `build_rotation`, in their order: of every layer."""
+        """Parameters of `build_rotation`'s module, in order; every layer has them."""
         return iter(())
 
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
-        """What `build` keeps for the backward pass."""
+        """Bytes that `build`'s module keeps for the backward pass."""
         return 0
 
     def rotation_bytes(self, numbers: int, storage: Storage) -> int:
-        """What `build_rotation` keeps for the backward pass.
+        """Bytes that `build_rotation`'s module keeps for the backward pass.
 
         Args:
-            numbers: of queries and keys of a layer.
+            numbers: elements of a layer's queries and keys.
             storage: of the device.
         """
         return 0
 
     def table(self, module: Any, num_positions: int, width: int) -> Any:
-        """What is added to embeddings, (num_positions, width) in fp32; None: exports have no table.
+        """The table that is added to embeddings, (num_positions, width) in fp32; None if exports need no table.
 
         Args:
             module: see `build`.
@@ -67,9 +67,9 @@ class Positions(ModelPart):
         return None
 
     def has_own_table(self, program: str) -> bool:
-        """Whether a program computes this very table by itself, but for the order of the dimensions."""
+        """Whether a program computes the same table itself, up to the order of dimensions."""
         return False
 
     def sines_first(self, width: int) -> Sequence[int] | None:
-        """The order of dimensions in which the table has all sines before all cosines; None: it has."""
+        """The order of dimensions that puts all sines before all cosines; None if they are so already."""
         return None

@@ -1,4 +1,4 @@
-"""What joins a sub-layer with the residual stream."""
+"""The base class of residual connections."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -11,38 +11,38 @@ from configs.components.model.part import ModelPart
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Residual(ModelPart):
-    """In which order a sub-layer, its norm, dropout and the residual stream are joined."""
+    """The order of a sub-layer, its norm, dropout and the residual sum."""
 
     is_post_norm: ClassVar[bool] = False
-    """Whether norms stand behind the sum. Where they do not, the stream itself is not normed: a last norm is wanted."""
+    """Whether norms come after the sum. If not, the stream itself is not normed and needs a final norm."""
 
     def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> Any:
-        """The module: `forward(x, sublayer)`, (..., width) to the same.
+        """The module: `forward(x, sublayer)`, (..., width) to (..., width).
 
         Args:
             width: of the model.
-            norm: to build as many of as are needed.
+            norm: builds the norms that are needed.
             dropout: its probability.
             is_last: whether the sub-layer is the last of its layer.
         """
         raise NotImplementedError
 
     def parameters(self, width: int, norm: Norm, *, is_last: bool) -> Iterator[NamedShape]:
-        """Those of the module, in their order: unless said otherwise, of one norm."""
+        """The module's parameters, in order; by default those of one norm."""
         yield from ((f"norm.{name}", shape) for name, shape in norm.parameters(width))
 
     def activation_bytes(
         self, width: int, norm: Norm, dropout: float, *, tokens: int, is_last: bool, storage: Storage
     ) -> int:
-        """What a forward pass keeps for the backward pass: what the sub-layer is given, norm and dropout."""
+        """Bytes kept for the backward pass: the sub-layer's input, norm and dropout."""
         mask = storage.masks(tokens * width, dropout)
         given = tokens * width * storage.element
         return given + norm.activation_bytes(width, tokens, storage) + self.num_masks(is_last=is_last) * mask
 
     def num_masks(self, *, is_last: bool) -> int:
-        """How many times dropout is applied."""
+        """How often dropout is applied."""
         return 1
 
     def needs_result(self, dropout: float) -> bool:
-        """Whether any gradient is made of what the sub-layer gives: else that is not computed a second time."""
+        """Whether a gradient needs the sub-layer's output; if not, recomputation skips it."""
         return True
