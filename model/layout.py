@@ -5,12 +5,14 @@ Shapes: N tokens of a side, R rows (pairs).
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from torch import Tensor
 
 Product = Callable[[Tensor], tuple[Tensor, ...]]
+ROOM = 32
+"""See `Side.room`."""
 SideName = Literal["source", "target"]
 LayoutKind = Literal["none", "padded", "packed"]
 """Of a model's passes: whether its parts know where their tokens stand, and whether padding is left out."""
@@ -27,6 +29,11 @@ class Side:
     one length; then padding counts among the tokens."""
     longest: int
     """Tokens of the longest row."""
+    room: int = field(init=False)
+    """The same, rounded up: what is compiled for one number serves few others, or every batch would need its own."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "room", -(-self.longest // ROOM) * ROOM)
 
     @property
     def positions(self) -> Tensor:

@@ -51,7 +51,7 @@ class _Varlen(torch.autograd.Function):
 
         assert queries.bounds is not None
         assert keys.bounds is not None
-        ctx.lengths = queries.longest, keys.longest, is_causal
+        ctx.lengths = queries.room, keys.room, is_causal
         ctx.rest = scale, [-1, 0] if is_causal else [-1, -1]
         bounds = queries.bounds, keys.bounds
         found = torch.ops.torch_attn._varlen_attn(query, key, value, *bounds, *ctx.lengths, *ctx.rest)
