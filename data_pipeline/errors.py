@@ -8,7 +8,7 @@ class DataError(UserError):
 
 
 class ReadError(Exception):
-    """Why something could not be read. Whoever knows the name of what catches it and adds that."""
+    """Why something could not be read. The caller, who knows its name, catches this and adds the name."""
 
 
 class MissingError(ReadError):

@@ -1,4 +1,4 @@
-"""What a prepared dataset holds, and whether it is whole: the lines of `zeromt inspect`."""
+"""`zeromt inspect` for a prepared dataset: its contents, and whether it is whole."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ HISTOGRAM_EDGES = (0, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 65_536)
 BAR_WIDTH = 40
 ROWS_AT_ONCE = 1 << 20
 PADDING_BUDGETS = (1024, 4096, 16_384)
-"""Padded tokens of a micro-batch, for each side."""
+"""Budgets for which padding is measured, in padded tokens per side."""
 PADDING_PAIRS = 262_144
-"""The window that padding is measured on, the first of the dataset. Preparation shuffles, so it is like all others."""
+"""Pairs of the window on which padding is measured: the dataset's first, which is typical as datasets are shuffled."""
 
 
 def is_dataset(folder: Path) -> bool:
-    """Whether a folder calls itself a prepared dataset."""
+    """Whether a folder has the index of a prepared dataset."""
     return (folder / INDEX_FILE).is_file()
 
 
@@ -34,11 +34,11 @@ def inspect_dataset(folder_or_url: Path | str, stream: StreamSection | None = No
     """Describe a dataset after reading every byte of it.
 
     Args:
-        folder_or_url: as `Dataset.load`.
-        stream: cache, retries and time-outs of a remote one.
+        folder_or_url: see `Dataset.load`.
+        stream: cache, retries and time-outs for a remote dataset.
 
     Returns:
-        Lines of text, and whether it is whole. What is wrong stands in the lines.
+        Lines of text, which include any errors, and whether the dataset is whole.
 
     Raises:
         UserError: there is no dataset of this version.
@@ -47,7 +47,7 @@ def inspect_dataset(folder_or_url: Path | str, stream: StreamSection | None = No
         dataset = Dataset.load(folder_or_url, stream)
         report = read_report(dataset)
     except UserError as error:
-        storage, index, _ = open_index(folder_or_url, stream)  # raises again where the index is what is broken
+        storage, index, _ = open_index(folder_or_url, stream)  # raises again if the index itself is broken
         problems = check_files(storage, index) or [str(error)]
         return [f"dataset   {storage.location}", *_wholeness(problems)], False
     unknown = Counter[Side]()
@@ -67,7 +67,7 @@ def _wholeness(problems: list[str]) -> list[str]:
 
 
 def read_report(dataset: Dataset) -> Report:
-    """What each filter of the preparation did.
+    """Read the report on the preparation's filters.
 
     Raises:
         DataError: the report is broken.
@@ -77,12 +77,12 @@ def read_report(dataset: Dataset) -> Report:
 
 
 def describe(dataset: Dataset, report: Report, unknown: Mapping[Side, int]) -> list[str]:
-    """What a dataset holds, as lines of text. Memory does not grow with the dataset.
+    """Describe a dataset in lines of text, in bounded memory.
 
     Args:
-        dataset: which.
-        report: its own.
-        unknown: tokens of each side that are `<unk>`; the report of an older dataset does not have them.
+        dataset: the dataset.
+        report: the dataset's.
+        unknown: number of `<unk>` tokens of each side, which reports of older datasets do not have.
     """
     index = dataset.index
     counts = {

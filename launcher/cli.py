@@ -86,7 +86,7 @@ COMMANDS: dict[str, Command] = {
         computes=True,
     ),
     "compare": Command(
-        summary="runs beside one another: scores with tests, where they differ, curves, cost",
+        summary="runs side by side: scores with tests, where they differ, curves, cost",
         usage="RUN RUN [...] [--set SET] [--json | --markdown] [--html FILE] [...]",
         add_arguments=options.add_compare,
         target="trainer.comparison.command:compare_runs",

@@ -23,6 +23,14 @@ REPLACED = {
     r"\bgoes? on where it was\b": "resumes",
     r"\bis ended and named\b": "killed and reported",
     r"\bbatch of jobs\b|\bsections? of a rank\b": "job; phase",
+    r"\bbatch systems?\b": "scheduler",
+    r"\bwindows? of (the )?logs?\b": "interval",
+    r"\bend(ed)? by force\b": "killed",
+    r"\bgone on from\b": "resumed from",
+    r"\bshared? out\b": "divided, sharded",
+    r"\bblind to case\b": "ignoring case",
+    r"\bround in circles\b": "loop",
+    r"Error: so it is\b": "the condition under which it is raised",
     r"; allowed is `pip install|; allowed is (both|a divisor)\b": "install it with; give both; must divide",
 }
 """What is not written any more, and what is written instead. The verb ('ranks share a file system') stays."""
@@ -62,6 +70,8 @@ def test_replaced_words_are_gone() -> None:
         "is so many times as fast",
         "the broken blocks",
         "FLOPs of matrix products",
+        "lines that go round in circles",
+        "UserError: so it is.",
     ],
 )
 def test_a_replaced_word_is_noticed(text: str) -> None:

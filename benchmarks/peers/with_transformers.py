@@ -44,7 +44,7 @@ def train(
         peak: learning rate.
         warmup_updates: of the rate.
         threads: of torch; those that it takes by itself unless given.
-        device: cuda, where this process must see one GPU alone (more would be shared out by DataParallel), or cpu.
+        device: cuda, where this process must see one GPU alone (more would be used by DataParallel), or cpu.
         dtype: float32, or bfloat16 by autocast around weights in fp32.
         is_exact: no batch is over the budget, being one of `plain_loop`'s; else batches are grouped by length and have
             the budget on average, which is the trainer's own way, and whose largest may not fit a GPU.

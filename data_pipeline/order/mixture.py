@@ -1,8 +1,8 @@
-"""Which dataset of several a lane's next micro-batch comes from, as a function of integers.
+"""Chooses the dataset of a lane's next micro-batch in a mixture, as a function of integers.
 
-With one dataset an epoch is a pass over it. With several, an epoch is as many updates as hold about as many pairs as
-they have together, and each dataset goes through passes of its own, which do not stop where an epoch does: every pass
-uses each of its pairs once.
+With one dataset an epoch is a pass over it. With several, an epoch is the number of updates that hold about as many
+pairs as all datasets together. Each dataset has its own passes, which use each of its pairs once and do not end with
+the epoch.
 """
 
 from collections.abc import Sequence
@@ -12,19 +12,19 @@ from fractions import Fraction
 from data_pipeline.order.state import LaneCursor
 
 SCALE = 1 << 32
-"""Proportions are counted in parts of it: sums of integers do not depend on the machine."""
+"""Denominator of proportions, which are integers so that sums do not depend on the machine."""
 PARTS = 1 << 16
 """Of a pair, that lanes begin apart by: where a micro-batch is of a pair or two, they do as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixture:
-    """Sizes and proportions of the datasets. Each lane keeps to them without knowing what the others take."""
+    """Sizes and proportions of the datasets. Each lane follows them without knowing the other lanes' choices."""
 
     sizes: tuple[int, ...]
     """Pairs of each dataset."""
     proportions: tuple[int, ...]
-    """Of the pairs handed out, in parts of their sum."""
+    """Each dataset's proportion of the pairs, as a numerator of their sum."""
     num_lanes: int
     """K."""
 
@@ -32,14 +32,14 @@ class Mixture:
     def of(
         cls, sizes: Sequence[int], weights: Sequence[float | None], *, temperature: float, num_lanes: int
     ) -> "Mixture":
-        """Proportions proportional to the weights, or without weights to size ** (1 / temperature).
+        """Make proportions from weights, or without weights from size ** (1 / temperature).
 
         The temperature is that of Arivazhagan et al. (2019).
 
         Args:
             sizes: pairs of each dataset.
             weights: one for each, or None for each.
-            temperature: 1 takes all pairs equally often, a large one all datasets.
+            temperature: at 1 all pairs are equally frequent, at a large value all datasets.
             num_lanes: K.
         """
         target = [n ** (1 / temperature) if w is None else w for n, w in zip(sizes, weights, strict=True)]
@@ -48,11 +48,11 @@ class Mixture:
 
     @property
     def is_single(self) -> bool:
-        """Whether there is one dataset, and an epoch a pass over it."""
+        """Whether there is only one dataset, so that an epoch is a pass over it."""
         return len(self.sizes) == 1
 
     def part(self, count: int, dataset: int) -> int:
-        """What a dataset gives of a count, rounded down."""
+        """A dataset's part of a count, rounded down."""
         return count * self.proportions[dataset] // sum(self.proportions)
 
     @property
@@ -64,7 +64,7 @@ class Mixture:
         """Updates of an epoch, at least one: as many as hold about as many pairs as all datasets together.
 
         Args:
-            epoch: which; where the number is no whole one, some have one more.
+            epoch: its number; if the mean is not a whole number, some epochs have one update more.
             usual_pairs: mean pairs of a micro-batch of each dataset.
         """
         micro_batches = sum(proportion / pairs for proportion, pairs in zip(self.proportions, usual_pairs, strict=True))
@@ -73,10 +73,10 @@ class Mixture:
         return after - before
 
     def choose(self, taken: Sequence[int], coming: Sequence[int]) -> int:
-        """The dataset whose next micro-batch leaves a lane nearest to the proportions; the first of equals.
+        """The dataset whose next micro-batch brings a lane nearest to the proportions; of equal ones the first.
 
-        Nearest: the smallest sum over the datasets of (proportion * all pairs - pairs of the dataset) squared. What the
-        micro-batch would add counts too, or small proportions would be biased.
+        Nearest means the smallest sum over datasets of (proportion * all pairs - pairs of the dataset)^2, counting the
+        new micro-batch, since small proportions would be biased otherwise.
 
         Args:
             taken: parts of pairs that the lane has handed out of each dataset, and `ahead`.
@@ -99,8 +99,8 @@ class Mixture:
     def ahead(self, turn: int, usual_pairs: Fraction) -> int:
         """How many parts of pairs a lane's count of a dataset starts ahead of its proportion; behind it: below 0.
 
-        The lanes' counts start up to half a micro-batch off the proportion, evenly spread. So in each update some lanes
-        take a micro-batch of the dataset, by turns, not all at once.
+        The lanes' counts start up to half a micro-batch off the proportion, evenly spread, so that lanes take the
+        dataset's micro-batches in different updates, not all at once.
 
         Args:
             turn: the lane's; see `Sharing.turn`.

@@ -1,9 +1,8 @@
-"""The canonical stream's order: which pairs stand in which micro-batch, as pure functions of integers.
+"""The order of the stream: which pairs are in which micro-batch, as pure functions of integers.
 
 A pass over a dataset deals *units* (shards, blocks or pairs) to K lanes. A lane goes through its units in
 windows; a window's pairs are shuffled, bucketed by length and cut into micro-batches
-(`data_pipeline.order.windows`). Nothing here knows of ranks or reads a file, and a lane's plan needs nothing of
-another lane's.
+(`data_pipeline.order.windows`). Nothing here depends on ranks or reads a file, and lanes are planned independently.
 """
 
 from dataclasses import dataclass
@@ -16,30 +15,30 @@ from data_pipeline.order.randomness import Purpose, permutation, random_bits
 Integers = NDArray[np.int64]
 
 UNITS_A_LANE = 8
-"""The largest unit of which each lane gets at least this many is dealt."""
+"""The unit is the largest of which each lane gets at least this many."""
 SHARDS_A_WINDOW = 8
-"""Shards are dealt only if a window holds this many."""
+"""Shards are the unit only if a window holds this many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """A dataset's pairs, cut into consecutive units."""
+    """A dataset's pairs, divided into consecutive units."""
 
     bounds: Integers
     """(units + 1,): unit u holds the pairs from bounds[u] up to bounds[u + 1]."""
     tokens: Integers
-    """(units,): pieces of both sides, what lanes are balanced by."""
+    """(units,): pieces of both sides, by which lanes are balanced."""
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     @property
     def largest(self) -> int:
-        """Most pairs of a unit."""
+        """Number of pairs of the largest unit."""
         return int(np.diff(self.bounds).max())
 
     def merged(self, firsts: Integers) -> "Units":
-        """Larger units, each beginning with one of the units `firsts`, the first of which is 0."""
+        """Merge units into larger ones, which begin at the units `firsts`, the first being 0."""
         return Units(np.append(self.bounds[firsts], self.bounds[-1]), np.add.reduceat(self.tokens, firsts))
 
 
@@ -62,10 +61,10 @@ def choose_units(
 ) -> Units:
     """The largest unit that leaves each lane at least eight, and that a window holds: shards, blocks or pairs.
 
-    A unit larger than a window would break the window's bound on memory, so the next smaller one is taken. So it is
-    where a window would hold few shards: all its pairs would stem from one place of the dataset.
-    Lengths are looked at for pairs alone: a dataset dealt by them has fewer than eight blocks for each lane, or
-    blocks larger than a window.
+    A unit larger than a window would exceed the window's memory bound, so the next smaller kind is used. The same holds
+    if a window would hold only a few shards, as all its pairs would come from few places in the dataset. Lengths are
+    only read if the unit is a pair, that is if there are fewer than eight blocks per lane, or blocks are larger than a
+    window.
 
     Args:
         blocks: the dataset's.
@@ -83,9 +82,8 @@ def choose_units(
 def deal(tokens: Integers, num_lanes: int, *, seed: int, dataset: int, pass_: int) -> Deal:
     """Deal units to lanes at random, balanced by tokens.
 
-    Units are sorted by tokens, equal ones at random, and dealt in rows of one for each lane: a row to the
-    lanes in a random order, the next row in the reverse of it, so that who got a row's heaviest gets the next
-    row's lightest.
+    Units are sorted by tokens, equal ones at random, and dealt in rows of one per lane: one row to the lanes in random
+    order, the next row in reverse, so that the lane with the heaviest unit of one row gets the lightest of the next.
     """
     assert num_lanes <= np.iinfo(np.uint16).max + 1
     count = len(tokens)
@@ -108,8 +106,8 @@ def lane_order(units: Integers, *, seed: int, dataset: int, pass_: int, lane: in
 def cut_windows(pairs: Integers, window_pairs: int) -> Integers:
     """Cut a lane's units into windows of about equal size.
 
-    A window holds at most `window_pairs` pairs, or a single unit. Windows are evened out, because a small
-    last one would be padded more.
+    A window holds at most `window_pairs` pairs, or a single unit. Windows have about equal sizes, because a small last
+    one would have more padding.
 
     Args:
         pairs: (units,): pairs of each unit, in the lane's order.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 
 class Purpose(IntEnum):
-    """What bits are for; two purposes never share any."""
+    """The purpose of random bits; different purposes get different bits."""
 
     DEAL_UNITS = 1
     DEAL_LANES = 2
@@ -27,13 +27,13 @@ class Purpose(IntEnum):
 
 
 def random_bits(count: int, seed: int, purpose: Purpose, *place: int) -> NDArray[np.uint64]:
-    """`count` random 64-bit integers that belong to a place in the stream."""
+    """`count` random 64-bit integers, determined by a place in the stream."""
     sequence = np.random.SeedSequence([seed, int(purpose), *place])
     return np.random.Philox(sequence).random_raw(count)
 
 
 def permutation(count: int, seed: int, purpose: Purpose, *place: int) -> NDArray[np.int64]:
-    """A random order of `range(count)` that belongs to a place in the stream."""
+    """A random order of `range(count)`, determined by a place in the stream."""
     return np.argsort(random_bits(count, seed, purpose, *place), kind="stable")
 
 
@@ -44,7 +44,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """A hash of each number: the finaliser of SplitMix64 (Steele et al., 2014).
 
-    Where every pair, or every piece, has bits of its own, it stands for Philox, which takes microseconds to begin.
+    It replaces Philox, which takes microseconds to start, where every pair or piece has its own bits.
     """
     x = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -52,5 +52,5 @@ def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def threshold(probability: float) -> np.uint64:
-    """Bits are below it with this probability; 1 is short of certain by 2 ** -53."""
+    """A threshold that random bits are below with this probability; for 1, up to an error of 2 ** -53."""
     return np.uint64(min(int(probability * 2**64), 2**64 - 2**11))

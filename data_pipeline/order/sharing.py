@@ -1,12 +1,12 @@
-"""How the lanes share a dataset of a mixture that has too few pairs to give each lane a window of its own.
+"""How lanes share a dataset of a mixture that has too few pairs for a window per lane.
 
-A window must hold enough pairs to fill its micro-batches and to bucket them by length. A dataset of a mixture may
-be far smaller than K such windows. So its pairs are dealt to fewer *groups* than there are lanes, and the lanes of a
-group take turns at the group's micro-batches: lane after lane, window after window, pass after pass. Where a whole pass
-is less than a window, a window takes several passes. A dataset with enough pairs has a group for each lane.
+A window must hold enough pairs to fill its micro-batches and to bucket them by length, but a dataset may be far smaller
+than K such windows. So its pairs are dealt to fewer *groups* than there are lanes, and the lanes of a group take the
+group's micro-batches in turn: lane after lane, window after window, pass after pass. If a pass has fewer pairs than a
+window, a window takes several passes. A dataset with enough pairs has one group per lane.
 
-The lanes begin apart from one another (`data_pipeline.order.mixture`) in the same order in which they take turns, so
-that micro-batches are handed out about in the order of the passes.
+The lanes start at different offsets (`data_pipeline.order.mixture`), in the order of their turns, so that micro-batches
+are handed out about in the order of the passes.
 """
 
 import math
@@ -25,9 +25,9 @@ class Sharing:
     num_lanes: int
     """K."""
     num_groups: int
-    """A divisor of K. Pairs are dealt to so many."""
+    """Number of groups that pairs are dealt to, a divisor of K."""
     num_passes: int
-    """Passes that a window takes, and that are dealt at once; 1 where there are several groups."""
+    """Passes in a window, which are dealt together; 1 if there are several groups."""
     dataset: int = 0
     """Its number in the mixture."""
     num_datasets: int = 1
@@ -36,12 +36,12 @@ class Sharing:
     def of(
         cls, *, num_pairs: int, target: int, window_pairs: int, num_lanes: int, dataset: int, num_datasets: int
     ) -> "Sharing":
-        """As many groups as leave each about a window, three quarters of it at least.
+        """Choose the number of groups so that each has about a window of pairs, at least three quarters of one.
 
         Args:
             num_pairs: of the dataset.
             target: pairs that a window should hold.
-            window_pairs: most that it may hold.
+            window_pairs: maximum number of pairs of a window.
             num_lanes: K.
             dataset: its number in the mixture.
             num_datasets: of the mixture.
@@ -57,14 +57,14 @@ class Sharing:
 
     @property
     def is_shared(self) -> bool:
-        """Whether a lane's windows are not its own alone, or hold pairs more than once."""
+        """Whether lanes share windows, or windows hold pairs more than once."""
         return self.num_members > 1 or self.num_passes > 1
 
     def turn(self, lane: int) -> int:
-        """When the lane first takes a micro-batch of the dataset, of K turns.
+        """The turn, of K, at which the lane first takes a micro-batch of the dataset.
 
-        It is another order for each dataset: with two, those that are early for one are late for the other; with more,
-        each dataset's order begins at another lane.
+        The order differs between datasets: with two, lanes that are early for one are late for the other; with more,
+        each dataset's order starts at a different lane.
         """
         if self.num_datasets == 2 and self.dataset == 1:
             return self.num_lanes - 1 - lane
@@ -75,21 +75,21 @@ class Sharing:
         return self.turn(lane) % self.num_groups
 
     def member(self, lane: int) -> int:
-        """The lane's number in its group: it begins with that micro-batch."""
+        """The lane's number in its group, which is also the number of its first micro-batch."""
         return self.turn(lane) // self.num_groups
 
 
 def target_pairs(*, num_pairs: int, rows: int, lane_pairs: int, window_pairs: int) -> int:
     """Pairs that a window of a dataset in a mixture should hold at least.
 
-    Half as many again as a lane's window would have if all datasets were one: what is left of a window makes a
-    micro-batch that is not full, and without a mixture the lanes have theirs in the same update. No more than 64
-    micro-batches' worth, and down to 16 where few pairs would only be there more often.
+    It is 1.5 times a lane's window if all datasets were one: the rest of a window makes a micro-batch that is not full,
+    and without a mixture all lanes have theirs in the same update. It is at most 64 micro-batches, and as few as 16 if
+    more would only repeat the few pairs more often.
 
     Args:
         num_pairs: of the dataset.
-        rows: of a full micro-batch.
-        lane_pairs: an epoch's pairs, all datasets together, for each lane.
+        rows: rows of a full micro-batch.
+        lane_pairs: pairs of an epoch for each lane, of all datasets together.
         window_pairs: most pairs of a window.
     """
     few, many = MICRO_BATCHES_A_WINDOW[0], MICRO_BATCHES_A_WINDOW[-1]

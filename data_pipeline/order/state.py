@@ -1,4 +1,4 @@
-"""Where a stream stands: a few integers, so that resuming costs the same anywhere in an epoch."""
+"""The position of a stream: a few integers, so that resuming costs the same anywhere in an epoch."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ Count = Annotated[int, Field(ge=0)]
 
 VERSION: Final = 4
 MIXTURE_VERSION: Final = 5
-"""Of a mixture. Those of 4 dealt every dataset to K lanes, however small, and an epoch's end was each lane's own."""
+"""Version for mixtures. Version 4 dealt every dataset to K lanes, however small, and each lane ended its own epochs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,26 +24,26 @@ class LaneCursor:
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
     pass_: Count
-    """Pass over the dataset; with one dataset the epoch."""
+    """Pass over the dataset; equals the epoch if there is one dataset."""
     window: Count
-    """Window of the lane in this pass. The number of its windows: the pass is over for the lane."""
+    """Window of the lane in this pass; if it equals the number of windows, the lane has finished the pass."""
     position: Count
-    """The micro-batch of the window that the lane takes next; beyond its end, of those that follow."""
+    """The lane's next micro-batch in the window; beyond its end, counted into the following windows."""
     taken: Count = 0
-    """Pairs that the lane handed out of the dataset, in all epochs of a mixture, or in this pass of one dataset."""
+    """Pairs of the dataset that the lane has handed out: in a mixture over all epochs, otherwise in this pass."""
     before: Count = 0
-    """Micro-batches of the pass before this window: the lane's, or in a mixture those of its group of lanes."""
+    """Micro-batches of the pass before this window: the lane's, or in a mixture its group's."""
 
 
 @dataclass(frozen=True)
 class StreamState:
-    """What was handed out so far. Of one rank, or merged, of all K lanes."""
+    """The position of one rank's lanes or, merged, of all K lanes."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
     epoch: Count
     update: Count
-    """Updates done within the epoch."""
+    """Number of updates done in the epoch."""
     lanes: dict[int, tuple[LaneCursor, ...]]
     """A cursor for each dataset."""
     seed: Count
@@ -52,24 +52,24 @@ class StreamState:
     fingerprints: list[str]
     """Of the datasets."""
     shares: list[int]
-    """Of the datasets; see `Mixture.proportions`. The name is that of the states that are saved."""
+    """Proportions of the datasets; see `Mixture.proportions`. The name is the key in saved states."""
     settings: dict[str, int] = field(default_factory=dict)
-    """Fields of the stream's section that positions within an epoch depend on."""
+    """Fields of the section `stream` on which positions within an epoch depend."""
     version: Literal[4, 5] = VERSION
-    """5 where there are several datasets, but for states that an earlier version saved."""
+    """5 with several datasets, except in states that an earlier version saved."""
     phase: Count = 0
     """Of the run, whose datasets these are; 0 too where it has no phases."""
 
     @property
     def is_earlier_mixture(self) -> bool:
-        """Whether its positions within an epoch mean nothing any more."""
+        """Whether it is a mixture's state of an earlier version, whose positions within an epoch are void."""
         return len(self.fingerprints) > 1 and self.version < MIXTURE_VERSION
 
     def check_version(self) -> None:
         """Refuse a mixture in the middle of an epoch whose order is an earlier version's.
 
         Raises:
-            UserError: naming it, and the way to go on.
+            UserError: naming the state, and how to go on.
         """
         if self.is_earlier_mixture and self.update > 0:
             raise UserError(
@@ -92,7 +92,7 @@ class StreamState:
         """Read what `to_json` gave.
 
         Raises:
-            UserError: it is something else, or of another version.
+            UserError: it is invalid, or of another version.
         """
         names = [f.name for f in dataclasses.fields(LaneCursor)]
         try:
@@ -104,7 +104,7 @@ class StreamState:
                 lane: [dict(zip(names, cursor, strict=True)) for cursor in cursors]
                 for lane, cursors in tree["lanes"].items()
             }
-            # Through JSON, where pydantic's strict mode takes a mapping for a dataclass and text for a key.
+            # Through JSON, for which pydantic's strict mode accepts a mapping for a dataclass and text for a key.
             return TypeAdapter(cls).validate_json(json.dumps(fields))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]

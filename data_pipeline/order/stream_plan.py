@@ -1,4 +1,4 @@
-"""The plan of a dataset's stream: units, lanes, windows and micro-batches, computed when asked for."""
+"""The plan of a dataset's stream: units, lanes, windows and micro-batches, computed on demand."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -21,12 +21,12 @@ Integers = NDArray[np.int64]
 PAIRS_AT_ONCE = 1 << 20
 SAMPLED_PAIRS = 32_768
 SAMPLED_WINDOWS = 16
-"""Planned, at most, to know how many pairs a micro-batch of a mixture has."""
+"""Number of windows planned at most to estimate the pairs of a mixture's micro-batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class LanePass:
-    """What a lane, or a group of lanes, gets of a pass: its units in order, cut into windows."""
+    """A lane's (or group's) part of a pass: its units in order, divided into windows."""
 
     units: Integers
     cuts: Integers
@@ -34,7 +34,7 @@ class LanePass:
 
     @property
     def num_windows(self) -> int:
-        """Windows of the lane in this pass; a lane without units has none."""
+        """Number of the lane's windows in this pass; 0 for a lane without units."""
         return len(self.cuts) - 1
 
     def window_units(self, number: int) -> Integers:
@@ -43,13 +43,13 @@ class LanePass:
 
 
 class StreamPlan:
-    """Which pairs stand in which micro-batch: a function of (lengths, section, seed).
+    """Which pairs are in which micro-batch: a function of (lengths, section, seed).
 
-    What is said of a lane holds in a mixture for a group of lanes, where `sharing` makes groups of several, and what is
-    said of a pass for `sharing.num_passes` of them.
+    In a mixture in which `sharing` forms groups of several lanes, 'lane' means such a group, and 'pass' means
+    `sharing.num_passes` passes.
 
-    Lengths are read where a window is planned; opening a plan and dealing need the table of blocks alone (or all
-    lengths, where pairs are dealt). The deals of the last two passes are remembered. Any thread may ask.
+    Lengths are read when a window is planned; opening a plan and dealing only need the table of blocks (or all lengths,
+    if pairs are dealt). The deals of the last two passes are cached. Methods are thread-safe.
 
     Args:
         lengths: (pairs, 2): raw pieces.
@@ -58,8 +58,8 @@ class StreamPlan:
         seed: the run's seed.
         dataset: number of the dataset in the mixture.
         num_datasets: of the mixture.
-        lane_pairs: an epoch's pairs for each lane, all datasets of the mixture together; None where this is the only
-            dataset, so that each lane has a group, and the lanes' micro-batches can be balanced in each update.
+        lane_pairs: pairs of an epoch for each lane, over all datasets of the mixture; None if this is the only dataset:
+            then each lane is a group, and the lanes' micro-batches can be balanced in each update.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class StreamPlan:
         self._deal = lru_cache(maxsize=2)(self._compute_deal)
         self._deal_lock = Lock()
         self.usual_pairs = Fraction(1) if self._is_alone else self._mean_pairs()
-        """Mean pairs of a micro-batch in a mixture, of a sample."""
+        """Mean number of pairs of a micro-batch in a mixture, from a sample."""
 
     @classmethod
     def of(
@@ -111,7 +111,7 @@ class StreamPlan:
         """The plan of a dataset.
 
         Args:
-            dataset: what is streamed.
+            dataset: the dataset to stream.
             section: budgets, K and the window.
             seed: the run's seed.
             number: of the dataset in the mixture.
@@ -129,8 +129,8 @@ class StreamPlan:
         )
 
     def _share(self, lane_pairs: int, num_lanes: int, num_datasets: int) -> None:
-        """Decide how the lanes share the dataset, and what its windows hold."""
-        # A lane takes a micro-batch an epoch, however few pairs that leaves it.
+        """Decide how lanes share the dataset, and the size of its windows."""
+        # A lane takes at least one micro-batch per epoch, however few pairs.
         self.budget = dataclasses.replace(self.budget, max_rows=min(self.budget.max_rows, lane_pairs))
         num_pairs, most = len(self.lengths), self._window_pairs
         sample = self.lengths[:SAMPLED_PAIRS]
@@ -168,25 +168,25 @@ class StreamPlan:
 
     @property
     def num_lanes(self) -> int:
-        """What units are dealt to: K, or the number of groups."""
+        """Number of lanes (or groups) that units are dealt to."""
         return self.sharing.num_groups
 
     @property
     def num_units(self) -> int:
-        """Units that are dealt."""
+        """Number of units to deal."""
         return len(self._units)
 
     @property
     def deals_pairs(self) -> bool:
-        """Whether pairs are dealt, so that every lane draws on every block."""
+        """Whether single pairs are dealt, so that every lane reads from every block."""
         return len(self._units) == len(self.lengths)
 
     def _compute_deal(self, pass_: int) -> Deal:
         return deal(self._units.tokens, self.num_lanes, seed=self._seed, dataset=self._dataset, pass_=pass_)
 
     def lane(self, pass_: int, lane: int) -> LanePass:
-        """What a lane gets of a pass."""
-        with self._deal_lock:  # two threads would both sort all units
+        """A lane's part of a pass."""
+        with self._deal_lock:  # otherwise two threads would both sort all units
             dealt = self._deal(pass_).of_lane(lane)
         units = lane_order(dealt, seed=self._seed, dataset=self._dataset, pass_=pass_, lane=lane)
         counts = self._units.bounds[units + 1] - self._units.bounds[units]
@@ -204,8 +204,8 @@ class StreamPlan:
     ) -> tuple[Integers, WindowPlan]:
         """A window's pairs in ascending order, and its micro-batches as rows of them; `before` as in `plan_window`.
 
-        A pair is there as often as the window takes passes. `measure` says the lengths that pairs have come to have,
-        where these are not those of the table.
+        A pair occurs once for each pass in the window. `measure` gives the pairs' actual lengths, if augmentation has
+        changed those of the table.
         """
         pairs = np.repeat(expand(lane_pass.window_units(window), self._units.bounds), self.sharing.num_passes)
         place = (self._dataset, pass_, lane, window)
@@ -214,7 +214,7 @@ class StreamPlan:
         return pairs, plan_window(lengths, self.budget, seed=self._seed, place=place, before=together)
 
     def micro_batches(self, pass_: int, lane: int) -> Iterator[Integers]:
-        """The pair ids of each micro-batch of a lane in a pass, in order."""
+        """The pair ids of each micro-batch of a lane's pass, in order."""
         lane_pass, before = self.lane(pass_, lane), 0
         for number in range(lane_pass.num_windows):
             pairs, plan = self.window(lane_pass, pass_=pass_, lane=lane, window=number, before=before)
@@ -223,9 +223,9 @@ class StreamPlan:
                 yield pairs[plan.micro_batch(micro_batch)]
 
     def oversized(self) -> tuple[int, int | None]:
-        """Pairs that no micro-batch can hold: how many, and the id of the first.
+        """The number of pairs that no micro-batch can hold, and the id of the first.
 
-        Only blocks whose longest pair is too long are looked into.
+        Only blocks whose longest pair is too long are read.
         """
         blocks = np.flatnonzero(~self.budget.holds(self._longest))
         count, first = 0, None

@@ -1,15 +1,15 @@
 """A window's micro-batches: shuffle, bucket by both lengths, cut under a budget of padded tokens, put in order.
 
-Rows of a micro-batch are padded to its longest source and its longest target, so both sides' lengths must be
-close. Sorting by one side leaves the other loose. Here pairs are sorted by one side, cut into groups of equal
-tokens, and each group is sorted by the other side, up and down in turns so that neighbours across a group's
-edge are close too. How many groups are best depends on the window; a few numbers are tried and the one with
-the least padding is taken.
+Rows of a micro-batch are padded to its longest source and its longest target, so both lengths should be similar.
+Sorting by one side leaves the other unsorted. Here pairs are sorted by one side, divided into groups of equal tokens,
+and each group is sorted by the other side, alternately up and down, so that neighbours across the edge of groups are
+similar too. The best number of groups depends on the window; a few are tried, and the one with the least padding is
+used.
 
-All ranks wait for the one whose micro-batches of an update have the most tokens, and one that is full on the source's
-side may have a third fewer on the target's. So the order is random, but the lanes draw it together: in each update
-they take micro-batches of about the same place among their window's, from the lightest to the heaviest. In a mixture
-of datasets each lane draws its own: there lanes take turns that differ, and what ends an epoch would add up.
+All ranks wait for the one whose micro-batches of an update have the most tokens, and a micro-batch that is full on the
+source side may have a third fewer tokens on the target side. So the order is random, but correlated between lanes: in
+each update they take micro-batches of about the same rank in their windows, by weight. In a mixture each lane draws its
+own order: there lanes take the dataset at different times, and differences at the end of epochs would add up.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ Integers = NDArray[np.int64]
 Sides = NDArray[np.int32]
 
 GROUPS = (0.5, 1.0, 2.0)
-"""Numbers of groups to try, as multiples of the square root of the number of micro-batches. More gain nothing."""
+"""Numbers of groups to try, as multiples of the square root of the number of micro-batches."""
 
 
 REFINED = range(32, 513)
@@ -33,13 +33,13 @@ REFINED = range(32, 513)
 numbers of lanes would differ more, and their epoch would end in empty micro-batches."""
 PLACES_A_BATCH = 16
 OVERHEAD = 3
-"""A micro-batch counts for this part of its budget beside its tokens when cuts are weighed against each other."""
+"""The cost of a micro-batch beyond its tokens, as a fraction of its budget, when cuts are compared."""
 IMPOSSIBLE = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What a micro-batch may hold. Lengths include one mark and are rounded up."""
+    """The limits of a micro-batch. Lengths include EOS or BOS and are rounded up."""
 
     source_tokens: int
     target_tokens: int
@@ -48,7 +48,7 @@ class Budget:
 
     @classmethod
     def of(cls, section: StreamSection) -> "Budget":
-        """The budget that a section sets."""
+        """The budget of a section."""
         return cls(
             source_tokens=section.source_tokens,
             target_tokens=section.target_tokens,
@@ -57,7 +57,7 @@ class Budget:
         )
 
     def padded(self, lengths: NDArray[np.uint16]) -> Integers:
-        """(pairs, 2): what each pair takes in a row, given its raw pieces."""
+        """(pairs, 2): each pair's padded lengths, from its raw pieces."""
         return -(-(lengths.astype(np.int64) + 1) // self.length_multiple) * self.length_multiple
 
     def rows(self, padded: Integers) -> NDArray[np.int32]:
@@ -66,21 +66,21 @@ class Budget:
         return np.minimum(most, min(self.max_rows, len(padded))).astype(np.int32)
 
     def usual_rows(self, lengths: NDArray[np.uint16]) -> int:
-        """Rows of a micro-batch without padding, all of whose pairs are of the mean lengths."""
+        """Rows of a micro-batch without padding whose pairs all have the mean lengths."""
         sums = self.padded(lengths).sum(axis=0)
         source, target = self.source_tokens * len(lengths) // sums[0], self.target_tokens * len(lengths) // sums[1]
         return max(1, min(int(source), int(target), self.max_rows))
 
     def holds(self, lengths: NDArray[np.uint16]) -> NDArray[np.bool_]:
-        """(pairs,): whether a micro-batch can hold the pair at all."""
-        # Compared as raw pieces: no wide copy of the whole table is made.
+        """(pairs,): whether any micro-batch can hold the pair."""
+        # Compares raw pieces, to avoid a wider copy of the whole table.
         most = [b // self.length_multiple * self.length_multiple - 1 for b in (self.source_tokens, self.target_tokens)]
         return (lengths[:, 0].astype(np.int32) <= most[0]) & (lengths[:, 1].astype(np.int32) <= most[1])
 
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """The micro-batches of a window, in the order in which they are trained on."""
+    """The micro-batches of a window, in training order."""
 
     rows: Integers
     """Rows of the window's pairs, micro-batches one after the other."""
@@ -106,9 +106,9 @@ def plan_window(
         budget: what a micro-batch may hold.
         seed: the run's seed.
         place: dataset, pass, lane and window.
-        before: micro-batches that the lane had in this pass before the window; None where it draws an order of its own.
+        before: the lane's micro-batches in this pass before the window; None if the lane draws its own order.
     """
-    # Equal lengths keep this random order through every stable sort, so batches differ from epoch to epoch.
+    # Stable sorts keep this random order among equal lengths, so micro-batches differ from epoch to epoch.
     shuffled = permutation(len(lengths), seed, Purpose.PAIRS, *place)
     shuffled = shuffled[budget.holds(lengths[shuffled])]
     if len(shuffled) == 0:
@@ -144,16 +144,16 @@ def _turns(count: int, before: int, seed: int, dataset: int, pass_: int) -> Inte
 
 
 def _candidates(padded: Integers, budget: Budget) -> Iterator[Integers]:
-    """Orders to choose from."""
+    """Candidate orders."""
     sums = padded.sum(axis=0)
     num_batches = max(sums[0] / budget.source_tokens, sums[1] / budget.target_tokens, len(padded) / budget.max_rows)
-    keys = np.minimum(padded, np.iinfo(np.uint16).max).astype(np.uint16)  # 16 bits: numpy sorts them by radix
+    keys = np.minimum(padded, np.iinfo(np.uint16).max).astype(np.uint16)  # numpy sorts 16 bits by radix sort
     numbers = sorted({max(1, round(group * float(num_batches) ** 0.5)) for group in GROUPS})
     for first in (0, 1):
         by_first = np.argsort(keys[:, first], kind="stable")
         lengths = padded[by_first, first]
         tokens = np.cumsum(lengths)
-        by_length = np.cumsum(np.diff(lengths, prepend=lengths[0]) > 0)  # a group for each length there is
+        by_length = np.cumsum(np.diff(lengths, prepend=lengths[0]) > 0)  # one group per distinct length
         for groups in (*((tokens - 1) * n // tokens[-1] for n in numbers), by_length):
             other = keys[by_first, 1 - first]
             turned = np.where(groups % 2 == 1, np.iinfo(np.uint16).max - other, other)
@@ -162,7 +162,7 @@ def _candidates(padded: Integers, budget: Budget) -> Iterator[Integers]:
 
 
 def _cut(allowed: NDArray[np.int32]) -> Integers:
-    """Fill micro-batches in order, each as far as it goes: their first rows.
+    """Fill micro-batches greedily in order; returns their first rows.
 
     Args:
         allowed: (pairs,): `Budget.rows`, in the order of the pairs.
@@ -172,27 +172,27 @@ def _cut(allowed: NDArray[np.int32]) -> Integers:
     while start < count:
         starts.append(start)
         least = np.minimum.accumulate(allowed[start : start + allowed[start]])
-        # What fits is a prefix: the rows grow and what is allowed falls.
+        # What fits is a prefix: the number of rows grows and the allowed number falls.
         start += int(np.count_nonzero(rows[: len(least)] <= least))
     return np.array(starts, dtype=np.int64)
 
 
 def _refine(source: Sides, target: Sides, allowed: Sides, greedy: Integers, *, overhead: int) -> tuple[Integers, int]:
-    """The cuts with the fewest padded tokens, where a micro-batch counts for `overhead` tokens more.
+    """The cuts with the fewest padded tokens, counting `overhead` extra tokens per micro-batch.
 
-    Filling each as far as it goes puts a few longer pairs at the end of many; to stop before them costs a few more
-    micro-batches and saves much padding. Dynamic programming over some 16 places a micro-batch, where lengths change
-    if they do, and the greedy cuts, so it is never worse than they are.
+    Greedy filling puts a few longer pairs at the end of many micro-batches; stopping before them costs a few more
+    micro-batches and saves much padding. This is dynamic programming over about 16 places per micro-batch, preferably
+    where lengths change, and the greedy cuts, so the result is never worse than these.
 
     Args:
         source: (pairs,): padded lengths, in the order of the pairs.
         target: (pairs,).
         allowed: (pairs,): `Budget.rows`.
-        greedy: first rows of micro-batches that are filled as far as they go.
+        greedy: first rows of the greedily filled micro-batches.
         overhead: tokens.
 
     Returns:
-        The micro-batches' first rows, and what they cost.
+        The micro-batches' first rows, and their cost.
     """
     places = _places(source, target, greedy)
     firsts = places[:-1]

@@ -1,7 +1,7 @@
-"""The filters of training pairs that look at the text: which ones, in which order, and what they did to a chunk.
+"""The filters of training pairs that work on text: their order, and their application to a chunk.
 
-A filter that is off costs nothing. Those that are on look at a whole chunk of pairs at a time and are pure: the same
-pair is always kept, dropped or changed alike, whatever stands beside it.
+A filter that is off costs nothing. The others process a whole chunk of pairs at a time and are pure: a pair is always
+kept, dropped or changed alike, whatever the other pairs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,29 +24,29 @@ from data_pipeline.preparation.filters.sides import Empty, Identical
 
 NORMALIZATION, EMPTY = "normalization", "empty"
 TOO_LONG, LENGTH_RATIO, DUPLICATE = OF_PIECES = "too long", "length ratio", "duplicate"
-"""Names in the report; the last three look at pieces, stand in `encode`, and are applied last."""
+"""Names in the report; the last three work on pieces, are implemented in `encode`, and are applied last."""
 
 Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What is left of a chunk, and what became of the rest."""
+    """The remaining pairs of a chunk, and what was rejected."""
 
     sources: list[str]
     targets: list[str]
     rows: Rows
-    """Of each pair that is left: its row in the chunk, ascending."""
+    """Row in the chunk of each remaining pair, ascending."""
     dropped: dict[str, Rows]
-    """Rows of the chunk, ascending, by the first filter that took them; a filter that is on is always there."""
+    """Rejected rows of the chunk, ascending, by the first filter that rejected them; all active filters are listed."""
     changed: dict[str, int]
-    """Pairs that a filter changed on either side, whether or not a later one dropped them."""
+    """Number of pairs that each filter changed, whether or not a later one dropped them."""
     names: list[str]
-    """The filters, in the order in which they were applied."""
+    """The filters, in order of application."""
 
 
 def filters_of(section: PrepareSection) -> dict[str, Filter]:
-    """The filters of text in the order in which they are applied, by their places in the configuration."""
+    """The filters of text in order of application, by their places in the configuration."""
     further = {f"prepare.filters.{number}": filter_ for number, filter_ in enumerate(section.filters)}
     return {**{f"prepare.cleaning.{key}": filter_ for key, filter_ in built_in(section.cleaning)}, **further}
 
@@ -76,11 +76,11 @@ def built_in(section: CleaningSection) -> Iterator[tuple[str, Filter]]:
 
 
 class Cleaner:
-    """Filters in one process.
+    """Applies filters, in one process.
 
     Args:
-        filters: in the order in which they are applied, by their places in the configuration.
-        corpus: what they may know of it.
+        filters: in order of application, by their places in the configuration.
+        corpus: what filters may know about the corpus.
 
     Raises:
         UserError: a script or language is not known, or the package that identifies languages is missing.
@@ -88,7 +88,7 @@ class Cleaner:
 
     def __init__(self, filters: Mapping[str, Filter], corpus: Corpus) -> None:
         self._filters: list[tuple[str, str, Find | None, Change | None]] = []
-        """Name, place, and what it does."""
+        """Name, place and function of each filter."""
         names = set(OF_PIECES)
         for place, filter_ in filters.items():
             name = _free_name(filter_.report_name(), names)
@@ -101,7 +101,7 @@ class Cleaner:
         """Apply every filter to a chunk of pairs.
 
         Raises:
-            UserError: a filter gave what are no rows or lines of the chunk.
+            UserError: a filter returned something that is not rows or lines of the chunk.
         """
         rows = np.arange(len(sources), dtype=np.int64)
         dropped: dict[str, Rows] = {}

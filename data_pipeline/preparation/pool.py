@@ -1,6 +1,6 @@
-"""Work in several processes, results in the order of the tasks.
+"""Runs tasks in several processes, with results in the order of the tasks.
 
-The children import what their job's module imports: those modules stay light.
+The children import what their job's module imports, so those modules must be light.
 """
 
 import itertools
@@ -26,18 +26,18 @@ Work = Callable[[Any], Any]
 
 
 class Job(Protocol[Task_contra, Result_co]):
-    """What is sent to a process once."""
+    """The part of the work that is sent to a process once."""
 
     def open(self) -> Callable[[Task_contra], Result_co]:
-        """Prepare to work, and give the function that does."""
+        """Prepare, and return the function that does a task."""
 
 
 def run_tasks(job: Job[Task, Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
-    """Do tasks, with a bounded number of them in flight. With one worker it is done here.
+    """Do tasks, with a bounded number in flight. With one worker they are done in this process.
 
     Raises:
-        Exception: what the first failing task raised.
-        RuntimeError: a process died, for lack of memory perhaps.
+        Exception: the error of the first failing task.
+        RuntimeError: a process died, possibly for lack of memory.
     """
     if workers == 1:
         work = job.open()
@@ -62,11 +62,11 @@ def run_tasks(job: Job[Task, Result], tasks: Iterable[Task], workers: int) -> It
 
 
 def run_apart(job: Job[Task, Result], task: Task) -> Result:
-    """Do a task in a process of its own, whose memory is given back when it ends.
+    """Do a task in a new process, whose memory is freed when it ends.
 
     Raises:
-        Exception: what the task raised.
-        RuntimeError: the process died, for lack of memory perhaps.
+        Exception: the task's error.
+        RuntimeError: the process died, possibly for lack of memory.
     """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _start_child, (dumps(job),)) as pool:
         try:
@@ -76,13 +76,13 @@ def run_apart(job: Job[Task, Result], task: Task) -> Result:
         return done
 
 
-# A process of the pool keeps its work here: initializers have nowhere else to put it.
+# A pool process keeps its job here, as initializers cannot pass it on otherwise.
 _work: Work | None = None
 
 
 def _start_child(job: bytes) -> None:
     global _work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its children
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent kills its children
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _work = loads(job).open()
 

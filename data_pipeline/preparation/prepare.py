@@ -1,4 +1,4 @@
-"""`zeromt prepare`: raw text -> tokenizer, shards and index, the same bytes for the same input.
+"""`zeromt prepare`: raw text -> tokenizer, shards and index; the same input gives the same bytes.
 
 A map and a reduce. The corpus is cut into spans; each is cleaned, encoded and scattered at random over the shards
 (`encode`, `spill`). Then each shard gathers its pairs, drops duplicates, shuffles and is written (`shards`). So every
@@ -54,16 +54,16 @@ from data_pipeline.prepared.index import (
 from data_pipeline.tokenizer import Tokenizer
 
 BYTES_A_WORKER = 1 << 22
-"""A process takes half a second to start: small corpora are not worth one."""
+"""Bytes below which no processes are started, as each takes half a second."""
 SMALL_CORPUS = 1 << 30
-"""Bytes up to which spans are smaller, so that processes finish at about the same time."""
+"""Below this many bytes, spans are smaller, so that processes finish at about the same time."""
 LEAST_BLOCK, MOST_BLOCK = 128, 1024
 BLOCKS_A_CORPUS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One of the equal parts of a corpus that machines prepare side by side: `--part NUMBER/OF`."""
+    """One of the equal parts of a corpus that machines prepare in parallel: `--part NUMBER/OF`."""
 
     number: int
     """From 1."""
@@ -71,17 +71,18 @@ class Part:
 
 
 def run(section: PrepareSection, *, part: Part | None = None, merge: bool = False, replaces: bool = False) -> None:
-    """Prepare the dataset that a section describes, unless it is there already.
+    """Prepare the dataset that a section describes, unless it exists already.
 
     Args:
         section: what to prepare.
-        part: encode this part only, into the work folder that stands beside the output.
-        merge: make the dataset of parts that are all there.
-        replaces: whether a dataset that another tokenizer made of the same corpus gives way when the new one is whole.
+        part: encode only this part, into the work folder next to the output.
+        merge: make the dataset from the parts, which must all be there.
+        replaces: whether an existing dataset, made from the same corpus with another tokenizer, is put aside when the
+            new one is complete.
 
     Raises:
-        UserError: an input is broken, nothing is left of it, the output cannot be written, another process is at
-            work there, or parts are missing.
+        UserError: an input is broken, no pair is left, the output cannot be written, another process is preparing it,
+            or parts are missing.
     """
     started = time.monotonic()
     with naming("prepare.output"):
@@ -106,11 +107,11 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
         keep_hashes(inputs, work.hashes)
         if part is None:
             remove_partial(folder)
-            if not merge:  # by other settings or plugins, it would take the parts that it does not find
+            if not merge:  # with other settings or plugins it would look for parts that do not exist
                 work.remove_others(folder)
         try:
             index = _make(preparation, folder, work, output, part=part, merge=merge)
-        except UnknownPiecesError:  # goes on from here where more of them are allowed
+        except UnknownPiecesError:  # a new attempt that allows more of them goes on from here
             raise
         except UserError:
             if part is None and not merge:  # mended input or settings make another recipe: this is of no use to it
@@ -132,7 +133,7 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
 def _leave_as_it_is(output: Path, work: WorkFolder) -> None:
     pairs = Dataset.load(output).num_pairs
     print(f"{output}: already prepared from the same input, {pairs:,} pairs; nothing to do")
-    if work.root.exists():  # of a run that was killed at its very end
+    if work.root.exists():  # left by a preparation that was killed at its very end
         with work.lock(output, shared=False):
             work.remove()
 
@@ -140,10 +141,10 @@ def _leave_as_it_is(output: Path, work: WorkFolder) -> None:
 def _make(
     preparation: "Preparation", folder: Path, work: WorkFolder, output: Path, *, part: Part | None, merge: bool
 ) -> DatasetIndex | None:
-    """The steps of the whole, or of one part; the index of the dataset in `folder`, None for a part.
+    """Run all steps, or those of one part; returns the index of the dataset in `folder`, or None for a part.
 
     Raises:
-        UserError: an input is broken, nothing is left of it, or parts are missing.
+        UserError: an input is broken, no pair is left, or parts are missing.
     """
     with work.lock(output, shared=False, name="survey.lock", wait=True):
         job = preparation.begin(folder)
@@ -160,7 +161,7 @@ def _make(
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """The corpus, and how it is encoded."""
+    """The corpus, and its encoding."""
 
     folder: Path
     survey: Survey
@@ -176,7 +177,7 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """The steps, each of which goes on where an earlier run was."""
+    """The steps of a preparation; each resumes where an earlier one was."""
 
     section: PrepareSection
     inputs: list[Input]
@@ -189,7 +190,7 @@ class Preparation:
         sets = read_held_out(section)
         is_needed = any(filter_.needs_held_out for filter_ in filters_of(section).values())
         held_out = [pair for pairs in sets.values() for pair in pairs] if is_needed else []
-        make_cleaner(section, held_out)  # what is wrong with its settings is found before anything long is done
+        make_cleaner(section, held_out)  # so that errors in its settings are found before any long work
         tag = section.target_tag
         entries = {s: write_held_out(s, pairs, folder / "dataset", target_tag=tag) for s, pairs in sets.items()}
         units = corpus_units(section.train, section.root)
@@ -221,11 +222,11 @@ class Preparation:
         return Encoding(folder, found, job, entries, pairs_per_block)
 
     def encode(self, encoding: Encoding, spans: list[Span]) -> None:
-        """The map step, over those of `spans` that are not there yet."""
+        """The map step, for those of `spans` that are not encoded yet."""
         spill = encoding.job.spill_folder()
         missing = {span.number for span in spans if not spill.has(span.number)}
         workers = self._num_workers(len(missing))
-        if workers > 1:  # webdataset brings torch, which takes seconds to import: meanwhile, this process only waits
+        if workers > 1:  # webdataset imports torch, which takes seconds; this process only waits meanwhile
             shards = "data_pipeline.preparation.writing.shards"
             threading.Thread(target=import_module, args=[shards], daemon=True).start()
         total = sum(span.pairs for span in spans)
@@ -238,7 +239,7 @@ class Preparation:
 
     def finish(self, encoding: Encoding) -> DatasetIndex:
         """The reduce step, and the index."""
-        # They bring webdataset, and through it torch.
+        # These import webdataset, and through it torch.
         from data_pipeline.preparation.writing.assembly import write_index
         from data_pipeline.preparation.writing.shards import ShardJob
 
@@ -257,7 +258,7 @@ class Preparation:
         )
         num_shards = encoding.job.num_shards
         missing = [shard for shard in range(num_shards) if not job.is_complete(shard)]
-        workers = min(self._num_workers(len(missing)), -(-len(missing) // 4)) or 1  # a process imports torch
+        workers = min(self._num_workers(len(missing)), -(-len(missing) // 4)) or 1  # each process imports torch
         with Progress("writing", encoding.survey.num_pairs) as progress:
             for num_pairs in run_tasks(job, missing, workers):
                 progress.advance(num_pairs)
@@ -276,7 +277,7 @@ class Preparation:
 
 
 def _tasks(units: Sequence[Unit], spans: list[Span], wanted: set[int]) -> Iterator[tuple[Span, RawSpan | None]]:
-    """The spans to encode; those that cannot be read by themselves come with their text."""
+    """The spans to encode; those of files that are not seekable come with their text."""
     for number, unit in enumerate(units):
         own = [span for span in spans if span.unit == number and span.number in wanted]
         if unit.is_seekable:
@@ -294,7 +295,7 @@ def _must_be_complete(encoding: Encoding, output: Path) -> None:
     """Raise unless every part was prepared.
 
     Raises:
-        UserError: naming what is missing.
+        UserError: naming the missing spans.
     """
     spill = encoding.job.spill_folder()
     missing = [span.number for span in encoding.survey.spans if not spill.has(span.number)]

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, a plain line now and then elsewhere."""
+"""Progress of long work: a bar on a terminal, otherwise a plain line now and then."""
 
 import contextlib
 import sys
@@ -14,12 +14,12 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class Progress:
-    """Counts pairs, or another unit, on stderr, with the rate and the time that is left."""
+    """Shows progress in pairs, or another unit, on stderr, with rate and time left."""
 
     def __init__(
         self, what: str, total: int | None = None, done: int = 0, *, unit: str = "pairs", is_quiet: bool = False
     ) -> None:
-        """Start at `done`, of an earlier run: it does not count for the rate. A quiet one shows nothing."""
+        """Start at `done`, from an earlier attempt, which does not count for the rate. If quiet, nothing is shown."""
         self._what = what
         self._unit = unit
         self._is_quiet = is_quiet
@@ -42,7 +42,7 @@ class Progress:
             self._bar.close()
 
     def advance(self, number: int) -> None:
-        """So many more are done."""
+        """Add to the number done."""
         self._done += number
         now = time.monotonic()
         if self._bar is not None:
@@ -52,7 +52,7 @@ class Progress:
             self._last = now
 
     def reach(self, number: int) -> None:
-        """So many are done in all, if that is more than was said."""
+        """Set the number done, if it is higher than before."""
         if number > self._done:
             self.advance(number - self._done)
 
@@ -70,11 +70,11 @@ class Progress:
 
 
 def _figures(rate: float) -> str:
-    """A rate that is never 0: two figures where it is small."""
+    """A rate, with two significant digits if it is small, so that it is never 0."""
     return f"{rate:,.0f}" if rate >= 10 else f"{float(f'{rate:.2g}'):.12f}".rstrip("0").rstrip(".")
 
 
 def say(line: str, *, file: TextIO | None = None) -> None:
-    """A line for whoever watches, on standard output unless said. Nobody need: it may be closed, or full."""
+    """Print a line, to standard output by default, ignoring errors of a closed or full stream."""
     with contextlib.suppress(OSError, ValueError):
         print(line, file=file or sys.stdout, flush=True)

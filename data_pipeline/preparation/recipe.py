@@ -1,7 +1,7 @@
-"""The recipe of a dataset: what fixes its bytes, and whether a `prepare` section still describes it.
+"""The recipe of a dataset: everything that determines its bytes; and whether a `prepare` section still matches it.
 
-Recipes are compared by what differs from the defaults, so that a setting that is thought of later leaves the datasets
-that were made before it what they are.
+A recipe only holds what differs from the defaults, so that settings added later do not change the recipes of existing
+datasets.
 """
 
 import dataclasses
@@ -36,14 +36,14 @@ ALWAYS_WRITTEN = frozenset(_FIRST_SETTINGS.split())
 differs from its default: so the same corpus and settings give the same index, and the same fingerprint, as ever. Never
 to be added to."""
 MAY_DIFFER = frozenset({"tokenizer.threads", "record_places"})
-"""Settings that may differ between a section and its dataset without a word."""
+"""Settings that may differ between a section and its dataset."""
 
 Settings = dict[str, Any]
-"""By the path of the field, such as `tokenizer.kind`."""
+"""Values by field path, such as `tokenizer.kind`."""
 
 
 def make_recipe(section: PrepareSection, inputs: list[Input], tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """What fixes the dataset's bytes, as plain JSON: settings, and inputs by content (not by place)."""
+    """What determines the dataset's bytes, as plain JSON: settings, and inputs by content (not by path)."""
     given = _flat(_settings_of(section))
     if tokenizer is not None:
         given = _with_tokenizer(given, tokenizer.fingerprint)
@@ -56,15 +56,15 @@ def make_recipe(section: PrepareSection, inputs: list[Input], tokenizer: Tokeniz
 
 
 def is_already_prepared(output: Path, recipe: dict[str, Any], *, gives_way: bool = False) -> bool:
-    """Whether the output holds the dataset of this recipe.
+    """Whether the output is the dataset of this recipe.
 
     Args:
         output: the folder.
-        recipe: of what is wanted.
-        gives_way: whether one that differs by its tokenizer alone counts for nothing.
+        recipe: of the wanted dataset.
+        gives_way: whether an existing dataset that differs only in its tokenizer may be replaced.
 
     Raises:
-        UserError: it holds something else, which is never overwritten.
+        UserError: it is something else, which is never overwritten.
     """
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return False
@@ -89,22 +89,22 @@ def is_already_prepared(output: Path, recipe: dict[str, Any], *, gives_way: bool
 
 
 def stale_fields(section: PrepareSection, index: DatasetIndex, *, has_parent: bool = False) -> list[str]:
-    """What a section says that is not what its dataset was made with, one text for each field.
+    """The fields in which a section differs from the recipe of its dataset, one text each.
 
-    Files are compared by name: they need not be there any more. A section that names no training text describes no
-    preparation, and is held to what it says beside the defaults. A run that begins from another may have a dataset that
-    took the other's tokenizer, and a section that does not name it.
+    Files are compared by name, since they may be gone. In a section without training text, which does not describe a
+    preparation, only fields that are not at their default are compared. A run that begins from another may use a
+    dataset with the other's tokenizer without naming it in the section.
     """
     return list(_stale_settings(section, index, has_parent=has_parent)) + list(_stale_files(section, index))
 
 
 def stale_error(fields: Sequence[str], where: str, command: str) -> UserError:
-    """What is said of a section that does not describe its dataset: what a run writes down of it would be false.
+    """The error for a section that does not match its dataset, of which a run would record false settings.
 
     Args:
-        fields: of `stale_fields`.
+        fields: from `stale_fields`.
         where: the dataset's folder.
-        command: what prepares what the section describes.
+        command: the command that prepares what the section describes.
     """
     return UserError(
         f"{'; '.join(fields)}; {where} was prepared before this was changed: run `{command}` with another "
@@ -115,12 +115,12 @@ def stale_error(fields: Sequence[str], where: str, command: str) -> UserError:
 def _stale_settings(section: PrepareSection, index: DatasetIndex, *, has_parent: bool) -> Iterator[str]:
     old, new, defaults = _in_full(index.recipe), _flat(_settings_of(section)), _defaults()
     path, was_trained = section.tokenizer.path, "tokenizer.fingerprint" not in old
-    if path is not None or not was_trained:  # how one is trained says nothing then
+    if path is not None or not was_trained:  # then the settings of training a tokenizer do not matter
         is_same = (has_parent and path is None) or _is_tokenizer_of(section, index)
         then = path if is_same else "a tokenizer of its own" if was_trained else "another existing tokenizer"
         old = {**_with_tokenizer(old, None), "tokenizer.path": then}
         new = {**_with_tokenizer(new, None), "tokenizer.path": path}
-    if section.pairs_per_block is None:  # which leaves it to the preparation: whatever it took is right
+    if section.pairs_per_block is None:  # the default, which matches whatever preparation chose
         old["pairs_per_block"] = None
     for key in _different(old, new):
         is_given = not section.train.is_empty or new.get(key) != defaults.get(key)
@@ -141,14 +141,14 @@ def _stale_files(section: PrepareSection, index: DatasetIndex) -> Iterator[str]:
 
 
 def _is_tokenizer_of(section: PrepareSection, index: DatasetIndex) -> bool:
-    """Whether the tokenizer that the section names or trains may be the one that the dataset has."""
+    """Whether the dataset may have the tokenizer that the section names or trains."""
     given, found = section.tokenizer, index.tokenizer
-    if given.path is None:  # the dataset took one, of another dataset that such a section made
+    if given.path is None:  # the dataset took its tokenizer from another dataset made by such a section
         sizes = given.vocab_size, given.target_vocab_size or given.vocab_size
         return sizes == (found.source_vocab_size, found.target_vocab_size)
     try:
         tokenizer = existing_tokenizer(given)
-    except UserError:  # gone meanwhile, which is no change of the section
+    except UserError:  # it is gone, which is not a change of the section
         return "tokenizer.fingerprint" in _in_full(index.recipe)
     return tokenizer is not None and tokenizer.fingerprint == found.fingerprint
 
@@ -162,7 +162,7 @@ def _settings_of(section: PrepareSection) -> dict[str, Any]:
 
 
 def _brief(component: Component) -> dict[str, Any]:
-    """The kind of a component, and of its fields those that differ from their defaults, for the same reason."""
+    """A component's kind and its fields that are not at their default, for the same reason."""
     given, fields = dataclasses.asdict(component), dataclasses.fields(component)
     defaults = {f.name: f.default for f in fields}
     defaults |= {f.name: f.default_factory() for f in fields if f.default_factory is not dataclasses.MISSING}
@@ -174,7 +174,7 @@ def _defaults() -> Settings:
 
 
 def _in_full(recipe: Mapping[str, Any]) -> Settings:
-    """The settings of a recipe, with the defaults of those that it does not hold."""
+    """The settings of a recipe, completed with defaults."""
     tree = recipe.get("settings")
     given = _flat(tree) if isinstance(tree, dict) else {}
     if "tokenizer.fingerprint" in given:
@@ -183,7 +183,7 @@ def _in_full(recipe: Mapping[str, Any]) -> Settings:
 
 
 def _with_tokenizer(settings: Settings, fingerprint: str | None) -> Settings:
-    """The settings with the fingerprint of a tokenizer, if any, in place of how one is trained."""
+    """The settings with a tokenizer's fingerprint, if there is one, instead of its training settings."""
     rest = {key: value for key, value in settings.items() if not key.startswith("tokenizer.")}
     return rest if fingerprint is None else {**rest, "tokenizer.fingerprint": fingerprint}
 
@@ -193,7 +193,7 @@ def _different(old: Settings, new: Settings) -> list[str]:
 
 
 def _is_same(key: str, old: Any, new: Any) -> bool:
-    """Whether two settings mean the same; a language may be named by any of its codes."""
+    """Whether two settings are equivalent; a language may be named by any of its codes."""
     is_language = key in ("source_language", "target_language")
     return old == new or (is_language and same_language(old, [new]) == [new] and same_language(new, [old]) == [old])
 
@@ -214,7 +214,7 @@ def _tree(settings: Settings) -> dict[str, Any]:
 
 
 def _form(corpus: CorpusFiles) -> dict[str, Any] | None:
-    """How the files of a corpus are read; None where there are none."""
+    """The format of a corpus's files; None if there are none."""
     if corpus.is_empty:
         return None
     form = next((k for k in ("tsv", "jsonl", "huggingface") if getattr(corpus, k)), "text")
@@ -226,13 +226,13 @@ def _names_of(corpus: CorpusFiles, root: str) -> list[str]:
 
 
 def _names_in(recipe: Mapping[str, Any], split: str) -> list[str]:
-    """Of a folder its own name, as `Input.name` has it, and not those of the files in it."""
+    """Names of a corpus's files; of a folder its own name, as in `Input.name`, not those of its files."""
     files = [entry for entry in recipe.get("inputs", []) if entry.get("split") == split]
     return _once([str(entry["file"]).partition("/")[0] for entry in files])
 
 
 def _once(names: Sequence[str]) -> list[str]:
-    """Without names that follow themselves."""
+    """Without consecutive repeated names."""
     return [name for number, name in enumerate(names) if number == 0 or name != names[number - 1]]
 
 

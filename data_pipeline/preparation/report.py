@@ -1,4 +1,4 @@
-"""What each filter of a preparation dropped and changed: `report.json`, and a table of it."""
+"""The report on what each filter dropped and changed: `report.json`, and a table of it."""
 
 import dataclasses
 import json
@@ -20,28 +20,28 @@ from data_pipeline.prepared.index import REPORT_FILE
 NUM_EXAMPLES = 3
 EXAMPLE_CHARACTERS = 200
 NUM_TAGS = 10
-"""Different tags that are counted; there are as many as a corpus likes."""
+"""Maximum number of different tags that are counted."""
 Side = Literal["source", "target"]
 SIDES: tuple[Side, ...] = ("source", "target")
 ALWAYS = (EMPTY, TOO_LONG)
-"""Filters that are never off."""
+"""Filters that are always on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A pair that was dropped, as it was read; its sides cut to 200 characters."""
+    """A dropped pair, as it was read; its sides are cut to 200 characters."""
 
     __pydantic_config__ = STRICT
 
     where: str
-    """File and line; without the folder, so that a dataset's bytes do not depend on where its corpus stands."""
+    """File name and line, without the folder, so that a dataset's bytes do not depend on its corpus's location."""
     source: str
     target: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterReport:
-    """What one filter did."""
+    """The counts of one filter."""
 
     __pydantic_config__ = STRICT
 
@@ -49,7 +49,7 @@ class FilterReport:
     changed: Count = 0
     """Pairs changed on either side, whether or not a later filter dropped them."""
     examples: list[Example] = field(default_factory=list)
-    """The first that it dropped, in corpus order; duplicates have none."""
+    """The first pairs that it dropped, in corpus order; none for duplicates."""
 
     def merge(self, later: "FilterReport") -> "FilterReport":
         """Of this part of the corpus and one that stands behind it."""
@@ -62,17 +62,17 @@ class FilterReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PieceCount:
-    """Pieces of one side of the pairs that the filters of text and pieces kept."""
+    """Pieces on one side, over the pairs that the filters of text and pieces kept."""
 
     __pydantic_config__ = STRICT
 
     unknown: Count = 0
-    """Those that are `<unk>`; SentencePiece writes one for several unknown characters in a row."""
+    """Number of `<unk>` pieces; SentencePiece writes one for several consecutive unknown characters."""
     pieces: Count = 0
 
     @property
     def fraction(self) -> float:
-        """Of the unknown ones."""
+        """Fraction of unknown pieces."""
         return self.unknown / max(1, self.pieces)
 
     def merge(self, more: "PieceCount") -> "PieceCount":
@@ -85,17 +85,17 @@ class PieceCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What became of the pairs of a corpus or of a part of one."""
+    """What happened to the pairs of a corpus, or of a part of one."""
 
     __pydantic_config__ = STRICT
 
     read: Count
     identical: Count
-    """Pairs that went on to the duplicates' filter though their sides are the same text."""
+    """Pairs with equal sides that reached the filter of duplicates."""
     filters: dict[str, FilterReport]
-    """By name, in the order in which they were applied: those that were on, and those that are never off."""
+    """Filters by name, in order of application: those that were on."""
     pieces: dict[Side, PieceCount] = field(default_factory=dict)
-    """By side; in `report.json` only where some are unknown, so that other datasets are what they always were."""
+    """Counts by side; in `report.json` only if some are unknown, so that other datasets keep their bytes."""
     tags_as_text: dict[str, Count] = field(default_factory=dict)
     """Tags such as `>>xyz<<` that source lines begin with and that were taken for text, and how many lines have each;
     the first few."""
@@ -107,13 +107,13 @@ class Report:
 
     @classmethod
     def of(cls, *, dropped: Mapping[str, int]) -> "Report":
-        """Of pairs that were read, and stand in another report, but dropped only now."""
+        """A report of pairs that are counted in another report but were dropped later."""
         filters = {name: FilterReport(dropped=count) for name, count in dropped.items()}
         return Report.empty().merge(cls(read=0, identical=0, filters=filters))
 
     @classmethod
     def of_chunk(cls, text: TextChunk, cleaned: Cleaned, *, dropped: Mapping[str, Rows]) -> "Report":
-        """Of a chunk, given the rows of it that later filters dropped of what the cleaner left."""
+        """The report of a chunk, given the rows that later filters dropped after the cleaner."""
         rows = {name: [taken] for name, taken in cleaned.dropped.items()}
         for name, taken in dropped.items():
             rows.setdefault(name, []).append(taken)
@@ -129,7 +129,7 @@ class Report:
 
     @property
     def kept(self) -> int:
-        """Pairs that no filter dropped."""
+        """Number of pairs that no filter dropped."""
         return self.read - sum(entry.dropped for entry in self.filters.values())
 
     def merge(self, later: "Report") -> "Report":
@@ -159,7 +159,7 @@ class Report:
         return {name: entry.dropped for name, entry in self.filters.items() if name != NORMALIZATION}
 
     def table(self) -> list[str]:
-        """One line for each filter, under a head."""
+        """One line for each filter, under a header."""
         head = ("filter", "rejected", "fraction", "changed")
         rows = [
             (name, f"{entry.dropped:,}", f"{entry.dropped / max(1, self.read):.2%}", f"{entry.changed:,}")
@@ -182,7 +182,7 @@ class Report:
         return (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode()
 
     def for_keeps(self) -> "Report":
-        """As it is written beside a dataset."""
+        """The form that is written to a dataset."""
         some = any(count.unknown for count in self.pieces.values())
         return self if some else dataclasses.replace(self, pieces={})
 
@@ -191,7 +191,7 @@ class Report:
         """Read what `to_json` wrote.
 
         Raises:
-            DataError: it is something else.
+            DataError: it is invalid.
         """
         try:
             tree = json.loads(content)
@@ -211,9 +211,9 @@ class Report:
 
 
 def _in_order(names: Iterable[str], others: Iterable[str]) -> list[str]:
-    """All names, in the order of application: those of text, as they stand where most of them do, then `OF_PIECES`.
+    """All names in order of application: filters of text in the order of the longer report, then `OF_PIECES`.
 
-    A report has all filters of text that were on, or only the one that is never off.
+    A report has either all filters of text that were on, or only the one that is always on.
     """
     both = [*names], [*others]
     text = sorted(([name for name in some if name not in OF_PIECES] for some in both), key=len, reverse=True)

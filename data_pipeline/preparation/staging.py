@@ -1,7 +1,7 @@
-"""Where a dataset is made and what it is made from: the inputs, the work folder, the disk.
+"""The inputs of a preparation, its work folder, and its disk.
 
-The work folder stands beside the output and is named after the recipe, so that a preparation that was interrupted goes
-on, and machines that share a file system can each prepare a part of it.
+The work folder is next to the output and named after the recipe, so that an interrupted preparation resumes, and
+machines that share a file system can each prepare a part.
 """
 
 import contextlib
@@ -25,16 +25,16 @@ from data_pipeline.preparation.progress import say
 from data_pipeline.preparation.raw.lines import corpus_paths, packing_of
 from data_pipeline.prepared.index import INDEX_FILE, check_local, hash_file
 
-COMPRESSION_RATIO = 4  # of compressed text, roughly
+COMPRESSION_RATIO = 4  # estimated compression ratio of text
 
-BYTES_A_BYTE = 1.4  # of shards, and as much of what they are made from, for each byte of text, roughly
+BYTES_A_BYTE = 1.4  # estimated bytes of shards per byte of text; the intermediate files take as much
 HASHES_FILE = "hashes.json"
 DISCARDED = "discarded-"
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A corpus file as it was when it was first seen."""
+    """A corpus file, in the state in which it was first seen."""
 
     split: str
     path: Path
@@ -45,14 +45,14 @@ class Input:
 
 
 def inspect_inputs(section: PrepareSection, known: Path) -> list[Input]:
-    """Every input file with size and hash.
+    """All input files with sizes and hashes.
 
     Args:
-        section: what is prepared.
-        known: a file of hashes that an earlier run took; a file of the same size and time is not read again.
+        section: the preparation.
+        known: a file of hashes from an earlier attempt; inputs of the same size and time are not read again.
 
     Raises:
-        UserError: one is missing, unreadable or empty.
+        UserError: an input is missing, unreadable or empty.
     """
     hashes = _read_hashes(known)
     inputs: list[Input] = []
@@ -64,7 +64,7 @@ def inspect_inputs(section: PrepareSection, known: Path) -> list[Input]:
 
 
 def _files_of(given: Path, split: str, hashes: dict[str, str], *, is_folder: bool) -> Iterator[Input]:
-    """The files of one path of a corpus; several where that is to be a folder."""
+    """The files of one path of a corpus; several if it is a folder."""
     found = status_of(given)
     if found is None:
         raise UserError(f"prepare.{split}: {given}: no such file")
@@ -88,7 +88,7 @@ def _files_of(given: Path, split: str, hashes: dict[str, str], *, is_folder: boo
 
 
 def keep_hashes(inputs: list[Input], path: Path) -> None:
-    """Write the inputs' hashes where `inspect_inputs` finds them."""
+    """Store the inputs' hashes for `inspect_inputs`."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     beside.write_text(json.dumps({_file_key(f.path, f.bytes, f.mtime_ns): f.sha256 for f in inputs}))
     beside.replace(path)
@@ -107,7 +107,7 @@ def _read_hashes(path: Path) -> dict[str, str]:
 
 
 def check_unchanged(inputs: list[Input]) -> None:
-    """Raise if an input was written to while it was read.
+    """Raise if an input has changed while it was read.
 
     Raises:
         UserError: naming the file.
@@ -119,13 +119,13 @@ def check_unchanged(inputs: list[Input]) -> None:
 
 
 def place_of(name: str) -> Path:
-    """Where a dataset that is called so is to be: behind links, where a folder can be renamed to.
+    """The final path of a dataset, with links resolved, to which a folder can be renamed.
 
     Raises:
-        UserError: none can, which is said before the work; or it is a URL.
+        UserError: no folder can be renamed to it, or it is a URL.
     """
     check_local(name)
-    status_of(name)  # that may be a reason by itself
+    status_of(name)  # this may raise too
     output = Path(os.path.realpath(name)) if Path(name).is_symlink() else Path(name)
     if os.path.realpath(output) == os.path.realpath(Path.cwd()):
         raise UserError(f"prepare.output: {name!r} is the current folder; give a folder in it, such as data/prepared")
@@ -135,19 +135,19 @@ def place_of(name: str) -> Path:
 
 
 def check_places(section: PrepareSection, output: Path) -> None:
-    """See that the output is apart from the corpus and can be written, before the corpus is read.
+    """Check, before reading the corpus, that the output is outside it and can be written.
 
     Raises:
-        UserError: it cannot, or it is in a folder that is read.
+        UserError: it cannot be written, or is inside an input folder.
     """
     inputs: dict[str, str | None] = {}
     for split in ("train", "valid", "test"):
         for path in corpus_paths(getattr(section, split), section.root):
             with naming(f"prepare.{split}"):
-                if getattr(section, split).huggingface or not is_dir(path):  # else it is refused as what it is
+                if getattr(section, split).huggingface or not is_dir(path):  # otherwise a later check refuses it
                     inputs[f"prepare.{split} ({path})"] = str(path)
     check_apart(inputs, {"prepare.output": str(output)})
-    if exists(output / INDEX_FILE):  # there already, perhaps where nothing can be written
+    if exists(output / INDEX_FILE):  # it exists already, perhaps on a read-only disk
         return
     folder = output.absolute().parent
     while not exists(folder):
@@ -160,10 +160,10 @@ def check_places(section: PrepareSection, output: Path) -> None:
 
 
 def check_disk(output: Path, inputs: list[Input]) -> None:
-    """Refuse to start what the disk cannot hold, by a rough estimate.
+    """Refuse to start if the disk is too small, by a rough estimate.
 
     Raises:
-        UserError: with what is needed against what is free.
+        UserError: with the needed and the free space.
     """
     text = {True: 0, False: 0}
     for file in inputs:
@@ -183,23 +183,23 @@ def check_disk(output: Path, inputs: list[Input]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WorkFolder:
-    """Where a preparation works until its dataset is whole."""
+    """The folder in which a preparation works until its dataset is complete."""
 
     root: Path
 
     @classmethod
     def beside(cls, output: Path) -> "WorkFolder":
-        """The work folder of an output; it need not be there yet."""
+        """The work folder of an output; it need not exist yet."""
         check_local(str(output))
         return cls(output.absolute().with_name(f".{output.name}.preparing"))
 
     @property
     def hashes(self) -> Path:
-        """Hashes of input files that were taken already."""
+        """The file with hashes of inputs."""
         return self.root / HASHES_FILE
 
     def of_recipe(self, recipe: dict[str, Any]) -> Path:
-        """The folder of a recipe, made if it is not there."""
+        """The folder of a recipe, created if necessary."""
         digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:16]
         folder = self.root / digest
         for name in ("", "spill", "tables", "dataset"):
@@ -207,7 +207,7 @@ class WorkFolder:
         return folder
 
     def remove_others(self, folder: Path) -> None:
-        """Remove what preparations by other recipes left; theirs can never be gone on with here."""
+        """Remove the remains of preparations with other recipes, which cannot be resumed here."""
         for path in self.root.iterdir():
             if path.is_dir() and path != folder:
                 discard(path)
@@ -221,10 +221,10 @@ class WorkFolder:
 
     @contextlib.contextmanager
     def lock(self, output: Path, *, shared: bool, name: str = "lock", wait: bool = False) -> Iterator[None]:
-        """Hold a lock of the folder; the system lets go of it when a process ends, however that is.
+        """Hold a lock on the folder; the system releases it when the process ends, in whatever way.
 
         Raises:
-            UserError: somebody else holds it, and `wait` is not set; or the folder cannot be made.
+            UserError: another process holds it and `wait` is not set, or the folder cannot be made.
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -233,7 +233,7 @@ class WorkFolder:
                     fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
                 except BlockingIOError as error:
                     raise UserError(f"prepare.output: {output} is being prepared by another process") from error
-                except OSError as error:  # a file system without locks: every step is committed by a rename anyway
+                except OSError as error:  # a file system without locks: every step still ends with a rename
                     if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
                         raise
                 yield
@@ -245,7 +245,7 @@ class WorkFolder:
 
 @contextlib.contextmanager
 def disk_errors(output: Path) -> Iterator[None]:
-    """Turn failures of the disk into the user's words. What was done so far stays, to be gone on with.
+    """Turn disk errors into user errors. The work so far stays, so that it can be resumed.
 
     Raises:
         UserError: the disk is full, or the folder cannot be written.
@@ -263,7 +263,7 @@ def disk_errors(output: Path) -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have a folder's entries on the disk, and its files' contents."""
+    """Fsync a folder's entries and its files' contents."""
     for path in (*(p for p in folder.iterdir() if p.is_file()), folder):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -273,7 +273,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Remove a recipe's folder. Renamed first: killed half-way, what is left must not be gone on with."""
+    """Remove a recipe's folder. It is renamed first, so that a half-removed folder cannot be resumed."""
     aside = folder.with_name(f"{DISCARDED}{folder.name.removeprefix(DISCARDED)}")
     if aside != folder:
         shutil.rmtree(aside, ignore_errors=True)
@@ -283,7 +283,7 @@ def discard(folder: Path) -> None:
 
 
 def remove_partial(folder: Path) -> None:
-    """Remove what killed processes were writing in a work folder. No other may be at work there."""
+    """Remove partial files of killed processes in a work folder. No other process may be working there."""
     for path in folder.rglob("*.tmp"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -292,7 +292,7 @@ def remove_partial(folder: Path) -> None:
 
 
 def put_aside(output: Path) -> None:
-    """Rename a dataset that gives way to another; nothing is done where there is none.
+    """Rename a dataset that another one replaces, if it exists.
 
     Raises:
         OSError: it cannot be renamed.

@@ -1,7 +1,6 @@
-"""The first pass over a corpus: how many pairs there are and where, and the tokenizer.
+"""The first pass over a corpus: counts pairs, finds spans, and trains the tokenizer.
 
-What it found is kept in the work folder, so that a resumed preparation, or a part of it on another machine, does
-not look again.
+The result is kept in the work folder, so that a resumed preparation, or a part on another machine, need not repeat it.
 """
 
 import dataclasses
@@ -28,33 +27,33 @@ SPANS_FILE = "parts.json"
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the first pass found."""
+    """The result of the first pass."""
 
     spans: list[Span]
     tokenizer: Tokenizer
 
     @property
     def num_pairs(self) -> int:
-        """Pairs of the corpus as it was given."""
+        """Number of pairs of the raw corpus."""
         return sum(span.pairs for span in self.spans)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyJob:
-    """What the first pass needs."""
+    """The input of the first pass."""
 
     section: PrepareSection
     units: Sequence[Unit]
     """The training corpus."""
     held_out: HeldOutPairs
-    """What a filter may take out of it."""
+    """Held-out pairs, for a filter that needs them."""
     tokenizer_files: dict[str, bytes] | None
-    """Of an existing tokenizer, or None to train one."""
+    """Files of an existing tokenizer; None to train one."""
     span_pairs: int
     """Pairs of a span."""
 
     def open(self) -> Callable[[Path], None]:
-        """The function that makes the first pass and writes what it found into a folder."""
+        """The function that makes the first pass and writes its result to a folder."""
         return self.make
 
     def make(self, folder: Path) -> None:
@@ -81,10 +80,10 @@ class SurveyJob:
         (folder / SPANS_FILE).write_text(json.dumps([dataclasses.asdict(span) for span in spans]))
 
     def _train(self, sample: Sample, num_pairs: int) -> Tokenizer:
-        """A tokenizer of the cleaned sample.
+        """Train a tokenizer on the cleaned sample.
 
         Raises:
-            UserError: nothing is left of it, or it does not support the vocabulary.
+            UserError: the sample is empty, or does not support the vocabulary's size.
         """
         settings = self.section.tokenizer
         cleaned = make_cleaner(self.section, self.held_out).clean(*sample.finish())
@@ -102,12 +101,12 @@ class SurveyJob:
 
 
 def survey(job: SurveyJob, folder: Path, *, apart: bool) -> Survey:
-    """What an earlier run left in `folder`, or what a pass over the corpus finds.
+    """The result in `folder` of an earlier pass, else of a new pass over the corpus.
 
     Args:
-        job: what the pass needs.
-        folder: where the result is kept; not there before the first pass is done.
-        apart: make the pass in a process of its own: training a tokenizer takes memory that is not given back.
+        job: the input of the pass.
+        folder: for the result; it must not exist before the first pass is done.
+        apart: make the pass in a separate process, since the memory of training a tokenizer is not freed.
 
     Raises:
         UserError: a file is broken, or no tokenizer can be trained on the corpus.
@@ -123,7 +122,7 @@ def survey(job: SurveyJob, folder: Path, *, apart: bool) -> Survey:
         sync_folder(beside)
         try:
             beside.rename(folder)
-        except OSError:  # another part was quicker, on a file system without locks; it found the same
+        except OSError:  # another part was faster, on a file system without locks; its result is the same
             if not folder.exists():
                 raise
             shutil.rmtree(beside, ignore_errors=True)

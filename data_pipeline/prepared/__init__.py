@@ -1,1 +1,1 @@
-"""A prepared dataset: its files, here or remote, verified before use."""
+"""A prepared dataset: its files, local or remote, verified before use."""

@@ -1,7 +1,6 @@
-"""A block of pairs: from the bytes of its tar members to arrays, believing nothing.
+"""Decodes a block of pairs from the bytes of its tar members to arrays, checking everything.
 
-webdataset drops samples of cut or corrupt tars without an error; here whatever is not as the index declares
-is an error.
+webdataset silently drops samples of truncated or corrupt tars; here any difference from the index is an error.
 """
 
 import hashlib
@@ -24,7 +23,7 @@ Pieces = NDArray[np.unsignedinteger]
 
 @dataclass(frozen=True, slots=True)
 class BlockSpec:
-    """What the index declares of a block."""
+    """A block according to the index."""
 
     shard: str
     key: str
@@ -62,7 +61,7 @@ def decode_block(data: bytes, spec: BlockSpec) -> Block:
     """Decode the bytes of a block.
 
     Raises:
-        DataError: they are not what the index declares: hash, members, types, counts or ids.
+        DataError: hash, members, types, counts or ids differ from the index.
     """
     if hashlib.sha256(data).digest() != spec.sha256:
         raise spec.error("its hash is not the index's: the shard is corrupt or was replaced")
@@ -87,7 +86,7 @@ def decode_block(data: bytes, spec: BlockSpec) -> Block:
 
 
 def _plain_members(data: bytes, spec: BlockSpec) -> dict[str, bytes] | None:
-    """The three parts of a block that is as `zeromt prepare` writes them, or None: tarfile takes 20 times as long."""
+    """The three parts of a block exactly as `zeromt prepare` writes it, or None; tarfile takes 20 times as long."""
     parts: dict[str, bytes] = {}
     names = {f"{spec.key}.{part}".encode(): part for part in PARTS}
     place = 0
@@ -105,7 +104,7 @@ def _plain_members(data: bytes, spec: BlockSpec) -> dict[str, bytes] | None:
 
 
 def _members(data: bytes, spec: BlockSpec) -> dict[str, bytes]:
-    """The three parts of a block, each a plain file of the block's own key."""
+    """The three parts of a block, each a plain file named by the block's key."""
     parts: dict[str, bytes] = {}
     names = {f"{spec.key}.{part}": part for part in PARTS}
     try:
@@ -143,9 +142,9 @@ def _array(
     if content.startswith(header) and len(content) == start + math.prod(shape) * np.dtype(dtype).itemsize:
         found: NDArray[np.unsignedinteger] = np.frombuffer(content, dtype, offset=start).reshape(shape)
         return found
-    try:  # numpy parses headers as Python, which takes longer than the rest of a small block
+    try:  # numpy parses headers as Python code, which takes longer than the rest of a small block
         array = np.load(io.BytesIO(content), allow_pickle=False)
-    except Exception as error:  # a header is parsed as Python literals: anything can come of a broken one
+    except Exception as error:  # numpy parses a header as Python literals, so a broken one can raise anything
         raise spec.error(f"{name} is no array without pickle: {' '.join(str(error).split())}") from error
     if not isinstance(array, np.ndarray) or array.dtype != np.dtype(dtype):
         raise spec.error(f"{name} has type {getattr(array, 'dtype', type(array).__name__)}; allowed is {dtype}")

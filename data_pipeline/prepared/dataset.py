@@ -1,4 +1,4 @@
-"""A prepared dataset, opened and held against its index."""
+"""A prepared dataset, opened and checked against its index."""
 
 import hashlib
 from collections.abc import Callable
@@ -27,45 +27,46 @@ from data_pipeline.tokenizer import Tokenizer, fingerprint_of
 __all__ = ["DataError", "Dataset"]
 
 MAX_HASHED_LENGTHS = 1 << 20
-"""Bytes of the largest length table that is hashed when a dataset is opened, by every rank: 262,144 pairs."""
+"""Maximum bytes of a length table that every rank hashes when it opens a dataset: 262,144 pairs."""
 OPENINGS = 5
 
 T = TypeVar("T")
 
 
 class Dataset:
-    """What `zeromt prepare` wrote. Nothing of it is changed after it was opened."""
+    """A dataset written by `zeromt prepare`. Immutable once it is opened."""
 
     def __init__(self, storage: Storage, index: DatasetIndex, fingerprint: str) -> None:
         """Use `load`, which verifies."""
         self.location = storage.location
-        """The folder or URL that it was loaded from, for messages."""
+        """The folder or URL from which it was loaded, for messages."""
         self.index = index
         self.fingerprint = fingerprint
         """SHA-256 of the index's bytes, in hexadecimal."""
         self._storage = storage
         self.lengths: NDArray[np.uint16] = _table(storage, index.length_table)
-        """(pairs, 2), on the disk: raw pieces of source and target. The row is the pair's id."""
+        """(pairs, 2), memory-mapped: raw pieces of source and target. The row is the pair's id."""
         self.blocks: NDArray[np.void] = _table(storage, index.block_table)
-        """The table of blocks, of `BLOCK_DTYPE`, on the disk."""
+        """The table of blocks, of `BLOCK_DTYPE`, memory-mapped."""
         _check_tables(self.location, index, self.lengths, self.blocks)
         self._first_blocks = np.concatenate([[0], np.cumsum([s.blocks for s in index.shards], dtype=np.int64)])
 
     @classmethod
     def load(cls, folder_or_url: Path | str, stream: StreamSection | None = None) -> "Dataset":
-        """Open a prepared dataset. Verified is everything but what is verified when it is read.
+        """Open a prepared dataset, verifying everything that is not verified when it is read.
 
-        That is the shards' blocks, each by its hash, and a length table of more than `MAX_HASHED_LENGTHS` bytes:
-        hashing one of 2 billion pairs would read 8 GB on every rank, and a block that is read must have the lengths
-        of the table. `verify` hashes it. Of a remote dataset the side files are fetched to the cache of this machine.
+        Verified when read are the shards' blocks, each by its hash, and a length table of more than
+        `MAX_HASHED_LENGTHS` bytes: hashing one of 2 billion pairs would read 8 GB on every rank, and a block that is
+        read must have the table's lengths. `verify` hashes it. The side files of a remote dataset are downloaded to
+        this machine's cache.
 
         Args:
             folder_or_url: a folder, or a URL as text.
-            stream: cache, retries and time-outs of a remote one.
+            stream: cache, retries and time-outs for a remote dataset.
 
         Raises:
             UserError: there is no dataset of this version, or the URL cannot be read.
-            DataError: a file is missing, extra, a link, or not of the size or hash in the index.
+            DataError: a file is missing, superfluous, a link, or differs from the index in size or hash.
         """
         storage, index, fingerprint = open_index(folder_or_url, stream)
         if problems := check_files(storage, index):
@@ -75,7 +76,7 @@ class Dataset:
 
     @property
     def folder(self) -> Path:
-        """The folder of a dataset of this machine."""
+        """The folder of a local dataset."""
         return Path(self.location)
 
     @property
@@ -113,7 +114,7 @@ class Dataset:
         """The dataset's tokenizer.
 
         Raises:
-            DataError: it has another vocabulary than the index says.
+            DataError: its vocabulary differs from the index.
         """
         entry = self.index.tokenizer
         tokenizer = Tokenizer({f.file: self.read_file(f) for f in entry.files})
@@ -126,7 +127,7 @@ class Dataset:
         """The content of a side file.
 
         Raises:
-            DataError: it cannot be read, or is not as the index says.
+            DataError: it cannot be read, or differs from the index.
         """
         return _opened(self._storage, entry, Path.read_bytes)
 
@@ -153,9 +154,9 @@ class Dataset:
         return lines
 
     def place(self, pair: int) -> str | None:
-        """File and line of the raw corpus that a pair comes from; None where that was not recorded.
+        """The raw file and line of a pair; None if it was not recorded.
 
-        Files read side by side are named by the first. Where several have its name, its number in the corpus follows.
+        Of parallel files the first is named. If several have the same name, its number in the corpus follows.
         """
         entry = self.index.places
         if entry is None:
@@ -171,11 +172,10 @@ class Dataset:
         return _table(self._storage, self.index.places)
 
     def read_block(self, number: int) -> Block:
-        """Read a block, of a remote dataset by way of the cache, and verify it. Several threads may read at once.
+        """Read and verify a block, of a remote dataset through the cache. Thread-safe.
 
         Raises:
-            DataError: its bytes are not those of the index, or do not decode as declared, or cannot be had. It names
-                shard and block.
+            DataError: its bytes differ from the index, do not decode, or cannot be read. It names shard and block.
         """
         row = self.blocks[number]
         spec = self._spec(number)
@@ -202,7 +202,7 @@ class Dataset:
         )
 
     def _matching(self, block: Block, number: int) -> Block:
-        """The block, if its lengths are those that batches are planned with."""
+        """The block, if it has the lengths with which micro-batches are planned."""
         row = self.blocks[number]
         first = int(row["first_pair"])
         if not np.array_equal(block.lengths, self.lengths[first : first + len(block.lengths)]):
@@ -212,10 +212,10 @@ class Dataset:
         return block
 
     def verify(self, look: Callable[[Block], None] | None = None) -> list[str]:
-        """Read every byte, and return what is wrong, naming files. Nothing wrong is an empty list.
+        """Read every byte, and return a list of problems that names files.
 
         Args:
-            look: is shown every block that is whole.
+            look: called with every block that is whole.
         """
         problems = []
         try:
@@ -233,7 +233,7 @@ class Dataset:
         return problems
 
     def _shard_problems(self, number: int, look: Callable[[Block], None] | None) -> list[str]:
-        """Read a shard once, from its beginning to its end."""
+        """Read and check a shard once, from beginning to end."""
         shard = self.index.shards[number]
         path = self._storage.path(shard.file)
         whole, end, problems = hashlib.sha256(), 0, []
@@ -271,7 +271,7 @@ def open_index(folder_or_url: Path | str, stream: StreamSection | None = None) -
 
 
 def check_files(storage: Storage, index: DatasetIndex) -> list[str]:
-    """What is wrong with a dataset's files, one line each. Those that are not here are fetched."""
+    """The problems of a dataset's files, one line each. Remote files are downloaded."""
     if problems := storage.problems(index):
         return problems
     for entry in index.side_files():
@@ -287,7 +287,7 @@ def check_files(storage: Storage, index: DatasetIndex) -> list[str]:
 
 
 def _opened(storage: Storage, entry: FileEntry, use: Callable[[Path], T], *, hashed: bool = True) -> T:
-    """Use a side file, which may have to make room in the cache at any time. What was opened is not lost."""
+    """Open a side file. It may be evicted from the cache at any time, but an open file stays readable."""
     for _ in range(OPENINGS):
         try:
             return use(storage.fetch(entry, hashed=hashed))
@@ -298,7 +298,7 @@ def _opened(storage: Storage, entry: FileEntry, use: Callable[[Path], T], *, has
 
 def _table(storage: Storage, entry: FileEntry) -> NDArray[Any]:
     try:
-        # `check_files` has compared the hash.
+        # `check_files` has checked the hash.
         table: NDArray[Any] = _opened(
             storage, entry, lambda path: np.load(path, mmap_mode="r", allow_pickle=False), hashed=False
         )
@@ -308,7 +308,7 @@ def _table(storage: Storage, entry: FileEntry) -> NDArray[Any]:
 
 
 def _check_tables(location: str, index: DatasetIndex, lengths: NDArray[np.uint16], blocks: NDArray[np.void]) -> None:
-    """Raise unless the tables and the index say the same."""
+    """Raise unless the tables agree with the index."""
 
     def must(holds: bool, what: str) -> None:
         if not holds:

@@ -1,7 +1,7 @@
-"""A bounded folder of files named by the SHA-256 of their content, shared by the processes of a machine.
+"""A disk cache of bounded size, with files named by the SHA-256 of their content, shared by a machine's processes.
 
-What is asked for is a hash, so it does not matter which dataset, job or user put a file there. Files appear whole, by
-rename, and may vanish at any time: another process makes room by removing what was used longest ago.
+Files are looked up by hash, so it does not matter which dataset, job or user stored them. They appear atomically, by
+rename, and may disappear at any time, when another process evicts the least recently used ones.
 """
 
 import contextlib
@@ -21,17 +21,17 @@ from data_pipeline.prepared.index import hash_file
 log = logging.getLogger(__name__)
 
 KEEP_FRACTION = 0.9
-"""Making room leaves this fraction of the bound, so that the folder is not walked at every addition."""
+"""Eviction goes down to this fraction of the bound, so that the folder is not scanned at every addition."""
 STALE_SECONDS = 24 * 3600
-"""An unfinished file that is older belongs to a process that died."""
+"""Seconds after which an unfinished file belongs to a process that died."""
 
 _numbers = itertools.count()
 
 
 class DiskCache:
-    """Files by the hash of their content, in `folder`, of at most `max_bytes` together.
+    """Files by the hash of their content, in `folder`, with at most `max_bytes` in total.
 
-    Methods raise UserError where the folder cannot be written to.
+    Methods raise UserError if the folder cannot be written to.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
@@ -39,18 +39,18 @@ class DiskCache:
         self._max_bytes = max_bytes
 
     def find(self, key: str, size: int, *, hashed: bool = True) -> Path | None:
-        """The file of a hash, if it is there and whole. A broken one is removed.
+        """The file of a hash, if it exists and is whole. A broken file is removed.
 
         Args:
             key: SHA-256 in hexadecimal.
             size: its bytes.
-            hashed: read the file and compare its hash; else compare its size only.
+            hashed: read the file and compare its hash; otherwise compare only its size.
         """
         path = self._path(key)
         try:
             is_whole = path.stat().st_size == size and (not hashed or hash_file(path) == key)
             if is_whole:
-                os.utime(path)  # last used now
+                os.utime(path)  # mark it as just used
         except OSError:
             return None
         if not is_whole:
@@ -58,7 +58,7 @@ class DiskCache:
         return path if is_whole else None
 
     def read(self, key: str) -> bytes | None:
-        """The content of a hash, if it is there and whole. A broken file is removed."""
+        """The content of a hash, if it exists and is whole. A broken file is removed."""
         path = self._path(key)
         try:
             content = path.read_bytes()
@@ -71,18 +71,18 @@ class DiskCache:
         return content
 
     def write(self, key: str, content: bytes) -> None:
-        """Put in content whose hash was verified."""
+        """Store content whose hash has been verified."""
         with self._errors(), self._part(key, len(content)) as part:
             part.write_bytes(content)
             self._publish(part, key)
 
     def add(self, key: str, size: int, fill: Callable[[Path], None]) -> Path:
-        """Have one process of the machine make a file while the others wait for it.
+        """Let one process of the machine make a file while others wait for it.
 
         Args:
             key: SHA-256 in hexadecimal.
             size: its bytes.
-            fill: writes a file of that hash to the path that it is given.
+            fill: writes a file with that hash to a given path.
         """
         with self._errors(), self._locked(key[:2]):
             if path := self.find(key, size, hashed=False):
@@ -113,7 +113,7 @@ class DiskCache:
 
     @contextlib.contextmanager
     def _part(self, key: str, size: int) -> Iterator[Path]:
-        """A file to write to, gone afterwards, with room made for it. Its name tells the bytes that it will have."""
+        """A temporary file, after eviction has made room for it. Its name contains its final size."""
         path = self._path(key).with_name(f"{key}.{os.getpid()}-{next(_numbers)}.{size}.part")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -124,7 +124,7 @@ class DiskCache:
 
     @contextlib.contextmanager
     def _locked(self, name: str) -> Iterator[BinaryIO]:
-        """Hold a lock among processes and threads; it is let go of when the holder dies. Yields the lock's file."""
+        """Hold a lock among processes and threads, which is released when the holder dies. Yields the lock's file."""
         folder = self.folder / "locks"
         folder.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
@@ -132,18 +132,18 @@ class DiskCache:
             yield file
 
     def _publish(self, part: Path, key: str) -> Path:
-        """Give a whole file its name; under the lock, or another process that counts might see neither name."""
+        """Rename a complete file; under the lock, as another process that counts sizes might see neither name."""
         with self._locked("total"):
             return part.replace(self._path(key))
 
     def _reserve(self, size: int, part: Path) -> None:
-        """Make room for a file, and have it there, empty, when another process counts."""
+        """Make room for a file, and create it empty, so that other processes count it."""
         if size > self._max_bytes:
             raise UserError(
                 f"stream.cache_gigabytes: {self._max_bytes / 1e9:g}; allowed is {size / 1e9:g} or more: "
                 "the dataset has a file of that size"
             )
-        with self._locked("total") as file:  # the lock's file holds the count
+        with self._locked("total") as file:  # the lock's file holds the total size
             content = file.read()
             total = int(content) if content.isdigit() else None
             if total is None or total + size > self._max_bytes:
@@ -154,7 +154,7 @@ class DiskCache:
             part.touch()
 
     def _make_room(self, most: int) -> int:
-        """Remove what was used longest ago until `most` bytes are left. Returns the bytes that are."""
+        """Evict least recently used files until at most `most` bytes are left; returns the bytes left."""
         now, total = time.time(), 0
         candidates = []
         for path in self.folder.glob("[0-9a-f][0-9a-f]/*"):

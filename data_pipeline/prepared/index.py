@@ -1,7 +1,7 @@
 """The index of a prepared dataset: `index.json`, written last, and the table of its blocks.
 
-A block is the byte range of its three tar members within a shard, verified by its own hash at every read. The
-table of blocks is a side file: at two million blocks a JSON list is the wrong form.
+A block is the byte range of its three tar members in a shard, verified by its own hash at every read. The table of
+blocks is a side file, as two million blocks would be too large for JSON.
 """
 
 import dataclasses
@@ -77,7 +77,7 @@ class ShardEntry(FileEntry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutEntry:
-    """Text that is not trained on, as it was given."""
+    """A held-out set: unchanged text that is not trained on."""
 
     __pydantic_config__ = STRICT
 
@@ -100,17 +100,17 @@ class TokenizerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacesEntry(FileEntry):
-    """Where in the raw corpus each pair comes from: (pairs,) of `place_numbers`."""
+    """The place in the raw corpus of each pair: (pairs,) of `place_numbers`."""
 
     __pydantic_config__ = STRICT
 
     units: list[list[str]]
-    """Names of the files that are read side by side, or of the one, in the order of the corpus."""
+    """Names of each unit's parallel files, or its one file, in corpus order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetIndex:
-    """What a prepared dataset holds and how it was made."""
+    """The contents of a prepared dataset, and how it was made."""
 
     __pydantic_config__ = STRICT
 
@@ -120,60 +120,60 @@ class DatasetIndex:
     pairs: Count
     blocks: Count
     source_tokens: Count
-    """Pieces, EOS not counted."""
+    """Pieces, without EOS."""
     target_tokens: Count
     token_dtype: TokenType
     dropped: dict[str, Count]
     """Rejected pairs, by the name of the filter."""
     source_equals_target: Count
-    """Pairs that the filters of text and pieces kept though their sides are the same text."""
+    """Pairs with equal sides that the filters of text and pieces kept."""
     shards: list[ShardEntry]
     length_table: FileEntry
     block_table: FileEntry
     tokenizer: TokenizerEntry
     held_out: dict[HeldOutSplit, HeldOutEntry]
     report: FileEntry
-    """What each filter dropped, with examples; see `data_pipeline.preparation.report`."""
+    """The filters' report, with examples; see `data_pipeline.preparation.report`."""
     target_tag: str | None
-    """Stands before every source line, those of the held-out sets too."""
+    """The tag before every source line, including those of held-out sets."""
     recipe: dict[str, Any]
-    """Settings and input files that fix every byte of the dataset."""
+    """The settings and input files that determine every byte of the dataset."""
     made_with: dict[str, str]
-    """Versions of what made it."""
+    """Versions of the packages that made it."""
     places: PlacesEntry | None = None
-    """None where they were not recorded (`prepare.record_places`)."""
+    """None if places were not recorded (`prepare.record_places`)."""
 
     def to_json(self) -> bytes:
         """The bytes of `index.json`."""
         tree = dataclasses.asdict(self)
-        if self.places is None:  # as ever: a dataset's fingerprint is that of these bytes
+        if self.places is None:  # this form must not change, as the fingerprint is the hash of these bytes
             del tree["places"]
         return (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode()
 
     def side_files(self) -> list[FileEntry]:
-        """Every file but the shards and the index itself."""
+        """All files except the shards and the index itself."""
         held_out = [entry for pair in self.held_out.values() for entry in (pair.source, pair.target)]
         places = [] if self.places is None else [self.places]
         return [self.length_table, self.block_table, self.report, *places, *self.tokenizer.files, *held_out]
 
 
 def place_numbers(unit: int, lines: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Places in a corpus as one number each.
+    """Encode places in a corpus as one number each.
 
     Args:
-        unit: of the corpus, from 0: files that are read side by side.
-        lines: of the unit, from 1.
+        unit: number of the unit (parallel files) in the corpus, from 0.
+        lines: line numbers in the unit, from 1.
     """
     return (lines + (unit << _LINE_BITS)).astype(np.uint64)
 
 
 def unit_and_line(place: int) -> tuple[int, int]:
-    """What `place_numbers` made a number of."""
+    """The inverse of `place_numbers`."""
     return place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1)
 
 
 def block_key(shard: int, row: int) -> str:
-    """The webdataset key of a block: its shard, and its place in it."""
+    """The webdataset key of a block: its shard and its number in it."""
     return f"{shard:06d}-{row:06d}"
 
 
@@ -181,7 +181,7 @@ def parse_index(content: bytes, where: Path | str) -> DatasetIndex:
     """Read the bytes of an index.
 
     Raises:
-        UserError: they are no index, or one of another version.
+        UserError: they are not an index, or of another version.
     """
     try:
         tree = json.loads(content)

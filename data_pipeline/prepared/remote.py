@@ -1,7 +1,7 @@
-"""A dataset at a URL, read by fsspec through a bounded cache.
+"""A dataset at a URL, read with fsspec through a bounded cache.
 
-Nothing that comes from a server is used before its hash was compared with the index's. webdataset is not involved: it
-drops broken samples without an error and runs `pipe:` URLs in a shell.
+Data from a server are used only after their hash was compared with the index. webdataset is not used here: it silently
+drops broken samples and runs `pipe:` URLs in a shell.
 """
 
 import errno
@@ -24,18 +24,18 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SCHEMES = {"http": "http", "https": "http", "s3": "s3", "gs": "gs"}
-"""What can be read, and the extra of this package that brings what reads it."""
+"""URL schemes, with the optional extra of this package that each needs."""
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 60.0
 BYTES_A_TIMEOUT = 16 << 20
-"""A read of more may take `stream.timeout_seconds` for each so many bytes."""
+"""A larger read may take `stream.timeout_seconds` for every this many bytes."""
 RETRIED_STATUSES = (408, 425, 429)
-"""Too slow, too early, too many: the client errors of HTTP that pass."""
+"""HTTP client errors that are transient: time-out, too early, too many requests."""
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 class RemoteStorage:
-    """A URL. Blocks are fetched by byte range, or from whole shards where the server does not know ranges.
+    """A dataset at a URL. Blocks are fetched by byte range, or from whole shards if the server does not support ranges.
 
     Args:
         url: `SCHEME://HOST/PATH`.
@@ -65,11 +65,11 @@ class RemoteStorage:
         return f"{self.location}/{file}"
 
     def read_index(self) -> bytes:
-        """See `Storage`. It is fetched anew each time, and the server tried for ranges."""
+        """See `Storage`. It is fetched again each time, testing whether the server supports ranges."""
 
         def attempt() -> bytes:
             content = self._request(INDEX_FILE)
-            json.loads(content)  # one that was cut on the way is asked for again
+            json.loads(content)  # a truncated one is requested again
             self._has_ranges = SCHEMES[self._scheme] != "http" or len(self._request(INDEX_FILE, 0, 1)) == 1
             return content
 
@@ -81,7 +81,7 @@ class RemoteStorage:
             raise UserError(f"dataset: {self.path(INDEX_FILE)}: {error}") from error
 
     def problems(self, index: DatasetIndex) -> list[str]:
-        """See `Storage`: nothing, for a look at each shard would be a request, and reading verifies it anyway."""
+        """See `Storage`: empty, as checking each shard would take a request, and reading verifies it anyway."""
         return []
 
     def fetch(self, entry: FileEntry, *, hashed: bool = True) -> Path:
@@ -124,7 +124,7 @@ class RemoteStorage:
         return self._cache.add(entry.sha256, entry.bytes, lambda path: self._download(entry, path))
 
     def _read_shard(self, entry: FileEntry, offset: int, size: int, sha256: bytes | None) -> bytes:
-        """A range of the whole shard in the cache, which another process may remove, or a disk break."""
+        """A range of a whole shard in the cache; the file may be evicted or corrupted meanwhile."""
         for hashed in (False, True, True):
             try:
                 with self._fetch(entry, hashed=hashed).open("rb", buffering=0) as file:
@@ -137,7 +137,7 @@ class RemoteStorage:
         raise ReadError("its hash is not the index's: the shard is corrupt or was replaced")
 
     def _download(self, entry: FileEntry, path: Path) -> None:
-        """A whole file, verified."""
+        """Download and verify a whole file."""
 
         def attempt() -> None:
             timeout = self._timeout * (1 + entry.bytes // BYTES_A_TIMEOUT)
@@ -154,18 +154,18 @@ class RemoteStorage:
         return data
 
     def _persist(self, file: str, attempt: Callable[[], T]) -> T:
-        """Try again and again, waiting longer each time.
+        """Retry, waiting longer each time.
 
         Raises:
-            ReadError: the last try failed, or one in a way that no further try can mend.
+            ReadError: the last try failed, or a try failed with a permanent error.
         """
         tries = self._retries + 1
         for number in range(tries):
             try:
                 return attempt()
-            except Exception as error:  # each of the file systems has exceptions of its own
+            except Exception as error:  # each file system has its own exceptions
                 if isinstance(error, OSError) and error.errno in DISK_ERRORS:
-                    raise  # the cache's
+                    raise  # an error of the cache
                 reason = _reason(error, self._timeout)
                 if isinstance(error, FileNotFoundError):
                     raise MissingError(reason) from error
@@ -184,37 +184,37 @@ def _filesystem(scheme: str, timeout: float) -> Any:
     Raises:
         ImportError: an optional package is missing.
     """
-    import fsspec  # optional, as are those that it imports for a scheme
+    import fsspec  # fsspec is optional, and so are the packages that it imports for a scheme
 
     if SCHEMES[scheme] != "http":
         return fsspec.filesystem(scheme, skip_instance_cache=True)
     import aiohttp
 
     options = {
-        # The whole of a request is timed in `_call`; here, how long a server may be silent.
+        # `_call` limits the whole request; this limits a server's silence.
         "timeout": aiohttp.ClientTimeout(total=None, sock_connect=timeout, sock_read=timeout),
-        "headers": {"Accept-Encoding": "identity"},  # ranges are of the file's own bytes
-        "trust_env": True,  # proxies, and passwords of ~/.netrc
+        "headers": {"Accept-Encoding": "identity"},  # ranges must refer to the uncompressed file
+        "trust_env": True,  # use proxies, and passwords from ~/.netrc
     }
     return fsspec.filesystem(scheme, skip_instance_cache=True, client_kwargs=options)
 
 
 def _call(files: Any, method: str, *arguments: Any, **options: Any) -> Any:
-    """Run a coroutine of a file system in fsspec's thread, and end it after `timeout` seconds."""
+    """Run a coroutine of a file system in fsspec's thread, and cancel it after `timeout` seconds."""
     from fsspec.asyn import sync
 
     return sync(files.loop, getattr(files, method), *arguments, **options)
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether trying again is of no use."""
+    """Whether the error is permanent."""
     status = _status(error)
     is_client = status is not None and 400 <= status < 500 and status not in RETRIED_STATUSES
     return is_client or isinstance(error, FileNotFoundError | PermissionError)
 
 
 def _status(error: Exception) -> int | None:
-    """The HTTP status of an error: aiohttp's and gcsfs's names of it."""
+    """The HTTP status of an error of aiohttp or gcsfs."""
     status = getattr(error, "status", getattr(error, "code", None))
     return status if isinstance(status, int) else None
 

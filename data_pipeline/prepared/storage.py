@@ -1,4 +1,4 @@
-"""Where a prepared dataset lies: a folder of this machine, or a URL."""
+"""Where a prepared dataset is stored: a local folder, or a URL."""
 
 import re
 import stat
@@ -18,45 +18,45 @@ class Storage(Protocol):
     """The folder or URL, for messages."""
 
     def path(self, file: str) -> str:
-        """A file's whole name, for messages."""
+        """A file's full name, for messages."""
 
     def read_index(self) -> bytes:
-        """The bytes of the index, which is what everything else is verified by.
+        """The bytes of the index, by which everything else is verified.
 
         Raises:
             UserError: there is none, or it cannot be read.
         """
 
     def problems(self, index: DatasetIndex) -> list[str]:
-        """What a look at the files' names and sizes shows to be wrong, one line each."""
+        """Problems that the files' names and sizes show, one line each."""
 
     def fetch(self, entry: FileEntry, *, hashed: bool = True) -> Path:
-        """A file of this machine with the content of an entry.
+        """A local file with the content of an entry.
 
         Args:
             entry: a file of the index.
-            hashed: compare the hash also where the file is here already; else the size only.
+            hashed: compare the hash even if the file is local already; otherwise only the size.
 
         Raises:
-            DataError: it cannot be read, or is not as the index says.
+            DataError: it cannot be read, or differs from the index.
         """
 
     def read(self, entry: FileEntry, offset: int, size: int, sha256: bytes | None = None) -> bytes:
         """A range of a file, from where the dataset lies. A remote one that has not this hash is asked for again.
 
         Raises:
-            ReadError: there are not so many bytes, or they cannot be read.
+            ReadError: there are too few bytes, or they cannot be read.
         """
 
     def read_block(self, entry: FileEntry, offset: int, size: int, sha256: bytes) -> bytes:
-        """As `read`, by way of the cache if there is one. Several threads may read at once."""
+        """Like `read`, but through the cache if there is one. Thread-safe."""
 
 
 def open_storage(location: Path | str, stream: StreamSection | None = None) -> Storage:
-    """The storage of a folder, or of a URL given as text. A password in it would end up in messages and files.
+    """The storage of a folder, or of a URL given as text, which must not contain a password, as messages would show it.
 
     Raises:
-        UserError: the scheme cannot be read, or a package for it is missing.
+        UserError: the scheme is not supported, or a package for it is missing.
     """
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):(//[^/?#@]+(/[^?#]*)?$)?", str(location))
     if scheme is None:
@@ -71,7 +71,7 @@ def open_storage(location: Path | str, stream: StreamSection | None = None) -> S
 
 
 class LocalStorage:
-    """A folder of this machine."""
+    """A local folder."""
 
     def __init__(self, folder: Path) -> None:
         self.location = str(folder)
@@ -93,7 +93,7 @@ class LocalStorage:
             raise UserError(f"dataset: {self._folder / INDEX_FILE}: cannot be read: {error.strerror}") from error
 
     def problems(self, index: DatasetIndex) -> list[str]:
-        """See `Storage`: files that are missing, extra, links or of another size."""
+        """See `Storage`: files that are missing, superfluous, links or of another size."""
         problems = []
         for entry in (*index.shards, *index.side_files()):
             path = self._folder / entry.file

@@ -57,7 +57,7 @@ class LaneStreamSpec:
 def make_plans(datasets: Sequence[Dataset], section: StreamSection, mixture: Mixture, *, seed: int) -> list[StreamPlan]:
     """The plan of each dataset.
 
-    In a mixture the pairs of `section.window_pairs` are shared out over the datasets as those of an update are, so that
+    In a mixture the pairs of `section.window_pairs` are divided among the datasets as those of an update are, so that
     memory does not grow with their number; each has at least 16,384, or a block, that its batches are not padded more.
     """
     if mixture.is_single:

@@ -36,7 +36,7 @@ ALIGNMENT = 64
 WATCH_SECONDS = 0.5
 """Between looks at whether the other process still lives, for where no closed pipe tells."""
 START = "from data_pipeline.stream.process_prefetch import serve; serve()"
-# Batch systems and terminals send these to every process of a job. The parent decides what becomes of its child, which
+# Schedulers and terminals send these to every process of a job. The parent decides what becomes of its child, which
 # it needs until its last update is saved.
 PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 

@@ -34,7 +34,7 @@ PRESETS = (
     ("preset=modern", "model.output_bias=true", "model.num_heads=4", "model.num_kv_heads=2"),
     ("preset=notebook_postnorm_es",),
 )
-# every parameter is shared out, and gathered for each use
+# every parameter is sharded, and gathered for each use
 SHARED_OUT = (
     "engine.zero_optimization={stage3_max_live_parameters: 0, stage3_max_reuse_distance: 0, "
     "stage3_param_persistence_threshold: 0}"

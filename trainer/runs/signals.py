@@ -14,8 +14,8 @@ from trainer.runs.process.streams import live_terminal
 
 _PR_SET_PDEATHSIG = 1
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
-"""Of a batch system, Ctrl-C, a closed terminal, Ctrl-\\, and a batch system's warning. torchrun passes all but the last
-on to its ranks as they are."""
+"""Of a scheduler, Ctrl-C, a closed terminal, Ctrl-\\, and a scheduler's warning. torchrun forwards all but the last to
+its ranks."""
 AGENT_PID = "ZEROMT_AGENT_PID"
 """Environment variable with the id of the process that started the ranks."""
 GRACE_SECONDS = "ZEROMT_GRACE_SECONDS"

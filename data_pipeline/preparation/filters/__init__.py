@@ -1,5 +1,5 @@
-"""Filters of training pairs, each a component; another is one more file here, or a plugin.
+"""Filters of training pairs, each a component; to add one, add a file here or a plugin.
 
-The modules are imported wherever a configuration is read: what takes time to import (numpy, regex) is imported by the
-functions that need it.
+The modules are imported whenever a configuration is read, so slow imports (numpy, regex) are inside the functions that
+need them.
 """

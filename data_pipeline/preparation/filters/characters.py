@@ -1,4 +1,4 @@
-"""Filters that look at the characters of a line: normalisation, control characters, how many there are."""
+"""Filters of characters: normalisation, control characters, length."""
 
 import functools
 import unicodedata
@@ -24,7 +24,7 @@ class Normalization(ChangingFilter):
 
 @component("filter", "remove_control_characters")
 class RemoveControlCharacters(ChangingFilter):
-    """Takes control characters and invisible ones out of the lines; white space among them becomes a space."""
+    """Removes control and invisible characters; those that are white space become a space."""
 
     def report_name(self) -> str:
         """See Filter."""
@@ -37,7 +37,7 @@ class RemoveControlCharacters(ChangingFilter):
 
 @component("filter", "drop_control_characters")
 class DropControlCharacters(DroppingFilter):
-    """Drops pairs with control characters or invisible ones, tabs apart."""
+    """Drops pairs with control or invisible characters, except tabs."""
 
     def report_name(self) -> str:
         """See Filter."""
@@ -53,10 +53,10 @@ class DropControlCharacters(DroppingFilter):
 
 @component("filter", "max_characters")
 class MaxCharacters(DroppingFilter):
-    """Drops pairs of which either side has too many characters."""
+    """Drops pairs with too many characters on either side."""
 
     limit: Positive
-    """In characters; a pair with a longer side is dropped."""
+    """Maximum number of characters of a side."""
 
     def report_name(self) -> str:
         """See Filter."""
@@ -71,18 +71,17 @@ class MaxCharacters(DroppingFilter):
 def without_controls(lines: list[str]) -> list[str]:
     """The lines without control characters and invisible ones."""
     invisible, spaces = _patterns()
-    # `isprintable` is quick and finds more than is meant: tabs and no-break spaces too.
+    # `isprintable` is fast but too broad: it also finds tabs and no-break spaces.
     return [line if line.isprintable() else invisible.sub("", spaces.sub(" ", line)) for line in lines]
 
 
 @functools.cache
 def _patterns() -> tuple[Any, Any]:
-    """Those that are invisible, and control characters that are white space.
+    """Patterns for invisible characters, and for control characters that are white space.
 
-    Invisible are control characters, and of category Cf: soft hyphens, zero-width spaces, byte order marks, marks of
-    direction, tags. Not the joiners that Persian, Indic scripts and emoji are spelled with, nor the signs of Arabic
-    that stand under digits, which are visible though Cf. On either side of white space words stand, so it becomes a
-    space.
+    Invisible are control characters and, of category Cf, soft hyphens, zero-width spaces, byte order marks, direction
+    marks and tags; but not the joiners in the spelling of Persian, Indic scripts and emoji, nor the Arabic number
+    signs, which are Cf but visible. White space separates words, so it becomes a space.
     """
     import regex
 

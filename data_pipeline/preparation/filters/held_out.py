@@ -1,4 +1,4 @@
-"""The filter of training pairs that stand in the validation or test set."""
+"""The filter of training pairs that are in the validation or test set."""
 
 import unicodedata
 from collections.abc import Iterable
@@ -11,11 +11,11 @@ from data_pipeline.preparation.filters.characters import without_controls
 
 @component("filter", "held_out_overlap")
 class HeldOutOverlap(DroppingFilter):
-    """Drops pairs that stand in the validation or test set but for case, width and white space."""
+    """Drops pairs that are in the validation or test set, ignoring case, width and white space."""
 
     needs_held_out: ClassVar[bool] = True
     mode: Literal["pair", "side"]
-    """The same pair, or either of its sides."""
+    """What must match: the same pair, or either of its sides."""
 
     def report_name(self) -> str:
         """See Filter."""
@@ -28,24 +28,24 @@ class HeldOutOverlap(DroppingFilter):
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """The pairs of the validation and test sets, as far as training pairs are compared with them."""
+    """The texts of the validation and test sets with which training pairs are compared."""
 
     mode: Literal["pair", "side"]
     sources: frozenset[str]
-    """Folded, as are the others."""
+    """Folded, like the next two."""
     targets: frozenset[str]
     pairs: frozenset[tuple[str, str]]
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, str]], mode: Literal["pair", "side"]) -> "HeldOut":
-        """Keep what a mode compares: whole pairs, or either side for itself."""
+        """Keep what a mode compares: whole pairs, or each side by itself."""
         folded = [(_fold(source), _fold(target)) for source, target in pairs]
-        # An empty side of a held-out set is nobody's translation.
+        # An empty side in a held-out set matches nothing.
         sources, targets = frozenset(s for s, _ in folded if s), frozenset(t for _, t in folded if t)
         return cls(mode, sources, targets, frozenset(folded))
 
     def find(self, sources: list[str], targets: list[str]) -> list[int]:
-        """Rows of the pairs that stand in a held-out set but for case, width and white space."""
+        """Rows of the pairs that are in a held-out set, ignoring case, width and white space."""
         known, others, pairs = self.sources, self.targets, self.pairs
         if self.mode == "pair":
             suspects = [row for row, line in enumerate(sources) if _fold(line) in known]
@@ -55,7 +55,7 @@ class HeldOut:
 
 
 def _fold(line: str) -> str:
-    """What is compared: a held-out line and its cleaned copy in the corpus are the same."""
+    """Normalise a line for comparison, so that a held-out line matches its cleaned copy in the corpus."""
     if not line.isprintable():
         line = without_controls([line])[0]
     if line.isascii():

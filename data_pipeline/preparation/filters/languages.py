@@ -1,4 +1,4 @@
-"""Filters of text in another script or language than it should be."""
+"""Filters of text in the wrong script or language."""
 
 from typing import Annotated, Literal
 
@@ -10,14 +10,14 @@ from configs.data import Script
 
 @component("filter", "scripts")
 class Scripts(DroppingFilter):
-    """Rejects pairs of which one side has too small a fraction of letters in some Unicode scripts (Annex 24)."""
+    """Rejects pairs with too small a fraction of a side's letters in given Unicode scripts (Annex 24)."""
 
     side: Literal["source", "target"]
-    """Which side is looked at."""
+    """The side to check."""
     scripts: Annotated[list[Script], Field(min_length=1)]
-    """Such as [Latin] or [Han, Hiragana, Katakana]."""
+    """Allowed scripts, such as [Latin] or [Han, Hiragana, Katakana]."""
     min_share: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Least fraction of the side's letters in its scripts. A side without letters passes."""
+    """Minimum fraction of the side's letters in its scripts. A side without letters passes."""
 
     def report_name(self) -> str:
         """See Filter."""
@@ -35,10 +35,10 @@ class Scripts(DroppingFilter):
 
 @component("filter", "language_identification")
 class LanguageIdentification(DroppingFilter):
-    """Drops pairs of which either side is of another language (optional package: zeromt[langid])."""
+    """Drops pairs with a side in another language (optional package: zeromt[langid])."""
 
     min_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """A side counts as another language if that is found with at least this probability."""
+    """Minimum probability at which a side counts as another language."""
 
     def report_name(self) -> str:
         """See Filter."""

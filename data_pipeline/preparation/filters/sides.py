@@ -1,11 +1,11 @@
-"""Filters that compare the sides of a pair, or find nothing on one."""
+"""Filters of pairs with equal or empty sides."""
 
 from configs.components import DroppingFilter, component
 
 
 @component("filter", "empty")
 class Empty(DroppingFilter):
-    """Drops pairs with nothing but white space on a side."""
+    """Drops pairs with a side that is only white space."""
 
     def find(self, sources: list[str], targets: list[str]) -> list[int]:
         """See DroppingFilter."""
@@ -15,7 +15,7 @@ class Empty(DroppingFilter):
 
 @component("filter", "identical")
 class Identical(DroppingFilter):
-    """Drops pairs whose sides are the same text, white space at the ends apart."""
+    """Drops pairs whose sides are the same text, ignoring white space at the ends."""
 
     def find(self, sources: list[str], targets: list[str]) -> list[int]:
         """See DroppingFilter."""
@@ -23,6 +23,6 @@ class Identical(DroppingFilter):
 
 
 def find_identical(sources: list[str], targets: list[str]) -> list[int]:
-    """Rows whose sides are the same text, white space at the ends apart."""
+    """Rows whose sides are the same text, ignoring white space at the ends."""
     pairs = zip(sources, targets, strict=True)
     return [row for row, (s, t) in enumerate(pairs) if s.strip() == t.strip()]

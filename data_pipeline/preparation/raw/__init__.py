@@ -1,1 +1,1 @@
-"""A corpus as its owner has it: files of text, of JSON, of pairs, or datasets of Hugging Face."""
+"""The raw corpus: text files, TSV, JSON lines, or datasets of Hugging Face."""

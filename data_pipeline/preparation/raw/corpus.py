@@ -1,8 +1,8 @@
-"""A parallel corpus in spans of a fixed number of pairs, whatever its form.
+"""Reads a parallel corpus of any format in spans of a fixed number of pairs.
 
-A corpus is a list of units: two files side by side, or one TSV file, JSON-lines file or Hugging Face dataset. A unit is
-cut into spans of `SPAN_PAIRS` lines. A span holds bytes: cutting a file costs no more than looking for its line
-feeds, and processes decode spans side by side.
+A corpus is a list of units: two parallel files, or one TSV file, JSON-lines file or Hugging Face dataset. A unit is
+divided into spans of `SPAN_PAIRS` lines. A span holds bytes, so that dividing a file only needs a search for line
+feeds, and processes decode spans in parallel.
 """
 
 import json
@@ -29,7 +29,7 @@ Columns = tuple[list[str], list[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """What is read from its beginning to its end: two files side by side, or one with both sides."""
+    """Two parallel files, or one file with both sides, read from beginning to end."""
 
     kind: Literal["text", "tsv", "jsonl", "huggingface"]
     paths: tuple[Path, ...]
@@ -38,48 +38,48 @@ class Unit:
 
     @property
     def is_seekable(self) -> bool:
-        """Whether a span can be read without what is before it."""
+        """Whether a span can be read without reading everything before it."""
         return not any(packing_of(path) for path in self.paths if self.kind != "huggingface")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Consecutive lines of a unit, by number and place. Plain integers: it goes into JSON and comes back."""
+    """Consecutive lines of a unit, given by plain integers that can be stored as JSON."""
 
     unit: int
     number: int
-    """In the whole corpus, from 0."""
+    """Number of the span in the whole corpus, from 0."""
     first_line: int
-    """In the unit, from 1."""
+    """Number of the first line in the unit, from 1."""
     pairs: int
-    """Lines, empty ones included."""
+    """Number of lines, including empty ones."""
     offsets: tuple[int, ...] = ()
-    """Where it begins in each of the unit's files, in bytes; none where that cannot be read from the middle."""
+    """Its offset in each of the unit's files, in bytes; empty if the unit is not seekable."""
     sizes: tuple[int, ...] = ()
-    """Its bytes in each file."""
+    """Its number of bytes in each file."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawSpan:
-    """The bytes of a span; its text is decoded when it is asked for."""
+    """The bytes of a span; text is decoded on demand."""
 
     unit: Unit
     first_line: int
     num_pairs: int
     data: tuple[bytes, ...]
-    """Lines of each file, or of each side; every one ends in a line feed."""
+    """The lines of each file or side, each ending in a line feed."""
 
     def pairs(self) -> TextChunk:
-        """All of it.
+        """All pairs.
 
         Raises:
-            UserError: it is not UTF-8, or holds a NUL byte, a row without exactly two columns, no JSON, or no text
-                where it should be. The message names file and line.
+            UserError: a line is not UTF-8, holds a NUL byte, does not have exactly two columns, is not valid JSON, or
+                lacks text. The message names file and line.
         """
         return self._chunk(self.data, 0, self.num_pairs)
 
     def chunks(self, size: int) -> Iterator[TextChunk]:
-        """All of it, `size` pairs at a time; the last has those that are left.
+        """All pairs, `size` at a time; the last chunk may be shorter.
 
         Raises:
             UserError: as for `pairs`.
@@ -94,10 +94,10 @@ class RawSpan:
             yield self._chunk(pieces, first, min(size, self.num_pairs - first))
 
     def rows(self, indices: NDArray[np.int64]) -> list[tuple[str, str]]:
-        """Chosen pairs, in the order of `indices`, which count from 0.
+        """The pairs at `indices`, counted from 0, in that order.
 
         Raises:
-            UserError: as for `pairs`, of the chosen lines alone.
+            UserError: as for `pairs`, but only for the chosen lines.
         """
         pieces = []
         for data in self.data:
@@ -129,17 +129,17 @@ def stream_spans(
 ) -> Iterator[tuple[Span, RawSpan]]:
     """The spans of a unit in order, each of `span_pairs` lines but the last.
 
-    Holds two spans at most, the one given and the one being read. The text is not decoded.
+    At most two spans are in memory: the one yielded and the one being read. Text is not decoded.
 
     Args:
-        unit: what is read.
+        unit: the unit to read.
         number_of_unit: its number, from 0, for `Span.unit`.
         first_number: number of its first span in the whole corpus.
         span_pairs: lines of a span.
 
     Raises:
-        UserError: a file is missing, empty, unreadable, broken, cut short, or has another number of lines than the
-            file beside it.
+        UserError: a file is missing, empty, unreadable, broken or truncated, or parallel files have different numbers
+            of lines.
     """
     if unit.kind == "huggingface":
         yield from _stream_rows(unit, number_of_unit, first_number, span_pairs)
@@ -169,7 +169,7 @@ def read_span(unit: Unit, span: Span) -> RawSpan:
     """The bytes of one span of a unit that is seekable.
 
     Raises:
-        UserError: a file cannot be read, or is not what it was when the span was made.
+        UserError: a file cannot be read, or has changed since the span was made.
     """
     assert unit.is_seekable
     if unit.kind == "huggingface":
@@ -187,7 +187,7 @@ def read_span(unit: Unit, span: Span) -> RawSpan:
             raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
         if len(lines) < size:
             raise _changed(path)
-        if not lines.endswith(b"\n"):  # the last line of the file may lack its end
+        if not lines.endswith(b"\n"):  # the last line of the file may lack its line feed
             lines += b"\n"
         if np.count_nonzero(np.frombuffer(lines, dtype=np.uint8) == LINE_FEED) != span.pairs:
             raise _changed(path)
@@ -225,7 +225,7 @@ def _rows(unit: Unit, dataset: Any, span: Span) -> RawSpan:
 
 
 def _raw_span(unit: Unit, span: Span, data: tuple[bytes, ...]) -> RawSpan:
-    if span.first_line == 1:  # a byte order mark is no part of the first sentence
+    if span.first_line == 1:  # a byte order mark is not part of the first sentence
         data = tuple(lines.removeprefix(BYTE_ORDER_MARK) for lines in data)
     return RawSpan(unit, span.first_line, span.pairs, data)
 
@@ -235,12 +235,12 @@ def _changed(path: Path) -> UserError:
 
 
 def _line_ends(data: bytes) -> NDArray[np.int64]:
-    """Where each line ends, its line feed included."""
+    """The end offset of each line, including its line feed."""
     return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == LINE_FEED) + 1
 
 
 def _decode(unit: Unit, data: Sequence[bytes], numbers: Sequence[int]) -> Columns:
-    """The text of lines that have these numbers."""
+    """Decode the lines with these numbers."""
     sides = [
         decode_lines(path, lines, numbers) for path, lines in zip((*unit.paths, unit.paths[0]), data, strict=False)
     ]
@@ -272,7 +272,7 @@ def _parse_json(unit: Unit, lines: list[str], numbers: Sequence[int]) -> Columns
             raise UserError(f"{where} is no JSON object; allowed is one object a line")
         for side, field in zip((sources, targets), (unit.source_field, unit.target_field), strict=True):
             text = _text_at(tree, field, where)
-            # Only an escape can bring a line feed, a NUL or half of a surrogate pair.
+            # Only an escape can contain a line feed, a NUL or half of a surrogate pair.
             side.append(_one_line(text, field, where) if "\\" in line else text)
     return sources, targets
 

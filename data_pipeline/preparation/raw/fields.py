@@ -1,16 +1,17 @@
-"""Where a field such as `translation.en` stands in a tree: a key may have dots in its own name."""
+"""Finds a field such as `translation.en` in a tree; a key may itself contain dots."""
 
 from collections.abc import Iterator
 from typing import Any
 
 MISSING = object()
-"""What `find` gives where there is nothing."""
+"""The result of `find` if there is no such field."""
 
 
 def find(tree: Any, field: str) -> Any:
-    """What stands at a field: under the key of exactly this name, else under a path of keys; `MISSING` for nothing.
+    """The value of a field: of the key with exactly this name, else at a path of keys; `MISSING` if there is none.
 
-    Of several paths that of the longest first key is taken. `Dataset.flatten()` makes keys such as `translation.en`.
+    Of several paths the one with the longest first key is taken. `Dataset.flatten()` makes keys such as
+    `translation.en`.
     """
     if not isinstance(tree, dict):
         return MISSING
@@ -21,7 +22,7 @@ def find(tree: Any, field: str) -> Any:
 
 
 def splits(field: str) -> Iterator[tuple[str, str | None]]:
-    """A field as a key and what is behind it, the longest key first: itself, and nothing behind it."""
+    """Splits of a field into a key and the rest, longest key first: the field itself with an empty rest."""
     yield field, None
     end = field.rfind(".")
     while end >= 0:

@@ -8,14 +8,14 @@ from configs import UserError
 from data_pipeline.preparation.raw.fields import MISSING, find, splits
 
 BROKEN = (OSError, ValueError, LookupError, TypeError)
-"""What `datasets` and pyarrow raise for files that are missing, cut short or altered."""
+"""Errors of `datasets` and pyarrow for files that are missing, truncated or altered."""
 
 
 def open_dataset(path: Path) -> Any:
     """The dataset in a folder.
 
     Raises:
-        UserError: the package is missing, or the folder is none, holds several splits, or is broken.
+        UserError: the package is missing, or the folder is not a dataset, holds several splits, or is broken.
     """
     try:
         library = importlib.import_module("datasets")
@@ -41,7 +41,7 @@ def read_column(path: Path, dataset: Any, field: str, first: int, count: int) ->
     """Rows `first` to `first + count` of a column of strings, such as `translation.en`, as lines of UTF-8.
 
     Raises:
-        UserError: there is no such column, it holds no text in one of the rows, or the dataset is broken.
+        UserError: there is no such column, one of its rows has no text, or the dataset is broken.
     """
     there = [(key, rest) for key, rest in splits(field) if key in dataset.column_names]
     if not there:
@@ -72,7 +72,7 @@ def read_column(path: Path, dataset: Any, field: str, first: int, count: int) ->
 
 
 def _inside(path: Path, value: Any, rest: str, field: str) -> Any:
-    """What stands at a field within a row's value; None where the row has none of it."""
+    """The value of a field within a row; None if the row does not have it."""
     if value is None:
         return None
     if (found := find(value, rest)) is MISSING:

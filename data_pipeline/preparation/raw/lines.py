@@ -28,11 +28,11 @@ LINE_FEED = 10
 
 MARKED_UP = {".tmx": "TMX", ".sgm": "SGML", ".sgml": "SGML", ".xml": "XML", ".xlf": "XLIFF", ".xliff": "XLIFF"}
 HEAD_BYTES = 512
-"""Of a file's beginning, which tell what it is."""
+"""Bytes at a file's beginning by which its format is recognised."""
 
 _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
     ".gz": lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16),
-    # Windows as long as `zstd --ultra --long=31` makes them: they take as much memory.
+    # Allow windows as long as those of `zstd --ultra --long=31`, which take as much memory.
     ".zst": lambda: zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj(),
     ".xz": lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ),
     ".bz2": bz2.BZ2Decompressor,
@@ -44,7 +44,7 @@ _OTHER_ENCODINGS = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
-"""By byte order mark; the longer ones first."""
+"""Encodings by byte order mark, longer marks first."""
 _NOT_TEXT = {
     b"PK\x03\x04": "a ZIP archive",
     b"PAR1": "Parquet",
@@ -57,7 +57,7 @@ _MARKUP = re.compile(
     rb"(\xef\xbb\xbf)?\s*<(\?xml\s|!doctype\s|(tmx|xliff|srcset|refset|tstset|mteval|dataset|doc|url|seg)[\s>])",
     re.IGNORECASE,
 )
-"""What XML, the sets of WMT and IWSLT, and TMX begin with."""
+"""Beginnings of XML, of the sets of WMT and IWSLT, and of TMX."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +77,14 @@ class TextChunk:
 
 
 def corpus_paths(files: CorpusFiles, root: str) -> list[Path]:
-    """Every file or folder of a corpus: source 1, target 1, source 2, ..., or those of its other form in order."""
+    """All files or folders of a corpus: source 1, target 1, source 2, ..., or those of another format in order."""
     beside = itertools.chain.from_iterable(zip(files.source, files.target, strict=True))
     names = list(beside) or files.tsv or files.jsonl or files.huggingface
     return [Path(root) / name for name in names]
 
 
 class LineReader:
-    """Hands out the bytes of a text file, so many lines at a time."""
+    """Reads the bytes of a text file, a number of lines at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -92,11 +92,11 @@ class LineReader:
         """Bytes handed out."""
         self.num_lines = 0
         """Lines handed out."""
-        self._blocks = filter(None, read_blocks(path))  # a decompressor may have nothing to give yet
+        self._blocks = filter(None, read_blocks(path))  # a decompressor may have no output yet
         self._rest = b""
 
     def take(self, count: int) -> bytes:
-        """The next `count` lines, or the fewer that are left; each ends in a line feed.
+        """The next `count` lines, or those that are left; each ends in a line feed.
 
         Raises:
             UserError: the file is empty or cannot be read (see `read_blocks`), or a line is too long.
@@ -128,17 +128,17 @@ class LineReader:
         return b"".join(pieces)
 
     def count_rest(self) -> int:
-        """Read to the end; the number of lines of the whole file."""
+        """Read to the end; returns the number of lines of the whole file."""
         while self.take(1 << 16):
             pass
         return self.num_lines
 
 
 def decode_lines(path: Path, data: bytes, numbers: Sequence[int]) -> list[str]:
-    """The text of lines, without their ends.
+    """Decode lines, without their line feeds.
 
     Args:
-        path: where they are from, for messages.
+        path: of their file, for messages.
         data: the lines, each with a line feed.
         numbers: the line number of each.
 
@@ -159,9 +159,9 @@ def decode_lines(path: Path, data: bytes, numbers: Sequence[int]) -> list[str]:
 
 
 def packing_of(path: Path) -> str:
-    """How a file is compressed: what its name or, where that says nothing, its first bytes say; "" where it is not.
+    """A file's compression, by its name or else by its first bytes; "" if it is not compressed.
 
-    Of what is no regular file only the name is looked at: a pipe can be read once.
+    For anything but a regular file only the name counts, as a pipe can be read only once.
     """
     if (suffix := path.suffix.lower()) in COMPRESSED:
         return suffix
@@ -170,7 +170,7 @@ def packing_of(path: Path) -> str:
             return ""
         with path.open("rb") as file:
             return _packing(file.read(HEAD_BYTES))
-    except OSError:  # who reads it says so
+    except OSError:  # reading it will raise the error
         return ""
 
 
@@ -178,7 +178,7 @@ def read_blocks(path: Path) -> Iterator[bytes]:
     """The decompressed bytes of a file, in pieces that need not end with a line.
 
     Raises:
-        UserError: it is missing, unreadable, of an unknown form, broken or cut short. The message names it.
+        UserError: it is missing, unreadable, of an unknown format, broken or truncated. The message names it.
     """
     check_form(path)
     if path.is_dir():
@@ -197,15 +197,15 @@ def read_blocks(path: Path) -> Iterator[bytes]:
 
 
 def unpacked(path: Path, head: bytes, blocks: Iterator[bytes]) -> Iterator[bytes] | None:
-    """What is compressed in a stream; None where it does not begin as something compressed does.
+    """The decompressed bytes of a stream; None if it does not begin like a compressed file.
 
     Args:
         path: its name, for messages.
-        head: what was read of it.
+        head: its first bytes, already read.
         blocks: the rest.
 
     Raises:
-        UserError: when it is read: it is broken or cut short.
+        UserError: during reading, if it is broken or truncated.
     """
     make = _DECOMPRESSORS.get(_packing(head))
     return None if make is None else _whole(path, _decompress(path, itertools.chain([head], blocks), make))
@@ -219,16 +219,15 @@ def _whole(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _packing(head: bytes) -> str:
-    """What the first bytes of a file say of its compression."""
+    """The compression recognised from a file's first bytes."""
     return next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), "")
 
 
 def _decompress(path: Path, blocks: Iterator[bytes], make: Callable[[], Any]) -> Iterator[bytes]:
-    """Stream after stream of a file.
+    """Decompress all streams of a file.
 
-    The libraries' own file readers will not do: that of zstandard ends a frame that is cut short without an error,
-    those of lzma and bz2 take a second stream that is broken for the end, and none reads a pipe whose beginning was
-    looked at.
+    The libraries' own file readers are not suitable: zstandard's ends a truncated frame without an error, those of lzma
+    and bz2 take a broken second stream for the end, and none can read a pipe whose first bytes were read already.
     """
     stream, started, is_first = make(), False, True
     for block in blocks:
@@ -247,10 +246,10 @@ def _decompress(path: Path, blocks: Iterator[bytes], make: Callable[[], Any]) ->
 
 
 def _text(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """The same blocks, the first few in one piece.
+    """The same blocks, after a check of the beginning.
 
     Raises:
-        UserError: they begin as something does that is no UTF-8 text in lines.
+        UserError: the beginning is of something other than UTF-8 text in lines.
     """
     head = b""
     for block in blocks:
@@ -270,10 +269,10 @@ def _text(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def check_form(path: Path) -> None:
-    """Refuse a file whose name says that it holds no text in lines.
+    """Refuse a file whose name says that it is not text in lines.
 
     Raises:
-        UserError: it does.
+        UserError: it is such a file.
     """
     suffix = path.suffix.lower()
     if suffix in UNSUPPORTED:

@@ -1,1 +1,1 @@
-"""The tokenizer of a dataset: how it is trained, and what it does not know."""
+"""The tokenizer of a dataset: its training, and its unknown pieces."""

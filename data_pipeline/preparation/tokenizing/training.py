@@ -28,42 +28,42 @@ from data_pipeline.tokenizer import (
 )
 
 SEGMENT_CHARS = 1000
-"""SentencePiece leaves out lines of more than 4,192 bytes; so many characters never are."""
+"""Maximum number of characters of a line; SentencePiece skips lines of more than 4,192 bytes."""
 UNKNOWN_CHARACTER = "\u2585"
-"""Of SentencePiece's trainer, in place of what a vocabulary leaves out. It cannot become a piece."""
+"""SentencePiece's character for what a vocabulary omits; it cannot become a piece."""
 SLACK = 1.5
-"""A sample holds this many times what it is to keep before it drops the surplus."""
+"""A sample grows to this multiple of its size before the surplus is dropped."""
 
 
 @dataclass(slots=True)
 class Sample:
-    """The pairs with the smallest random keys among those that went by: an even sample over the whole corpus.
+    """A uniform sample of the corpus: the pairs with the smallest random keys.
 
     Each pair's key is a function of seed, span and row, so the sample does not depend on the order in which spans are
-    added. One pass, bounded memory. Pairs with a blank side are passed over.
+    added. It needs one pass and bounded memory. Pairs with a blank side are skipped.
     """
 
     size: int
-    """At most so many pairs are kept."""
+    """Maximum number of pairs."""
     max_bytes: int
-    """At most so much text of both sides, in UTF-8."""
+    """Maximum bytes of text of both sides, in UTF-8."""
     seed: int
     num_seen: int = 0
-    """Pairs that went by, blank ones included."""
+    """Number of pairs seen, including blank ones."""
     _keys: list[NDArray[np.uint64]] = field(default_factory=list)
     _places: list[NDArray[np.int64]] = field(default_factory=list)
     """(pairs, 2): span and row."""
     _texts: list[bytes] = field(default_factory=list)
-    """Source, line feed, target: half the memory of two strings."""
+    """Source, line feed and target in one string, which takes half the memory of two."""
     _num_bytes: int = 0
     _highest: int = (1 << 64) - 1
-    """No pair with a higher key can belong to the sample any more."""
+    """Pairs with a higher key can no longer be in the sample."""
 
     def add(self, span: RawSpan, number: int) -> None:
-        """Let a span's pairs go by; `number` is its own in the corpus.
+        """Add a span's pairs; `number` is the span's in the corpus.
 
         Raises:
-            UserError: a pair that is looked at is no text (see `RawSpan.pairs`). Not every pair is.
+            UserError: a pair that is decoded is invalid (see `RawSpan.pairs`). Not every pair is decoded.
         """
         keys = random_bits(span.num_pairs, self.seed, Purpose.TOKENIZER_SAMPLE, number)
         rows = np.flatnonzero(keys <= np.uint64(self._highest))
@@ -80,16 +80,16 @@ class Sample:
             self._prune()
 
     def finish(self) -> tuple[list[str], list[str]]:
-        """Sources and targets of the sample, in the order of the corpus. The sample itself is empty afterwards."""
+        """Sources and targets of the sample, in corpus order. This empties the sample."""
         self._prune()
         places = np.concatenate([np.empty((0, 2), dtype=np.int64), *self._places])
         order = np.lexsort((places[:, 1], places[:, 0])).tolist()
         pairs = [self._texts[i].decode().split("\n") for i in order]
-        self._texts, self._keys, self._places = [], [], []  # training needs the memory
+        self._texts, self._keys, self._places = [], [], []  # frees memory for training
         return [source for source, _ in pairs], [target for _, target in pairs]
 
     def _prune(self) -> None:
-        """Keep the smallest keys, as many as both bounds allow."""
+        """Keep the pairs with the smallest keys, within both bounds."""
         if not self._texts:
             return
         keys, places = np.concatenate(self._keys), np.concatenate(self._places)
@@ -105,13 +105,13 @@ class Sample:
 
 
 def existing_tokenizer(section: TokenizerSection) -> Tokenizer | None:
-    """The tokenizer that `section.path` names, or None where one is to be trained.
+    """The tokenizer that `section.path` names, or None if one must be trained.
 
-    The path is a prepared dataset, another folder with a tokenizer, or the file of a joint one. What the section says
-    of kind and size is ignored; tags that it lacks take the place of its spare pieces.
+    The path is a prepared dataset, another folder with a tokenizer, or the file of a joint one. The section's kind and
+    size are ignored; new tags replace the tokenizer's spare pieces.
 
     Raises:
-        UserError: there is none, it cannot be used, or it lacks a tag and a piece to spare.
+        UserError: there is none, it cannot be used, or it has no spare piece for a missing tag.
     """
     if section.path is None:
         return None
@@ -141,10 +141,10 @@ def existing_tokenizer(section: TokenizerSection) -> Tokenizer | None:
 
 
 def train_tokenizer(section: TokenizerSection, sources: Sequence[str], targets: Sequence[str]) -> Tokenizer:
-    """Train on pairs. The same pairs and section give the same bytes.
+    """Train a tokenizer on pairs. The same pairs and section give the same bytes.
 
     Raises:
-        UserError: the vocabulary is too large or too small for the corpus; the message says what is possible.
+        UserError: the vocabulary is too large or too small for the corpus; the message gives the limit.
     """
     if section.vocabulary == "joint":
         lines = itertools.chain.from_iterable(zip(sources, targets, strict=True))
@@ -160,13 +160,14 @@ def train_tokenizer(section: TokenizerSection, sources: Sequence[str], targets: 
 
 
 def forecast_memory(section: TokenizerSection, sources: Sequence[str], targets: Sequence[str]) -> int:
-    """At most so many bytes does a process that trains on these pairs take, the interpreter included.
+    """An upper bound on the bytes of a process that trains on these pairs, including the interpreter.
 
-    Both models hold the text; on top, BPE keeps the positions of symbols in distinct words, and unigram a suffix array
-    of all characters. So text without spaces, where a sentence is a word, costs BPE ten times as much. The factors are
-    upper bounds of peak resident memory measured with SentencePiece 0.2.3 in a process of its own, on Tatoeba and
-    Multi30k (7 MB), Zipf-distributed words (8, 32 and 100 MB), Han characters (8 MB, BPE 24) and letters (4 MB) without
-    spaces, vocabularies of 8,000 and 32,000, 1 and 4 threads: the forecast is 1.1 to 1.9 times what was taken.
+    Both kinds hold the text; in addition BPE keeps the positions of symbols in distinct words, and unigram a suffix
+    array of all characters. So text without spaces, where a sentence is a word, costs BPE ten times as much. The
+    factors are upper bounds of peak resident memory measured with SentencePiece 0.2.3 in a separate process, on Tatoeba
+    and Multi30k (7 MB), Zipf-distributed words (8, 32 and 100 MB), Han characters (8 MB, BPE 24) and letters (4 MB)
+    without spaces, vocabularies of 8,000 and 32,000, 1 and 4 threads: the bound is 1.1 to 1.9 times the measured
+    memory.
     """
     sides = [[*sources, *targets]] if section.vocabulary == "joint" else [sources, targets]
     return 30_000_000 + max(_training_bytes(section.kind, lines) for lines in sides)
@@ -207,10 +208,10 @@ def _train(section: TokenizerSection, lines: Iterable[str], field_name: str, siz
 
 
 def without_marks(lines: Iterable[str], section: TokenizerSection) -> Iterator[str]:
-    """The lines, without what makes SentencePiece's trainer pass over a whole sentence, and so over its characters.
+    """The lines without characters for which SentencePiece's trainer would skip a whole sentence.
 
-    That is each of its own marks, the tags among them, where its normalisation makes one of what stands there, and the
-    character that it writes for what is unknown. A space parts a mark, whose characters stay; the character goes.
+    These are its special symbols, including tags, wherever normalisation produces one, and its character for unknown
+    text. A symbol is split by a space, keeping its characters; the character is removed.
     """
     normalizer = sentencepiece.SentencePieceNormalizer(rule_name=section.normalization)
     controls = [*section.tags, *spare_names(section.spare)]
@@ -226,7 +227,7 @@ def without_marks(lines: Iterable[str], section: TokenizerSection) -> Iterator[s
 
 
 def segments(lines: Iterable[str]) -> Iterator[str]:
-    """The lines, long ones cut at spaces into pieces that SentencePiece takes in."""
+    """The lines, with long ones cut at spaces into segments that SentencePiece accepts."""
     for line in lines:
         rest = line
         while len(rest) > SEGMENT_CHARS:
@@ -238,7 +239,7 @@ def segments(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _explain(message: str, field_name: str, size: int) -> Exception:
-    """SentencePiece's error in this project's words."""
+    """Translate SentencePiece's error into this project's terms."""
     where = f"prepare.tokenizer.{field_name}: {size} pieces"
     if found := re.search(r"Please set it to a value <= (\d+)", message):
         return UserError(f"{where} are more than the corpus supports; allowed is at most {found[1]}")
@@ -255,10 +256,10 @@ def _explain(message: str, field_name: str, size: int) -> Exception:
 
 
 def check_tags(section: PrepareSection, tokenizer: Tokenizer) -> None:
-    """See that the tokenizer has the tags that the section wants.
+    """Check that the tokenizer has the tags that the section needs.
 
     Raises:
-        UserError: it has not.
+        UserError: it does not.
     """
     wanted = {"target_tag": section.target_tag[2:-2]} if section.target_tag is not None else {}
     if section.tag_both_sides:

@@ -1,4 +1,4 @@
-"""What a tokenizer does not know of the text that it encodes: how much is too much, and what is said of it."""
+"""Unknown pieces in encoded text: the limit, and warnings."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -9,18 +9,18 @@ from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import UNK_ID
 
 WORTH_A_WARNING = 0.001
-"""Fraction of a side's pieces."""
+"""Fraction of a side's pieces above which there is a warning."""
 
 
 class UnknownPiecesError(UserError):
-    """More of a corpus is unknown to the tokenizer than `prepare.max_unknown` allows."""
+    """The fraction of unknown pieces exceeds `prepare.max_unknown`."""
 
 
 def check_unknown(section: PrepareSection, report: Report) -> None:
-    """Refuse a corpus that the tokenizer does not know.
+    """Refuse a corpus with too many unknown pieces.
 
     Raises:
-        UnknownPiecesError: naming the side and its fraction.
+        UnknownPiecesError: naming the side and the fraction.
     """
     for side in SIDES:
         count = report.num_pieces(side)
@@ -38,7 +38,7 @@ def check_unknown(section: PrepareSection, report: Report) -> None:
 
 
 def warnings(report: Report, dataset: Dataset) -> Iterator[str]:
-    """What is worth a warning about a dataset that was prepared: its training pairs and its held-out sets."""
+    """Warnings about unknown pieces in a prepared dataset's training pairs and held-out sets."""
     for side in SIDES:
         count = report.num_pieces(side)
         if count.fraction > WORTH_A_WARNING:
@@ -53,7 +53,7 @@ def warnings(report: Report, dataset: Dataset) -> Iterator[str]:
 
 
 def describe_tags(tags: Mapping[str, int]) -> Iterator[str]:
-    """Tags at the beginning of source lines that were taken for text, a line each for the first few."""
+    """Warnings about tags at the beginning of source lines that were taken for text, for the first few."""
     for tag, lines in itertools.islice(tags.items(), NUM_TAGS):
         yield (
             f"{lines:,} source lines begin with {tag}, which is taken for text: a tag stands at the very start of a "

@@ -1,1 +1,1 @@
-"""From pairs to a dataset: spans are encoded and scattered, shards gathered and written, the index last."""
+"""Writing a dataset: spans are encoded and scattered over shards, shards are gathered and written, then the index."""

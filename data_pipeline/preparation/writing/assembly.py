@@ -1,4 +1,4 @@
-"""The last step of preparation: tables, report and index of shards that are all written; and the held-out sets."""
+"""The last step of preparation: tables, report, held-out sets and index, when all shards are written."""
 
 import sys
 import unicodedata
@@ -47,11 +47,11 @@ def write_index(
     """Write the tables of blocks and lengths, the report, the tokenizer, and the index that lists every file.
 
     Args:
-        job: what wrote the shards.
-        num_shards: how many there are.
-        report: what became of the pairs before they came to the shards.
-        held_out: the entries of the held-out sets, whose files are there.
-        recipe: what fixes the dataset's bytes.
+        job: the job that wrote the shards.
+        num_shards: number of shards.
+        report: on the pairs before they reached the shards.
+        held_out: the entries of the held-out sets, whose files are written already.
+        recipe: of the dataset.
 
     Raises:
         UserError: no pair was kept.
@@ -119,7 +119,7 @@ def _write_tables(job: ShardJob, num_shards: int) -> tuple[list[ShardEntry], NDA
 def _write_places(job: ShardJob, num_shards: int) -> PlacesEntry:
     """Join the shards' places into a side file, one shard at a time.
 
-    Files are known by their names, without folders: a dataset's bytes do not depend on where its corpus stands.
+    Files are recorded by name without folder, so that a dataset's bytes do not depend on its corpus's location.
     """
     with (job.folder / PLACES_FILE).open("wb") as file:
         header = {"descr": "<u8", "fortran_order": False, "shape": (job.num_pairs(num_shards),)}
@@ -144,7 +144,7 @@ def _tokenizer_entry(tokenizer: Tokenizer, folder: Path) -> TokenizerEntry:
 
 
 def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:
-    """What was prepared, and what the filters did."""
+    """Print what was prepared, and what the filters did."""
     report = Report.from_json((output / REPORT_FILE).read_bytes())
     size = sum(shard.bytes for shard in index.shards)
     vocabulary = index.tokenizer

@@ -1,6 +1,6 @@
-"""The map step of preparation: a span of the corpus is read, cleaned, encoded and scattered over the shards.
+"""The map step of preparation: reads, cleans and encodes a span of the corpus, and scatters it over the shards.
 
-Processes import this module: it stays light (no torch, no webdataset).
+Processes import this module, so it must be light (no torch, no webdataset).
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ HeldOutPairs = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeJob:
-    """What a process needs to encode spans."""
+    """The part of the work that a process needs to encode spans."""
 
     section: PrepareSection
     units: Sequence[Unit]
@@ -44,7 +44,7 @@ class EncodeJob:
     num_shards: int
 
     def open(self) -> Callable[[tuple[Span, RawSpan | None]], int]:
-        """The function that encodes a span and returns the number of pairs that it read."""
+        """The function that encodes a span and returns the number of pairs read."""
         return SpanEncoder(self).encode_span
 
     def spill_folder(self) -> SpillFolder:
@@ -83,10 +83,10 @@ class SpanEncoder:
         self._drops_duplicates = job.section.cleaning.duplicates == "drop"
 
     def encode_span(self, task: tuple[Span, RawSpan | None]) -> int:
-        """Encode a span and write it to the spill folder. Spans that cannot be read by themselves come along.
+        """Encode a span and write it to the spill folder. The text of a span that is not seekable is passed in.
 
         Raises:
-            UserError: it is no text, or a pair is empty or too long and such pairs are refused.
+            UserError: it is not valid text, or a pair is empty or too long and such pairs are refused.
         """
         span, raw = task
         raw = raw if raw is not None else read_span(self._job.units[span.unit], span)
@@ -112,19 +112,19 @@ class SpanEncoder:
             is_first = first_occurrences(pairs.hashes)
             report = report.merge(Report.of(dropped={DUPLICATE: int(np.count_nonzero(~is_first))}))
             pairs = select(pairs, np.flatnonzero(is_first))
-            # By the text, so that a pair meets its duplicates from other spans in one shard.
+            # By the text, so that duplicates from different spans meet in one shard.
             bits = np.frombuffer(pairs.hashes[:, :4].tobytes(), dtype="<u4").astype(np.uint64)
             shards = _spread(bits, self._job.num_shards)
         self._spill.write(span.number, pairs, shards, report)
         return first
 
     def _encode_chunk(self, text: TextChunk, first_row: int) -> tuple[_Chunk, Report]:
-        """Clean and encode; rows are counted within the span."""
+        """Clean and encode a chunk; rows are counted within the span."""
         cleaned = self._cleaner.clean(text.sources, text.targets)
         empty = cleaned.dropped.get(EMPTY)
         if empty is not None and len(empty) and self._section.on_bad_pair == "error":
             row = int(empty[0])
-            left = self._cleaner.clean([text.sources[row]], ["x"])  # cleaning may be what emptied it
+            left = self._cleaner.clean([text.sources[row]], ["x"])  # cleaning may have emptied it
             side = "target" if left.sources else "source"
             raise UserError(
                 f"{text.where(row)}: the {side} is empty; write text on both sides, or set prepare.on_bad_pair=drop"
@@ -136,7 +136,7 @@ class SpanEncoder:
         dropped, kept = self._by_pieces(lengths - self._num_tags(encoded[0]), text, cleaned.rows)
         report = Report.of_chunk(text, cleaned, dropped={n: cleaned.rows[rows] for n, rows in dropped.items()})
         source, target = (_concatenate(side, self._dtype) for side in encoded)
-        stored = lengths.astype(np.uint32)  # those that do not fit 16 bits are dropped
+        stored = lengths.astype(np.uint32)  # longer ones, which do not fit 16 bits, are dropped
         if len(kept) < len(lengths):
             source, target = take(source, stored[:, 0], kept), take(target, stored[:, 1], kept)
         report = report.merge(self._text_report(source, target, [cleaned.sources[r] for r in kept]))
@@ -146,7 +146,7 @@ class SpanEncoder:
         return _Chunk(cleaned.rows[kept] + first_row, source, target, lengths[kept].astype(np.uint16), hashes), report
 
     def _text_report(self, source: Pieces, target: Pieces, sources: list[str]) -> Report:
-        """What the tokenizer does not know of the pairs that are kept."""
+        """The report on unknown pieces of the kept pairs."""
         section = self._section
         is_tagged = section.tag_both_sides or section.target_tag is not None
         return dataclasses.replace(
@@ -159,7 +159,7 @@ class SpanEncoder:
         )
 
     def _encode_sides(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
-        """The pieces of either side, with the tags that the section wants."""
+        """The pieces of either side, with the section's tags."""
         section = self._section
         tag = self._tokenizer.tags_of(section.source_language)[0] if section.tag_both_sides else section.target_tag
         source_ids = self._tokenizer.encode_source([f"{tag} {s}" for s in sources] if tag else sources)
@@ -170,7 +170,7 @@ class SpanEncoder:
         return source_ids, target_ids
 
     def _num_tags(self, source_ids: list[list[int]]) -> Rows:
-        """(pairs, 2): pieces of either side that are a language's tag and no text."""
+        """(pairs, 2): number of pieces on either side that are language tags."""
         tags = np.zeros((len(source_ids), 2), dtype=np.int64)
         if self._tokenizer.tags:
             text = map(self._tokenizer.num_text_pieces, source_ids)
@@ -179,13 +179,13 @@ class SpanEncoder:
         return tags
 
     def _by_pieces(self, lengths: Rows, text: TextChunk, rows: Rows) -> tuple[dict[str, Rows], Rows]:
-        """Rows to drop for their numbers of pieces, tags not counted, by filter, and those to keep."""
+        """Rows to drop because of their numbers of pieces (without tags), by filter, and rows to keep."""
         longest, shortest = lengths.max(axis=1, initial=0), lengths.min(axis=1, initial=1 << 30)
         left = np.full(len(lengths), True)
         dropped = {}
         ratio = self._section.cleaning.max_length_ratio
         for name, bad in (
-            (EMPTY, shortest == 0),  # text that the tokenizer's own normalisation leaves nothing of
+            (EMPTY, shortest == 0),  # text of which the tokenizer's normalisation leaves nothing
             (TOO_LONG, longest > self._section.max_pieces),
             (LENGTH_RATIO, longest > shortest * ratio if ratio is not None else None),
         ):
@@ -210,14 +210,14 @@ class SpanEncoder:
 
 
 def make_cleaner(section: PrepareSection, held_out: HeldOutPairs) -> Cleaner:
-    """The filters that look at text.
+    """Make the filters of text.
 
     Args:
-        section: what they are.
-        held_out: the pairs of the validation and test sets, where a filter needs them.
+        section: configures them.
+        held_out: the pairs of the validation and test sets, if a filter needs them.
 
     Raises:
-        UserError: a setting cannot be used: a package is missing, a script or language is not known.
+        UserError: a setting cannot be used, as a package is missing or a script or language is unknown.
     """
     corpus = Corpus(source_language=section.source_language, target_language=section.target_language, held_out=held_out)
     return Cleaner(filters_of(section), corpus)
@@ -238,7 +238,7 @@ def select(pairs: PairRows, rows: Rows) -> PairRows:
 
 
 def _spread(bits: NDArray[np.uint64], num_shards: int) -> Rows:
-    """Shards of pairs, given 32 random bits of each."""
+    """The shard of each pair, from 32 random bits each."""
     return ((bits * np.uint64(num_shards)) >> np.uint64(32)).astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""The validation and test sets: text that is kept as it is given."""
+"""The validation and test sets, stored as unchanged text."""
 
 from pathlib import Path
 

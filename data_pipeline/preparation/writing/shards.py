@@ -1,6 +1,6 @@
-"""The reduce step of preparation: a shard's pairs are gathered, shuffled, and written as blocks.
+"""The reduce step of preparation: gathers and shuffles a shard's pairs, and writes them as blocks.
 
-The same pairs give the same bytes. The one module that imports webdataset (and through it torch).
+The same pairs give the same bytes. Only this module imports webdataset (and through it torch).
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-os.environ.setdefault("WDS_SECURE", "1")  # webdataset reads it at import: no `pipe:` URL ever runs in a shell
+os.environ.setdefault("WDS_SECURE", "1")  # webdataset reads it at import; it keeps `pipe:` URLs from running in a shell
 
 import numpy as np
 import webdataset
@@ -25,7 +25,7 @@ Pieces = NDArray[np.unsignedinteger]
 
 
 def sync(file: BinaryIO) -> None:
-    """Have a file's bytes on the disk."""
+    """Fsync a file."""
     file.flush()
     os.fsync(file.fileno())
 
@@ -44,21 +44,21 @@ def shard_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardJob:
-    """What a process needs to write shards."""
+    """The part of the work that a process needs to write shards."""
 
     encoding: EncodeJob
     folder: Path
     """For the tars."""
     tables: Path
-    """For what the index says of them."""
+    """The folder for the shards' tables."""
     pairs_per_block: int
 
     def open(self) -> Callable[[int], int]:
-        """The function that writes a shard and returns the number of its pairs."""
+        """The function that writes a shard and returns its number of pairs."""
         return self.write_shard
 
     def write_shard(self, shard: int) -> int:
-        """Gather, shuffle and write a shard; its table, written last, marks it complete."""
+        """Gather, shuffle and write a shard; its table is written last and marks it complete."""
         pairs = self.encoding.spill_folder().read(shard)
         num_read = len(pairs)
         if self.encoding.section.cleaning.duplicates == "drop":
@@ -87,15 +87,15 @@ class ShardJob:
         return len(pairs)
 
     def is_complete(self, shard: int) -> bool:
-        """Whether a shard and its table are there."""
+        """Whether a shard and its table exist."""
         return self.table(shard).exists() and (self.folder / shard_name(shard)).exists()
 
     def table(self, shard: int) -> Path:
-        """What the index is to say of a shard."""
+        """A shard's data for the index."""
         return self.tables / f"{shard:06d}.npz"
 
     def num_pairs(self, num_shards: int) -> int:
-        """Pairs of all shards."""
+        """Number of pairs of all shards."""
         count = 0
         for shard in range(num_shards):
             with np.load(self.table(shard), allow_pickle=False) as content:
@@ -121,7 +121,7 @@ class ShardJob:
 
 @dataclass(frozen=True, slots=True)
 class ShardTable:
-    """What the index says of a shard. Blocks count their first pairs from the shard's."""
+    """A shard's data for the index. First pairs of blocks are counted within the shard."""
 
     entry: ShardEntry
     blocks: NDArray[np.void]
@@ -133,7 +133,7 @@ class ShardTable:
 def _write_blocks(
     file: BinaryIO, shard: int, pairs: PairRows, order: NDArray[np.int64], pairs_per_block: int
 ) -> NDArray[np.void]:
-    """Write pairs in an order, and return the table of their blocks; the hashes are still to come."""
+    """Write pairs in a given order, and return the table of their blocks, still without hashes."""
     starts = np.cumsum(pairs.lengths, axis=0, dtype=np.int64) - pairs.lengths
     writer: Any = webdataset.TarWriter(
         file, user="zeromt", group="zeromt", mode=0o444, mtime=0, compress=False, encoder=False
@@ -162,7 +162,7 @@ def _write_blocks(
 
 
 def _hash_blocks(file: BinaryIO, blocks: NDArray[np.void]) -> str:
-    """Fill in the blocks' hashes from what was written, and return that of the whole file."""
+    """Fill in the blocks' hashes from the written file, and return the hash of the whole file."""
     whole = hashlib.sha256()
     file.seek(0)
     for block in blocks:

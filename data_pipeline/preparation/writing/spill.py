@@ -1,7 +1,7 @@
-"""Between encoding and writing: the pairs of a span, sorted by the shard that each goes to.
+"""Intermediate files between encoding and writing: the pairs of a span, sorted by shard.
 
-A span's file holds a segment for each shard, so that a shard is gathered with one read a span. What a span holds for
-which shard stands in its table, which is written last: a span whose table is there is complete.
+A span's file holds a segment for each shard, so that gathering a shard takes one read per span. The segments are listed
+in the span's table, which is written last, so that a span with a table is complete.
 """
 
 import os
@@ -25,16 +25,16 @@ class PairRows:
     """Encoded pairs in corpus order."""
 
     keys: NDArray[np.uint32]
-    """(pairs,): random; the order within a shard."""
+    """(pairs,): random numbers that give the order within a shard."""
     hashes: NDArray[np.uint8]
-    """(pairs, 16): of the text, or (pairs, 0) where duplicates are kept."""
+    """(pairs, 16): hashes of the text, or (pairs, 0) if duplicates are kept."""
     lengths: NDArray[np.uint16]
     """(pairs, 2): pieces of source and target."""
     source: Pieces
     """Source pieces of all pairs, one after the other."""
     target: Pieces
     places: NDArray[np.uint64] | None = None
-    """(pairs,): `index.place_number` of each; None where they are not recorded."""
+    """(pairs,): `index.place_number` of each; None if places are not recorded."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -46,20 +46,20 @@ def take(pieces: Pieces, lengths: NDArray[np.unsignedinteger], rows: NDArray[np.
     Args:
         pieces: of all rows, one after the other.
         lengths: (all rows,).
-        rows: which.
+        rows: the rows to take.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
     return take_at(pieces, ends[rows] - lengths[rows], lengths[rows])
 
 
 def take_at(pieces: Pieces, starts: NDArray[np.int64], lengths: NDArray[np.unsignedinteger]) -> Pieces:
-    """The pieces that start at `starts`, so many each."""
+    """The pieces that start at `starts`, with these numbers."""
     shift = starts - np.concatenate([[0], np.cumsum(lengths[:-1], dtype=np.int64)])
     return pieces[np.repeat(shift, lengths) + np.arange(int(lengths.sum(dtype=np.int64)))]
 
 
 class SpillFolder:
-    """The spans' files of one preparation."""
+    """The files of a preparation's spans."""
 
     def __init__(
         self, folder: Path, *, num_shards: int, has_hashes: bool, dtype: str, has_places: bool = False
@@ -75,7 +75,7 @@ class SpillFolder:
         return self._table(span).exists()
 
     def write(self, span: int, pairs: PairRows, shards: NDArray[np.int64], report: Report) -> None:
-        """Write a span's pairs, given the shard of each; the same bytes at every try, complete or not there."""
+        """Write a span's pairs, given the shard of each: always the same bytes, and atomically."""
         order = np.argsort(shards, kind="stable")
         lengths = pairs.lengths[order]
         source = take(pairs.source, pairs.lengths[:, 0], order)
@@ -111,12 +111,12 @@ class SpillFolder:
         beside.replace(self._table(span))
 
     def report(self, span: int) -> Report:
-        """What became of a span's pairs."""
+        """The report on a span's pairs."""
         with np.load(self._table(span), allow_pickle=False) as content:
             return Report.from_json(content["report"].tobytes())
 
     def collect_segments(self, num_spans: int) -> Path:
-        """Turn the spans' tables into one file by shard: what `read` wants of a shard then stands together."""
+        """Merge the spans' tables into one file sorted by shard, in which `read` finds a shard's segments together."""
         path = self.folder / "segments.npy"
         segments = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint64, shape=(self.num_shards, num_spans, 4))
         for span in range(num_spans):
@@ -130,10 +130,10 @@ class SpillFolder:
         return path
 
     def read(self, shard: int) -> PairRows:
-        """All pairs of a shard, in corpus order. `collect_segments` must have gone before.
+        """All pairs of a shard, in corpus order. `collect_segments` must have been called before.
 
         Raises:
-            RuntimeError: a file is shorter than it was.
+            RuntimeError: a file has been truncated.
         """
         segments = np.load(self.folder / "segments.npy", mmap_mode="r", allow_pickle=False)[shard].astype(np.int64)
         pairs, source_tokens, target_tokens = segments[:, 1:].sum(axis=0).tolist()
@@ -181,7 +181,7 @@ def first_occurrences(hashes: NDArray[np.uint8]) -> NDArray[np.bool_]:
         hashes: (pairs, 16).
     """
     halves = np.ascontiguousarray(hashes).view(np.uint64)
-    order = np.lexsort((halves[:, 1], halves[:, 0]))  # stable: equal ones stay in corpus order
+    order = np.lexsort((halves[:, 1], halves[:, 0]))  # a stable sort keeps equal ones in corpus order
     is_first = np.ones(len(hashes), dtype=bool)
     same = (halves[order[1:]] == halves[order[:-1]]).all(axis=1)
     is_first[order[1:][same]] = False

@@ -47,7 +47,7 @@ class Vocabulary:
         """Refuse a tokenizer whose words cannot be cut one by one, or in this way.
 
         Raises:
-            UserError: so it is.
+            UserError: its words cannot.
         """
         if self.model_type != model_type:
             other = {"bpe": "bpe_dropout", "unigram": "unigram_sampling"}.get(self.model_type)

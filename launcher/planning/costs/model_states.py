@@ -7,7 +7,7 @@ because gradients add up in fp32 and because DeepSpeed keeps what it keeps. Whic
 - stage 1 in bf16: `BF16_Optimizer`, which keeps the whole fp32 gradient beside the bf16 one
 - stages 1 and 2: `DeepSpeedZeroOptimizer`; in bf16 stage 2 keeps one flat fp32 partition of the gradient, else every
   parameter that its partition touches, whole
-- stage 3: `DeepSpeedZeroOptimizer_Stage3`: each parameter is shared out by itself and rounded up; small ones stay
+- stage 3: `DeepSpeedZeroOptimizer_Stage3`: each parameter is divided by itself and rounded up; small ones stay
   gathered
 """
 

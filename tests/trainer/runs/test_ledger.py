@@ -61,7 +61,7 @@ def test_goes_on_over_restarts_and_counts_what_nobody_worked(tmp_path: Path) -> 
         ({"state": "finished"}, 0),
         ({"state": "stopped", "stop_reason": "stop file"}, 0),
         ({"state": "stopped", "stop_reason": "SIGINT"}, 0),
-        ({"state": "stopped", "stop_reason": "SIGUSR1"}, 120),  # it waits in a batch system's queue
+        ({"state": "stopped", "stop_reason": "SIGUSR1"}, 120),  # it waits in a scheduler's queue
         ({"state": "running"}, 120),  # it was killed
         ({"state": "failed"}, 120),
     ],

@@ -51,7 +51,7 @@ def test_file(request_to_stop: StopRequest, tmp_path: Path) -> None:
 
 
 def test_users_wish_counts_for_more_than_a_signal(request_to_stop: StopRequest, tmp_path: Path) -> None:
-    """Else a batch system would start again what a user stopped while its time limit was near."""
+    """Else a scheduler would start again what a user stopped while its time limit was near."""
     request_to_stop.watch_file(tmp_path)
     os.kill(os.getpid(), signal.SIGUSR1)
     assert request_to_stop()

@@ -265,7 +265,7 @@ class Storm:
                 self._violation(f"the checkpoint of step {newest}, which was committed last, is not whole")
 
     def _check_starts(self, first: int, expected: int) -> None:
-        """Every start of the ranks in this launch must have gone on from the newest whole checkpoint."""
+        """Every start of the ranks in this launch must have resumed from the newest whole checkpoint."""
         for index, segment in enumerate(self._watch.segments[first:], first):
             if index > first:
                 expected = next((v.step for v in reversed(self._watch.versions) if v.segment < index), 0)

@@ -1,4 +1,4 @@
-"""Language identification with py3langid, an optional package: its model comes with it, nothing is fetched.
+"""Language identification with py3langid, an optional package that includes its model; nothing is downloaded.
 
 py3langid is a fork of langid.py (Lui and Baldwin, 2012): naive Bayes over byte sequences.
 """
@@ -10,16 +10,16 @@ from configs import UserError
 from configs.languages import language
 
 NO_LANGUAGE = "zxx"
-"""Numbers, addresses and the like: no other language."""
+"""Numbers, addresses and the like, which do not count as another language."""
 NORWEGIAN = frozenset({"no", "nn"})
-"""Texts of either are easily taken for the other."""
+"""Pairs of languages that are easily confused."""
 
 
 class LanguageFilter:
-    """Finds pairs of which a side is of another language than it should be."""
+    """Finds pairs with a side in the wrong language."""
 
     def __init__(self, place: str, source_language: str, target_language: str, min_probability: float) -> None:
-        """Raises `UserError` where the package is missing or its model does not know a language."""
+        """Raises `UserError` if the package is missing or its model does not know a language."""
         self._min_probability = min_probability
         try:
             identifier = load_identifier()
@@ -34,7 +34,7 @@ class LanguageFilter:
         )
 
     def find(self, sources: list[str], targets: list[str]) -> list[int]:
-        """Rows of pairs of which either side is found to be of another language, surely enough."""
+        """Rows of pairs with a side that is in another language with sufficient probability."""
         own_source, own_target = self._own
         return [
             row
@@ -49,7 +49,7 @@ class LanguageFilter:
 
 @functools.cache
 def load_identifier() -> Any:
-    """py3langid's model, once a process: half a second and some 100 MB.
+    """py3langid's model, loaded once per process: half a second and about 100 MB.
 
     Raises:
         ImportError: the package is missing.
@@ -60,7 +60,7 @@ def load_identifier() -> Any:
 
 
 def _labels(place: str, field: str, code: str) -> frozenset[str]:
-    """What the model may call a language: labels of the same language, or else of the same macrolanguage."""
+    """The model's labels for a language: those of the same language, else of the same macrolanguage."""
     known = {label: language(label) for label in load_identifier().labels}
     own = language(code)
     same = {own.code, *(NORWEGIAN if own.code in NORWEGIAN else ())}

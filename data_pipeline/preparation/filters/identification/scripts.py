@@ -1,4 +1,4 @@
-"""Writing systems: whether a line's letters are of those that its language has (Unicode Standard Annex 24)."""
+"""Scripts: whether a line's letters are in the scripts of its language (Unicode Standard Annex 24)."""
 
 import difflib
 import functools
@@ -20,7 +20,7 @@ KNOWN = (
     "Tai_Le", "Tai_Tham", "Tamil", "Telugu", "Thaana", "Thai", "Tibetan", "Tifinagh", "Vai", "Yi",
 )
 # fmt: on
-"""Those of living languages, for messages. The others of Unicode can be used as well."""
+"""Scripts of living languages, for messages. Unicode's other scripts can be used too."""
 SHARED = r"[\p{Script=Common}\p{Script=Inherited}]"
 NO_LETTER, FOREIGN, OWN = 0, 1, 2
 
@@ -29,10 +29,10 @@ class ScriptFilter:
     """Finds lines of too small a fraction of letters in some scripts. Letters that many scripts share do not count."""
 
     def __init__(self, place: str, scripts: Sequence[str], min_share: float) -> None:
-        """Raises `UserError` naming the place where a script is not known or has no letters."""
+        """Raises `UserError` naming the place if a script is unknown or has no letters."""
         self._min_share = min_share
         self._kinds = _letters().astype(np.uint8) * FOREIGN
-        """For every code point: NO_LETTER, which a letter of many scripts is too, FOREIGN or OWN."""
+        """For every code point: FOREIGN, OWN, or NO_LETTER, also for letters of many scripts."""
         for script in scripts:
             own = _letters_of(script)
             if not own.any():
@@ -40,7 +40,7 @@ class ScriptFilter:
             self._kinds[own] = OWN
 
     def find(self, lines: list[str]) -> list[int]:
-        """Rows of lines with letters of which less than the least fraction is in the scripts."""
+        """Rows of lines whose fraction of letters in the scripts is too small."""
         ends = np.cumsum(np.fromiter(map(len, lines), dtype=np.int64, count=len(lines)))
         codes = np.frombuffer("".join(lines).encode("utf-32-le"), dtype="<u4")
         kinds = self._kinds[codes]
@@ -63,7 +63,7 @@ def _letters() -> NDArray[np.bool_]:
 
 @functools.cache
 def _letters_of(script: str) -> NDArray[np.bool_]:
-    """Whether each code point is a letter of a script; none where there is no such script."""
+    """Whether each code point is a letter of a script; all false for an unknown script."""
     try:
         return _matches(rf"[\p{{L}}&&\p{{Script={script}}}--{SHARED}]+")
     except regex.error:

@@ -5,7 +5,7 @@
 
 Of Job: Indexed completions, podFailurePolicy (in the order of its rules, an ignored failure is replaced), backoffLimit,
 suspension, podReplacementPolicy Failed. Of pods: init containers, `$(NAME)` in commands and environment, the message of
-the end, SIGTERM and the end by force, DNS names of an Indexed Job's pods. It is no more exact than these tests need.
+the end, SIGTERM and SIGKILL, DNS names of an Indexed Job's pods. It is no more exact than these tests need.
 """
 
 import contextlib
