@@ -51,8 +51,13 @@ def join(groups: Mapping[str, Sequence[nn.Linear]]) -> dict[str, Joined]:
 
 
 def together(x: Tensor, layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
-    """What each of several layers makes of the same x (..., I), (..., O) each."""
-    return join({"": layers})[""](x) if can_join(layers) else tuple(layer(x) for layer in layers)
+    """What each of several layers makes of the same x (..., I), (..., O) each.
+
+    One by one in a search, whose few rows would not be worth the copy of the weights.
+    """
+    if torch.is_grad_enabled() and can_join(layers):
+        return join({"": layers})[""](x)
+    return tuple(layer(x) for layer in layers)
 
 
 def _parameters(layers: Sequence[nn.Linear]) -> tuple[list[Tensor], list[Tensor]]:

@@ -7,12 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from configs import SearchSection
 from data_pipeline.stream.batch import MicroBatch
 from model import Objective
 from model.kernels.cuda import use
 from model.kernels.cuda.dropout import CudaDropout
 from model.kernels.cuda.varlen import packed_attention
 from model.loss import CrossEntropy
+from model.search import search
 from tests.device.pseudo import DEVICE, metered
 from tests.model.kernels.cuda.batches import lane
 from tests.model.reference import tiny_model, tiny_section
@@ -176,3 +178,17 @@ def test_a_device_calls_torchs_kernel(is_causal: bool) -> None:
         assert mine is not None
         assert theirs is not None
         torch.testing.assert_close(mine.detach().cpu().float(), theirs.float(), rtol=0.02, atol=0.02)
+
+
+def test_search_is_that_of_the_plain_model() -> None:
+    """Nobody tells it where tokens stand."""
+    section = tiny_section(num_heads=4, num_kv_heads=2, positions="rotary", head_width=4)
+    sources = torch.from_numpy(LANES[2].source)
+    model, plain = tiny_model(section), tiny_model(section)
+    use(model)
+    for beam in (1, 4):
+        search_section = SearchSection(beam=beam, max_length_extra=3)
+        found, expected = (search(m, sources, search_section, n_best=beam) for m in (model, plain))
+        for one, other in zip(found, expected, strict=True):
+            assert [h.ids for h in one] == [h.ids for h in other]
+            assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-4)

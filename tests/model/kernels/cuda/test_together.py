@@ -1,0 +1,51 @@
+"""Linear layers of one input as one matmul."""
+
+import pytest
+import torch
+from torch import nn
+
+from model.kernels.cuda.together import can_join, join, together
+from tests.device.pseudo import DEVICE, metered
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_results_and_gradients_are_those_of_the_layers(bias: bool) -> None:
+    layers = [nn.Linear(6, width, bias=bias) for width in (4, 2, 5)]
+    x = torch.randn(2, 3, 6, requires_grad=True)
+    found = []
+    for outs in (together(x, layers), tuple(layer(x) for layer in layers)):
+        weighted = torch.stack([(out * (i + 1)).square().sum() for i, out in enumerate(outs)]).sum()
+        inputs = [x, *(p for layer in layers for p in layer.parameters())]
+        found.append([*outs, *torch.autograd.grad(weighted, inputs)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_several_groups_take_one_copy() -> None:
+    layers = [nn.Linear(6, 4).to(DEVICE) for _ in range(5)]
+    x = torch.randn(3, 6).to(DEVICE)
+    with metered() as meter:
+        groups = join({"a": layers[:3], "b": layers[3:]})
+        outs = [*groups["a"](x), *groups["b"](x)]
+    assert meter.by_operator() == {"cat": 2, "addmm": 2}
+    for out, layer in zip(outs, layers, strict=True):
+        torch.testing.assert_close(out.cpu(), layer(x).cpu())
+
+
+def test_what_others_wait_for_is_called() -> None:
+    """ZeRO-3 gathers a layer's weight when it is called."""
+    layers = [nn.Linear(6, 4) for _ in range(2)]
+    calls = []
+    layers[1].register_forward_pre_hook(lambda *_: calls.append(1))
+    assert not can_join(layers)
+    together(torch.randn(3, 6), layers)
+    assert calls == [1]
+    assert not can_join([nn.Linear(6, 4), nn.Linear(6, 4, bias=False)])
+
+
+def test_a_search_copies_no_weights() -> None:
+    layers = [nn.Linear(6, 4).to(DEVICE) for _ in range(3)]
+    x = torch.randn(3, 6).to(DEVICE)
+    with metered() as meter, torch.no_grad():
+        together(x, layers)
+    assert meter.by_operator() == {"addmm": 3}
