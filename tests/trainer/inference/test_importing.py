@@ -63,7 +63,7 @@ def test_a_notebook_is_translated_with(separate: Tokenizer, tmp_path: Path, caps
         ),
         (["{state}", "--preset", "notebook_gelu_dk", "--tokenizer", "{model}", "--num-heads", "3"], "missing"),
         (["{state}", "--preset", "notebook_postnorm_es"], "--preset and --tokenizer"),
-        (["{pickle}", "--preset", "notebook_postnorm_es", "--tokenizer", "{model}"], "is no safetensors file"),
+        (["{pickle}", "--preset", "notebook_postnorm_es", "--tokenizer", "{model}"], "is not a safetensors file"),
         (["{state}", "--preset", "notebook_postnorm_es", "--tokenizer", "{pickle}"], "is no SentencePiece model"),
         (
             ["{state}", "--preset", "notebook_postnorm_es", "--tokenizer", "{model}", "--num-heads", "3"],

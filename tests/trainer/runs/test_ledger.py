@@ -93,7 +93,7 @@ def test_file_that_is_no_ledger_is_replaced(tmp_path: Path, content: str, caplog
     path.write_bytes(content.encode("latin1"))
     assert read_figures(path) is None
     ledger = Ledger(path)
-    assert "ledger.json is no ledger, a new one is begun" in caplog.text
+    assert "ledger.json is not a ledger, a new one is begun" in caplog.text
     ledger.add("productive", 1)
     ledger.write()
     assert (read_figures(path) or {})["productive_seconds"] == 1
