@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 CHUNK_ELEMENTS = 1 << 26
 """Logits held at once: 256 MB in fp32, so that a device's launch has enough to do."""
-CHUNK_BYTES = 1 << 28
+CHUNK_BYTES = 1 << 29
 """The same of kernels for GPUs, which hold nothing beside the logits: the matrix's gradient is added up fewer times."""
 VOCABULARY_MULTIPLE = 64
 """Columns of a GPU's logits: matmuls of another number would be kept from the tensor cores."""
