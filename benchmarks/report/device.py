@@ -43,7 +43,7 @@ BUDGET = Section(
     title="What would an update cost an H100?",
     lead="Nothing here was measured on a GPU. Kernels and waits are counted on a pseudo device, on one rank of several "
     "that runs the trainer's loop and DeepSpeed's engine in bf16 with clipping (`python -m benchmarks.device.budget`)."
-    " 'Before' is the engine before its steps were put together.",
+    " 'Before' is the engine before its steps were put together, 'after' has the kernels for GPUs (`engine.kernels`).",
     tables=(
         Table(
             lead="Kernels of an update of two micro-batches: those of the model, what DeepSpeed adds to the first and "
