@@ -1,7 +1,7 @@
-"""zeromt from Python: the topmost layer, which calls what the command line calls, and which nothing imports.
+"""zeromt from Python: the top layer, which calls the functions behind the command line.
 
-The packages below it have general names (`configs`, `model`, `trainer` ...), which are not for importing by others. So
-that `import zeromt` is quick and safe, nothing of them is imported before it is asked for.
+The packages below it have common names (`configs`, `model`, `trainer` ...) and are not a public interface. They are
+imported only when needed, so that `import zeromt` is quick and safe.
 
     import zeromt
 
@@ -10,7 +10,7 @@ that `import zeromt` is quick and safe, nothing of them is imported before it is
     model = zeromt.load("runs/my")    # .model, a torch module; .tokenizer; .config; .checkpoint
     model.translate(["Hello."], beam=5)
 
-docs/python.md tells what becomes of errors and of Ctrl-C. What stands in `__all__` follows semantic versioning.
+docs/python.md describes errors and Ctrl-C. The names in `__all__` follow semantic versioning.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,6 @@
 """`python -m zeromt.child PID COMMAND ...`: a command of `zeromt` that saves and stops when the process PID ends.
 
-A notebook's kernel that is restarted, or a script that is killed, must not leave a training behind that nobody knows of
-and that holds its run's lock.
+A restarted notebook kernel, or a killed script, must not leave an unknown training behind that holds its run's lock.
 """
 
 import contextlib
@@ -19,9 +18,9 @@ def main() -> int:
     Returns:
         Its exit code.
     """
-    with contextlib.suppress(OSError, AttributeError):  # another C library: it goes on by itself then
+    with contextlib.suppress(OSError, AttributeError):  # another C library: the command then goes on
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != int(sys.argv[1]):  # it has ended before the line above
+    if os.getppid() != int(sys.argv[1]):  # the process ended before the line above
         return 75
     from launcher.cli import main as run
 

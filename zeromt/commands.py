@@ -1,7 +1,7 @@
-"""What writes files: preparing, training and exporting, each as the command of that name in a process of its own.
+"""Functions that write files: preparing, training and exporting, each run as a command in a new process.
 
-So it can be done any number of times, in any thread and in a notebook: signal handlers, environment, threads, memory
-and devices are the child's, and all of it is gone when that has ended. No thread is started here either.
+So they can be called any number of times, in any thread and in a notebook: signal handlers, environment, threads,
+memory and devices belong to the child and are gone when it has ended. No thread is started here.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ from zeromt.following import Follower
 from zeromt.lists import as_list
 
 OnLog = Callable[[Mapping[str, Any]], object]
-"""Is given a line of metrics.jsonl: `kind` (train, evaluation, score or event), `step`, and figures by name."""
+"""A callback for a line of metrics.jsonl: `kind` (train, evaluation, score or event), `step`, and figures by name."""
 
 _POLL_SECONDS = 0.1
 _ERROR = "zeromt: error: "
 
 
 class CommandError(RuntimeError):
-    """A command failed, and not by the user's input; the message says what is known."""
+    """A command failed for another reason than the user's input; the message gives the known details."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -38,9 +38,9 @@ class Outcome:
     """How a training ended."""
 
     folder: Path
-    """The run's, for `zeromt.load`."""
+    """The run's folder, for `zeromt.load`."""
     state: Literal["finished", "stopped"]
-    """A stopped run has saved; the same call goes on with it."""
+    """A stopped run has saved; the same call resumes it."""
     step: int | None
     """Updates done."""
     reason: str | None
@@ -55,18 +55,18 @@ def prepare(
     tokenizer_of: str | Path | None = None,
     quiet: bool = False,
 ) -> None:
-    """Raw text -> tokenizer, shards and index; `zeromt prepare`. What is there already is not made again.
+    """Raw text -> tokenizer, shards and index; `zeromt prepare`. An existing dataset is not made again.
 
     Args:
         config: a YAML file, or the name of a shipped run.
         overrides: `section.key=value` settings.
         plugins: Python files with components, beside those that the configuration names; they are run in the child.
-        tokenizer_of: a run whose tokenizer encodes; none is trained then.
+        tokenizer_of: a run whose tokenizer is used, instead of training one.
         quiet: print nothing of what the command says.
 
     Raises:
         UserError: the configuration or the corpus is wrong.
-        CommandError: it failed otherwise, or was stopped by a signal; the same call goes on with it.
+        CommandError: it failed otherwise, or was stopped by a signal; the same call resumes it.
     """
     options = [] if tokenizer_of is None else ["--tokenizer-of", str(tokenizer_of)]
     arguments = _arguments("prepare", config, overrides, plugins, options)
@@ -84,18 +84,18 @@ def train(
     plugins: Iterable[str | Path] = (),
     quiet: bool = False,
 ) -> Outcome:
-    """Train, or go on with a training, on this machine; `zeromt launch local`.
+    """Train, or resume a run, on this machine; `zeromt launch local`.
 
-    An exception in `on_log`, and Ctrl-C, let the run save and stop, and are raised when it has. Ctrl-C once more does
-    not wait for that. When the calling process (in a thread: the thread) ends, the run saves and stops too.
+    On an exception in `on_log`, or Ctrl-C, the run saves and stops, and then the exception is raised. A second Ctrl-C
+    does not wait for that. When the calling process (or thread) ends, the run saves and stops too.
 
     Args:
         config: a YAML file, or the name of a shipped run.
         overrides: `section.key=value` settings.
-        on_log: is called here with every line of metrics.jsonl that is written meanwhile, soon after that.
-        nproc: processes; None takes one for each GPU, else for each core, up to stream.micro_batches.
-        fresh: begin at step 0, and rename the run that is there.
-        parent: RUN[@step] whose weights a run without a checkpoint begins with.
+        on_log: called with every new line of metrics.jsonl, soon after it is written.
+        nproc: processes; None: one per GPU, or per core without a GPU, up to stream.micro_batches.
+        fresh: start at step 0, and rename an existing run.
+        parent: RUN[@step] with the initial weights of a run without a checkpoint.
         plugins: Python files with components, beside those that the configuration names; they are run in the children.
         quiet: print nothing of what the command says.
 
@@ -141,15 +141,15 @@ def export(
     plugins: Iterable[str | Path] = (),
     quiet: bool = False,
 ) -> Path:
-    """A trained model as another program loads it, checked, or nothing at all; `zeromt export`.
+    """Write a trained model for another program, checked; `zeromt export`. If the check fails, nothing is left.
 
     Args:
         run: a run's folder, or a checkpoint.
         output: a new folder.
-        format: who is to load it.
-        dtype: of the weights that are stored, for safetensors and huggingface; float32 unless given.
-        quantization: for ctranslate2; none unless given.
-        raw_weights: not their moving average, where there is one.
+        format: the program to export for.
+        dtype: of the stored weights, for safetensors and huggingface; default float32.
+        quantization: for ctranslate2; none by default.
+        raw_weights: use the weights themselves, even if there is a moving average.
         plugins: Python files with components that the run was trained with.
         quiet: print nothing of what the command says.
 
@@ -157,8 +157,8 @@ def export(
         `output`.
 
     Raises:
-        UserError: the other program cannot compute such a model, or something of the input is wrong.
-        CommandError: what was written does not compute what the model does; nothing is left of it.
+        UserError: the other program does not support the model, or the input is wrong.
+        CommandError: the exported model does not compute what the model does; its folder is removed.
     """
     options = ["--format", format, "--output", str(output)]
     options += [] if dtype is None else ["--dtype", dtype]
@@ -182,7 +182,7 @@ def _arguments(
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class _Ended:
-    """A command that has."""
+    """A command that has ended."""
 
     code: int
     """Minus a signal's number where that ended it."""
@@ -193,9 +193,9 @@ class _Ended:
 
 
 def _run(arguments: Sequence[str], *, quiet: bool, look: Callable[[], None] | None = None) -> _Ended:
-    """Run a command until it ends, and print its lines here, where a notebook shows them.
+    """Run a command until it ends, and print its output in this process, where a notebook shows it.
 
-    Whatever is raised meanwhile (by `look`, by printing, by Ctrl-C) stops it with a save, and is raised then.
+    Any exception meanwhile (from `look`, printing or Ctrl-C) makes it save and stop, and is then raised.
     """
     command = [sys.executable, "-P", "-m", "zeromt.child", str(os.getpid()), *arguments]
     child = subprocess.Popen(
@@ -204,7 +204,7 @@ def _run(arguments: Sequence[str], *, quiet: bool, look: Callable[[], None] | No
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        start_new_session=True,  # a terminal's Ctrl-C reaches this process alone, which passes it on
+        start_new_session=True,  # a terminal's Ctrl-C only reaches this process, which passes it on
     )
     assert child.stdout is not None
     errors, last = [], ""
@@ -231,7 +231,7 @@ def _run(arguments: Sequence[str], *, quiet: bool, look: Callable[[], None] | No
 
 
 def _lines_until_end(child: subprocess.Popen[bytes], output: IO[bytes]) -> Iterator[str | None]:
-    """What a child prints, line by line, and None at least every tenth of a second, until it has ended."""
+    """A child's output, line by line, and None at least every tenth of a second, until it has ended."""
     held = b""
     with selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)
@@ -255,7 +255,7 @@ def _lines_until_end(child: subprocess.Popen[bytes], output: IO[bytes]) -> Itera
 
 
 def _environment() -> dict[str, str]:
-    """The child's: as here, with this very package where it is not an installed one."""
+    """The child's environment: this process's, with this package on the path if it is not installed."""
     environment = dict(os.environ)
     root = str(Path(__file__).resolve().parents[1])
     if Path(root).name not in ("site-packages", "dist-packages"):
@@ -265,7 +265,7 @@ def _environment() -> dict[str, str]:
 
 
 def _check(ended: _Ended, what: str, *, allowed: Sequence[int] = (0,), known: str | None = None) -> None:
-    """Raise what the command's end means, unless that is allowed."""
+    """Raise the error that the command's end stands for, unless this end is allowed."""
     if ended.code in allowed:
         return
     if ended.code == EXIT_CODES["refused"]:

@@ -1,4 +1,4 @@
-"""The lines of metrics.jsonl as they are written, by a process other than this one."""
+"""Follows metrics.jsonl while another process writes it."""
 
 import os
 from collections.abc import Iterator
@@ -9,26 +9,26 @@ from trainer.runs.metrics_file import Line, parse
 
 
 class Follower:
-    """Gives every line that is written from now on, once.
+    """Yields every line written from now on, once.
 
-    A run that resumes or rewinds cuts its file back: it writes the lines that stay into another file, and renames that.
+    A run that resumes or rewinds cuts its file back: it writes the remaining lines to a new file and renames that.
     """
 
     def __init__(self, path: Path) -> None:
-        """Pass over what is there.
+        """Skip the existing lines.
 
         Args:
-            path: of metrics.jsonl, which need not be there yet.
+            path: of metrics.jsonl, which need not exist yet.
         """
         self._path = path
         self._file = self._open()
         self._seen: list[int] = [] if self._file is None else list(map(hash, _whole_lines(self._file)))
 
     def lines(self) -> Iterator[Line]:
-        """Those that have come since the last call.
+        """The lines that were written since the last call.
 
         Raises:
-            OSError: the file is there and cannot be read.
+            OSError: the file exists and cannot be read.
         """
         yield from self._new()
         if not self._is_replaced():
@@ -56,7 +56,7 @@ class Follower:
                 yield parse(line)
 
     def _is_replaced(self) -> bool:
-        """Whether another file has the name now."""
+        """Whether the path now leads to another file."""
         try:
             named = self._path.stat()
         except OSError:
@@ -74,7 +74,7 @@ class Follower:
 
 
 def _whole_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """From where the file stands; a last line that is half written is left for the next time."""
+    """The complete lines from the current position; an incomplete last line is left for the next call."""
     while (line := file.readline()).endswith(b"\n"):
         yield line
     file.seek(-len(line), os.SEEK_CUR)

@@ -1,4 +1,4 @@
-"""Lists that callers give."""
+"""Checks of lists that callers pass."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,12 +8,12 @@ T = TypeVar("T")
 
 
 def as_list(given: Iterable[T], kind: type | tuple[type, ...], what: str) -> list[T]:
-    """What was given, as a list.
+    """The argument as a list.
 
-    A string is refused: Python would take it for a list of its letters.
+    A string is refused, as Python would treat it as a list of letters.
 
     Raises:
-        TypeError: it is a string or no iterable, or an item is not of the kind.
+        TypeError: it is a string or not iterable, or an item has the wrong type.
     """
     kinds = kind if isinstance(kind, tuple) else (kind,)
     names = " or ".join(one.__name__ for one in kinds)

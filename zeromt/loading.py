@@ -1,4 +1,4 @@
-"""A trained model: what `zeromt translate` and `zeromt evaluate` do, in this process."""
+"""A trained model in this process: `zeromt translate` and `zeromt evaluate` as methods."""
 
 import dataclasses
 import threading
@@ -25,16 +25,16 @@ def load(
     precision: str | None = None,
     plugins: Iterable[str | Path] = (),
 ) -> "LoadedModel":
-    """The model of a run or of one checkpoint, ready to translate.
+    """Load the model of a run or of a checkpoint, ready to translate.
 
     Args:
-        path: a run's folder, whose newest whole checkpoint is taken, or a checkpoint; `~` is the home folder.
-        raw_weights: the weights as training has them, and not their moving average where there is one.
+        path: a run's folder, of which the newest whole checkpoint is taken, or a checkpoint; `~` is the home folder.
+        raw_weights: use the weights themselves, even if there is a moving average.
         precision: auto, fp32, bf16 or fp16; None for fp32 on a CPU and the run's on a GPU.
         plugins: Python files with components that the run was trained with; they are run. No run names them by itself.
 
     Raises:
-        UserError: there is no whole checkpoint, or a plugin is missing or another; the message is one line.
+        UserError: there is no whole checkpoint, or a plugin is missing or differs; the message is one line.
     """
     load_named([str(plugin) for plugin in as_list(plugins, (str, Path), "plugins")])
     trained = load_trained(Path(expand(str(path))), raw=raw_weights, precision=precision)
@@ -44,7 +44,7 @@ def load(
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
 class LoadedModel(TrainedModel):
-    """A model with its tokenizer. Several threads may use it; they take turns.
+    """A model with its tokenizer. Thread-safe: threads take turns.
 
     Further fields of the configuration's `evaluation.search` (`length_penalty=0.6`, `no_repeat_ngram=3` ...) are
     keyword arguments of every method that translates; what is not given is the run's.
@@ -52,7 +52,7 @@ class LoadedModel(TrainedModel):
 
     raw_weights: bool = False
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False, compare=False)
-    """Held while it computes."""
+    """Held while the model computes."""
 
     def translate(
         self,
@@ -63,11 +63,11 @@ class LoadedModel(TrainedModel):
         target_language: str | None = None,
         **search: Any,
     ) -> list[str]:
-        """The best translation of each line, in order; an empty line has the empty one.
+        """The best translation of each line, in order; the translation of an empty line is empty.
 
         Args:
             lines: sentences.
-            beam: hypotheses that are kept; 1 is greedy.
+            beam: hypotheses to keep; 1 is greedy.
             source_language, target_language: of models with tags on both sides; the run's unless given.
             search: further fields of `evaluation.search`.
 
@@ -88,11 +88,12 @@ class LoadedModel(TrainedModel):
         target_language: str | None = None,
         **search: Any,
     ) -> list[list[Translation]]:
-        """Several translations of each line, the best first, each with `text`, `log_prob` and `score`.
+        """Several translations of each line, best first, each with `text`, `log_prob` and `score`.
 
         Args:
             lines: sentences.
-            number: of each; at most the beam, which is this unless given, or so many samples.
+            number: of translations per line; at most the beam, whose default is this; with a sampler, the number of
+                samples.
             beam, source_language, target_language, search: see `translate`.
 
         Raises:
@@ -110,13 +111,13 @@ class LoadedModel(TrainedModel):
         source_language: str | None = None,
         target_language: str | None = None,
     ) -> list[Translation]:
-        """Given translations, each with the sum of its log-probabilities and that over its length's penalty.
+        """Score given translations: each with its log-probability, and this over the length penalty.
 
         NaN for one that is longer than the model's positions.
 
         Raises:
             TypeError: a string in place of a list, or an item that is no string.
-            UserError: they are not as many as the sources, or a language is wrong.
+            UserError: their number differs from the sources', or a language is wrong.
         """
         lines, given = as_list(sources, str, "sources"), as_list(targets, str, "targets")
         if len(lines) != len(given):
@@ -137,19 +138,19 @@ class LoadedModel(TrainedModel):
         target_language: str | None = None,
         **search: Any,
     ) -> dict[str, Any]:
-        """Translate and score; each figure has its signature beside it, such as `bleu` and `bleu_signature`.
+        """Translate and score; each figure comes with its signature, such as `bleu` and `bleu_signature`.
 
         The translations are kept in the run's folder, as `zeromt evaluate` keeps them, for `zeromt compare`.
 
         Args:
             sources: sentences.
-            references: one for each; or several lists of such.
+            references: one for each source; or several such lists.
             metrics: such as bleu, chrf, ter or "{kind: chrf, word_order: 2}"; the run's unless given.
             beam, source_language, target_language, search: see `translate`.
 
         Raises:
             TypeError: a string in place of a list, or an item that is no string.
-            UserError: they differ in number, there are none, or an option is wrong.
+            UserError: their numbers differ, there are none, or an option is wrong.
         """
         lines = as_list(sources, str, "sources")
         columns = _columns(references)
@@ -186,12 +187,12 @@ class LoadedModel(TrainedModel):
             return translator.translate(given, n_best=number)
 
     def _search(self, beam: int | None, search: dict[str, Any]) -> SearchSection:
-        """The run's own section with what was given in its place."""
+        """The run's search section, overridden by the given fields."""
         own, given = self.config.evaluation.search, search if beam is None else {**search, "beam": beam}
         if given.get("sampler") is not None:
             given = {"beam": 1, **given}
         fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own) if field.name != "sampler"}
-        typed: SearchSection = parse_tree({**fields, **given}, SearchSection)  # names all that is wrong of the fields
+        typed: SearchSection = parse_tree({**fields, **given}, SearchSection)  # reports all errors of the fields
         section = dataclasses.replace(own, **{name: getattr(typed, name) for name in given})
         if problems := list(section.problems()):
             raise UserError("\n".join(problems))

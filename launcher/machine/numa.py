@@ -9,7 +9,7 @@ from pathlib import Path
 NODES = Path("/sys/devices/system/node")
 AUTO, OFF = "auto", "off"
 BY_DEFAULT = "node"
-"""The mode for `auto`, which torch recommends by default."""
+"""The mode for `auto`, which torch recommends in case of doubt."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
