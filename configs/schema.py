@@ -50,8 +50,8 @@ class EngineSection:
     compile: bool = False
     """torch.compile of each layer while training (stages 0 to 2): takes minutes, and a compiler (CPU: C++, GPU: C)."""
     kernels: Literal["auto", "plain", "cuda"] = "auto"
-    """What the model computes by: auto, the kernels of its device; plain, PyTorch alone; cuda, those for GPUs, of which
-    a CPU takes the plain implementations (slow, for tests)."""
+    """What the model computes by: auto, the kernels of its device, on GPUs if they pass a check; plain, PyTorch alone;
+    cuda, those for GPUs, of which a CPU takes the plain implementations (slow, for tests)."""
     merge_lanes: Literal["auto"] | Positive = "auto"
     """Micro-batches of a rank that go through the model as one, where kernels leave out padding; the update stays the
     same. auto: as many as fit the memory; never with several datasets, whose losses are told apart."""

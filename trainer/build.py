@@ -32,7 +32,7 @@ from trainer.loop import Trainer
 from trainer.phase import check_phase, enter_phase
 from trainer.ranks.distributed import World
 from trainer.ranks.phases import Phases
-from trainer.ranks.precision import Precision, agreed_precision
+from trainer.ranks.precision import Precision, agreed_kernels, agreed_precision
 from trainer.ranks.watchdog import Watchdog
 from trainer.records.history import open_history
 from trainer.records.metrics import Metrics, NoMetrics, RunMetrics
@@ -304,9 +304,10 @@ def _engine(
     if checkpoint is not None:
         load_weights(checkpoint, model, raw=True)
     ancestry.fill(model, tokenizer)
+    kernels = agreed_kernels(config.engine.kernels, precision, world)
     return DeepSpeedEngine(
         Objective(model, config.loss.build()).train(),
-        section=config.engine,
+        section=dataclasses.replace(config.engine, kernels=kernels),
         optimizer=config.optimizer,
         precision=precision,
         device=world.device,

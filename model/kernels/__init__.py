@@ -36,6 +36,11 @@ def use_kernels(module: nn.Module, device: torch.device, kernels: str = "auto") 
         found.use(module)
 
 
+def has_kernels(device: torch.device) -> bool:
+    """Whether there are any for this kind of device."""
+    return _folder(device.type) is not None
+
+
 @contextlib.contextmanager
 def laid_out(models: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
     """Within it, models that decode may hold copies of their weights laid out for the device; they must not change."""

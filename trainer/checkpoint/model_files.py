@@ -7,6 +7,7 @@ from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from model import SpecialIds, Transformer, build_transformer
 from model.kernels import use_kernels
 from trainer.checkpoint.format import Checkpoint
+from trainer.ranks.precision import Kernels, working_kernels
 
 
 def build_model(section: ModelSection, tokenizer: Tokenizer, *, seed: int) -> Transformer:
@@ -26,10 +27,10 @@ def build_model(section: ModelSection, tokenizer: Tokenizer, *, seed: int) -> Tr
     )
 
 
-def place(model: Transformer, device: torch.device, dtype: torch.dtype) -> Transformer:
-    """The model moved to a device and a precision, with the device's kernels."""
+def place(model: Transformer, device: torch.device, dtype: torch.dtype, kernels: Kernels = "auto") -> Transformer:
+    """The model moved to a device and a precision, with the device's kernels or what `engine.kernels` says."""
     model = model.to(device, dtype)
-    use_kernels(model, device)
+    use_kernels(model, device, working_kernels(kernels, device, dtype))
     return model
 
 

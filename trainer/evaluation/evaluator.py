@@ -26,6 +26,7 @@ from trainer.inference.translation.languages import LanguageTags, encode_source,
 from trainer.inference.translation.translator import Interrupted, Translator, cut_batches
 from trainer.inference.translation.words import Attention
 from trainer.ranks.distributed import World
+from trainer.ranks.precision import Kernels
 from trainer.runs.layout import hypotheses_file
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class Evaluator:
         held_out: Sequence[HeldOutSet],
         loss: Loss,
         dtype: torch.dtype,
+        kernels: Kernels,
         world: World,
         folder: Path,
         stop_requested: Callable[[], bool],
@@ -65,6 +67,7 @@ class Evaluator:
         self._held_out = held_out
         self._loss = loss
         self._dtype = dtype
+        self._kernels = kernels
         self._world = world
         self._folder = folder
         self._stop_requested = stop_requested
@@ -83,7 +86,7 @@ class Evaluator:
     def prepare(self) -> None:
         """Allocate the plain copy of the model now, instead of at the first evaluation."""
         if self._model is None and self.has_sets:
-            self._model = place(self._build_model(), self._world.device, self._dtype).eval()
+            self._model = place(self._build_model(), self._world.device, self._dtype, self._kernels).eval()
 
     def bytes_to_come(self, model: ModelSection, num_parameters: int) -> int:
         """Bytes that an evaluation will still need at most: for a search, and for the model if it is not allocated yet.

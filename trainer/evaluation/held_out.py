@@ -111,6 +111,7 @@ def make_evaluator(
         held_out=held_out,
         loss=config.loss.build(),
         dtype=DTYPES[precision],
+        kernels=config.engine.kernels,
         world=world,
         folder=Path(config.folder) / EVALUATIONS,
         stop_requested=stop_requested,

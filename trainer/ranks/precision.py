@@ -1,15 +1,21 @@
-"""The number format in which a device computes."""
+"""The number format in which a device computes, and by which kernels."""
 
+import functools
+import logging
 from typing import Literal
 
 import torch
 
 from configs import UserError
-from model.kernels import gains_by_bf16
+from model.kernels import gains_by_bf16, has_kernels
+from model.kernels.check import problem
 from trainer.ranks.device import is_host
 from trainer.ranks.distributed import World
 
+log = logging.getLogger(__name__)
+
 Precision = Literal["fp32", "bf16", "fp16"]
+Kernels = Literal["auto", "plain", "cuda"]
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -60,3 +66,24 @@ def agreed_precision(asked: str, world: World) -> Precision:
     """
     found = resolve_precision(asked, world.device)
     return "fp32" if asked == "auto" and "fp32" in world.gather(found) else found
+
+
+def agreed_kernels(asked: Kernels, precision: Precision, world: World) -> Kernels:
+    """Like `working_kernels`, but the same on all ranks: plain if those for GPUs fail on any of them."""
+    found = working_kernels(asked, world.device, DTYPES[precision])
+    return "plain" if "plain" in world.gather(found) else found
+
+
+@functools.cache
+def working_kernels(asked: Kernels, device: torch.device, dtype: torch.dtype) -> Kernels:
+    """What `engine.kernels` says; plain in the place of auto, with a warning, where those for GPUs fail a check.
+
+    Args:
+        asked: auto, plain or cuda.
+        device: that computes.
+        dtype: of the weights.
+    """
+    if asked != "auto" or is_host(device) or not has_kernels(device) or not (why := problem(device, dtype)):
+        return asked
+    log.warning("engine.kernels: plain, which is slower: those for GPUs failed their check on this card (%s)", why)
+    return "plain"

@@ -1,0 +1,104 @@
+"""Whether the kernels for GPUs compute on a card what their plain implementations compute on the CPU."""
+
+import copy
+import functools
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from configs import ModelSection
+from configs.components import make
+from model.kernels import use_kernels
+from model.layout import Layout, Side
+from model.loss import CrossEntropy
+from model.objective import Objective
+from model.transformer import SpecialIds, build_transformer
+
+TOLERANCE = 0.1
+"""Of a gradient's norm: half precision is some hundredths of it from fp32, and a wrong kernel about all of it."""
+SMALLEST = 0.01
+"""Of the largest gradient's norm: one below, as biases of keys have, is nothing but rounding."""
+VOCABULARY = 70
+LENGTHS = ((5, 1, 9), (3, 7, 2))
+"""Of sources and targets of three pairs, EOS and BOS included."""
+
+
+@functools.cache
+def problem(device: torch.device, dtype: torch.dtype) -> str:
+    """What is wrong with the kernels on a device, in a line; empty where nothing is.
+
+    Losses and gradients of two tiny models, dropout included, are compared with those that the plain implementations
+    give on the CPU in fp32.
+
+    Args:
+        device: a GPU, or what stands for one.
+        dtype: of the weights.
+    """
+    try:
+        return next(filter(None, (_difference(objective, device, dtype) for objective in _objectives())), "")
+    except Exception as error:  # of whatever compiles or starts a kernel
+        return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def _objectives() -> Iterator[Objective]:
+    """As in the paper, and as large language models have it: between them they have every part that has a kernel."""
+    common = {"d_model": 64, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.2}
+    attention = make("attention", "multi_head", num_heads=2)
+    modern = {
+        "attention": make("attention", "multi_head", num_heads=2, bias=False, output_bias=False),
+        "feed_forward": make("feed_forward", "swiglu", d_ff=96, bias=False),
+        "positions": make("positions", "rotary"),
+        "norm": make("norm", "rms"),
+        "residual": make("residual", "pre"),
+    }
+    paper = {"attention": attention, "feed_forward": make("feed_forward", "relu", d_ff=96)}
+    for fields in (paper, modern):
+        section = ModelSection(**{**common, **fields})
+        special = SpecialIds(pad=0, bos=1, eos=2)
+        model = build_transformer(
+            section, source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY, special=special, seed=1
+        )
+        yield Objective(model, CrossEntropy(label_smoothing=0.1)).train()
+
+
+def _difference(objective: Objective, device: torch.device, dtype: torch.dtype) -> str:
+    objective.to(dtype)
+    expected = _gradients(copy.deepcopy(objective).float(), torch.device("cpu"), like=(device, dtype))
+    found = _gradients(objective.to(device), device, like=(device, dtype))
+    largest = max(float(x.norm()) for name, x in expected.items() if name != "loss")
+    for name, x in expected.items():
+        difference = float((found[name] - x).norm()) / max(float(x.norm()), SMALLEST * largest)
+        if not difference <= TOLERANCE:  # NaN, too
+            return f"{'the loss' if name == 'loss' else f'the gradient of {name}'} is {difference:.2g} of its size off"
+    return ""
+
+
+def _gradients(
+    objective: Objective, device: torch.device, *, like: tuple[torch.device, torch.dtype]
+) -> dict[str, Tensor]:
+    """Loss and gradients, in fp32 on the CPU, of a pass that is laid out for the device and the precision `like`."""
+    use_kernels(objective, device, "cuda")
+    is_packed = objective.layout_kind(*like)[0] == "packed"
+    draw = torch.Generator().manual_seed(1)
+    (source, of_source), (target, of_target) = (_side(n, draw, device, is_packed=is_packed) for n in LENGTHS)
+    loss, _ = objective(source, target, target, 1.0, Layout(source=of_source, target=of_target))
+    loss.backward()
+    gradients = {name: p.grad for name, p in objective.named_parameters() if p.grad is not None}
+    return {name: x.detach().float().cpu() for name, x in {"loss": loss, **gradients}.items()}
+
+
+def _side(
+    lengths: Sequence[int], draw: torch.Generator, device: torch.device, *, is_packed: bool
+) -> tuple[Tensor, Side]:
+    """Random ids, (1, N) packed and (R, L) padded, and where they stand."""
+    rows = [torch.randint(3, VOCABULARY, (length,), generator=draw) for length in lengths]
+    long = max(lengths)
+    places = [[7, 0, row, i] for row, length in enumerate(lengths) for i in range(length if is_packed else long)]
+    side = Side(
+        places=torch.tensor(places, dtype=torch.int32).to(device),
+        bounds=torch.tensor((0, *lengths)).cumsum(0).to(device, torch.int32) if is_packed else None,
+        longest=long,
+    )
+    ids = torch.cat(rows)[None] if is_packed else nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    return ids.to(device), side
