@@ -13,6 +13,7 @@ from launcher.options.values import (
     one_of,
     other_file,
     output_file,
+    pattern,
     processes,
     whole,
 )
@@ -60,6 +61,12 @@ def add_translate(parser: Parser) -> None:
     )
     parser.add_argument(
         "--attention", metavar="FILE", type=other_file, help="draw the attention of the first lines as a PNG"
+    )
+    parser.add_argument(
+        "--placeholders",
+        metavar="REGEX",
+        type=pattern,
+        help="copy what this finds by way of placeholders, for runs with that modifier, such as '\\d+([.,:]\\d+)*'",
     )
     parser.add_argument(
         "--processes",

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -83,6 +84,14 @@ def number(low: float, high: float = math.inf, *, is_open: bool = False) -> Call
         return value
 
     return parse
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """A regular expression of Python's."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
 
 
 def path(text: str) -> str:

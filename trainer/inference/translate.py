@@ -3,8 +3,9 @@
 import contextlib
 import dataclasses
 import os
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import torch
@@ -20,10 +21,10 @@ from trainer.inference.options import parse_option
 from trainer.inference.translation.heat_map import draw
 from trainer.inference.translation.languages import language_tags
 from trainer.inference.translation.lines import count_lines, read_chunks
+from trainer.inference.translation.placeholders import with_copies
 from trainer.inference.translation.pool import Pool
 from trainer.inference.translation.sources import SourceCounts
-from trainer.inference.translation.translator import OnLines
-from trainer.inference.translation.worker import Answer, Chunk, Line, Settings, Worker
+from trainer.inference.translation.worker import Answer, Line, Settings, Work, Worker
 from trainer.ranks.process import tune_process
 from trainer.runs.layout import CONFIG
 from trainer.runs.process.caller import restored_environment
@@ -31,8 +32,6 @@ from trainer.runs.process.streams import tell
 
 PICTURED_LINES = 4
 """Number of lines whose attention is drawn."""
-
-Work = Callable[[Iterable[Chunk | None], OnLines], Iterator[Answer]]
 
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
@@ -64,6 +63,7 @@ def run(
     alignment_layer: int | None,
     attention: str | None,
     processes: int | None,
+    placeholders: re.Pattern[str] | None,
 ) -> int:
     """Translate a file, or standard input, line by line.
 
@@ -80,12 +80,13 @@ def run(
         target, prefix: files parallel to the input: translations to score, and prefixes of translations.
         alignment, attention: files to write; `attention` a picture.
         processes: None for one on each GPU or core.
+        placeholders: finds what is copied by way of placeholders.
 
     Raises:
         UserError: a run, a file or an option is wrong.
     """
     tune_process()
-    _check_options(n_best=n_best, score=score, target=target, prefix=prefix)
+    _check_options(n_best=n_best, score=score, target=target, prefix=prefix, placeholders=placeholders)
     check_apart(
         {**_named(input=input, target=target, prefix=prefix), **places_of((run, *ensemble))},
         _named(output=output, alignment=alignment, attention=attention),
@@ -98,9 +99,8 @@ def run(
         work, tokenizer, config = with_checkpoints(
             (run, *ensemble), lambda found: _load(stack, found, sinks, processes, search, languages, given)
         )
-        is_quiet = _is_shown(output)
-        total = None if is_quiet else count_lines(input)
-        progress = stack.enter_context(Progress("translating", total, unit="lines", is_quiet=is_quiet))
+        work = with_copies(work, placeholders, config)
+        progress = _progress(stack, input, output)
         counts = _write(work(chunks, progress.advance), sinks, progress, n_best=n_best, is_scored=score)
     warn(counts, tokenizer, config)
     return 0
@@ -181,7 +181,12 @@ def _sampler(sampler: Sampler | None, given: dict[str, Any]) -> Sampler | None:
     return sampler if sampler is None else dataclasses.replace(sampler, **fields)
 
 
-def _check_options(*, n_best: int, score: bool, target: str | None, prefix: str | None) -> None:
+def _check_options(
+    *, n_best: int, score: bool, target: str | None, prefix: str | None, placeholders: re.Pattern[str] | None
+) -> None:
+    for option, is_given in (("--score", score), ("--prefix", prefix is not None)):
+        if placeholders is not None and is_given:
+            raise UserError(f"--placeholders: given with {option}; give one of them")
     if target is not None and not score:
         raise UserError("--target: given without --score; give both")
     if score and n_best > 1:
@@ -271,11 +276,13 @@ def _open_output(name: str | None) -> contextlib.AbstractContextManager[IO[str]]
     return written(name, "--output")
 
 
+def _progress(stack: contextlib.ExitStack, input: str | None, output: str | None) -> Progress:
+    """A bar, unless the translations themselves go to the terminal."""
+    is_quiet = output is None and os.isatty(1)
+    total = None if is_quiet else count_lines(input)
+    return stack.enter_context(Progress("translating", total, unit="lines", is_quiet=is_quiet))
+
+
 def _named(**paths: str | None) -> dict[str, str | None]:
     """The options that were given, in the user's spelling."""
     return {f"--{name}": path for name, path in paths.items() if path is not None}
-
-
-def _is_shown(output: str | None) -> bool:
-    """Whether the translations themselves go to the terminal."""
-    return output is None and os.isatty(1)

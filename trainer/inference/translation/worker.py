@@ -1,6 +1,6 @@
 """One process's work of a translation: its part of the batches of each chunk of lines."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +62,10 @@ class Answer:
     lines: list[Line | None]
     counts: SourceCounts
     """Counts over the sources of the whole chunk."""
+
+
+Work = Callable[[Iterable[Chunk | None], OnLines], Iterator[Answer]]
+"""From chunks, with None where the input pauses, to the answers in order."""
 
 
 class Worker:

@@ -11,7 +11,8 @@ from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
 
 TEXT_KINDS = [
-    "merge", "upper_case", "title_case", "typos", "noise", "emoji", "url", "end_punctuation", "prefix"
+    "merge", "upper_case", "title_case", "typos", "noise", "emoji", "url", "end_punctuation", "inline_tags",
+    "placeholders", "prefix"
 ]  # fmt: skip
 
 
