@@ -140,8 +140,11 @@ bench-time_to_bleu: $(STAMP)
 	$(call benchmark,training.time_to_bleu,$(small) --threads 1 --updates 4 --every 2 --warmup 1 --sentences 20 --goal 0.001,--at-once --rounds 3) $(corpus) \
 		--test-source $(test_source) --test-target $(test_target)
 
+# Two at a time on two cores: most tests are one process. Those that measure time run afterwards, one by one.
+usual = not slow and not gpu and not slurm
 test: $(STAMP)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist loadfile -m "$(usual) and not alone"
+	$(BIN)/python -m pytest -q -m "$(usual) and alone"
 	@echo "left out: tests marked slow, gpu or slurm; run them with make test-slow, make test-gpu, make test-slurm"
 
 # pytest ends with 5 where no test carries the mark. What is slow on SLURM too runs with the slow ones.

@@ -8,6 +8,8 @@ from tests.conftest import HOST, Finished, read_pairs
 from tests.faults.conftest import Launch, MakeRun, Run
 from tests.faults.injected import Fault, has_happened
 
+pytestmark = pytest.mark.alone
+
 SECONDS = 6
 
 

@@ -9,6 +9,8 @@ from tests.conftest import HOST, descendants, read_pairs, wait_until
 from tests.faults.conftest import Launch, MakeRun, Run
 from tests.faults.injected import Fault, has_happened
 
+pytestmark = pytest.mark.alone
+
 LAST = 40
 SHORT = "training.max_updates=8"
 

@@ -15,6 +15,8 @@ from tests.faults.conftest import MakeRun, Run, injected
 from tests.faults.injected import Fault, has_happened
 from tests.faults.test_kills import assert_same
 
+pytestmark = pytest.mark.alone
+
 NUM_NODES = 2
 
 

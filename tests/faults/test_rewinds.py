@@ -7,6 +7,8 @@ from tests.faults.conftest import Launch, MakeRun, Run
 from tests.faults.injected import Fault, has_happened
 from trainer.looking.found import find_update
 
+pytestmark = pytest.mark.alone
+
 SPIKE = 17
 """Update of the first epoch, and step less 1."""
 SKIPPED = 4

@@ -19,6 +19,8 @@ from tests.faults.conftest import Launch, MakeRun, Run, injected, launch_command
 from tests.faults.injected import write_plan
 from trainer.runs.layout import step_folder
 
+pytestmark = pytest.mark.alone
+
 NUM_TRIALS, QUICK = 50, (1, 5)
 SEED = 4
 LAST = 24

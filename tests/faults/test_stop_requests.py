@@ -13,6 +13,8 @@ from tests.conftest import REPO, Start, read_metrics, read_pairs, torchrun, wait
 from tests.faults.conftest import Launch, MakeRun, Run, injected, launch_command
 from tests.faults.injected import Fault, has_happened
 
+pytestmark = pytest.mark.alone
+
 GRACE = 4
 
 

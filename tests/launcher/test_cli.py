@@ -16,6 +16,7 @@ from tests.launcher.conftest import ROOT, Zeromt, environment
 HEAVY = {"torch", "numpy", "pydantic", "omegaconf", "deepspeed", "configs", "trainer", "data_pipeline"}
 
 
+@pytest.mark.alone
 def test_help_is_quick(zeromt: Zeromt) -> None:
     seconds = []
     for _ in range(5):

@@ -13,6 +13,8 @@ import pytest
 from tests.conftest import HOST, descendants, is_running
 from tests.launcher.clusters.local.test_launch import run_folder, wait_for
 
+pytestmark = pytest.mark.alone
+
 Launch = Callable[..., "subprocess.Popen[str]"]
 
 

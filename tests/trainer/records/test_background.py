@@ -13,6 +13,8 @@ from trainer.records.background import BackgroundWriter, join_all
 from trainer.records.metrics import NoMetrics
 from trainer.runs.process import leaving
 
+pytestmark = pytest.mark.alone
+
 
 class Writing(NoMetrics):
     def __init__(self) -> None:

@@ -14,6 +14,8 @@ from trainer.terminal.bar import SECONDS_BETWEEN, Bar, View, bar_shown
 from trainer.terminal.forecast import Outlook
 from trainer.terminal.lines import LogHandler
 
+pytestmark = pytest.mark.alone
+
 
 def view() -> View:
     outlook = Outlook(fraction=0.5, seconds_left=None, seconds_per_update=None)

@@ -24,6 +24,8 @@ from tests.launcher.clusters.kubernetes.fake_cluster import FakeCluster
 from tests.launcher.conftest import Zeromt
 from trainer.runs.status import read_status
 
+pytestmark = pytest.mark.alone
+
 PRETENDER = """#!/bin/bash
 # A python that does what PLAN says, a word for each start of its pod: an exit code, or `wait` for SIGTERM and then 75.
 mkdir -p starts
