@@ -36,7 +36,8 @@ def test_one_in_a_file_outside(stage: int, plugin: dict[str, str], tmp_path: Pat
     assert whole[-1]["loss"] < whole[0]["loss"] - 0.05, "it learns"
     other = train(tmp_path, plugin, config, "name=parts", "training.max_updates=9")
     assert other.code == 2
-    assert "optimizer.kind: adamw, the checkpoint has their_momentum; set optimizer.kind=their_momentum" in other.err
+    said = "optimizer.kind: adamw, the checkpoint has their_momentum; set optimizer.kind=their_momentum, or start with "
+    assert f"{said}another one by --reset optimizer" in other.err
 
 
 def test_a_plan_counts_its_states(plugin: dict[str, str], tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_few_numbers_of_rows_are_multiplied(monkeypatch: pytest.MonkeyPatch) -> 
     assert flops[3] == 3 * 2 * 2048 * 6 * 4
 
 
-@pytest.mark.parametrize("frozen", [{"x"}, {"weight"}, {"bias"}, {"weight", "bias"}], ids="-".join)
+@pytest.mark.parametrize("frozen", [{"x"}, {"weight"}, {"bias"}, {"weight", "bias"}], ids=lambda names: "-".join(sorted(names)))
 def test_some_frozen(frozen: set[str]) -> None:
     layer = CpuLinear(6, 4)
     x = torch.randn(5, 6, requires_grad=True)
