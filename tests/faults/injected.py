@@ -272,11 +272,11 @@ def _patch_build(injector: Injector, module: Any) -> None:
 
 
 def _patch_loop(injector: Injector, module: Any) -> None:
-    def note(_seed: int, _epoch: int, update: int, _lane: int) -> None:
-        injector.update = update
+    def note(update: Any, _engine: Any, *, seed: int) -> None:
+        injector.update = update.number
 
     _before(module.Trainer, "fit", lambda *_: injector.meet("fit", step=injector.step))
-    _before(module, "micro_batch_seed", note)  # of what is trained on next
+    _before(module, "passes", note)  # of what is trained on next
 
 
 def _patch_engine(injector: Injector, module: Any) -> None:
