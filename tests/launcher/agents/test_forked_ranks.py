@@ -20,6 +20,8 @@ from tests.launcher.clusters.local.test_launch import run_folder, wait_for
 from tests.launcher.conftest import ROOT, environment
 from trainer.runs.signals import STOP_SIGNALS
 
+pytestmark = pytest.mark.alone
+
 Launch = Callable[..., "subprocess.Popen[str]"]
 
 # A module that a forked rank runs: it tells what it is, then does what TODO says.

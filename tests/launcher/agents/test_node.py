@@ -219,7 +219,7 @@ def test_failure_on_one_node_ends_the_others(start_node: StartNode, workplace: P
     assert f"ended on {socket.gethostname()}: node" in said
 
 
-@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("lost", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_lost_node_ends_the_others(start_node: StartNode, workplace: Path, lost: int) -> None:
     options = ("--node-timeout", "6", "--join-timeout", "15", "--max-restarts", "1")
     children = [start_node(rank, "forever,forever", *options) for rank in (0, 1)]
