@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +209,8 @@ def parse_tree(tree: dict[str, Any], type_: Any, texts: Texts | None = None) -> 
     """
     texts = texts or {}
     tree = expanded(tree, type_)
-    problems = list(unknown_keys(tree, type_, ""))
+    unknown = list(unknown_keys(tree, type_, ""))
+    problems = list(unknown)
     adapter = _adapter(type_)  # once: it takes longer than all that is done with it
     known = as_written(without_unknown(tree, type_), texts, lambda given: _errors(adapter, given))
     odd_numbers = dict(number_problems(known, texts))
@@ -224,10 +225,19 @@ def parse_tree(tree: dict[str, Any], type_: Any, texts: Texts | None = None) -> 
             if section.name in known and section.name not in broken and dataclasses.is_dataclass(section.type):
                 problems += _section_problems(_typed(_adapter(section.type), known[section.name]), section.name)
         raise ConfigError(problems) from error
-    problems += [*odd_numbers.values(), *_section_problems(config, "")]
+    problems += [*odd_numbers.values(), *_not_its_consequences(unknown, _section_problems(config, ""))]
     if problems:
         raise ConfigError(problems)
     return config
+
+
+def _not_its_consequences(unknown: Sequence[str], problems: Iterable[str]) -> Iterator[str]:
+    """Problems without those of an item of a list that has an unknown key: what is missing is most often that key."""
+    items = {line.partition(":")[0].rpartition(".")[0] for line in unknown}
+    for line in problems:
+        place = line.partition(":")[0].rpartition(".")[0]
+        if not (place in items and place.rpartition(".")[2].isdecimal()):
+            yield line
 
 
 def _read_preset(preset: object) -> Tree:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 from launcher.options import Parser, add_config
 from launcher.options.values import mode_of, new_path, number, output_file, whole
-from model.costs.gpus import GPUS
 
 BYTE_UNITS = {
     "": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -34,6 +33,8 @@ def add_plan(parser: Parser) -> None:
 
 
 def _add_cluster(parser: Parser) -> None:
+    from model.costs.gpus import GPUS  # another program's `model` must not keep `zeromt --help` from starting
+
     parser.add_argument("--nodes", metavar="N", type=whole(1, 65_536), required=True, help="machines")
     parser.add_argument(
         "--gpus-per-node", metavar="G", type=whole(1, 1024), required=True, help="GPUs, and so ranks, per node"
@@ -151,6 +152,8 @@ def mtbf(text: str) -> tuple[float | None, float | None]:
 
 
 def _gpu(text: str) -> str:
+    from model.costs.gpus import GPUS
+
     if text not in GPUS:
         raise argparse.ArgumentTypeError(f"{text!r}; allowed is one of {', '.join(GPUS)}")
     return text

@@ -79,9 +79,9 @@ def test_workers_share_one_limit(small: Dataset, broken: Path) -> None:
         with pytest.raises(DataError, match=r"block 0000\d\d-0000\d\d: its hash is not the index's"):
             read_epoch(readers)
         close(readers)
-    readers = open_readers([small], section)
-    readers[0]._datasets[0] = Dataset.load(broken)
-    readers[0]._datasets[0].fingerprint = "0" * 64
+    before = Dataset.load(broken)
+    before.fingerprint = "0" * 64  # as it was when the run began
+    readers = open_readers([before], section)
     with pytest.raises(DataError, match="was replaced while it was read"):
         readers[0].next_update()
     close(readers)

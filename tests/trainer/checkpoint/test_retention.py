@@ -52,22 +52,23 @@ def test_kept_steps_are_there_and_keeping_twice_changes_nothing(
 
 def test_on_a_disk_broken_ones_count_for_nothing(tmp_path: Path) -> None:
     """Found broken or without a manifest, they take no whole one's place, and stay until a whole one is newer."""
+    folder = tmp_path / "run" / "checkpoints"
 
     def save(world: World, last: int, *steps: int) -> None:
-        checkpoints = manager(tmp_path, world, keep_last=last)
+        checkpoints = manager(folder, world, keep_last=last)
         checkpoints.newest()
         for step in steps:
             checkpoints.save(step, engine(step), {}, scores={1: 9.0}, wait=False)
             checkpoints.commit()
 
     def steps() -> list[int | None]:
-        return [step_of(p) for p in list_steps(tmp_path)]
+        return [step_of(p) for p in list_steps(folder)]
 
     fork_ranks(1, lambda world: save(world, 9, 1, 2, 3, 4, 8))
-    (tmp_path / "step-00000004" / "manifest.sha256").unlink()
-    (tmp_path / "step-00000008" / "state.json").write_text("{}")
+    (folder / "step-00000004" / "manifest.sha256").unlink()
+    (folder / "step-00000008" / "state.json").write_text("{}")
     fork_ranks(1, lambda world: save(world, 2, 5))
     assert steps() == [8, 5, 3]
     fork_ranks(1, lambda world: save(world, 2, 6, 7, 8, 9))
     assert steps() == [9, 8]
-    assert leftovers(tmp_path) == []
+    assert leftovers(folder) == []

@@ -178,7 +178,7 @@ def test_refused(ten: Ten, refused: Refused, tmp_path: Path) -> None:
         *at, "--without-pairs", str(file)
     )
     assert "RUN: " in refused("replay", str(ten.run), "--at", "100")
-    assert refused(*at, "--blame", "--updates", "2").startswith("--blame: given with")
+    assert refused(*at, "--blame", "--updates", "2").startswith("--blame: finds what to leave out by itself")
 
 
 def test_neither_the_clock_nor_early_stopping_ends_a_fork(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_name_that_is_no_jobs_is_not_asked_for(job: str, monkeypatch: pytest.M
     assert found.state == "UNKNOWN"
     assert site.reach(job, ["stop", "x"]) is None
     for ask in (site.stop, lambda job: site.log(job, Path(), follow=False)):
-        with pytest.raises(Exception, match=r"^RUN: .* is no job of Kubernetes; allowed is a run"):
+        with pytest.raises(Exception, match=r"^RUN: .* is no job of Kubernetes; name a run that was submitted there"):
             ask(job)
 
 
