@@ -167,6 +167,14 @@ def is_running(pid: int) -> bool:
 Start = Callable[..., Command]
 
 
+@pytest.fixture(autouse=True)
+def small_numbers() -> Iterator[None]:
+    """A process that trains flushes subnormal numbers to 0; a test that has done so here leaves that behind."""
+    yield
+    if torch := sys.modules.get("torch"):
+        torch.set_flush_denormal(False)
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts commands, and ends what is left of them."""
