@@ -225,6 +225,7 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
         "alignment": None,
         "alignment_layer": None,
         "attention": None,
+        "placeholders": None,
         "processes": 1,
         "plugins": [],
     }
