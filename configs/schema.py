@@ -128,7 +128,7 @@ class StabilitySection:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class SupervisionSection:
-    """Time limits of a rank's phases; a rank that exceeds one is killed and its stacks are printed."""
+    """Time limits of what a rank does; a rank that exceeds one is killed and its stacks are printed."""
 
     __pydantic_config__ = STRICT
 

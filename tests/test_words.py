@@ -22,7 +22,7 @@ REPLACED = {
     r"\blog windows?\b": "interval",
     r"\bgoes? on where it was\b": "resumes",
     r"\bis ended and named\b": "killed and reported",
-    r"\bbatch of jobs\b|\bsections? of a rank\b": "job; phase",
+    r"\bbatch of jobs\b|\bsections? of a rank\b": "job; activity",
     r"\bbatch systems?\b": "scheduler",
     r"\bwindows? of (the )?logs?\b": "interval",
     r"\bend(ed)? by force\b": "killed",

@@ -30,8 +30,8 @@ from trainer.evaluation.sets import HeldOutSet
 from trainer.lookahead import Lookahead
 from trainer.loop import Trainer
 from trainer.phase import check_phase, enter_phase
+from trainer.ranks.activities import Activities
 from trainer.ranks.distributed import World
-from trainer.ranks.phases import Phases
 from trainer.ranks.precision import Precision, agreed_kernels, agreed_precision
 from trainer.ranks.watchdog import Watchdog
 from trainer.records.history import open_history
@@ -86,7 +86,7 @@ def build(
     world: World,
     *,
     stop_requested: Callable[[], bool],
-    phases: Phases | None = None,
+    activities: Activities | None = None,
     ledger: Ledger | None = None,
     reset: frozenset[str] = frozenset(),
     parent: str | None = None,
@@ -98,7 +98,7 @@ def build(
         config: the run's.
         world: the ranks.
         stop_requested: whether this rank was asked to stop.
-        phases: time limits, and what the time is spent on; no limits by default.
+        activities: time limits, and what the time is spent on; no limits by default.
         ledger: where the time went; None on every rank but the first.
         reset: which of `data` and `optimizer` to start afresh, keeping the checkpoint's weights.
         parent: RUN[@step] whose weights a run without a checkpoint begins with.
@@ -107,7 +107,7 @@ def build(
     Raises:
         UserError: data, tokenizer or checkpoint do not fit the configuration, or the device is too small.
     """
-    phases = phases or Phases(Watchdog(world.rank, on=False), ledger, config.supervision)
+    activities = activities or Activities(Watchdog(world.rank, on=False), ledger, config.supervision)
     precision = agreed_precision(config.engine.precision, world)
     datasets = _datasets(config)
     held_out = held_out_sets(config, datasets, world)
@@ -132,7 +132,7 @@ def build(
         state=state,
         forecast=announce(config, reader, engine, world, precision, held_out, state, is_new=skipped_ranges is None),
         begins_trained=ancestry.begins,
-        phases=phases,
+        activities=activities,
         ledger=ledger,
         stop_requested=stop_requested,
     )
@@ -235,7 +235,7 @@ def _assemble(
     state: TrainerState,
     forecast: Forecast,
     begins_trained: bool,
-    phases: Phases,
+    activities: Activities,
     ledger: Ledger | None,
     stop_requested: Callable[[], bool],
 ) -> BuiltRun:
@@ -252,7 +252,7 @@ def _assemble(
         metrics=metrics,
         history=open_history(Path(config.folder), checkpoints.identity, updates.reader, state, world),
         state=state,
-        phases=phases,
+        activities=activities,
         queue=queue,
     )
     return BuiltRun(
@@ -268,7 +268,7 @@ def _assemble(
             state=state,
             forecast=forecast,
             begins_trained=begins_trained,
-            phases=phases,
+            activities=activities,
             ledger=ledger,
             stop_requested=stop_requested,
             queue=queue,

@@ -23,9 +23,9 @@ from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.queued.queue import ScoreQueue
 from trainer.limits import Limits, reasons
 from trainer.lookahead import Lookahead, News, Note
+from trainer.ranks.activities import Activities
 from trainer.ranks.device import is_host, seed
 from trainer.ranks.distributed import World
-from trainer.ranks.phases import Phases
 from trainer.records.interval import Interval
 from trainer.records.machine import machine_figures
 from trainer.records.metrics import Metrics
@@ -61,7 +61,7 @@ class Trainer:
         metrics: Metrics,
         records: UpdateRecords,
         state: TrainerState,
-        phases: Phases,
+        activities: Activities,
         ledger: Ledger | None,
         stop_requested: Callable[[], bool],
         queue: ScoreQueue | None = None,
@@ -84,7 +84,7 @@ class Trainer:
         self._metrics = metrics
         self._records = records
         self._state = state
-        self._phases = phases
+        self._activities = activities
         self._ledger = ledger
         self._stop_requested = stop_requested
         self._limits = Limits(config, state)
@@ -130,7 +130,7 @@ class Trainer:
         self.end = None if stop else reasons(self._limits.reached(self._updates.epoch))
         self._saver.save_for_good()
         if self._queue is not None and not stop:
-            with self._phases("shutdown"):
+            with self._activities("shutdown"):
                 minutes = self._config.evaluation.queued_end_minutes
                 self._queue.finish(seconds=60 * minutes, stop_requested=self._stop_requested)
         return "stopped" if stop else "finished"
@@ -147,7 +147,7 @@ class Trainer:
             step=self._state.step,
             last_step=self._limits.last_step,
             outlook=self._forecast.look(reader.epoch, reader.update - 1),
-            phase=self._phases.current,
+            activity=self._activities.current,
         )
 
     def _next_update(self) -> Update | None:
@@ -157,7 +157,7 @@ class Trainer:
             self._curriculum.go_on_if_due(settle=self._recovery.look_now)
             if self._limits.is_over(self._updates.epoch):
                 return None
-            with self._phases("data", step=self._state.step + 1):
+            with self._activities("data", step=self._state.step + 1):
                 if not self._updates.has_next:  # at the start, and after a skipped update
                     self._tell(fetch=True)
                     self._hear()
@@ -198,7 +198,7 @@ class Trainer:
         """One optimizer step on the token-normalised loss of the whole update."""
         begin, state = time.monotonic(), self._state
         lr = self._limits.rate(update.seconds, update.seconds_step)
-        with self._phases("step", step=state.step + 1):
+        with self._activities("step", step=state.step + 1):
             try:
                 lanes, on_device = self._accumulate(update)
                 copy = HostCopy(on_device)
@@ -238,7 +238,7 @@ class Trainer:
         ahead = passes(update, engine, seed=self._config.seed)
         lanes, losses = [], []
         for number, one in enumerate(ahead, 1):
-            self._phases.reach(self._state.step + 1, number, in_device=not is_host(device))
+            self._activities.reach(self._state.step + 1, number, in_device=not is_host(device))
             seed(device, one.seed)
             scale = 1 / max(update.counts.target_tokens, 1) if one.lanes else 0.0
             out = engine.accumulate(one.batch, scale=scale, is_last=number == len(ahead))
@@ -246,7 +246,7 @@ class Trainer:
                 lanes.append(one.lanes)
                 losses += [out.loss_sum, out.nll_sum]
             self._interval.padded_tokens += sum(m.num_padded_source + m.num_padded_target for m in one.micro_batches)
-        self._phases.reach(self._state.step + 1, len(ahead) + 1, in_device=not is_host(device))
+        self._activities.reach(self._state.step + 1, len(ahead) + 1, in_device=not is_host(device))
         return lanes, torch.stack(losses).view(-1, 2) if losses else torch.zeros(0, 2, device=device)
 
     def _log_if_due(self, update: Update) -> None:
@@ -310,7 +310,7 @@ class Trainer:
             return True
         self._recovery.look_now()
         pause = time.monotonic()
-        with self._phases("evaluation", step=step):
+        with self._activities("evaluation", step=step):
             try:
                 evaluation = self._evaluator.evaluate(self._engine, step)
             except (RuntimeError, MemoryError) as error:

@@ -19,10 +19,10 @@ from configs.files import problem_of
 from configs.plugins import keep_copies
 from trainer.checkpoint.state import TrainerState
 from trainer.limits import NothingToDo
+from trainer.ranks.activities import Activities
 from trainer.ranks.compiler import check_compiler
 from trainer.ranks.device import device_name, is_host, settle_device
 from trainer.ranks.distributed import World
-from trainer.ranks.phases import Phases
 from trainer.ranks.process import compute_deterministically, tune_process
 from trainer.ranks.sharding import check_engine
 from trainer.ranks.shared_folder import make_shared
@@ -197,15 +197,15 @@ def _train(
     if world.is_main:
         stop.watch_file(folder)
         write_status(folder, "running", exit_code=EXIT_FAILED)
-    phases = Phases(watchdog, ledger, config.supervision)
+    activities = Activities(watchdog, ledger, config.supervision)
     try:
-        outcome, step, end, state = _fit(config, world, stop, phases, ledger, reset, origin.parent)
+        outcome, step, end, state = _fit(config, world, stop, activities, ledger, reset, origin.parent)
     except NothingToDo as nothing:
         log.info("%s: %s", folder, nothing)
         if world.is_main:
             stop.consume()
             withdraw_status(folder, step=nothing.step, reason=nothing.reason)
-        return _leave(world, phases, lock, stop, EXIT_FINISHED)
+        return _leave(world, activities, lock, stop, EXIT_FINISHED)
     code = EXIT_STOPPED if outcome == "stopped" else EXIT_FINISHED
     reason = _stop_reason(world, stop) if outcome == "stopped" else end
     log.info("%s%s: %s", outcome, f" ({reason})" if reason else "", folder, extra=OVER)
@@ -214,7 +214,7 @@ def _train(
         stop.consume()
         note(folder, origin.config)
         write_status(folder, outcome, exit_code=code, step=step, stop_reason=reason)
-    code = _leave(world, phases, lock, stop, code)
+    code = _leave(world, activities, lock, stop, code)
     if failures is not None:
         flight_recorder.leave_nothing(failures, os.environ, world.rank)
     return code
@@ -242,8 +242,8 @@ def _share_plugins(config: RunConfig, folder: Path, world: World) -> None:
     note_start(folder, config.plugins, os.environ)
 
 
-def _leave(world: World, phases: Phases, lock: RunLock, stop: StopRequest, code: int) -> int:
-    with phases("shutdown"):
+def _leave(world: World, activities: Activities, lock: RunLock, stop: StopRequest, code: int) -> int:
+    with activities("shutdown"):
         world.close()
     lock.release()
     stop.settle()
@@ -254,7 +254,7 @@ def _fit(
     config: RunConfig,
     world: World,
     stop: StopRequest,
-    phases: Phases,
+    activities: Activities,
     ledger: Ledger | None,
     reset: frozenset[str],
     parent: str | None,
@@ -273,12 +273,12 @@ def _fit(
 
     rewind: Rewind | None = None
     while True:
-        with phases("setup"):
+        with activities("setup"):
             built = build(
                 config,
                 world,
                 stop_requested=stop,
-                phases=phases,
+                activities=activities,
                 ledger=ledger,
                 reset=reset,
                 parent=parent,
@@ -300,7 +300,7 @@ def _fit(
             if built.saved_step != built.resumed_step:  # by now there is a checkpoint after the reset
                 reset = frozenset()
         else:
-            with phases("shutdown"):
+            with activities("shutdown"):
                 built.close()
             if ledger is not None:
                 ledger.write()

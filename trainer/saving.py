@@ -11,8 +11,8 @@ from trainer.checkpoint.state import TrainerState
 from trainer.engines.protocol import Engine
 from trainer.evaluation.queued.queue import ScoreQueue
 from trainer.lookahead import Lookahead
+from trainer.ranks.activities import Activities
 from trainer.ranks.distributed import World
-from trainer.ranks.phases import Phases
 from trainer.records.metrics import Metrics
 from trainer.runs.errors import TrainingError
 from trainer.runs.history.positions import History
@@ -37,7 +37,7 @@ class Saver:
         metrics: Metrics,
         history: History,
         state: TrainerState,
-        phases: Phases,
+        activities: Activities,
         queue: ScoreQueue | None,
     ) -> None:
         self._section = section
@@ -49,7 +49,7 @@ class Saver:
         self._metrics = metrics
         self._history = history
         self._state = state
-        self._phases = phases
+        self._activities = activities
         self._grace_seconds = float(os.environ.get(GRACE_SECONDS, "inf"))
         self.saved_step = state.step if state.step else None
         """The newest step that was saved or is being saved; None if there is none."""
@@ -105,7 +105,7 @@ class Saver:
             self.commit()
         if self.saved_step == step or step == 0:
             return time.monotonic() - begin
-        with self._phases("save", step=step):
+        with self._activities("save", step=step):
             stream = StreamState.merge(self._world.gather(self._updates.state()))
             self._state.loss_scale = self._engine.loss_scale
             state = {"trainer": self._state.to_json(), "stream": stream.to_json()}
@@ -120,7 +120,7 @@ class Saver:
 
     def _commit(self) -> float:
         begin = time.monotonic()
-        with self._phases("save", step=self._state.step):
+        with self._activities("save", step=self._state.step):
             outcome = self._checkpoints.commit()
         if outcome is None:
             return time.monotonic() - begin

@@ -28,8 +28,8 @@ from trainer.engines.batches import Update
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.lookahead import Lookahead
 from trainer.loop import Trainer
+from trainer.ranks.activities import Activities
 from trainer.ranks.distributed import World
-from trainer.ranks.phases import Phases
 from trainer.ranks.watchdog import Watchdog
 from trainer.records.metrics import NoMetrics
 
@@ -219,7 +219,7 @@ def _count_update(config: RunConfig, world: World, made_up: _MadeUp, vocab: int,
         engine=engine,
         metrics=metrics,
         state=state,
-        phases=Phases(Watchdog(world.rank, on=False), None, config.supervision),
+        activities=Activities(Watchdog(world.rank, on=False), None, config.supervision),
         ledger=None,
         stop_requested=watch,
         **parts,

@@ -244,7 +244,7 @@ def _import_ours(family: str) -> None:
         if module.ispkg and util.find_spec(f"{name}.{family}") is not None:
             order.append(importlib.import_module(f"{name}.{family}").__name__)
     known = _registered.get(family, {})  # in the package's order, whichever module somebody had imported before
-    known |= {kind: known.pop(kind) for kind in sorted(known, key=lambda kind: _index(order, known[kind]))}
+    _registered[family] = dict(sorted(known.items(), key=lambda item: _index(order, item[1])))
 
 
 def _index(modules: Sequence[str], component: type[Any]) -> int:

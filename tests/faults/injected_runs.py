@@ -9,8 +9,8 @@ from pathlib import Path
 from configs import RunConfig, load_run
 from tests.faults.injected import current
 from trainer.build import build
+from trainer.ranks.activities import Activities
 from trainer.ranks.distributed import World
-from trainer.ranks.phases import Phases
 from trainer.ranks.watchdog import Watchdog
 from trainer.runs.layout import LEDGER_FILE
 from trainer.runs.ledger import Ledger
@@ -44,8 +44,8 @@ def fit(config: RunConfig, world: World) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     world.barrier()
     ledger = Ledger(folder / LEDGER_FILE, started=time.time()) if world.is_main else None
-    phases = Phases(Watchdog(world.rank, on=False), ledger, config.supervision)
-    built = build(config, world, stop_requested=lambda: False, phases=phases, ledger=ledger)
+    activities = Activities(Watchdog(world.rank, on=False), ledger, config.supervision)
+    built = build(config, world, stop_requested=lambda: False, activities=activities, ledger=ledger)
     try:
         return built.trainer.fit()
     finally:

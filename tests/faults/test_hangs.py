@@ -36,7 +36,7 @@ def go_through(run: Run, launch: Launch, *, rank: int) -> Finished:
 def test_stopped_rank(undisturbed: Run, make_run: MakeRun, launch: Launch) -> None:
     run = make_run(Fault(point="accumulate", action="stop", rank=1, step=14), overrides=LIMITS)
     done = go_through(run, launch, rank=1)
-    assert re.search(r"rank 1 is stuck: phase 'step' of step 14 began [67] s ago", done.out + done.err)
+    assert re.search(r"rank 1 is stuck: activity 'step' of step 14 began [67] s ago", done.out + done.err)
     assert f"rank 1 on {HOST} failed first: killed by SIGKILL: stuck" in done.err
     assert_same(run, undisturbed)
 
@@ -47,7 +47,7 @@ def test_held_gil(undisturbed: Run, make_run: MakeRun, launch: Launch) -> None:
     run = make_run(Fault(point="save", action="hold_gil", rank=0, step=30), overrides=LIMITS)
     done = go_through(run, launch, rank=0)
     everything = done.out + done.err
-    assert re.search(r"rank 0 is stuck: phase 'save' of step 30 began \d+ s ago", everything)
+    assert re.search(r"rank 0 is stuck: activity 'save' of step 30 began \d+ s ago", everything)
     assert f"rank 0 on {HOST} failed first: killed by SIGKILL: stuck" in done.err
     assert "_hold_gil" in everything, "no stack of the rank that held the GIL"
     assert_same(run, undisturbed)

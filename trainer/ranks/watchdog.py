@@ -1,4 +1,4 @@
-"""A second process beside every rank, which kills the rank when a phase of its work exceeds its time limit.
+"""A second process beside every rank, which kills the rank when one of its activities exceeds its time limit.
 
 A thread could not do this: a hang inside a C extension may hold the GIL, and a stopped process runs no thread at all.
 The monitor is forked before the rank does anything else and only shares one page of memory with it. It must be started
@@ -42,7 +42,7 @@ SETTINGS = {
     "evaluation": "evaluation_minutes",
     "shutdown": "setup_minutes",
 }
-"""The setting of `supervision` that limits a phase."""
+"""The setting of `supervision` that limits an activity."""
 
 _LOOK_SECONDS = 0.25
 _GRACE_SECONDS = 5.0
@@ -53,10 +53,10 @@ _DUMP_SECONDS = 1.0
 _TRACE_SECONDS = 4.0
 """Seconds for NCCL's flight recorder, which checks once a second for a request."""
 _SUSPENDED_SECONDS = 5.0
-"""Seconds of delay of the monitor's own loop that mean that the whole job, with its phases, was suspended."""
+"""Seconds of delay of the monitor's own loop that mean that the whole job, with its activities, was suspended."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
-_RECORD = struct.Struct("=ddq16s")  # began, seconds, step, phase
+_RECORD = struct.Struct("=ddq16s")  # began, seconds, step, activity
 _WAITING = _RECORD.size
 _SAVE_SECONDS = struct.Struct("=d")
 _SAVE = _WAITING + 1
@@ -67,7 +67,7 @@ _IDLE = b"\0" * _RECORD.size
 
 
 class Watchdog:
-    """The rank's side: records which phase it is in, and since when.
+    """The rank's side: records which activity it is in, and since when.
 
     Every method is cheap and does nothing before `start` or after `close`. Times are of the monotonic clock, which is
     the same for all processes of a machine.
@@ -88,7 +88,7 @@ class Watchdog:
         """Seconds since the epoch at which the process began its work."""
 
     def start(self) -> None:
-        """Fork the monitor, and enter the phase `setup`. Must be called while the process has one thread."""
+        """Fork the monitor, and enter the activity `setup`. Must be called while the process has one thread."""
         if not self._on or self._memory is not None:
             return
         self._memory = mmap.mmap(-1, mmap.PAGESIZE)
@@ -105,17 +105,17 @@ class Watchdog:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def enter(self, phase: str, seconds: float, step: int, *, spent: float = 0.0) -> None:
-        """Begin a phase, ending the one before.
+    def enter(self, activity: str, seconds: float, step: int, *, spent: float = 0.0) -> None:
+        """Begin an activity, ending the one before.
 
         Args:
-            phase: its name, at most 16 letters; if it is in SETTINGS, messages name the setting.
+            activity: its name, at most 16 letters; if it is in SETTINGS, messages name the setting.
             seconds: its limit.
             step: the update that it belongs to; 0 for none.
-            spent: seconds of the limit already used, for a phase that continues after a nested one.
+            spent: seconds of the limit already used, for an activity that continues after a nested one.
         """
         if self._memory is not None:
-            record = _RECORD.pack(time.monotonic() - spent, seconds, step, phase.encode())
+            record = _RECORD.pack(time.monotonic() - spent, seconds, step, activity.encode())
             self._memory[: _RECORD.size] = record
 
     def reach(self, position: Position) -> None:
@@ -124,13 +124,13 @@ class Watchdog:
             self._memory[_POSITION : _POSITION + positions.SIZE] = position.pack()
 
     def leave(self) -> None:
-        """End the phase: there is no time limit until the next."""
+        """End the activity: there is no time limit until the next."""
         if self._memory is not None:
             self._memory[: _RECORD.size] = _IDLE
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """In this block the rank waits for others: if the phase's time is up, it is not the cause."""
+        """In this block the rank waits for others: if the activity's time is up, it is not the cause."""
         if self._memory is None:
             yield
             return
@@ -170,21 +170,21 @@ def process_watchdog() -> Watchdog:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class _Record:
-    """The current phase of the rank, as the monitor reads it."""
+    """The current activity of the rank, as the monitor reads it."""
 
-    phase: str
+    activity: str
     step: int
     began: float
     seconds: float
 
     def message(self, rank: int, now: float, state: str) -> str:
-        """The message with rank, phase and limit."""
+        """The message with rank, activity and limit."""
         of_step = f" of step {self.step}" if self.step else ""
-        setting = SETTINGS.get(self.phase)
+        setting = SETTINGS.get(self.activity)
         limit = f"supervision.{setting}={self.seconds / 60:.4g}" if setting else f"{self.seconds:.4g} s"
         stopped = "; the process is stopped (SIGSTOP)" if state in ("T", "t") else ""
         return (
-            f"zeromt: rank {rank} is stuck: phase {self.phase!r}{of_step} began {now - self.began:.0f} s ago; "
+            f"zeromt: rank {rank} is stuck: activity {self.activity!r}{of_step} began {now - self.began:.0f} s ago; "
             f"the limit is {limit}{stopped}"
         )
 
@@ -288,7 +288,7 @@ class _Monitor:
         if self._orphaned is None:
             self._orphaned = now
             os.kill(self._pid, signal.SIGTERM)  # again, in case the C library could not arrange for the kernel's signal
-        if record is not None and record.phase == "setup":
+        if record is not None and record.activity == "setup":
             return True
         seconds: float = _SAVE_SECONDS.unpack_from(self._memory, _SAVE)[0]
         return now - self._orphaned >= seconds
@@ -325,8 +325,10 @@ class _Monitor:
         content = self._memory[: _RECORD.size]
         if content == _IDLE:
             return None
-        began, seconds, step, phase = _RECORD.unpack(content)
-        return _Record(phase=phase.rstrip(b"\0").decode(errors="replace"), step=step, began=began, seconds=seconds)
+        began, seconds, step, activity = _RECORD.unpack(content)
+        return _Record(
+            activity=activity.rstrip(b"\0").decode(errors="replace"), step=step, began=began, seconds=seconds
+        )
 
     def _is_waiting(self) -> bool:
         """Whether the rank seems to wait for others: it says so, or it sleeps until a thread wakes it.

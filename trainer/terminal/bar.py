@@ -38,8 +38,8 @@ class View:
     step: int
     last_step: int
     outlook: Outlook
-    phase: str | None
-    """The current phase; None between two."""
+    activity: str | None
+    """The current activity; None between two."""
 
 
 def render(view: View, width: int, *, ascii_only: bool = False) -> str:
@@ -50,7 +50,7 @@ def render(view: View, width: int, *, ascii_only: bool = False) -> str:
         more.append(f"{outlook.seconds_per_update:.3g} s/update")
     if outlook.seconds_left is not None:
         more.append(f"{interval(outlook.seconds_left)} left")
-    doing = _DOINGS.get(view.phase, view.phase or "")
+    doing = _DOINGS.get(view.activity, view.activity or "")
     form = f"{doing:<10} {outlook.fraction:4.0%} |{{bar}}| {', '.join(more)}"
     return str(tqdm.format_meter(outlook.fraction, 1, 0, ncols=width, ascii=ascii_only, bar_format=form))
 

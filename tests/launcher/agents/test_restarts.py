@@ -52,8 +52,8 @@ def test_stopped_rank_is_named_and_the_run_restarted(launch: Launch, workplace: 
     _, err = child.communicate(timeout=240)
     assert child.returncode == 0, err
     # rank 0 had finished; rank 1 alone failed
-    assert f"zeromt: rank 1 on {HOST} failed first: killed by SIGKILL: stuck: phase 'evaluation'" in err
-    line = "zeromt: rank 1 is stuck: phase 'evaluation' of step 12 began"
+    assert f"zeromt: rank 1 on {HOST} failed first: killed by SIGKILL: stuck: activity 'evaluation'" in err
+    line = "zeromt: rank 1 is stuck: activity 'evaluation' of step 12 began"
     assert any(line in shown and "stopped (SIGSTOP)" in shown for shown in err.splitlines())
 
 
@@ -63,7 +63,7 @@ def test_rank_that_is_killed_without_a_word_is_in_the_status(launch: Launch, wor
     assert child.returncode == 1, err
     status = (run_folder(workplace) / "status.json").read_text()
     assert '"state": "failed"' in status
-    assert f"rank 0 on {HOST}: killed by SIGKILL: stuck: phase 'evaluation' of step 12" in status
+    assert f"rank 0 on {HOST}: killed by SIGKILL: stuck: activity 'evaluation' of step 12" in status
     assert (run_folder(workplace) / "stuck.log").read_text().startswith("zeromt: rank 0 is stuck")
 
 

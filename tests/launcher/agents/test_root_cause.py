@@ -77,7 +77,7 @@ def test_lost_node_is_the_cause_of_what_its_loss_did_here() -> None:
 
 
 def test_stuck_rank_is_called_so_and_its_stacks_are_shown(tmp_path: Path) -> None:
-    why = "stuck: phase 'step' of step 5 began 9 s ago; the limit is supervision.step_minutes=0.1"
+    why = "stuck: activity 'step' of step 5 began 9 s ago; the limit is supervision.step_minutes=0.1"
     tail = logs(tmp_path / "1", *(f"line {n}" for n in range(60)), f"zeromt: rank 1 is {why}")
     (tmp_path / "stuck.log").write_text(f"zeromt: rank 11 is stuck: no\nzeromt: rank 1 is {why}\n")
     ranks = [ended(1, -9, logs=tail)]

@@ -111,7 +111,7 @@ def test_lines_of_status(workplace: Path, zeromt: Zeromt) -> None:
     ledger.write()
     written = {"state": "failed", "error": "rank 1: ValueError: x", "step": 25, "updated": time.time() - 30}
     (folder / "status.json").write_text(json.dumps(written))
-    (folder / "stuck.log").write_text("zeromt: rank 1 is stuck: phase 'save'\n")
+    (folder / "stuck.log").write_text("zeromt: rank 1 is stuck: activity 'save'\n")
     done = zeromt("status", str(folder))
     assert done.returncode == 0
     lines = done.stdout.splitlines()
@@ -122,7 +122,7 @@ def test_lines_of_status(workplace: Path, zeromt: Zeromt) -> None:
         "error        rank 1: ValueError: x",
         "checkpoints  20 (10 min ago), 10",
         "time         2 min, goodput 75.0%: productive 90 s, saving 30 s",
-        "stuck        rank 1 is stuck: phase 'save'",
+        "stuck        rank 1 is stuck: activity 'save'",
     ]
 
 

@@ -82,7 +82,7 @@ def test_stuck_rank_is_shown_named_and_ended(rank: Rank, tmp_path: Path, hang: s
     assert 'File "<string>", line' in err  # the stack of the main thread
     line = err.splitlines()[-1]
     assert re.fullmatch(
-        r"zeromt: rank 3 is stuck: phase 'save' of step 120 began \d s ago; "
+        r"zeromt: rank 3 is stuck: activity 'save' of step 120 began \d s ago; "
         r"the limit is supervision.save_minutes=0.01",
         line,
     )
@@ -109,7 +109,7 @@ def test_stopped_rank_is_ended(rank: Rank) -> None:
     process.send_signal(signal.SIGSTOP)
     _, err = process.communicate(timeout=30)
     assert process.returncode == -signal.SIGKILL
-    assert "phase 'step' of step 7" in err
+    assert "activity 'step' of step 7" in err
     assert err.endswith("the process is stopped (SIGSTOP)\n")
 
 
@@ -127,7 +127,7 @@ def test_deadlock_is_ended_later(rank: Rank) -> None:
     who_waits_for_others_is_ended_later(rank, DEADLOCK)
 
 
-def phases_within_their_limits_are_left_alone(rank: Rank) -> None:
+def activities_within_their_limits_are_left_alone(rank: Rank) -> None:
     process = rank(
         "for step in range(20):\n"
         "    watchdog.enter('step', 0.7, step)\n    time.sleep(0.1)\n"
@@ -143,7 +143,7 @@ def phases_within_their_limits_are_left_alone(rank: Rank) -> None:
 def test_time_spent_before_counts(rank: Rank) -> None:
     process = rank("watchdog.enter('step', 100, 5, spent=100)\ntime.sleep(100)")
     _, err = process.communicate(timeout=30)
-    assert "phase 'step' of step 5 began 10" in err
+    assert "activity 'step' of step 5 began 10" in err
 
 
 def test_rank_whose_stderr_nobody_reads_is_ended(rank: Rank) -> None:
@@ -173,7 +173,7 @@ LONG: dict[str, Callable[[Rank], None]] = {
     "who waits for others is ended later": lambda rank: who_waits_for_others_is_ended_later(
         rank, f"with watchdog.waiting(): {ASLEEP}"
     ),
-    "phases within their limits are left alone": phases_within_their_limits_are_left_alone,
+    "activities within their limits are left alone": activities_within_their_limits_are_left_alone,
     "a suspended job is no stuck job": suspended_job_is_no_stuck_job,
 }
 """They wait for seconds, and do so at the same time."""

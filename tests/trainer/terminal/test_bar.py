@@ -19,7 +19,7 @@ pytestmark = pytest.mark.alone
 
 def view() -> View:
     outlook = Outlook(fraction=0.5, seconds_left=None, seconds_per_update=None)
-    return View(step=5, last_step=10, outlook=outlook, phase=None)
+    return View(step=5, last_step=10, outlook=outlook, activity=None)
 
 
 def test_stopped_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

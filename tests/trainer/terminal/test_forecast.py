@@ -52,7 +52,7 @@ def test_interval(seconds: float, said: str) -> None:
 @pytest.mark.parametrize("ascii_only", [True, False])
 def test_bar_fits(width: int, ascii_only: bool) -> None:
     outlook = Outlook(fraction=0.25, seconds_left=100 * HOUR, seconds_per_update=123.456)
-    line = render(View(step=25_000, last_step=100_000, outlook=outlook, phase="save"), width, ascii_only=ascii_only)
+    line = render(View(step=25_000, last_step=100_000, outlook=outlook, activity="save"), width, ascii_only=ascii_only)
     assert len(line) <= width
     if width >= 79:
         assert line.startswith("saving      25% |")

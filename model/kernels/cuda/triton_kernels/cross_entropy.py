@@ -19,24 +19,11 @@ def cross_entropy(
     vocab: int,
     padding_id: int,
     smoothing: float,
-    gradient_scale: float,
-) -> None:
-    """See `model.kernels.cuda.loss`."""
-    launch(logits_RP, targets_R, found_2R, vocab, padding_id, smoothing, gradient_scale, with_grad=True)
-
-
-def launch(
-    logits_RP: Tensor,
-    targets_R: Tensor,
-    found_2R: Tensor,
-    vocab: int,
-    padding_id: int,
-    smoothing: float,
-    gradient_scale: float,
+    gradient_scale: float = 1.0,
     *,
-    with_grad: bool,
+    with_grad: bool = True,
 ) -> None:
-    """With the gradient, or the sums alone."""
+    """See `model.kernels.cuda.loss`; without the gradient, the sums alone."""
     assert logits_RP.stride(1) == targets_R.stride(0) == found_2R.stride(1) == 1, "rows lie in one piece"
     num_rows, num_columns = logits_RP.shape
     if num_rows == 0:

@@ -1,4 +1,4 @@
-"""What a rank is doing: every phase has a time limit, and its seconds go to the ledger."""
+"""What a rank is doing: every activity has a time limit, and its seconds go to the ledger."""
 
 import contextlib
 import time
@@ -11,9 +11,9 @@ from trainer.ranks.watchdog import SETTINGS, Watchdog
 from trainer.runs.ledger import Kind, Ledger
 from trainer.runs.process.positions import Position
 
-PhaseName = Literal["setup", "data", "step", "save", "evaluation", "shutdown"]
+ActivityName = Literal["setup", "data", "step", "save", "evaluation", "shutdown"]
 
-_KINDS: dict[PhaseName, Kind] = {
+_KINDS: dict[ActivityName, Kind] = {
     "setup": "setup",
     "data": "waiting_for_data",
     "save": "saving",
@@ -24,13 +24,13 @@ _KINDS: dict[PhaseName, Kind] = {
 
 @dataclass(slots=True)
 class _Open:
-    name: PhaseName
+    name: ActivityName
     step: int
     spent: float = 0.0
 
 
-class Phases:
-    """`with phases("save", step=500): ...`. Inside another phase, that one's clock stands still meanwhile."""
+class Activities:
+    """`with activities("save", step=500): ...`. Inside another activity, that one's clock stands still meanwhile."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Phases:
         Args:
             watchdog: gets the limits.
             ledger: gets the seconds; None on every rank but the first.
-            limits: in minutes, of each phase.
+            limits: in minutes, of each activity.
             clock: seconds.
         """
         self._watchdog = watchdog
@@ -58,8 +58,8 @@ class Phases:
         self._resumed = clock()
 
     @contextlib.contextmanager
-    def __call__(self, name: PhaseName, step: int = 0) -> Iterator[None]:
-        """Be in a phase until the `with` block ends.
+    def __call__(self, name: ActivityName, step: int = 0) -> Iterator[None]:
+        """Be in an activity until the `with` block ends.
 
         Args:
             name: which.
@@ -67,16 +67,16 @@ class Phases:
         """
         if self._open:
             self._count(self._open[-1])
-        phase = _Open(name, step)
-        self._open.append(phase)
-        self._resume(phase)
+        activity = _Open(name, step)
+        self._open.append(activity)
+        self._resume(activity)
         try:
             yield
         finally:
-            self._count(phase)
+            self._count(activity)
             self._open.pop()
             if self._ledger is not None:
-                self._ledger.add(self._kind(phase), phase.spent)
+                self._ledger.add(self._kind(activity), activity.spent)
             if self._open:
                 self._resume(self._open[-1])
             else:
@@ -87,24 +87,24 @@ class Phases:
             self._ledger.note_step(step)
 
     @property
-    def current(self) -> PhaseName | None:
-        """The phase that the rank is in; any thread may ask."""
-        return next((phase.name for phase in self._open[-1:]), None)
+    def current(self) -> ActivityName | None:
+        """The activity that the rank is in; any thread may ask."""
+        return next((activity.name for activity in self._open[-1:]), None)
 
     def reach(self, update: int, micro_batch: int, *, in_device: bool) -> None:
         """Tell the watchdog how far the rank is; see Position."""
         self._position = Position(update=update, micro_batch=micro_batch, in_device=in_device)
         self._watchdog.reach(self._position)
 
-    def _kind(self, phase: _Open) -> Kind:
-        if phase.name != "step":
-            return _KINDS[phase.name]
+    def _kind(self, activity: _Open) -> Kind:
+        if activity.name != "step":
+            return _KINDS[activity.name]
         assert self._ledger is not None
-        return "redone" if phase.step <= self._ledger.highest_step else "productive"
+        return "redone" if activity.step <= self._ledger.highest_step else "productive"
 
-    def _count(self, phase: _Open) -> None:
-        phase.spent += self._clock() - self._resumed
+    def _count(self, activity: _Open) -> None:
+        activity.spent += self._clock() - self._resumed
 
-    def _resume(self, phase: _Open) -> None:
+    def _resume(self, activity: _Open) -> None:
         self._resumed = self._clock()
-        self._watchdog.enter(phase.name, self._seconds[phase.name], phase.step, spent=phase.spent)
+        self._watchdog.enter(activity.name, self._seconds[activity.name], activity.step, spent=activity.spent)

@@ -1,4 +1,4 @@
-"""Phases: limits to the watchdog, seconds to the ledger, by a clock of the test's own."""
+"""Activities: limits to the watchdog, seconds to the ledger, by a clock of the test's own."""
 
 from pathlib import Path
 from typing import get_args
@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from configs import SupervisionSection
-from trainer.ranks.phases import PhaseName, Phases
+from trainer.ranks.activities import Activities, ActivityName
 from trainer.ranks.watchdog import Watchdog
 from trainer.runs.ledger import Ledger
 
@@ -20,8 +20,8 @@ class Recorder(Watchdog):
         super().__init__(0, on=False)
         self.told: list[tuple[str, float, int, float]] = []
 
-    def enter(self, phase: str, seconds: float, step: int, *, spent: float = 0.0) -> None:
-        self.told.append((phase, seconds, step, spent))
+    def enter(self, activity: str, seconds: float, step: int, *, spent: float = 0.0) -> None:
+        self.told.append((activity, seconds, step, spent))
 
     def leave(self) -> None:
         self.told.append(("", 0, 0, 0))
@@ -46,9 +46,9 @@ def ledger(tmp_path: Path, clock: Clock) -> Ledger:
 
 def test_limits(ledger: Ledger, clock: Clock) -> None:
     watchdog = Recorder()
-    phases = Phases(watchdog, ledger, LIMITS, clock=clock)
-    for name in get_args(PhaseName):
-        with phases(name, step=5):
+    activities = Activities(watchdog, ledger, LIMITS, clock=clock)
+    for name in get_args(ActivityName):
+        with activities(name, step=5):
             pass
     assert [told[:3] for told in watchdog.told if told[0]] == [
         ("setup", 60, 5),
@@ -61,12 +61,12 @@ def test_limits(ledger: Ledger, clock: Clock) -> None:
     assert [told[0] for told in watchdog.told][1::2] == [""] * 6
 
 
-def test_phase_inside_a_phase_stops_its_clock(ledger: Ledger, clock: Clock) -> None:
+def test_activity_inside_another_stops_its_clock(ledger: Ledger, clock: Clock) -> None:
     watchdog = Recorder()
-    phases = Phases(watchdog, ledger, LIMITS, clock=clock)
-    with phases("step", step=9):
+    activities = Activities(watchdog, ledger, LIMITS, clock=clock)
+    with activities("step", step=9):
         clock.now += 10
-        with phases("save", step=8):
+        with activities("save", step=8):
             clock.now += 100
         clock.now += 5
     figures = ledger.figures()
@@ -76,32 +76,32 @@ def test_phase_inside_a_phase_stops_its_clock(ledger: Ledger, clock: Clock) -> N
 
 def test_steps_made_before_are_redone(ledger: Ledger, clock: Clock) -> None:
     ledger.note_step(2)
-    phases = Phases(Recorder(), ledger, LIMITS, clock=clock)
+    activities = Activities(Recorder(), ledger, LIMITS, clock=clock)
     for step in (1, 2, 3):
-        with phases("step", step=step):
+        with activities("step", step=step):
             clock.now += step
-    with phases("step", step=3):  # after a rewind
+    with activities("step", step=3):  # after a rewind
         clock.now += 10
     figures = ledger.figures()
     assert (figures["redone_seconds"], figures["productive_seconds"], ledger.highest_step) == (13, 3, 3)
 
 
 def test_every_kind(ledger: Ledger, clock: Clock) -> None:
-    phases = Phases(Recorder(), ledger, LIMITS, clock=clock)
+    activities = Activities(Recorder(), ledger, LIMITS, clock=clock)
     for seconds, name in enumerate(("setup", "data", "save", "evaluation"), start=1):
-        with phases(name):  # type: ignore[arg-type]
+        with activities(name):  # type: ignore[arg-type]
             clock.now += seconds
     figures = ledger.figures()
     kinds = ("setup", "waiting_for_data", "saving", "evaluating")
     assert [figures[f"{kind}_seconds"] for kind in kinds] == [1, 2, 3, 4]
 
 
-def test_phase_that_fails_is_left_and_counted(ledger: Ledger, clock: Clock) -> None:
+def test_activity_that_fails_is_left_and_counted(ledger: Ledger, clock: Clock) -> None:
     watchdog = Recorder()
-    phases = Phases(watchdog, ledger, LIMITS, clock=clock)
+    activities = Activities(watchdog, ledger, LIMITS, clock=clock)
 
     def fail() -> None:
-        with phases("setup"), phases("step", step=4):
+        with activities("setup"), activities("step", step=4):
             clock.now += 3
             raise ZeroDivisionError
 
@@ -113,6 +113,6 @@ def test_phase_that_fails_is_left_and_counted(ledger: Ledger, clock: Clock) -> N
 
 def test_without_a_ledger() -> None:
     watchdog = Recorder()
-    with Phases(watchdog, None, LIMITS)("step", step=1):
+    with Activities(watchdog, None, LIMITS)("step", step=1):
         assert watchdog.told[-1][0] == "step"
     assert watchdog.told[-1][0] == ""
