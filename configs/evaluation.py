@@ -221,6 +221,11 @@ class EvaluationSection:
         for number, modifier in enumerate(self.perturb):
             if not isinstance(modifier, TextModifier):
                 yield f"perturb.{number}: {modifier.kind} changes no text by itself; name one that does, as typos"
+            if modifier.datasets:
+                yield (
+                    f"perturb.{number}.datasets: {modifier.datasets[0]}; every validation set has a copy, so leave "
+                    "datasets out"
+                )
         keys = {f"metrics.{number}.name": metric.key() for number, metric in enumerate(self.metrics)}
         keys |= {f"queued.{number}.name": metric.name for number, metric in enumerate(self.queued)}
         taken = set(_OTHER_FIGURES)

@@ -282,7 +282,7 @@ class RunConfig:
                 yield f"{where}.name: {phase.name} is the name of another; give it one of its own"
             if phase.until is None and not is_last:
                 yield f"{where}.until: missing, and {names[number + 1]} follows; say when {phase.name} is over"
-            for problem in set(stream.problems()) - set(self.stream.problems()):
+            for problem in sorted(set(stream.problems()) - set(self.stream.problems())):
                 if phase.augment is not None or not problem.startswith("augment."):  # of data that other phases have
                     named = "stream.datasets" if phase.datasets is None else f"{where}.datasets"
                     yield f"{where}.{problem.replace('stream.datasets', named)}"

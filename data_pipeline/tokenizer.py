@@ -1,6 +1,7 @@
 """SentencePiece tokenizers (Kudo and Richardson, 2018): one joint vocabulary, or one for each side."""
 
 import hashlib
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -157,13 +158,18 @@ class Tokenizer:
         """
         if not self._tags:
             return _encode(self._source, lines)
-        found = [m if (m := _LEADING_TAG.match(line)) and self._meaning(m[1]) is not None else None for line in lines]
-        texts = [line[m.end() :] if m else line for m, line in zip(found, lines, strict=True)]
-        rows = _encode(self._source, texts)
-        for match, row in zip(found, rows, strict=True):
-            if match and (tag := self._meaning(match[1])) is not None:
+        cut = [self.cut_tag(line) for line in lines]
+        rows = _encode(self._source, [text for _, text in cut])
+        for (tag, _), row in zip(cut, rows, strict=True):
+            if tag is not None:
                 row.insert(0, tag)
         return rows
+
+    def cut_tag(self, line: str) -> tuple[int | None, str]:
+        """The id of the tag that a source line begins with, None if there is none; and the text behind it."""
+        match = _LEADING_TAG.match(line)
+        tag = self._meaning(match[1]) if match else None
+        return (None, line) if match is None or tag is None else (tag, line[match.end() :])
 
     def num_text_pieces(self, row: Sequence[int]) -> int:
         """How many of a source row's pieces are its text's: a tag is none, so a blank line with a tag has 0."""
@@ -216,11 +222,11 @@ class Tokenizer:
         return [_decode(self._target, row) for row in kept]
 
     def decode_source(self, rows: Iterable[Sequence[int]]) -> list[str]:
-        """The text of each row of source ids, as `decode_target`; a leading tag stays before it."""
+        """The text of each row of source ids, as `decode_target`; leading tags stay before it."""
         tags = {number: tag for tag, number in self._tags.items()}
         size = self.source_vocab_size
         kept = [[int(i) for i in row if EOS_ID < i < size] for row in rows]
-        before = [f"{tags[row[0]]} " if row and row[0] in tags else "" for row in kept]
+        before = ["".join(f"{tags[i]} " for i in itertools.takewhile(tags.__contains__, row)) for row in kept]
         return [tag + _decode(self._source, row) for tag, row in zip(before, kept, strict=True)]
 
 

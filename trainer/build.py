@@ -240,7 +240,7 @@ def _assemble(
     stop_requested: Callable[[], bool],
 ) -> BuiltRun:
     """The trainer with all its parts, and what it writes to."""
-    metrics = _metrics(config, checkpoints.identity, -1 if begins_trained else state.step, world)
+    metrics = _metrics(config, checkpoints.identity, state, -1 if begins_trained else state.step, world)
     queue = score_queue(config, held_out, state, metrics) if world.is_main else None
     records = UpdateRecords(Path(config.folder), config.training, resume_step=state.step, world=world)
     saver = Saver(
@@ -316,14 +316,14 @@ def _engine(
     )
 
 
-def _metrics(config: RunConfig, identity: RunIdentity, step: int, world: World) -> Metrics:
+def _metrics(config: RunConfig, identity: RunIdentity, state: TrainerState, step: int, world: World) -> Metrics:
     """The writers of the run's figures after `step` (-1: all) and of its resolved configuration. Rank 0 writes."""
     if not world.is_main:
         return NoMetrics()
-    folder = Path(config.folder)
+    folder, phase = Path(config.folder), None if state.phase is None else state.phase.number
     board = [make("tracker", "tensorboard")] if config.training.tensorboard else []
     trackers = [*board, *config.trackers]
-    metrics = RunMetrics(folder, resume_step=step, trackers=trackers, config=dataclasses.asdict(config))
+    metrics = RunMetrics(folder, resume_step=step, phase=phase, trackers=trackers, config=dataclasses.asdict(config))
     (folder / CONFIG).write_text(identity.config_yaml, encoding="utf-8")
     return metrics
 

@@ -8,12 +8,10 @@ from trainer.checkpoint.state import PhaseState, TrainerState
 from trainer.lookahead import Lookahead
 from trainer.phase import has_next, phase_end, phase_of
 from trainer.records.metrics import Metrics
+from trainer.runs.metrics_file import PHASE_EVENT
 from trainer.saving import Saver
 
 log = logging.getLogger(__name__)
-
-EVENT = "phase"
-"""In metrics.jsonl: a phase begins."""
 
 
 class Curriculum:
@@ -54,6 +52,6 @@ class Curriculum:
         state.phase = PhaseState(number=number, name=name, step=state.step, epoch=epoch, applied=applied)
         state.recent_losses.clear()  # of other data: what is usual there may be a spike here, and the other way round
         self._saver.note_position()
-        self._metrics.event(state.step, {"event": EVENT, **state.phase_figures(), "epoch": epoch, "reason": why})
+        self._metrics.event(state.step, {"event": PHASE_EVENT, **state.phase_figures(), "epoch": epoch, "reason": why})
         of = f"{number + 1} of {len(self._config.phases)}"
         log.info("step %d  phase %s (%s) begins with epoch %d: %s", state.step, name, of, epoch, why)

@@ -94,8 +94,11 @@ class Limits:
         state, last, phase = self._state, self.last_step, phase_of(self._config, self._state)
         if self.schedule.ends_with == "minutes":
             last = min(last, self._last_step_by_clock(seconds, state.step if step is None else step))
-        if phase is not None and phase.schedule is not None and phase.until is not None and state.phase is not None:
-            last = min(last, state.phase.step + (phase.until.updates or last))
+        if phase is not None and phase.schedule is not None and state.phase is not None:
+            updates = None if phase.until is None else phase.until.updates
+            last = min(last, state.phase.step + (updates or last))
+            if self.schedule_start == state.phase.applied:  # updates that earlier phases skipped are no part of it
+                last -= state.phase.step - state.phase.applied
         return last - self.schedule_start
 
     def is_time_up(self) -> bool:

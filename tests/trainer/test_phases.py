@@ -19,6 +19,8 @@ from trainer.checkpoint.state import PhaseState, TrainerState
 from trainer.limits import Limits
 from trainer.looking.found import find_update
 from trainer.phase import has_next, phase_end
+from trainer.runs.history.positions import read_switches
+from trainer.runs.layout import HISTORY_FILE
 
 LAST = 24
 BEGINNINGS = [(0, "both"), (7, "one"), (10, "flat"), (18, "last")]
@@ -224,6 +226,7 @@ class TestEnds:
         state = TrainerState(step=10, skipped_updates=1, phase=phase)
         limits = Limits(config, state)
         assert limits.rate(0.0, 10) == pytest.approx(config.optimizer.lr / 2)
+        assert limits.schedule_end(0.0) == 12, "what was skipped before it does not count"
         state.step = 21
         assert 0 <= limits.rate(0.0, 21) < 0.15 * config.optimizer.lr
         assert Limits(dataclasses.replace(config, phases=[]), state).rate(0.0, 21) > 0.5 * config.optimizer.lr
@@ -287,3 +290,14 @@ def test_a_run_without_phases_is_written_as_before(tmp_path: Path) -> None:
     config, path = config_of(A, "{name: b, schedule: constant, augment: [upper_case]}"), tmp_path / "config.yaml"
     path.write_text(dump_run(config))
     assert load_run(str(path)).phases == config.phases
+
+
+def test_switches_of_a_run_that_was_resumed_where_a_phase_had_begun(tmp_path: Path) -> None:
+    """From the checkpoint before, with another `until`: the old beginning is none any more."""
+    lines = [("start", 0, 0), ("position", 7, 1), ("position", 10, 2), ("start", 10, 1), ("position", 15, 2)]
+    path = tmp_path / HISTORY_FILE
+    path.write_text("".join(f'{{"kind": "{k}", "step": {s}, "stream": {{"phase": {n}}}}}\n' for k, s, n in lines))
+    assert read_switches(tmp_path, 0) == [(7, 1), (15, 2)]
+    with path.open("a") as file:
+        file.write('{"kind": "start", "step": 20, "stream": {"phase": 0}}\n')  # --reset data
+    assert read_switches(tmp_path, 0) == [(7, 1), (15, 2)]

@@ -13,7 +13,8 @@ def perturbed(texts: Sequence[SetText], modifiers: Sequence[Modifier]) -> list[S
     """A copy of each set for each modifier, named NAME-KIND; the second of a kind is NAME-KIND-2.
 
     Every pair is modified, whatever the modifier's probability, and equally in every run: random draws depend on the
-    copy's name and the line's number. A tag before a source stays. Each reference is modified together with its source.
+    copy's name and the line's number. A tag before a source stays. Each reference is modified together with its source;
+    a line whose references would give it different sources, as where only one has the name to be tagged, stays.
     """
     found = []
     for number, modifier in enumerate(modifiers):
@@ -31,6 +32,8 @@ def _copy(text: SetText, modifier: TextModifier, name: str) -> SetText:
     for number, (line, *targets) in enumerate(zip(text.sources, *text.references, strict=True)):
         tag, source = cut_tag(line)
         pairs = [modifier.change(source, target, Draws(state + number)) for target in targets]
+        if len({changed for changed, _ in pairs}) > 1:
+            pairs = [(source, target) for target in targets]
         sources.append(tag + pairs[0][0])
         for column, (_, target) in zip(references, pairs, strict=True):
             column.append(target)

@@ -60,11 +60,21 @@ class RunMetrics:
         folder: Path,
         *,
         resume_step: int,
+        phase: int | None = None,
         trackers: Sequence[Tracker] = (),
         config: Mapping[str, Any] | None = None,
     ) -> None:
+        """See the class.
+
+        Args:
+            folder: of the run.
+            resume_step: updates done.
+            phase: number of the phase that the run is in, in a run with phases.
+            trackers: to be opened.
+            config: of the run, for them.
+        """
         path = folder / METRICS_FILE
-        cut_back(path, resume_step)
+        cut_back(path, resume_step, phase=phase)
         self._file = path.open("a", encoding="utf-8", buffering=1)
         self._writers: dict[str, BackgroundWriter] = {}
         self._seconds = 0.0

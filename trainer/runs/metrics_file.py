@@ -19,6 +19,8 @@ from trainer.runs.layout import CONFIG
 Line = dict[str, Any]
 """Figures of a step, with `kind`: train, evaluation, score (one that came late) or event."""
 
+PHASE_EVENT = "phase"
+"""The `event` of a line that says that a phase begins."""
 RATE_LINES = 20
 """How many training lines are read from the end of the file; a rate is their mean."""
 UNSIGNED = ("bleu", "chrf")
@@ -177,15 +179,21 @@ def read_shown(run: Path) -> Shown:
         return Shown.of(None)
 
 
-def cut_back(path: Path, step: int) -> None:
+def cut_back(path: Path, step: int, *, phase: int | None = None) -> None:
     """Remove the lines of later steps, and an incomplete last line; also for other files of such lines.
+
+    Args:
+        path: the file.
+        step: updates done.
+        phase: number from 0 of the phase that the run is in; events of this step that begin a later one go too.
 
     Raises:
         OSError: it is there and cannot be read, or not be written.
     """
     if not path.exists():
         return
-    kept = [line + b"\n" for line in path.read_bytes().split(b"\n") if _step(line) <= step]
+    lines = [line for line in path.read_bytes().split(b"\n") if _step(line) <= step]
+    kept = [line + b"\n" for line in lines if phase is None or not _begins_later(line, step, phase)]
     beside = path.with_name(path.name + ".tmp")
     beside.write_bytes(b"".join(kept))
     beside.replace(path)
@@ -215,6 +223,15 @@ def _step(line: bytes) -> float:
     """The step of a line; a line without one counts as later than any."""
     step = number(parse(line), "step")
     return math.inf if math.isnan(step) else step
+
+
+def _begins_later(line: bytes, step: int, phase: int) -> bool:
+    """Whether a line says that a phase behind this one begins at the step."""
+    if PHASE_EVENT.encode() not in line:
+        return False
+    tree = parse(line)
+    is_later = (whole(tree.get("phase_number")) or 0) > phase + 1
+    return tree.get("event") == PHASE_EVENT and whole(tree.get("step")) == step and is_later
 
 
 def _lines_from_end(path: Path) -> Iterator[bytes]:

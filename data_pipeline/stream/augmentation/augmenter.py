@@ -146,13 +146,17 @@ class Augmenter:
             for row in np.flatnonzero(d).tolist():
                 if row in after:
                     neighbour = texts.get(int(following[row])) if isinstance(modifier, MergingModifier) else None
+                    if neighbour is not None and neighbour[0] != before[row][0]:
+                        neighbour = None  # of another language
                     after[row] = self._texts.changed(modifier, after[row], neighbour, states[row])
         fell_back[[row for row in rows.tolist() if row not in before]] = True
         changed = [row for row, text in after.items() if text != before[row]]
         new, is_spelled = self._texts.encode([after[row] for row in changed])
         numbers = np.array(changed, dtype=np.int64)
         fell_back[numbers[~is_spelled]] = True
-        has_text[numbers[is_spelled]] = True
+        # A tokenizer that folds case makes the plain pair of capitals.
+        are_alike = _are_alike(new[0], source, numbers) & _are_alike(new[1], target, numbers)
+        has_text[numbers[is_spelled & ~are_alike]] = True
         sides = [_replaced(side, numbers, rows) for side, rows in zip((source, target), new, strict=True)]
         return (
             [_instead(plain, side, has_text) for plain, side in zip((source, target), sides, strict=True)],
@@ -242,6 +246,14 @@ def _following(pairs: Integers, is_there: Flags) -> Integers:
         return np.full(len(pairs), -1)
     following = np.roll(firsts, -1)[np.searchsorted(firsts, np.arange(len(pairs)), side="right") - 1]
     return np.where(is_there[following], following, -1)
+
+
+def _are_alike(new: Ragged, rows: Ragged, numbers: Integers) -> Flags:
+    """(numbers,): whether each new row is the one that it is in the place of."""
+    found: Flags = new.lengths == rows.lengths[numbers]
+    for place in np.flatnonzero(found).tolist():
+        found[place] = np.array_equal(new[place], rows[numbers[place]])
+    return found
 
 
 def _replaced(rows: Ragged, numbers: Integers, new: Ragged) -> Ragged:

@@ -53,7 +53,9 @@ class PairTexts:
             )
 
     def decode(self, numbers: NDArray[np.int64], source: Ragged, target: Ragged) -> dict[int, Text]:
-        """The texts of some rows. Those that hold an unknown piece have none."""
+        """The texts of some rows. None have those that hold an unknown piece, or a tag in the text behind their tags:
+        encoded again it would be one more.
+        """
         rows = numbers.tolist()
         sides: list[tuple[list[list[int]], list[str], list[bool]]] = []
         for side, all_rows in enumerate((source, target)):
@@ -61,7 +63,10 @@ class PairTexts:
             pieces = [all_rows[row].tolist() for row in rows]
             tags = [self._num_tags(row, side) for row in pieces]
             texts = decode([row[n:] for n, row in zip(tags, pieces, strict=True)])
-            is_known = [UNK_ID not in row for row in pieces]
+            is_known = [
+                UNK_ID not in row and (side == 1 or self._tokenizer.cut_tag(text)[0] is None)
+                for row, text in zip(pieces, texts, strict=True)
+            ]
             sides.append(([row[:n] for n, row in zip(tags, pieces, strict=True)], texts, is_known))
         (before, texts, known), (target_before, target_texts, target_known) = sides
         return {
@@ -70,14 +75,15 @@ class PairTexts:
             if known[n] and target_known[n]
         }
 
-    @staticmethod
-    def changed(modifier: Modifier, text: Text, neighbour: Text | None, state: int) -> Text:
-        """A pair after a modifier."""
+    def changed(self, modifier: Modifier, text: Text, neighbour: Text | None, state: int) -> Text:
+        """A pair after a modifier. A tag that it puts first goes to the tags, which later ones leave alone."""
         tags, pair = text
         if isinstance(modifier, MergingModifier):
             return text if neighbour is None else (tags, modifier.merge(pair, neighbour[1], Draws(state)))
         assert isinstance(modifier, TextModifier)
-        return tags, modifier.change(*pair, Draws(state))
+        source, target = modifier.change(*pair, Draws(state))
+        tag, source = self._tokenizer.cut_tag(source)
+        return (tags if tag is None else ([*tags[0], tag], tags[1])), (source, target)
 
     def encode(self, texts: Sequence[Text]) -> tuple[tuple[Ragged, Ragged], NDArray[np.bool_]]:
         """The pieces of pairs, and whether each has some on both sides and no unknown one."""

@@ -1,26 +1,53 @@
 """Modifiers of upper and lower case."""
 
+from typing import Literal
+
 from configs.components import Draws, TextModifier, component
+
+Sides = Literal["none", "source", "target", "both"]
+
+_OPENING = "\"'([“”„«»‘’‚‹›¿¡"
 
 
 @component("modifier", "upper_case")
 class UpperCase(TextModifier):
     """Both sides in capitals."""
 
+    dotted_i: Sides = "none"
+    """Sides in Turkish or Azerbaijani: the capital of i is İ there."""
+
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
         """See TextModifier."""
-        return source.upper(), target.upper()
+        ours, theirs = _are_dotted(self.dotted_i)
+        return _capitals(source, ours), _capitals(target, theirs)
 
 
 @component("modifier", "title_case")
 class TitleCase(TextModifier):
     """Each word of both sides with a capital first."""
 
+    dotted_i: Sides = "none"
+    """As for upper_case."""
+
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
         """See TextModifier."""
-        return _titled(source), _titled(target)
+        ours, theirs = _are_dotted(self.dotted_i)
+        return _titled(source, ours), _titled(target, theirs)
 
 
-def _titled(text: str) -> str:
+def _are_dotted(sides: Sides) -> tuple[bool, bool]:
+    return sides in ("source", "both"), sides in ("target", "both")
+
+
+def _capitals(text: str, is_dotted: bool) -> str:
+    return (text.replace("i", "İ") if is_dotted else text).upper()
+
+
+def _titled(text: str, is_dotted: bool) -> str:
     """`str.title` would make `Don'T` of `don't`."""
-    return " ".join(word[:1].upper() + word[1:] for word in text.split(" "))
+    words = []
+    for word in text.split(" "):
+        bare = word.lstrip(_OPENING)
+        first = "İ" if is_dotted and bare[:1] == "i" else bare[:1].title()
+        words.append(word[: len(word) - len(bare)] + first + bare[1:])
+    return " ".join(words)

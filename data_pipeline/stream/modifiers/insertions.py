@@ -1,6 +1,7 @@
 """What is to be copied: noise, emoji and URLs on both sides; and a text before the source."""
 
 import string
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
@@ -55,15 +56,30 @@ class Emoji(TextModifier):
     """The same emoji before both sides or behind them."""
 
     emoji: Annotated[str, Field(min_length=1)] = EMOJI
-    """One character each."""
+    """One character each; or with spaces between them, of any number of characters each."""
 
-    def brings_in(self) -> tuple[str, str]:
+    def problems(self) -> Iterator[str]:
+        """See Component."""
+        if not self.emoji.split():
+            yield "emoji: holds white space alone; name at least one"
+        if parts := [text for text in self._all if _is_part(text)]:
+            yield (
+                f"emoji: U+{ord(parts[0]):04X} is but a part of an emoji; put spaces between the emoji, so that "
+                "each may have several characters"
+            )
+
+    @property
+    def _all(self) -> Sequence[str]:
+        parts = self.emoji.split()
+        return self.emoji if parts == [self.emoji] else parts
+
+    def brings_in(self) -> tuple[Sequence[str], Sequence[str]]:
         """See TextModifier."""
-        return self.emoji, self.emoji
+        return self._all, self._all
 
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
         """See TextModifier."""
-        return _inserted(source, target, draws.choice(self.emoji), draws)
+        return _inserted(source, target, draws.choice(self._all), draws)
 
 
 @component("modifier", "url")
@@ -97,6 +113,16 @@ class Prefix(TextModifier):
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
         """See TextModifier."""
         return f"{self.text} {source}", target
+
+
+def _is_part(text: str) -> bool:
+    """Whether it is a selector, a joiner, a colour of skin, or one of a flag's two letters."""
+    return len(text) == 1 and (
+        unicodedata.category(text)[0] == "M"
+        or unicodedata.category(text) == "Cf"
+        or "\U0001f3fb" <= text <= "\U0001f3ff"
+        or "\U0001f1e6" <= text <= "\U0001f1ff"
+    )
 
 
 def _inserted(source: str, target: str, text: str, draws: Draws) -> tuple[str, str]:

@@ -99,6 +99,17 @@ def test_what_is_no_line_is_passed_over(tmp_path: Path, junk: str, is_last: bool
     assert [json.loads(line) for line in path.read_text().splitlines()] == [train(1), save(1), evaluation(1), train(2)]
 
 
+def test_a_phase_that_begins_again_is_there_once(tmp_path: Path) -> None:
+    """Killed behind the boundary and resumed from the checkpoint before it, of the same step."""
+    path = tmp_path / "metrics.jsonl"
+    begins = [{"kind": "event", "event": "phase", "step": step, "phase_number": n} for step, n in ((1, 2), (2, 3))]
+    write(path, [begins[0], save(1), train(2), begins[1]])
+    cut_back(path, 2, phase=2)
+    assert len(path.read_text().splitlines()) == 4
+    cut_back(path, 2, phase=1)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [begins[0], save(1), train(2)]
+
+
 @settings(max_examples=60, deadline=None)
 @given(cut=st.integers(0, 400), text=st.text(max_size=30))
 def test_a_line_that_is_being_written_changes_none_before_it(

@@ -153,6 +153,8 @@ def read_switches(run: Path, after: int) -> list[tuple[int, int]]:
         if step is None or not isinstance(stream, dict):
             continue
         now = whole(stream.get("phase")) or 0
+        if line.get("kind") == "start":  # one that resumes where a phase had begun, but before that was saved
+            found = {place: number for place, number in found.items() if place < step or number <= now}
         if now > phase and step >= after:
             found[step] = now
         phase = now

@@ -3,11 +3,15 @@
 import dataclasses
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from configs import StreamSection, UserError
-from configs.components import Draws, make
+from configs.components import Draws, Modifier, make
+from data_pipeline.order.windows import Budget
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.augmentation.augmenter import Augmented, Augmenter
+from data_pipeline.stream.batch import Ragged
 from data_pipeline.stream.modifiers.typos import NEIGHBOURS, mistyped
 from tests.data_pipeline.stream.made import close, open_readers, read_epoch
 
@@ -23,10 +27,38 @@ SECTION = StreamSection(micro_batches=2, source_tokens=1000, target_tokens=1000,
         ("end_punctuation", ("Who?", "Qui"), {("Who?", "Qui")}),
         ("end_punctuation", ("He said 'go.'", "Il dit « va. »"), {("He said 'go.'", "Il dit « va. »")}),
         ("end_punctuation", ("行け。", "Go."), {("行け", "Go")}),
+        ("end_punctuation", ("It rose 50%", "Il a crû de 50 %."), {("It rose 50%", "Il a crû de 50 %.")}),
+        ("title_case", ("«oui» ¿qué <b>x</b>", "'tis (so) 3d"), {("«Oui» ¿Qué <b>x</b>", "'Tis (So) 3d")}),
     ],
 )
 def test_texts(kind: str, pair: tuple[str, str], expected: set[tuple[str, str]]) -> None:
     assert {make("modifier", kind).change(*pair, Draws(n)) for n in range(50)} == expected
+
+
+def test_capitals_of_turkish() -> None:
+    upper, title = (make("modifier", kind, dotted_i="target") for kind in ("upper_case", "title_case"))
+    assert upper.change("it is", "ılık izmir", Draws(1)) == ("IT IS", "ILIK İZMİR")
+    assert title.change("it is", "ılık izmir", Draws(1)) == ("It Is", "Ilık İzmir")
+
+
+@pytest.mark.parametrize(
+    ("emoji", "found"),
+    [
+        ("😀🎉", {"😀", "🎉"}),
+        ("❤️ 🇩🇪 👩‍🚀", {"❤️", "🇩🇪", "👩‍🚀"}),
+        ("❤️", "U+FE0F is"),
+        ("🇩🇪", "U+1F1E9 is"),
+        (" ", "white space alone"),
+    ],
+)
+def test_emoji_of_several_characters_have_spaces_between_them(emoji: str, found: set[str] | str) -> None:
+    modifier = make("modifier", "emoji", emoji=emoji)
+    if isinstance(found, str):
+        [problem] = modifier.problems()
+        assert found in problem
+    else:
+        assert not list(modifier.problems())
+        assert {modifier.change("a", "", Draws(n))[1].strip() for n in range(99)} == found
 
 
 def test_what_is_copied_is_the_same_on_both_sides() -> None:
@@ -127,3 +159,53 @@ def test_they_apply_in_the_order_of_the_list(spelling: Dataset) -> None:
         texts = spelling.tokenizer.decode_source(batch.source.tolist())
         begins.update(text.split()[1] for text in texts if text.startswith(">>bt<<"))
     assert begins.keys() == {"MARK", "mark"}
+
+
+def test_tags_stay_before_whatever_follows_them_in_the_list(spelling: Dataset) -> None:
+    """Two are two pieces; a case, an emoji or noise behind them leaves them alone."""
+    kinds = ("prefix", "prefix", "upper_case", "emoji", "noise")
+    fields = {"prefix": {"text": ">>bt<<"}}
+    modifiers = [make("modifier", kind, probability=1.0, **fields.get(kind, {})) for kind in kinds]
+    readers = open_readers([spelling], dataclasses.replace(SECTION, augment=modifiers))
+    [batch, *_] = read_epoch(readers, 1)
+    close(readers)
+    tags = batch.source == spelling.tokenizer.tag_id(">>bt<<")
+    assert tags[:, :2].all(axis=1).sum() == tags.sum() / 2 == batch.num_augmented
+    assert batch.num_augmented
+    assert all(text.startswith(">>bt<< >>bt<< ") for text in spelling.tokenizer.decode_source(batch.source[tags[:, 0]]))
+
+
+def augmented(dataset: Dataset, pairs: list[tuple[str, str]], *modifiers: Modifier) -> tuple[list[str], Augmented]:
+    """The sources of a window of pairs, and all that became of it."""
+    tokenizer = dataset.tokenizer
+    source = Ragged.of(tokenizer.encode_source([source for source, _ in pairs]))
+    target = Ragged.of(tokenizer.encode_target([target for _, target in pairs]))
+    augmenter = Augmenter(
+        list(enumerate(modifiers)), tokenizer, seed=1, dataset=0, longest=(90, 90), budget=Budget.of(SECTION)
+    )
+    numbers = np.arange(len(pairs))
+    found = augmenter(source, target, np.ones(len(pairs), dtype=bool), numbers, 0 * numbers)
+    return tokenizer.decode_source([found.source[row].tolist() for row in range(len(pairs))]), found
+
+
+def test_pairs_of_different_languages_are_not_merged(spelling: Dataset) -> None:
+    pairs = [(">>bt<< Go.", "Va."), (">>bt<< Run.", "Cours."), ("Eat.", "Mange.")]
+    sources, found = augmented(spelling, pairs, make("modifier", "merge", probability=1.0))
+    assert sources == [">>bt<< Go. Run.", ">>bt<< Run.", "Eat."]
+    assert found.is_changed.tolist() == [True, False, False]
+
+
+def test_a_tag_that_is_text_stays_text(spelling: Dataset) -> None:
+    """Behind another tag, or a space, it is none; encoded again it would be."""
+    pairs = [(">>bt<< >>bt<< Go.", "Va."), (" >>bt<< Go.", "Va."), (">>bt<< Go.", "Va.")]
+    sources, found = augmented(spelling, pairs, make("modifier", "upper_case", probability=1.0))
+    assert sources == [">>bt<< >>bt<< Go.", ">>bt<< Go.", ">>bt<< GO."]
+    assert found.fell_back.tolist() == [True, True, False]
+
+
+def test_what_the_tokenizer_makes_the_plain_pair_of_is_not_changed(spelling: Dataset) -> None:
+    """As a tokenizer that folds case makes of capitals; here a ligature that it takes apart."""
+    ligature = make("modifier", "noise", probability=1.0, alphabet_of="ﬁﬁ", max_words=1, max_letters=1)
+    sources, found = augmented(spelling, [("fi", "fi"), ("of", "de")], ligature)
+    assert sources == ["fi", "fi"]
+    assert found.is_changed.tolist() == [False, True]
