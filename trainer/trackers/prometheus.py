@@ -27,6 +27,8 @@ class Prometheus(Tracker):
         """See Tracker."""
         path = folder / FILE if self.file is None else Path(self.file).expanduser()
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():  # the file is replaced at each write, and root may replace /dev/null
+            raise OSError(f"{str(path)!r} is not a regular file; name one that ends in .prom")
         return _Writer(path, folder.name)
 
 

@@ -4,6 +4,7 @@ import functools
 import importlib.util
 import json
 import math
+import os
 import shlex
 import shutil
 import struct
@@ -184,6 +185,13 @@ def test_prometheus(tmp_path: Path) -> None:
     assert {name for name, _ in found} - {f"zeromt_{'_'.join(t.split('/', 2)[:2])}" for t in newest} == {
         "zeromt_train_step", "zeromt_valid_step",
     }  # fmt: skip
+
+
+def test_prometheus_replaces_regular_files_alone(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.prom")
+    with pytest.raises(OSError, match="is not a regular file; name one"):
+        make("tracker", "prometheus", file=str(tmp_path / "pipe.prom")).open(tmp_path, config={}, resume_step=0)
+    assert (tmp_path / "pipe.prom").is_fifo()
 
 
 FAILING = [
