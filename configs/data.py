@@ -276,7 +276,7 @@ class StreamSection:
         paths = [d.path for d in self.datasets]
         if twice := {p for p in paths if paths.count(p) > 1}:
             yield f"datasets: {min(twice)} is named more than once; name it once, with a weight"
-        yield from order_problems(self.augment, paths)
+        yield from order_problems(self.augment)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -308,7 +308,9 @@ class UntilSection:
     def describe(self) -> str:
         """In words, for people."""
         if self.plateau is not None:
-            return f"until {self.plateau.patience} evaluations are no better"
+            return (
+                f"until {self.plateau.patience:,} evaluation{'s are' * (self.plateau.patience > 1) or ' is'} no better"
+            )
         return f"{self.updates:,} updates" if self.updates else f"{self.passes:,} pass{'es' * (self.passes != 1)}"
 
     def problems(self) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -338,13 +339,11 @@ def _describe(error: Any, texts: Texts | None = None) -> str:
         if "kind" not in value:
             return f"{where}.kind: missing; name a kind"
         return f"{where}.kind: {value['kind']!r}; allowed is the name of a kind"
-    if error["type"] in ("dataclass_type", "dataclass_exact_type", "dict_type") or error["type"].startswith(
-        "union_tag"
-    ):
+    if error["type"] in _SECTIONS_WANTED or error["type"].startswith("union_tag"):
         return f"{where}: {shown}; write a section with keys"
     if error["type"] == "string_pattern_mismatch":
         return f"{where}: {shown}; allowed is text that matches {error['ctx']['pattern']}"
     if error["type"] == "string_type" and isinstance(value, bool | int | float):
         return f"{where}: {shown}; allowed is text: in quotes, '{(texts or {}).get(place, shown)}', it is"
-    message = _TYPES.get(error["type"]) or error["msg"].replace("Input should be ", "")
+    message = _TYPES.get(error["type"]) or re.sub(r"^(Input should be|[A-Z]\w+ should have) ", "", error["msg"])
     return f"{where}: {shown}; allowed is {message}"

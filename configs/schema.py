@@ -13,6 +13,7 @@ from pydantic import Field
 
 from configs.components import Choice, Optimizer, Schedule, Tracker, make, unknown
 from configs.components.model import Loss
+from configs.components.modifier import dataset_problems
 from configs.data import DatasetSource, PhaseSection, PrepareSection, StreamSection
 from configs.evaluation import EarlyStoppingSection, EvaluationSection
 from configs.fields import (
@@ -240,6 +241,9 @@ class RunConfig:
         if self.schedule.ends_with == "minutes" and not self.schedule.ends:
             yield f"schedule.ends_with: minutes with kind={self.schedule.kind}, which does not end; allowed is updates"
         yield from self._phase_problems()
+        paths = list(dict.fromkeys(source.path for stream in self.streams for source in stream.datasets))
+        named = "the datasets of any phase" if self.phases else "stream.datasets"
+        yield from (f"stream.{problem}" for problem in dataset_problems(self.stream.augment, paths, named))
         if not self.reads_prepared:  # but data of other configurations: the reader looks at their pairs
             return
         longest = min(self.stream.source_tokens, self.stream.target_tokens)
@@ -282,10 +286,11 @@ class RunConfig:
                 yield f"{where}.name: {phase.name} is the name of another; give it one of its own"
             if phase.until is None and not is_last:
                 yield f"{where}.until: missing, and {names[number + 1]} follows; say when {phase.name} is over"
-            for problem in sorted(set(stream.problems()) - set(self.stream.problems())):
-                if phase.augment is not None or not problem.startswith("augment."):  # of data that other phases have
-                    named = "stream.datasets" if phase.datasets is None else f"{where}.datasets"
-                    yield f"{where}.{problem.replace('stream.datasets', named)}"
+            named = "stream.datasets" if phase.datasets is None else f"{where}.datasets"
+            problems = sorted(set(stream.problems()) - set(self.stream.problems()))
+            paths = [source.path for source in stream.datasets]
+            for problem in (*problems, *dataset_problems(phase.augment or (), paths, named)):
+                yield f"{where}.{problem}"
             updates = None if phase.until is None else phase.until.updates
             if phase.until is not None and phase.until.plateau is not None:
                 figure = phase.until.plateau.metric or self.best_by
@@ -300,7 +305,7 @@ class RunConfig:
                 yield f"{where}.schedule.ends_with: minutes; allowed in a phase is updates"
             if phase.schedule.ends and updates is None and not is_last:
                 yield f"{where}.schedule: {phase.schedule.kind} ends with the phase; set {where}.until.updates"
-            if phase.schedule.ends and phase.schedule.warmup_updates >= (updates or self.training.max_updates):
+            elif phase.schedule.ends and phase.schedule.warmup_updates >= (updates or self.training.max_updates):
                 yield (
                     f"{where}.schedule.warmup_updates: {phase.schedule.warmup_updates} leaves nothing of the phase to "
                     f"decay in; allowed is less than {updates or self.training.max_updates}"

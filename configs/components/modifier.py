@@ -56,7 +56,7 @@ class Modifier(Component):
     probability: Chance = 0.05
     """Probability with which a pair is changed, each time that it is read."""
     datasets: list[PathText] = dataclasses.field(default_factory=list)
-    """Paths of `stream.datasets` whose pairs it changes; empty for all."""
+    """Paths of `stream.datasets`, or of a phase's, whose pairs it changes; empty for all."""
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
@@ -98,18 +98,28 @@ class SubwordModifier(Modifier):
         raise NotImplementedError
 
 
-def order_problems(modifiers: Sequence[Modifier], paths: Sequence[str]) -> Iterator[str]:
-    """Errors in a list of modifiers, one line each.
+def dataset_problems(modifiers: Sequence[Modifier], paths: Sequence[str], field: str) -> Iterator[str]:
+    """Datasets of a list of modifiers that it is not for, one line each.
 
     Args:
-        modifiers: `stream.augment`.
-        paths: of `stream.datasets`.
+        modifiers: `augment` of the stream or of a phase.
+        paths: of datasets that they may change.
+        field: that names these.
     """
     for number, modifier in enumerate(modifiers):
         for path in modifier.datasets:
             if path not in paths:
-                named = ", ".join(paths) or "none is named there"
-                yield f"augment.{number}.datasets: {path} is not in stream.datasets ({named}); name one of those"
+                advice = f"({', '.join(paths)}); name one of those" if paths else "which is empty; name it there too"
+                yield f"augment.{number}.datasets: {path} is not in {field} {advice}"
+
+
+def order_problems(modifiers: Sequence[Modifier]) -> Iterator[str]:
+    """Modifiers of a list that stand where they may not, one line each.
+
+    Args:
+        modifiers: `augment` of the stream or of a phase.
+    """
+    for number, modifier in enumerate(modifiers):
         if not isinstance(modifier, SubwordModifier):
             continue
         for later in modifiers[number + 1 :]:

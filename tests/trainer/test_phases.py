@@ -252,6 +252,10 @@ A = "{name: a, until: {updates: 5}}"
             ("{name: a, datasets: [{path: x}], augment: [{kind: typos, datasets: [y]}]}",),
             "phases.0.augment.0.datasets: y is not in phases.0.datasets (x)",
         ),
+        (
+            ("{name: a, datasets: [{path: x}], augment: [bpe_dropout, typos]}",),
+            "phases.0.augment.0: bpe_dropout stands before typos",
+        ),
         (("{name: a, until: {plateau: {metric: comet}}}",), "phases.0.until.plateau.metric: comet; allowed is"),
         (("{name: a, until: {passes: 1}, schedule: cosine}", "{name: b}"), "phases.0.schedule: cosine ends with the"),
         (("{name: a, until: {updates: 5}, schedule: {kind: linear, warmup_updates: 5}}",), "leaves nothing of the"),
@@ -280,6 +284,10 @@ def test_what_a_run_reads() -> None:
     ]
     assert config.reads_prepared
     assert not config_of("{name: c, datasets: [{path: y}]}").reads_prepared
+    augment = "[{kind: typos, datasets: [y]}]"
+    assert config_of(A, "{name: c, datasets: [{path: y}]}", stream__augment=augment), "of any phase"
+    with pytest.raises(ConfigError, match=r"stream\.augment\.0\.datasets: y is not in the datasets of any phase \(x\)"):
+        config_of("{name: c, datasets: [{path: x}]}", stream__augment=augment)
     warm = config_of("{name: c, datasets: [{path: x, weight: 1}]}", stream__temperature="5")
     assert [stream.temperature for stream in warm.streams] == [1.0], "weights take its place"
 

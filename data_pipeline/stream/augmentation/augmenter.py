@@ -219,11 +219,11 @@ def settings_number(datasets: Sequence[Dataset], section: StreamSection) -> int 
 
 def modifiers_of(section: StreamSection, dataset: Dataset, number: int) -> list[tuple[int, Modifier]]:
     """The modifiers of a dataset, each with its number in the list; a BPE-dropout that it was prepared with is last."""
-    paths = [source.path for source in section.datasets]
+    path = section.datasets[number].path if section.datasets else None
     found = [
         (place, modifier)
         for place, modifier in enumerate(section.augment)
-        if modifier.probability > 0 and (not modifier.datasets or paths[number] in modifier.datasets)
+        if modifier.probability > 0 and (not modifier.datasets or path in modifier.datasets)
     ]
     dropout = dataset.index.recipe.get("settings", {}).get("tokenizer", {}).get("bpe_dropout", 0)
     if dropout and not any(isinstance(modifier, SubwordModifier) for _, modifier in found):
