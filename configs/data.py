@@ -307,10 +307,8 @@ class UntilSection:
 
     def describe(self) -> str:
         """In words, for people."""
-        if self.plateau is not None:
-            return (
-                f"until {self.plateau.patience:,} evaluation{'s are' * (self.plateau.patience > 1) or ' is'} no better"
-            )
+        if (plateau := self.plateau) is not None:
+            return f"until {plateau.patience:,} evaluation{'s are' if plateau.patience > 1 else ' is'} no better"
         return f"{self.updates:,} updates" if self.updates else f"{self.passes:,} pass{'es' * (self.passes != 1)}"
 
     def problems(self) -> Iterator[str]:
