@@ -1,1 +1,1 @@
-"""Measurements of zeromt: `python -m benchmarks.ROOM.NAME --help` explains each; README.md lists them."""
+"""Benchmarks of zeromt. README.md lists them; `python -m benchmarks.FOLDER.NAME --help` explains each."""

@@ -1,10 +1,10 @@
-"""The Transformer, its loss and its search. Knows nothing of files, ranks or DeepSpeed.
+"""The Transformer, its loss and its search. It depends on neither files nor ranks nor DeepSpeed.
 
 Shape suffixes used throughout: B batch (sentences), S source length, T target length, L any length, D model width,
 H heads, K head width, V vocabulary, N rows of any kind (tokens, or sentences times beam).
 
-What a configuration chooses lies in `model.components`, which is read where there is no torch: so nothing is imported
-here before it is asked for.
+The parts that a configuration selects are in `model.components`, which must import without torch. So this package
+imports its modules only on first use.
 """
 
 import importlib

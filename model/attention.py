@@ -1,4 +1,4 @@
-"""Multi-head scaled dot-product attention (Vaswani et al., 2017, section 3.2), and the cache that search keeps."""
+"""Multi-head scaled dot-product attention (Vaswani et al., 2017, section 3.2), and the key-value cache of a search."""
 
 from typing import Any
 
@@ -10,57 +10,57 @@ from model.components.attention import MultiHead
 from model.dropout import Dropout
 from model.positions import NoRotation
 
-ROOM = 8
-"""A cache holds a multiple of this many positions."""
+CACHE_MULTIPLE = 8
+"""A cache allocates positions in multiples of this."""
 
 
 class AttentionCache:
-    """Keys and values of one attention, (N, heads of keys, L, K) each; in self-attention a step adds a position.
+    """Keys and values of one attention layer, (N, key heads, L, K) each. In self-attention each step adds a position.
 
-    Both lie with room for some positions more, heads apart: positions are added in place, and products need no copy.
-    Rows that are chosen move when the next position is added, in one pass over the memory in place of two.
+    The tensors have spare positions, so that new ones are written in place and matmuls need no copy. `select` only
+    notes the chosen rows; they move when the next position is added, in one pass over memory instead of two.
     """
 
     def __init__(self) -> None:
         self._key: Tensor | None = None  # (N, heads, C, K): the first `length` positions are filled
         self._value: Tensor | None = None
-        self._rows: Tensor | None = None  # chosen and not yet moved
+        self._rows: Tensor | None = None  # selected, not yet moved
         self.length = 0
-        """Positions that it holds."""
+        """Number of positions in the cache."""
 
     @property
     def key(self) -> Tensor | None:
-        """What was added so far; None before the first time."""
+        """All keys so far; None when the cache is empty."""
         self._move()
         return None if self._key is None else self._key[:, :, : self.length]
 
     @property
     def value(self) -> Tensor | None:
-        """See `key`."""
+        """All values so far; None when the cache is empty."""
         self._move()
         return None if self._value is None else self._value[:, :, : self.length]
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Add positions, and give all there are."""
+        """Add positions; returns all keys and all values."""
         self._key, self._value = self._extended(self._key, key), self._extended(self._value, value)
         self._rows, self.length = None, self.length + key.shape[2]
         return self._key[:, :, : self.length], self._value[:, :, : self.length]
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows (N'), in this order: beams that go on, sentences that are not finished."""
+        """Keep these rows (N'), in this order: the surviving hypotheses, or the unfinished sentences."""
         if self._key is not None:
             self._rows = rows if self._rows is None else self._rows[rows]
 
     def _extended(self, held: Tensor | None, new: Tensor) -> Tensor:
-        """What is held of the chosen rows, with the positions of `new` behind it; where there is room, in place."""
+        """The selected rows of `held`, followed by the positions of `new`; written in place if they fit."""
         length = self.length + new.shape[2]
         if held is None or self._rows is not None or length > held.shape[2]:
-            room = new.new_empty((*new.shape[:2], -(-length // ROOM) * ROOM, new.shape[3]))
+            buffer = new.new_empty((*new.shape[:2], -(-length // CACHE_MULTIPLE) * CACHE_MULTIPLE, new.shape[3]))
             if held is not None and self._rows is not None:
-                torch.index_select(held[:, :, : self.length], 0, self._rows, out=room[:, :, : self.length])
+                torch.index_select(held[:, :, : self.length], 0, self._rows, out=buffer[:, :, : self.length])
             elif held is not None:
-                room[:, :, : self.length] = held[:, :, : self.length]
-            held = room
+                buffer[:, :, : self.length] = held[:, :, : self.length]
+            held = buffer
         held[:, :, self.length : length] = new
         return held
 
@@ -74,7 +74,7 @@ def attention_weights(
     query: Tensor, key: Tensor, bias: Tensor | None, *, is_causal: bool, scale: float | None = None
 ) -> Tensor:
     """softmax(scale q k^T + bias), in (B, H, L, S). See `attend`."""
-    # query and not scores: there are fewer numbers to scale
+    # the query has fewer elements than the scores
     scores = torch.matmul(query * (query.shape[-1] ** -0.5 if scale is None else scale), key.transpose(-1, -2))
     if is_causal:
         length = scores.shape[-1]
@@ -98,9 +98,9 @@ def attend(
 
     Args:
         query: (B, H, L, K). key, value: (B, H, S, K).
-        bias: added to the scores, broadcastable to (B, H, L, S): 0 where attention may look, a large negative number
-            where it may not. None where all may be looked at.
-        is_causal: position l sees positions up to l only; then L == S and bias is None.
+        bias: added to the scores, broadcastable to (B, H, L, S): 0 where attention is allowed, a large negative number
+            where it is masked. None: nothing is masked.
+        is_causal: position l attends to positions up to l only; then L == S and bias is None.
         dropout: on the attention weights.
         scale: 1 / sqrt(K) unless given.
 
@@ -114,18 +114,18 @@ def attend(
 
 
 def padding_bias(is_padding: Tensor, dtype: torch.dtype) -> Tensor:
-    """The bias (B, 1, 1, S) that hides padding, from a mask (B, S) that is True there."""
+    """The bias (B, 1, 1, S) that masks padding, from a mask (B, S) that is True at padding."""
     bias = torch.zeros(is_padding.shape, dtype=dtype, device=is_padding.device)
     return bias.masked_fill(is_padding, torch.finfo(dtype).min / 2)[:, None, None, :]
 
 
 class MultiHeadAttention(nn.Module):
-    """Attention of `queries` to `memory` with several heads.
+    """Multi-head attention of queries to a memory (in self-attention the same sequence).
 
     Args:
         width: of the model.
-        heads: how many, how wide, and so on.
-        rotation: what turns queries and keys by their positions; in self-attention alone.
+        heads: number and width of the heads, biases, scale and dropout.
+        rotation: rotates queries and keys by position (rotary positions); only in self-attention.
     """
 
     def __init__(self, width: int, heads: MultiHead, rotation: nn.Module | None = None) -> None:
@@ -151,13 +151,13 @@ class MultiHeadAttention(nn.Module):
         cache: AttentionCache | None = None,
         memory_is_fixed: bool = False,
     ) -> Tensor:
-        """Attend from (B, L, D) to (B, S, D), or to what the cache holds; gives (B, L, D).
+        """Attend from (B, L, D) to (B, S, D) or to the cache; returns (B, L, D).
 
         Args:
             bias, is_causal: see `attend`.
-            cache: keys and values of earlier calls, extended by those of this one.
-            memory_is_fixed: the memory is the same at every call: its keys and values are computed at the first call
-                and kept in the cache, and later calls ignore it.
+            cache: keys and values of earlier calls, to which this call adds its own.
+            memory_is_fixed: the memory is the same at every call. Its keys and values are computed at the first call
+                and cached; later calls ignore `memory_BSD`.
         """
         start = 0 if cache is None or memory_is_fixed else cache.length
         if cache is not None and memory_is_fixed and cache.key is not None and cache.value is not None:
@@ -174,21 +174,21 @@ class MultiHeadAttention(nn.Module):
         return merged
 
     def project(self, queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
-        """Queries (B, L, H K), and keys and values (B, S, heads of keys times K)."""
+        """Queries (B, L, H K), keys and values (B, S, key heads times K)."""
         return self.query(queries_BLD), self.key(memory_BSD), self.value(memory_BSD)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, *, is_causal: bool) -> Tensor:
-        """See `attend`; (B, H, L, K)."""
+        """See the function `attend`; returns (B, H, L, K)."""
         return attend(query, key, value, bias, is_causal=is_causal, dropout=self.dropout, scale=self.scale)
 
     def extend(self, cache: AttentionCache, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Add positions to a cache, and give all that it holds."""
+        """Add positions to a cache; returns all its keys and values."""
         return cache.append(key, value)
 
     def weights(
         self, queries_BLD: Tensor, memory_BSD: Tensor, bias: Tensor | None = None, *, is_causal: bool = False, **_: Any
     ) -> Tensor:
-        """The weights (B, H, L, S) of such a call, without dropout and without a cache."""
+        """The attention weights (B, H, L, S) of `forward` with these arguments, without dropout and without a cache."""
         query = self.rotation(self._split(self.query(queries_BLD)))
         key = self._for_each_query(self.rotation(self._split(self.key(memory_BSD))))
         return attention_weights(query, key, bias, is_causal=is_causal, scale=self.scale)
@@ -199,5 +199,5 @@ class MultiHeadAttention(nn.Module):
         return heads.transpose(1, 2)  # (B, H, L, K)
 
     def _for_each_query(self, x_BHSK: Tensor) -> Tensor:
-        """A head for each head of queries."""
+        """Repeat key or value heads to one for each query head."""
         return x_BHSK if self.queries_per_key == 1 else x_BHSK.repeat_interleave(self.queries_per_key, dim=1)

@@ -17,8 +17,10 @@ def unchanged(x: Tensor) -> Tensor:
 
 
 class FeedForward(nn.Module):
-    """linear, activation, dropout, linear (Vaswani et al., 2017, equation 2), or with GELU (Hendrycks et al., 2016),
-    SiLU (Elfwing et al., 2018) or no activation."""
+    """linear, activation, dropout, linear (Vaswani et al., 2017, equation 2).
+
+    The activation is ReLU, GELU (Hendrycks and Gimpel, 2016), SiLU (Elfwing et al., 2018) or none.
+    """
 
     def __init__(
         self, width: int, inner_width: int, activation: Activation, dropout: float, *, bias: bool = True
@@ -32,7 +34,7 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) to (..., D)."""
         inner = self.inner(x)
-        if self.activation is F.relu:  # the same in any order; as the last it takes no memory of its own
+        if self.activation is F.relu:  # ReLU and dropout commute; applied last, ReLU can work in place
             dropped = self.dropout(inner)
             hidden = F.relu(dropped, inplace=dropped is not inner or not torch.is_grad_enabled())
         else:

@@ -1,4 +1,4 @@
-"""What the weights of a new model are drawn from. Norms and positions begin as their own modules say."""
+"""Initialisation of a new model's weights. Norms and positions are initialised by their own modules."""
 
 from torch import nn
 

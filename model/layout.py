@@ -1,4 +1,4 @@
-"""Where each token of a forward pass stands: for passes whose rows are not padded, and for dropout that depends on it.
+"""The position of each token in a forward pass, for packed rows and for dropout by position.
 
 Shapes: N tokens of a side, R rows (pairs).
 """
@@ -10,47 +10,47 @@ from typing import Literal
 
 from torch import Tensor
 
-Product = Callable[[Tensor], tuple[Tensor, ...]]
-ROOM = 32
-"""See `Side.room`."""
+Projection = Callable[[Tensor], tuple[Tensor, ...]]
+LENGTH_MULTIPLE = 32
+"""See `Side.padded_longest`."""
 SideName = Literal["source", "target"]
 LayoutKind = Literal["none", "padded", "packed"]
-"""Of a model's passes: whether its parts know where their tokens stand, and whether padding is left out."""
+"""none: modules do not know token positions. padded: they do, and rows are padded. packed: they do, without padding."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Side:
-    """The tokens of the source or of the target."""
+    """The source or the target tokens of a pass."""
 
     places: Tensor
-    """(N, 4) int32: lower and upper half of the seed of a token's lane, number of its pair there, position."""
+    """(N, 4) int32: lower and upper half of the seed of the token's lane, number of its pair in the lane, position."""
     bounds: Tensor | None
-    """(R + 1) int32: row r is tokens bounds[r] to bounds[r + 1], one row behind the other. None where all are padded to
-    one length; then padding counts among the tokens."""
+    """(R + 1) int32: row r has the tokens from bounds[r] to before bounds[r + 1]. None if the rows are padded to one
+    length; then padding counts among the tokens."""
     longest: int
-    """Tokens of the longest row."""
-    room: int = field(init=False)
-    """The same, rounded up: what is compiled for one number serves few others, or every batch would need its own."""
+    """Number of tokens of the longest row."""
+    padded_longest: int = field(init=False)
+    """`longest`, rounded up: torch.compile specialises on this number, so there must be few different ones."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "room", -(-self.longest // ROOM) * ROOM)
+        object.__setattr__(self, "padded_longest", -(-self.longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
 
     @property
     def positions(self) -> Tensor:
-        """(N) int32: within the row."""
+        """(N) int32: position of each token within its row."""
         return self.places[:, 3]
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Layout:
-    """Of one forward pass."""
+    """The layout of one forward pass."""
 
     source: Side
     target: Side
 
     @property
     def is_packed(self) -> bool:
-        """Whether rows stand one behind the other, without padding: then ids are (1, N)."""
+        """Whether the rows follow one another without padding; then ids are (1, N)."""
         return self.source.bounds is not None
 
     def side(self, name: SideName) -> Side:
@@ -59,19 +59,19 @@ class Layout:
 
 
 class Current:
-    """What a model's parts have in common: what is known of the pass that is under way."""
+    """The state of the current pass, shared by all modules of a model."""
 
     def __init__(self) -> None:
         self.layout: Layout | None = None
-        self.products: Mapping[str, Product] = {}
-        """Of layers that are computed together, by names that who asks for them knows."""
+        self.projections: Mapping[str, Projection] = {}
+        """Joined projections, by the name of the attention module that uses them."""
 
     @contextlib.contextmanager
-    def using(self, layout: Layout | None, products: Mapping[str, Product] | None = None) -> Iterator[None]:
-        """Within it, a pass has this layout, and these products."""
-        before = self.layout, self.products
-        self.layout, self.products = layout, products or {}
+    def using(self, layout: Layout | None, projections: Mapping[str, Projection] | None = None) -> Iterator[None]:
+        """A context in which the current pass has this layout and these projections."""
+        before = self.layout, self.projections
+        self.layout, self.projections = layout, projections or {}
         try:
             yield
         finally:
-            self.layout, self.products = before
+            self.layout, self.projections = before

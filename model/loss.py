@@ -1,4 +1,4 @@
-"""The output layer, and the label-smoothed loss as a sum over tokens without ever holding all logits."""
+"""The output layer, and label-smoothed cross-entropy summed over tokens, computed in chunks of logits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,19 +12,19 @@ from model.components.loss import CHUNK_ELEMENTS
 
 
 class LossSteps:
-    """What the loss is made of, chunk by chunk of rows. Gradients are not recorded."""
+    """The operations of the chunked loss, which devices can override. Not recorded by autograd."""
 
     def chunk_rows(self, num_rows: int, weight_VD: Tensor) -> int:
-        """Rows whose logits are held at once: chunks of one size."""
+        """Rows of a chunk, so that all chunks have about the same size."""
         num_chunks = max(1, -(-num_rows * weight_VD.shape[0] // CHUNK_ELEMENTS))
         return max(1, -(-num_rows // num_chunks))
 
     def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """x weight^T + bias, in (..., O), of x (..., I) and weight (O, I) in any strides."""
+        """x weight^T + bias (..., O) for x (..., I) and weight (O, I) with any strides."""
         return F.linear(x, weight, bias)
 
     def add_weight_gradient(self, total_OI: Tensor | None, grad_RO: Tensor, x_RI: Tensor) -> Tensor:
-        """The total, which changes, with grad^T x added to it in fp32. None stands for zeros."""
+        """Add grad^T x to the total in fp32, in place; returns the total. None stands for zeros."""
         if total_OI is None:
             return torch.matmul(grad_RO.T, x_RI).float()
         if grad_RO.dtype == torch.float32:
@@ -34,10 +34,11 @@ class LossSteps:
     def likelihoods_(
         self, logits_NV: Tensor, targets_N1: Tensor, smoothing: float, with_grad: bool, gradient_scale: float
     ) -> tuple[Tensor, Tensor]:
-        """Negative log-likelihoods (N, 1) of the targets and means over the vocabulary, in fp32.
+        """Negative log-likelihoods (N, 1) of the targets, and their means over the vocabulary (N, 1), in fp32.
 
-        The logits become the scaled gradient of `cross_entropy_sums` by them, or nothing of use. In few passes, for a
-        device whose caches hold no chunk: each operator reads and writes its memory. Of a 16-bit logit 26 bytes move.
+        With `with_grad` the logits are overwritten by their scaled gradient (see `cross_entropy_sums`); otherwise their
+        content is undefined afterwards. Uses few operators, because none of them finds the chunk in a cache: together
+        they move 26 bytes for a 16-bit logit.
         """
         log_p_NV = torch.log_softmax(logits_NV, 1, dtype=torch.float32)
         nll, mean_nll = -log_p_NV.gather(1, targets_N1), -log_p_NV.mean(1, keepdim=True)
@@ -55,12 +56,12 @@ PLAIN_STEPS = LossSteps()
 
 
 class Loss(Protocol):
-    """What is minimised, of hidden states and the matrix that makes logits of them."""
+    """A training loss, as a function of hidden states and the output matrix."""
 
     def __call__(
         self, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, targets_N: Tensor, *, padding_id: int
     ) -> tuple[Tensor, Tensor]:
-        """The loss, which can be differentiated, and the negative log-likelihood in nats: sums over all rows, in fp32.
+        """The differentiable loss and the negative log-likelihood in nats, both summed over all rows, in fp32.
 
         Rows whose target is padding add nothing.
         """
@@ -69,13 +70,13 @@ class Loss(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CrossEntropy:
-    """See `cross_entropy_sums`."""
+    """Label-smoothed cross-entropy: see `cross_entropy_sums`."""
 
     label_smoothing: float
     gradient_scale: float = 1.0
 
     def scaled(self, gradient_scale: float) -> "CrossEntropy":
-        """The same with another scale of the gradient."""
+        """The same loss with another gradient scale."""
         return replace(self, gradient_scale=gradient_scale)
 
     def __call__(
@@ -94,9 +95,9 @@ class CrossEntropy:
 
 
 class OutputLayer(nn.Module):
-    """Projects hidden states to logits; given targets, to the loss at once.
+    """Projects hidden states to logits, or, given targets, directly to the loss.
 
-    Both go through `forward`, because ZeRO-3 gathers a module's weight around that alone.
+    Both use `forward`, because ZeRO-3 gathers a module's weights only around `forward`.
     """
 
     def __init__(self, width: int, vocab_size: int, *, padding_id: int, bias: bool = False) -> None:
@@ -108,13 +109,13 @@ class OutputLayer(nn.Module):
     def forward(
         self, hidden: Tensor, targets: Tensor | None = None, loss: Loss | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Logits (..., V) of hidden states (..., D); with targets (...) and a loss, that instead."""
+        """Logits (..., V) of hidden states (..., D); given targets (...) and a loss, the result of `Loss`."""
         if targets is None or loss is None:
             return F.linear(hidden, self.weight, self.bias)
         return self.sums(hidden.flatten(0, -2), targets.flatten(), loss)
 
     def sums(self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
-        """See Loss. Rows of padding stay: to select the others, the host would wait for a device."""
+        """See Loss. Padding rows are computed too: selecting the others would make the host wait for the device."""
         return loss(hidden_ND, self.weight, self.bias, targets_N, padding_id=self.padding_id)
 
 
@@ -130,22 +131,23 @@ def cross_entropy_sums(
     steps: LossSteps = PLAIN_STEPS,
     function: "type[ChunkedCrossEntropy] | None" = None,
 ) -> tuple[Tensor, Tensor]:
-    """Label-smoothed cross-entropy and negative log-likelihood in nats; a row whose target is padding adds nothing.
+    """Sums of label-smoothed cross-entropy and negative log-likelihood in nats; padding targets add nothing.
 
-    With p = softmax(hidden weight^T + bias), e the smoothing and V the vocabulary, as in torch's own `cross_entropy`:
-    loss = (1 - e) * nll(target) + e * mean over the vocabulary of nll, so its gradient by the logits is
+    With p = softmax(hidden weight^T + bias), smoothing e and vocabulary size V, as in torch's `cross_entropy`:
+    loss = (1 - e) * nll(target) + e * mean over the vocabulary of nll. The gradient with respect to the logits is
     p - (1 - e) * onehot - e / V.
 
     Args:
-        gradient_scale: gradients are formed in the forward pass, times this number: what the loss will be multiplied
-            by, or in fp16 they would be 0 before they are. It leaves the gradients' values as they are.
-        steps: what it is made of.
-        function: ChunkedCrossEntropy, or another way to the same.
+        gradient_scale: the factor by which the caller will multiply the loss. Gradients are computed in the forward
+            pass, already times this factor, because small ones would underflow in fp16; the backward pass divides by
+            it, so the result does not change.
+        steps: the operations.
+        function: another implementation of ChunkedCrossEntropy.
 
     Returns:
-        Two scalars in fp32. The first can be differentiated, once and by hidden, weight and bias.
+        Two scalars in fp32. The first is differentiable, once, with respect to hidden, weight and bias.
     """
-    # asked here: within the function gradients are always off, and its needs_input_grad ignores the mode of the caller
+    # decided here: inside the function gradients are always off, and needs_input_grad ignores the caller's no_grad
     with_grad = torch.is_grad_enabled() and any(
         x is not None and x.requires_grad for x in (hidden_ND, weight_VD, bias_V)
     )
@@ -154,7 +156,7 @@ def cross_entropy_sums(
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):
-    """See `cross_entropy_sums`: some rows at a time, and the gradients are formed in the forward pass."""
+    """`cross_entropy_sums` in chunks of rows, with the gradients computed in the forward pass."""
 
     @staticmethod
     def forward(
@@ -180,7 +182,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         for begin in range(0, num_rows, chunk):
             t = targets_N[begin : begin + chunk, None]
             is_padding = t == padding_id
-            # with a hidden state of zero a padding row adds nothing to the weight's gradient
+            # zero hidden states: padding rows add nothing to the weight's gradient
             h = hidden_ND[begin : begin + chunk].masked_fill(is_padding, 0.0)
             grad = steps.multiply(h, weight_VD, bias_V)
             found = steps.likelihoods_(grad, t, smoothing, with_grad, gradient_scale)
@@ -201,10 +203,10 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """What was formed in the forward pass, times the gradient of the loss."""
+        """The gradients of the forward pass times the gradient of the loss."""
         grad_hidden, grad_weight_VD, grad_bias = ctx.saved_tensors
         scale = grads[0] if ctx.gradient_scale == 1 else grads[0] / ctx.gradient_scale
-        # one pass to the weight's own layout: all that is added to it later would be four times slower in another
+        # written in the weight's layout: later additions to it would be four times slower in another
         out_VD = torch.empty(grad_weight_VD.shape, dtype=ctx.weight_dtype, device=scale.device)
         torch.mul(grad_weight_VD, scale, out=out_VD)
         return (

@@ -1,4 +1,4 @@
-"""What is trained: a model and its loss."""
+"""The training objective: a model and its loss."""
 
 from typing import NamedTuple
 
@@ -11,16 +11,16 @@ from model.transformer import Transformer
 
 
 class ObjectiveOutput(NamedTuple):
-    """Sums over the target tokens of a micro-batch."""
+    """Loss and likelihood, summed over the target tokens of a micro-batch."""
 
     loss_sum: Tensor
-    """What is differentiated: label-smoothed cross-entropy, in nats."""
+    """The differentiable loss: label-smoothed cross-entropy, in nats."""
     nll_sum: Tensor
-    """Negative log-likelihood in nats; its mean's exponential is the perplexity."""
+    """Negative log-likelihood in nats; the exponential of its mean is the perplexity."""
 
 
 class Objective(nn.Module):
-    """A model and its loss. The trainer knows nothing else of either."""
+    """A model and its loss. The trainer uses both only through this class."""
 
     def __init__(self, model: Transformer, loss: Loss) -> None:
         super().__init__()
@@ -28,20 +28,20 @@ class Objective(nn.Module):
         self.loss = loss
 
     def layout_kind(self, device: torch.device, dtype: torch.dtype) -> tuple[LayoutKind, str]:
-        """How its passes on a device, in a precision, are laid out, and why not packed, where that could be."""
+        """The layout of passes on a device in a precision, and the reason if kernels could pack rows but do not."""
         return "none", ""
 
     def forward(
         self, source_BS: Tensor, target_input_BT: Tensor, target_output_BT: Tensor, gradient_scale: float = 1.0
     ) -> ObjectiveOutput:
-        """Sums of loss and likelihood over the targets that are not padding.
+        """Sums of loss and negative log-likelihood over the non-padding targets.
 
         Args:
             source_BS: source ids, padded, each row with EOS.
-            target_input_BT: target ids behind BOS.
-            target_output_BT: the same shifted by one, with EOS.
-            gradient_scale: what the loss will be multiplied by before it is differentiated, for losses that form their
-                gradients in the forward pass: in fp16 small ones would be lost.
+            target_input_BT: BOS followed by the target ids, padded.
+            target_output_BT: the target ids followed by EOS, padded.
+            gradient_scale: the factor by which the caller will multiply the loss before backward. Losses that compute
+                their gradients in the forward pass need it, because small gradients would underflow in fp16.
         """
         loss = self.loss
         if gradient_scale != 1 and isinstance(loss, CrossEntropy):

@@ -1,4 +1,4 @@
-"""The parameters of a model, one by one, without building it: names, shapes and order of `model.Transformer`."""
+"""Names, shapes and order of all parameters of a `model.Transformer`, without building it."""
 
 import itertools
 import math
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from configs import ModelSection, SearchSection, UserError
-from configs.components.model import NamedShape, UnsaidError
+from configs.components.model import NamedShape, UndeclaredError
 
-OF_SHORT_SOURCE = 16
-"""Padded tokens of a source in a batch that has many of them."""
+SHORT_SOURCE_TOKENS = 16
+"""Assumed padded length of the sources in a batch of short ones, which has the most rows."""
 
 PARTS = (
     "embedding",
@@ -21,36 +21,38 @@ PARTS = (
     "norms",
     "output",
 )
-"""What parameters and FLOPs are listed by."""
+"""The parts of the model by which parameters and FLOPs are reported."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Parameter:
-    """One tensor that is trained."""
+    """One trainable tensor."""
 
     name: str
     shape: tuple[int, ...]
     part: str
     size: int = field(init=False, compare=False)
-    """Elements."""
+    """Number of elements."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", math.prod(self.shape))  # a plan asks for it a hundred thousand times
+        object.__setattr__(
+            self, "size", math.prod(self.shape)
+        )  # a property would be slow: a plan reads it a hundred thousand times
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Vocabularies:
-    """Pieces of either side; one and the same where the vocabulary is joint."""
+    """Vocabulary sizes of both sides; equal if the vocabulary is joint."""
 
     source: int
     target: int
 
 
 def parameters(section: ModelSection, vocabularies: Vocabularies) -> list[Parameter]:
-    """All parameters in the order of `Transformer.named_parameters`; a shared matrix stands at its first use.
+    """All parameters in the order of `Transformer.named_parameters`; a tied matrix is listed once, at its first use.
 
     Raises:
-        UserError: a part does not say which it has.
+        UserError: a component does not declare its parameters.
     """
     found = [*_embeddings(section, vocabularies)]
     for stack, num_layers in (("encoder", section.encoder_layers), ("decoder", section.decoder_layers)):
@@ -61,32 +63,34 @@ def parameters(section: ModelSection, vocabularies: Vocabularies) -> list[Parame
     return [*found, *_output(section, vocabularies)]
 
 
-def check_said(section: ModelSection, vocabularies: Vocabularies, built: Sequence[tuple[str, tuple[int, ...]]]) -> None:
-    """See that the parts of a model have the parameters that they say: else what is planned is another model.
+def check_declared(
+    section: ModelSection, vocabularies: Vocabularies, built: Sequence[tuple[str, tuple[int, ...]]]
+) -> None:
+    """Check that the components of a model have the parameters that they declare, which plans rely on.
 
     Args:
-        section: the model's.
-        vocabularies: its.
-        built: name and shape of every parameter, in their order.
+        section: of the model.
+        vocabularies: of the model.
+        built: name and shape of every parameter of the built model, in order.
 
     Raises:
-        UserError: a part says others.
+        UserError: a component declares other parameters than it has.
     """
     try:
-        said = [(p.name, p.shape) for p in parameters(section, vocabularies)]
-    except UnsaidError:
+        declared = [(p.name, p.shape) for p in parameters(section, vocabularies)]
+    except UndeclaredError:
         return
-    for one, other in itertools.zip_longest(said, built):
+    for one, other in itertools.zip_longest(declared, built):
         if one != other:
             name = (other or one)[0]
             raise UserError(
-                f"{_chosen(section, name)}: its `parameters` say {_shown(one)}, and its module has {_shown(other)} in "
-                "that place; allowed is the same"
+                f"{_component_of(section, name)}: `parameters` declares {_shown(one)}, but the module has "
+                f"{_shown(other)}; make them equal"
             )
 
 
-def _chosen(section: ModelSection, name: str) -> str:
-    """The part that a parameter belongs to, as a configuration chooses it."""
+def _component_of(section: ModelSection, name: str) -> str:
+    """The configuration key and kind of the component that a parameter belongs to."""
     places = {
         "_embedding.positions.": section.positions,
         "_attention.rotation.": section.positions,
@@ -104,7 +108,7 @@ def _shown(parameter: tuple[str, tuple[int, ...]] | None) -> str:
 
 
 def by_part(found: Iterable[Parameter]) -> dict[str, int]:
-    """Elements of each part."""
+    """Number of elements in each part of the model."""
     sizes = dict.fromkeys(PARTS, 0)
     for parameter in found:
         sizes[parameter.part] += parameter.size
@@ -151,16 +155,18 @@ def _named(prefix: str, shapes: Iterable[NamedShape], part: str) -> Iterator[Par
 
 
 def search_bytes(model: ModelSection, search: SearchSection, vocabulary: int, element: int) -> int:
-    """What a search holds at most: keys and values of the decoder, of hypotheses as long as they may get and of their
-    sources, and logits with their logarithms in fp32 of a batch of short sources.
+    """Upper bound of a search's memory in bytes.
+
+    It holds the decoder's keys and values for hypotheses of the greatest length and for their sources, and the logits
+    and fp32 log-probabilities of a batch of short sources.
 
     Args:
-        model: its sections.
-        search: how it is searched.
-        vocabulary: pieces of the target side.
-        element: bytes of a number.
+        model: the section `model`.
+        search: the section `search`.
+        vocabulary: size of the target vocabulary.
+        element: bytes of one number.
     """
     width = model.decoder_layers * model.attention.cached_numbers(model.d_model)
     tokens = search.batch_tokens * search.max_length_ratio + search.batch_tokens / search.beam
-    logits = search.batch_tokens // OF_SHORT_SOURCE * vocabulary
+    logits = search.batch_tokens // SHORT_SOURCE_TOKENS * vocabulary
     return element * int(tokens) * width + (element + 4) * logits

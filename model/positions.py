@@ -1,4 +1,4 @@
-"""Where a token stands: added to its embedding, or turned into the queries and keys of self-attention."""
+"""Positions: added to the embeddings, or applied as rotations to queries and keys of self-attention."""
 
 import math
 
@@ -13,7 +13,7 @@ def sinusoidal_table(
     """Sines and cosines of geometrically growing wavelengths (Vaswani et al., 2017, section 3.5).
 
     Args:
-        num_positions, width: of the table.
+        num_positions, width: shape of the table.
         base: the frequencies are base^(-2i / width), for i from 0 to width / 2 - 1.
         layout: interleaved (sine, cosine, sine ...), halves (all sines, then all cosines), or tensor2tensor: halves
             with the frequencies base^(-i / (width / 2 - 1)).
@@ -31,24 +31,24 @@ def sinusoidal_table(
 
 
 def rows_at(table_PW: Tensor, start: int | Tensor, length: int) -> Tensor:
-    """Rows of a table (P, ...), (L, ...): from `start` on, or those whose numbers (L) it holds."""
+    """Rows (L, ...) of a table (P, ...): `length` rows from an integer `start` on, or the rows numbered `start` (L)."""
     return table_PW[start : start + length] if isinstance(start, int) else F.embedding(start, table_PW)
 
 
 def check_length(end: int, num_positions: int) -> None:
-    """Raise ValueError for a sequence that ends beyond the last position: adding a slice might broadcast instead."""
+    """Raise ValueError for a sequence that ends beyond the last position; a slice of the table might broadcast."""
     if end > num_positions:
-        raise ValueError(f"sequence: {end} tokens; allowed is at most max_positions={num_positions}")
+        raise ValueError(f"sequence: {end} tokens exceed max_positions={num_positions}")
 
 
 def check_end(start: int | Tensor, length: int, num_positions: int) -> None:
-    """See `check_length`; who gives positions has checked them."""
+    """`check_length` for an integer start; explicit positions are checked by the caller."""
     if isinstance(start, int):
         check_length(start + length, num_positions)
 
 
 class SinusoidalPositions(nn.Module):
-    """Adds fixed sinusoids; holds no parameters. See `sinusoidal_table`."""
+    """Adds fixed sinusoids; has no parameters. See `sinusoidal_table`."""
 
     table: Tensor
 
@@ -61,17 +61,18 @@ class SinusoidalPositions(nn.Module):
         self.register_buffer("table", table, persistent=False)
 
     def forward(self, x_BLD: Tensor, start: int | Tensor = 0) -> Tensor:
-        """Add the positions start, start + 1, ..., or those given (L), to x (B, L, D); ValueError beyond the last."""
+        """Add positions start, start + 1, ... or the given ones (L) to x (B, L, D); ValueError beyond the last one."""
         check_end(start, x_BLD.shape[1], self.num_positions)
         return x_BLD + rows_at(self.table, start, x_BLD.shape[1]).to(x_BLD.dtype)
 
 
 class LearnedPositions(nn.Module):
-    """Adds one trained vector for each position (Gehring et al., 2017).
+    """Adds a trained vector for each position (Gehring et al., 2017).
 
     Args:
-        num_positions, width: of the positions that a sequence can have.
-        offset: rows before the first of them.
+        num_positions: longest sequence.
+        width: of the model.
+        offset: unused rows of the table before the first position.
     """
 
     def __init__(self, num_positions: int, width: int, *, offset: int = 0) -> None:
@@ -88,26 +89,28 @@ class LearnedPositions(nn.Module):
 
 
 class NoPositions(nn.Module):
-    """Adds nothing, and refuses the same sequences as the others."""
+    """Adds nothing; only checks the length, as the others do."""
 
     def __init__(self, num_positions: int) -> None:
         super().__init__()
         self.num_positions = num_positions
 
     def forward(self, x_BLD: Tensor, start: int | Tensor = 0) -> Tensor:
-        """x (B, L, D) as it is; ValueError beyond the last position."""
+        """Returns x (B, L, D) unchanged; ValueError beyond the last position."""
         check_end(start, x_BLD.shape[1], self.num_positions)
         return x_BLD
 
 
 class Rotation(nn.Module):
-    """Rotary positions (Su et al., 2021, equation 34): each pair of neighbouring elements is turned by an angle that
-    grows with the position, so that a product of query and key depends on their distance.
+    """Rotary positions (Su et al., 2021, equation 34).
+
+    Rotates each pair of neighbouring elements by an angle proportional to the position, so that the score of a query
+    and a key depends on their distance.
 
     Args:
         num_positions: longest sequence.
         width: of a head, even.
-        base: pair i of position p is turned by p * base^(-2i / width).
+        base: pair i at position p is rotated by the angle p * base^(-2i / width).
     """
 
     table: Tensor
@@ -118,7 +121,7 @@ class Rotation(nn.Module):
         self.register_buffer("table", table, persistent=False)
 
     def forward(self, x_BHLK: Tensor, start: int | Tensor = 0) -> Tensor:
-        """Queries or keys (B, H, L, K) of the positions start, start + 1, ..., or of the given ones (L), turned."""
+        """Rotate queries or keys (B, H, L, K) at positions start, start + 1, ..., or at the positions `start` (L)."""
         table_LP2 = rows_at(self.table.flatten(1), start, x_BHLK.shape[2]).view(-1, *self.table.shape[1:])
         sine, cosine = table_LP2.to(x_BHLK.dtype).unbind(-1)  # (L, K / 2) each
         even, odd = x_BHLK[..., 0::2], x_BHLK[..., 1::2]
@@ -126,8 +129,8 @@ class Rotation(nn.Module):
 
 
 class NoRotation(nn.Module):
-    """Queries and keys as they are."""
+    """Leaves queries and keys unchanged."""
 
     def forward(self, x_BHLK: Tensor, start: int | Tensor = 0) -> Tensor:
-        """(B, H, L, K) to the same."""
+        """Returns (B, H, L, K) unchanged."""
         return x_BHLK

@@ -1,4 +1,4 @@
-"""In which order a sub-layer, its norm, dropout and the residual stream are joined."""
+"""Residual connections: the order of sub-layer, norm, dropout and addition."""
 
 from collections.abc import Callable
 
@@ -8,12 +8,12 @@ from model.dropout import Dropout
 
 
 class Residual(nn.Module):
-    """What every order has: a norm and dropout.
+    """Base of all orders: has a norm and dropout.
 
     Args:
-        norm: of the model's width.
-        dropout: its probability.
-        is_last: whether this sub-layer is the last of its layer.
+        norm: a norm of the model's width.
+        dropout: dropout probability.
+        is_last: whether the sub-layer is the last of its layer.
     """
 
     def __init__(self, norm: nn.Module, dropout: float, *, is_last: bool) -> None:

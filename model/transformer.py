@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer (Vaswani et al., 2017); its parts are components: see `model.components`."""
+"""The encoder-decoder Transformer (Vaswani et al., 2017), built from the components in `model.components`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from configs import ModelSection
 from model.attention import AttentionCache, padding_bias
 from model.dropout import Dropout
 from model.loss import OutputLayer
-from model.parameters import Vocabularies, check_said
+from model.parameters import Vocabularies, check_declared
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class SpecialIds:
-    """Ids that carry no text; the same on both sides."""
+    """Ids of PAD, BOS and EOS; the same on both sides."""
 
     pad: int
     bos: int
@@ -26,7 +26,7 @@ class SpecialIds:
 
 
 class AttentionWeights(NamedTuple):
-    """What each position looks at, a tensor for each layer; the weights of a position sum to 1."""
+    """Attention weights, a tensor for each layer; the weights of a position sum to 1."""
 
     encoder: list[Tensor]
     """(B, H, S, S)"""
@@ -37,7 +37,7 @@ class AttentionWeights(NamedTuple):
 
 
 def self_attention(section: ModelSection) -> nn.Module:
-    """Attention of positions to their own sequence, turned by their positions where these are told so."""
+    """A self-attention module, with rotary positions if the section selects them."""
     head_width = section.attention.rotated_width(section.d_model)
     rotation = None if head_width is None else section.positions.build_rotation(section.max_positions, head_width)
     module: nn.Module = section.attention.build(section.d_model, rotation)
@@ -45,7 +45,7 @@ def self_attention(section: ModelSection) -> nn.Module:
 
 
 def residual(section: ModelSection, *, is_last: bool) -> nn.Module:
-    """What joins a sub-layer with the residual stream; `is_last`: of its layer."""
+    """The residual connection of a sub-layer. `is_last`: whether the sub-layer is the last of its layer."""
     module: nn.Module = section.residual.build(section.d_model, section.norm, section.dropout, is_last=is_last)
     return module
 
@@ -68,7 +68,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention, attention to the source, then feed-forward."""
+    """Causal self-attention, cross-attention to the source, then feed-forward."""
 
     def __init__(self, section: ModelSection) -> None:
         super().__init__()
@@ -82,12 +82,12 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x_BTD: Tensor, memory_BSD: Tensor, memory_bias: Tensor | None, cache: "LayerCache | None" = None
     ) -> Tensor:
-        """(B, T, D) to (B, T, D); with a cache, T counts the new positions only."""
+        """(B, T, D) to (B, T, D); with a cache, x holds the new positions only."""
         self_cache = cache.self_attention if cache is not None else None
         cross_cache = cache.cross_attention if cache is not None else None
         x_BTD = self.self_attention_residual(
             x_BTD,
-            # one new position at a time sees all that the cache holds, so there is nothing to hide from it
+            # with a cache there is one new position, which may attend to everything, so no mask is needed
             lambda h: self.self_attention(h, h, is_causal=self_cache is None, cache=self_cache),
         )
         x_BTD = self.cross_attention_residual(
@@ -99,14 +99,14 @@ class DecoderLayer(nn.Module):
     def _attend_to_source(
         self, h_NTD: Tensor, memory_BSD: Tensor, memory_bias: Tensor | None, cache: AttentionCache | None
     ) -> Tensor:
-        """Positions do not see one another here: the k hypotheses of a sentence share its keys as k T positions."""
+        """Cross-attention treats positions independently, so a sentence's k hypotheses are passed as k T positions."""
         by_source = h_NTD.reshape(memory_BSD.shape[0], -1, h_NTD.shape[-1])
         out: Tensor = self.cross_attention(by_source, memory_BSD, memory_bias, cache=cache, memory_is_fixed=True)
         return out.view_as(h_NTD)
 
 
 class LayerCache:
-    """What search keeps of one decoder layer."""
+    """The caches of one decoder layer during a search."""
 
     def __init__(self) -> None:
         self.self_attention = AttentionCache()
@@ -114,9 +114,9 @@ class LayerCache:
 
 
 class DecoderState:
-    """What search keeps between steps: the layers' caches, the source's padding, and positions decoded so far.
+    """The state of a search between steps: the layers' caches, the source's padding mask, and the number of positions.
 
-    The memory has no width once the caches hold its keys and values.
+    Once the caches hold its keys and values, `memory_BSD` keeps its rows but has width 0.
     """
 
     def __init__(self, memory_BSD: Tensor, memory_bias: Tensor | None, num_layers: int) -> None:
@@ -126,13 +126,13 @@ class DecoderState:
         self.position = 0
 
     def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
-        """Keep these hypotheses, in this order.
+        """Keep the given hypotheses, in the given order.
 
-        The N rows are hypotheses of the B sources, N / B neighbours each.
+        The N rows are the hypotheses of the B sources, N / B consecutive rows for each.
 
         Args:
-            rows: (N'), numbers of hypotheses.
-            sources: (B'), numbers of the sources that stay; None where all do.
+            rows: (N'), numbers of the hypotheses to keep.
+            sources: (B'), numbers of the sources to keep; None keeps all.
         """
         for layer in self.layers:
             layer.self_attention.select(rows)
@@ -145,7 +145,7 @@ class DecoderState:
 
 
 class Stack(nn.Module):
-    """Layers one after the other, and a norm at the end where there is one."""
+    """A stack of layers, with a final norm if the section has one."""
 
     def __init__(self, layers: list[nn.Module], section: ModelSection) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class Stack(nn.Module):
         self.is_checkpointed = section.activation_checkpointing
 
     def forward(self, x_BLD: Tensor, *context: Tensor | None) -> Tensor:
-        """(B, L, D) to (B, L, D); the layers are given the context too."""
+        """(B, L, D) to (B, L, D); `context` is passed to every layer."""
         for layer in self.layers:
             if self.is_checkpointed and torch.is_grad_enabled():
                 x_BLD = checkpoint(layer, x_BLD, *context, use_reentrant=False)
@@ -165,7 +165,7 @@ class Stack(nn.Module):
 
 
 class TokenEmbedding(nn.Module):
-    """Embedding times sqrt(D) where wanted, plus positions, then dropout."""
+    """Token embedding (times sqrt(D) with `scale_embeddings`), plus positions, then dropout."""
 
     def __init__(self, vocab_size: int, section: ModelSection) -> None:
         super().__init__()
@@ -184,9 +184,9 @@ class Transformer(nn.Module):
     """An encoder-decoder Transformer.
 
     Args:
-        section: sizes and variants.
-        source_vocab_size, target_vocab_size: pieces of either vocabulary; equal when the three matrices are tied.
-        special: ids of padding, begin and end.
+        section: sizes and components.
+        source_vocab_size, target_vocab_size: number of pieces; equal with three-way tied embeddings.
+        special: ids of PAD, BOS and EOS.
 
     Sequences longer than `section.max_positions` raise ValueError.
     """
@@ -212,15 +212,15 @@ class Transformer(nn.Module):
             self.output.weight = tied
 
     def encode(self, source_BS: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Source ids (B, S), padded, to memory (B, S, D) and the bias (B, 1, 1, S) that hides its padding."""
+        """Padded source ids (B, S) to memory (B, S, D) and the bias (B, 1, 1, S) that masks its padding."""
         x_BSD = self.source_embedding(source_BS)
         bias = padding_bias(source_BS == self.special.pad, x_BSD.dtype)
         return self.encoder(x_BSD, bias), bias
 
     def decode(self, target_BT: Tensor, memory_BSD: Tensor, memory_bias: Tensor | None) -> Tensor:
-        """Target ids (B, T), beginning with bos, to hidden states (B, T, D). Position t sees ids up to t.
+        """Target ids (B, T), beginning with BOS, to hidden states (B, T, D). Position t attends to ids up to t.
 
-        Padding at the end needs no mask: no position before it can see it, and its own rows are not used.
+        Padding at the end needs no mask: earlier positions cannot attend to it, and its own outputs are not used.
         """
         out: Tensor = self.decoder(self.target_embedding(target_BT), memory_BSD, memory_bias)
         return out
@@ -231,16 +231,16 @@ class Transformer(nn.Module):
 
     @property
     def layers(self) -> list[nn.Module]:
-        """The encoder's, then the decoder's."""
+        """The layers of the encoder, then those of the decoder."""
         return [*self.encoder.layers, *self.decoder.layers]
 
     def compile_layers(self) -> None:
-        """Have torch.compile make kernels for each layer by itself, whatever the shapes.
+        """Compile each layer separately with torch.compile, for dynamic shapes.
 
-        Dropout draws what it draws without it. Layers may have a graph each, and all of them are the same function to
-        torch, which would leave the ninth as it is.
+        Dropout draws the same numbers as without compilation. torch counts all layers as recompilations of the same
+        function, so its limit (8 by default) is raised; beyond it, layers would run uncompiled.
         """
-        from torch._dynamo import config as dynamo  # takes a second
+        from torch._dynamo import config as dynamo  # importing it takes a second
         from torch._inductor import config
 
         config.fallback_random = True
@@ -250,7 +250,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def attention_weights(self, source_BS: Tensor, target_BT: Tensor) -> AttentionWeights:
-        """The weights of every attention while `target_BT` is decoded, without dropout."""
+        """The weights of all attention layers for this source and target, without dropout."""
         found = AttentionWeights([], [], [])
         places = [(layer.self_attention, found.encoder) for layer in cast(list[EncoderLayer], self.encoder.layers)]
         for layer in cast(list[DecoderLayer], self.decoder.layers):
@@ -270,15 +270,15 @@ class Transformer(nn.Module):
         return found
 
     def start(self, source_BS: Tensor) -> DecoderState:
-        """Encode, and begin a search."""
+        """Encode the sources and start a search."""
         return DecoderState(*self.encode(source_BS), num_layers=len(self.decoder.layers))
 
     def step(self, last_N: Tensor, state: DecoderState) -> Tensor:
-        """Log-probabilities (N, V) in fp32 of the token after `last_N`; the state moves on by one position."""
+        """Log-probabilities (N, V) in fp32 of the token after `last_N`; advances the state by one position."""
         x_N1D = self.target_embedding(last_N[:, None], start=state.position)
         for layer, cache in zip(self.decoder.layers, state.layers, strict=True):
             x_N1D = layer(x_N1D, state.memory_BSD, state.memory_bias, cache)
-        if state.position == 0:  # the caches hold its keys and values from now on
+        if state.position == 0:  # the caches now hold its keys and values
             state.memory_BSD = state.memory_BSD[..., :0]
         state.position += 1
         logits: Tensor = self.output(self.decoder.norm(x_N1D)[:, 0])
@@ -288,10 +288,10 @@ class Transformer(nn.Module):
 def build_transformer(
     section: ModelSection, *, source_vocab_size: int, target_vocab_size: int, special: SpecialIds, seed: int
 ) -> Transformer:
-    """A model on the CPU whose initial weights depend on the seed alone. Global generators are left as they were.
+    """Build a model on the CPU. Its initial weights depend on the seed alone; global generators are not changed.
 
     Raises:
-        UserError: a part of it has other parameters than it says.
+        UserError: a component has other parameters than it declares.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the devices' generators too
@@ -299,5 +299,5 @@ def build_transformer(
             section, source_vocab_size=source_vocab_size, target_vocab_size=target_vocab_size, special=special
         )
     built = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
-    check_said(section, Vocabularies(source=source_vocab_size, target=target_vocab_size), built)
+    check_declared(section, Vocabularies(source=source_vocab_size, target=target_vocab_size), built)
     return model

@@ -1,1 +1,1 @@
-"""What every measurement shares: processes, memory, stolen time, text, tables."""
+"""Code that all benchmarks share: child processes, memory, stolen CPU time, text, tables, results."""

@@ -1,4 +1,4 @@
-"""What is measured runs in a process of its own: `python -m benchmarks.common.child MODULE FUNCTION < JSON`."""
+"""Runs a measurement in a new process: `python -m benchmarks.common.child MODULE FUNCTION < JSON`."""
 
 import importlib
 import json
@@ -18,15 +18,15 @@ ROOT = Path(__file__).resolve().parents[2]
 def call(
     function: Callable[..., dict[str, Any]], *, started: Callable[[int], None] | None = None, **arguments: Any
 ) -> Any:
-    """What a function of a module returns for these arguments, when a new process calls it. All of it is plain JSON.
+    """Call a function in a new process; returns its result. Arguments and result must be plain JSON.
 
     Args:
-        function: a function of a module's top level.
-        started: is told the process's number.
-        arguments: its arguments by name.
+        function: a function at the top level of a module.
+        started: called with the id of the process.
+        arguments: keyword arguments of the function.
 
     Raises:
-        UserError: the process failed; the message ends as what it wrote on stderr.
+        UserError: the process failed; the message has the end of its stderr.
     """
     command = [sys.executable, "-m", "benchmarks.common.child", function.__module__, function.__name__]
     with tempfile.TemporaryFile() as log:
@@ -43,15 +43,15 @@ def call(
 
 
 def environment() -> dict[str, str]:
-    """The environment of a child: numpy and torch keep to one thread, so that processes are what is counted."""
+    """Environment variables of a child: numpy and torch use one thread, so that only processes are parallel."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    # preparation/writing/shards.py forbids webdataset to open local files; what is compared with here opens its own.
+    # preparation/writing/shards.py forbids webdataset to open local files, which the webdataset baseline must do
     rest = {name: value for name, value in os.environ.items() if name != "WDS_SECURE"}
     return {**rest, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
 
 
 def main() -> None:
-    """Call the function that the command line names. What it and its own processes print goes to stderr."""
+    """Call the function named on the command line. All output of it and of its child processes goes to stderr."""
     module, name = sys.argv[1:]
     with os.fdopen(os.dup(1), "w") as answer:
         os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""Memory of a tree of processes, medians, tables, and what the machine is."""
+"""Memory of a process tree, medians, tables, and a description of the machine."""
 
 import argparse
 import contextlib
@@ -22,34 +22,34 @@ PACKAGES = ("numpy", "sentencepiece", "webdataset", "torch", "deepspeed")
 
 @dataclass(slots=True)
 class TreePeak:
-    """Highest memory of a process and all below it, in bytes."""
+    """Peak memory of a process and its descendants, in bytes."""
 
     proportional: int = 0
-    """Sum over the processes at one moment; what several share is counted once (PSS; RSS where the kernel has none)."""
+    """Highest sum at one moment, shared pages counted once (PSS; RSS if the kernel has no PSS)."""
     resident: int = 0
-    """Sum of resident memory at one moment: shared pages count for each process, so this is an upper bound."""
+    """Highest sum of resident memory at one moment. Shared pages count once per process, so it is an upper bound."""
     anonymous: int = 0
-    """Sum of resident memory that is no file's (RssAnon)."""
+    """Highest sum of anonymous memory, without mapped files (RssAnon)."""
     largest: int = 0
-    """Of a single process, by the kernel's own high-water mark (what `getrusage` gives)."""
+    """Highest memory of a single process, by the kernel's high-water mark (as `getrusage` reports it)."""
     high_water: int = 0
-    """Sum of every process's own high-water mark, whenever each came to it: an upper bound of `resident`."""
+    """Sum of the processes' high-water marks, which need not be simultaneous: an upper bound of `resident`."""
     num_processes: int = 0
     num_samples: int = 0
 
     def to_json(self) -> dict[str, int]:
-        """Plain JSON."""
+        """The fields as plain JSON."""
         return asdict(self)
 
 
 class TreeMemory:
-    """Watches the memory of a process and all below it, from a thread. Linux only.
+    """Samples the memory of a process and its descendants in a thread. Linux only.
 
     Args:
-        pid: the process's number.
-        seconds: between two looks.
-        counts_shared: find out what processes share. The kernel walks through all of a process's memory for that and
-            stops it meanwhile: a trainer of a gigabyte took 1.45 times as long. Without, `proportional` is `resident`.
+        pid: id of the process.
+        seconds: between two samples.
+        counts_shared: measure PSS. For that the kernel walks over all memory of a process and stops it meanwhile: a
+            trainer of a gigabyte took 1.45 times as long. Without it, `proportional` equals `resident`.
     """
 
     def __init__(self, pid: int, *, seconds: float = 0.05, counts_shared: bool = True) -> None:
@@ -63,7 +63,7 @@ class TreeMemory:
         self._thread.start()
 
     def finish(self) -> TreePeak:
-        """The highest that was seen."""
+        """Stop sampling; returns the peak."""
         self._stop.set()
         self._thread.join()
         return self.peak
@@ -84,7 +84,7 @@ class TreeMemory:
 
 
 def tree(root: int) -> list[int]:
-    """A process and all below it."""
+    """Ids of a process and its descendants."""
     parents: dict[int, list[int]] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
@@ -100,12 +100,12 @@ def tree(root: int) -> list[int]:
 
 
 def high_water(root: int) -> int:
-    """The sum of the kernel's high-water marks of a process and all below it that live now, in bytes."""
+    """Sum of the kernel's high-water marks of a process and its living descendants, in bytes."""
     return sum(_memory(pid, counts_shared=False).get("VmHWM", 0) for pid in tree(root))
 
 
 def _memory(pid: int, counts_shared: bool) -> dict[str, int]:
-    """A process's memory by the kernel's names; empty where it ended."""
+    """A process's memory in bytes by the kernel's field names; empty if it has ended."""
     try:
         fields = _fields(Path(f"/proc/{pid}/status"))
     except OSError:
@@ -117,7 +117,7 @@ def _memory(pid: int, counts_shared: bool) -> dict[str, int]:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """The fields in kB of a file of /proc, in bytes."""
+    """Those fields of a /proc file that are in kB, converted to bytes."""
     lines = (line.split() for line in path.read_text().splitlines())
     return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[-1:] == ["kB"]}
 
@@ -128,12 +128,12 @@ def median(values: Iterable[float]) -> float:
 
 
 def spread(values: Sequence[float], form: str = ",.2f") -> str:
-    """The median, and the lowest and highest."""
+    """The median with the lowest and highest value, as text."""
     return f"{median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
 def print_table(title: str, rows: Sequence[Mapping[str, str]]) -> None:
-    """Rows of the same columns, the first to the left, the others to the right."""
+    """Print rows with equal columns; the first column is left-aligned, the others right-aligned."""
     columns = list(rows[0])
     widths = [max(len(c), *(len(row[c]) for row in rows)) for c in columns]
 
@@ -145,7 +145,7 @@ def print_table(title: str, rows: Sequence[Mapping[str, str]]) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """Date, processor, memory, load and versions of this machine."""
     names = (line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith("model name"))
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -166,7 +166,7 @@ def _cpuinfo() -> list[str]:
 
 
 def print_machine(figures: Mapping[str, Any]) -> None:
-    """One line, and a second where something else is running."""
+    """Print the machine in one line, and a warning if other work is running."""
     versions = ", ".join(f"{n} {v}" for n, v in figures["versions"].items())
     memory = f"{figures['memory'] / 2**30:.0f} GiB"
     print(f"{figures['date']}, {figures['cores']} cores of {figures['processor']}, {memory}, {versions}")
@@ -175,19 +175,21 @@ def print_machine(figures: Mapping[str, Any]) -> None:
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """A command line with what all of them have."""
+    """An argument parser with the options that all benchmarks have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     parser.add_argument(
-        "--results", type=Path, metavar="FOLDER", help="write them there, as benchmarks/results has them"
+        "--results", type=Path, metavar="FOLDER", help="write a result to FOLDER, in the form of benchmarks/results"
     )
-    parser.add_argument("--work", type=folder, metavar="FOLDER", help="for temporary files; else the system's folder")
+    parser.add_argument(
+        "--work", type=folder, metavar="FOLDER", help="for temporary files; default: the system's folder"
+    )
     parser.set_defaults(command=shlex.join(["python", *sys.orig_argv[1:]]))
     return parser
 
 
 def run_main(main: Callable[[], int]) -> NoReturn:
-    """Run a benchmark as a program: exit with its code; a UserError is one line."""
+    """Run a benchmark as a program and exit with its code; a UserError becomes a one-line message."""
     try:
         sys.exit(main())
     except UserError as error:
@@ -195,7 +197,7 @@ def run_main(main: Callable[[], int]) -> NoReturn:
 
 
 def folder(text: str) -> Path:
-    """An argument that must name a folder."""
+    """Argument type: an existing folder."""
     if not Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"{text} is not a folder")
     return Path(text)

@@ -1,7 +1,7 @@
-"""What was measured, as files that docs/benchmarks.md is made from: QUESTION/DATE-COMMIT.json.
+"""Results as files QUESTION/DATE-COMMIT.json, from which docs/benchmarks.md is generated.
 
-A file answers one question: `rows` is a table, whose cells are strings, numbers, `[median, lowest, highest]` of several
-rounds, or longer lists (a curve). What was measured besides, round by round, is in `details`.
+A file answers one question. `rows` is a table; a cell is a string, a number, `[median, lowest, highest]` of several
+rounds, or a longer list (a curve). `details` has everything else that was measured, by round.
 """
 
 import json
@@ -21,34 +21,34 @@ FOLDER = ROOT / "benchmarks" / "results"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One file."""
+    """One result file."""
 
     question: str
     date: str
-    """The day, or the moment in ISO 8601."""
+    """Date, or date and time, in ISO 8601."""
     commit: str
-    """Ends in + where files differed from it."""
+    """Short hash; ends in + if files differed from the commit."""
     machine: str
     cores: int
     memory_gib: int | None = None
     versions: dict[str, str]
     command: str
     sequence: int = 0
-    """Order among the results of one day whose moments are not known."""
+    """Order among results of the same day without a time."""
     estimated: list[str] = field(default_factory=list)
-    """Columns of `rows` that hold estimates."""
+    """Columns of `rows` that are estimates."""
     settings: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     path: Path
 
     def part(self, name: str) -> list[Row]:
-        """The rows of a part of the question."""
+        """The rows whose column `part` is `name`."""
         return [row for row in self.rows if row.get("part") == name]
 
 
 def load(folder: Path = FOLDER) -> list[Result]:
-    """All results of a folder, oldest first."""
+    """Load all results below a folder, oldest first."""
     found = []
     for path in sorted(folder.rglob("*.json")):
         fields = json.loads(path.read_text(encoding="utf-8"))
@@ -58,13 +58,13 @@ def load(folder: Path = FOLDER) -> list[Result]:
 
 
 def figure(values: Iterable[float]) -> float | list[float]:
-    """The cell of a figure that was measured in one round or several."""
+    """The table cell for a figure measured in one or more rounds."""
     known = list(values)
     return known[0] if len(known) == 1 else [median(known), min(known), max(known)]
 
 
 def middle(cell: Any) -> float:
-    """The median in a cell."""
+    """The median of a table cell."""
     return float(cell[0] if isinstance(cell, list) else cell)
 
 
@@ -79,17 +79,17 @@ def record(
     estimated: Sequence[str] = (),
     name: str = "",
 ) -> None:
-    """Write a result, where `--json` or `--results` asks for it.
+    """Write a result if `--json` or `--results` is given.
 
     Args:
-        args: the command line, by `measure.parser`.
-        question: that the result answers.
+        args: the parsed command line of `measure.parser`.
+        question: the question that the result answers.
         rows: the table.
-        figures: all that was measured; "machine" is what it was measured on.
-        versions: of other programs, beside those of our own packages.
-        settings: what the page says of how it was measured.
-        estimated: columns of the table that hold estimates.
-        name: of the file, behind day and commit, where a commit has several answers.
+        figures: everything that was measured; "machine" is `measure.machine()`.
+        versions: of other programs, in addition to the packages of `measure.PACKAGES`.
+        settings: settings of the measurement that the page shows.
+        estimated: columns of the table that are estimates.
+        name: appended to the file's name, if a commit has several results for the question.
     """
     machine = figures["machine"]
     result = {
@@ -115,7 +115,7 @@ def record(
 
 
 def _rounded(cell: Any) -> Any:
-    """A row or cell with six significant digits, which is more than a clock tells."""
+    """A row or cell with numbers rounded to six significant digits."""
     match cell:
         case dict():
             return {key: _rounded(value) for key, value in cell.items()}
@@ -133,7 +133,7 @@ def _write(path: Path, result: Mapping[str, Any]) -> None:
 
 
 def to_text(result: Mapping[str, Any]) -> str:
-    """JSON with a line for each field, and one for each row or note."""
+    """JSON with one line for each field, row and note."""
 
     def value(item: Any) -> str:
         text = json.dumps(item, default=str, ensure_ascii=False)
@@ -145,7 +145,7 @@ def to_text(result: Mapping[str, Any]) -> str:
 
 
 def commit() -> str:
-    """Of the working tree; + where a file that git knows has changed."""
+    """Short hash of the working tree's commit, with + if tracked files differ from it."""
 
     def git(*arguments: str) -> str:
         ended = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -1,9 +1,9 @@
-"""Text to measure with: files that are given, or made-up sentences that are the same at every run.
+"""Text for benchmarks: given files, or synthetic sentences that are the same in every run.
 
-A made-up language has words of syllables, frequent ones being short, whose frequencies follow Zipf's law as Mandelbrot
-wrote it (rank r weighs 1 / (r + 2.7)), and sentences of log-normal length: 18 words in the median and 21 in the mean,
-as in news (web crawls have longer tails). The other side's words are drawn in the same way; its length follows the
-first's. Sides are no translations of each other: what is measured here reads, encodes and stores them.
+Synthetic words consist of syllables; frequent words are short. Their frequencies follow the Zipf-Mandelbrot law (rank r
+has weight 1 / (r + 2.7)). Sentence lengths are log-normal with a median of 18 words and a mean of 21, as in news (web
+crawls have longer tails). The target side is drawn in the same way, with a length close to the source's. The sides are
+not translations of each other, because the benchmarks only read, encode and store them.
 """
 
 import gzip
@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-PIECE_PAIRS = 65_536
-"""Pairs made at once: any number of pairs begins with the same ones."""
+BATCH_PAIRS = 65_536
+"""Pairs are generated in batches of this size, so that a longer text starts with the same pairs as a shorter one."""
 NUM_WORDS = 60_000
 MEDIAN_WORDS, SIGMA, MAX_WORDS = 18, 0.6, 120
 COMMA_FRACTION = 0.06
@@ -26,7 +26,7 @@ SOUNDS = (
     ("b,c,d,f,g,h,k,l,m,n,p,r,s,t,v,w,ch,th", "a,e,i,o,u,ea", ",,,n,s"),
     ("b,d,f,g,h,k,l,m,n,p,r,s,t,v,w,z,sch", "a,e,i,o,u,ä,é", ",,n,r,ß"),
 )
-"""Beginnings, vowels and ends of syllables, of source and target; the target's are not all ASCII."""
+"""Onsets, vowels and codas of syllables for source and target; the target has non-ASCII characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +44,27 @@ class Text:
 
 
 def read_lines(path: Path, count: int | None = None) -> list[str]:
-    """The first `count` lines of a file, or all, without their line feeds."""
+    """The first `count` lines of a file (all by default), without line feeds."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="\n")
         return [line.rstrip("\n") for line in islice(text, count)]
 
 
 def generate(folder: Path, pairs: int, *, seed: int = 1) -> Text:
-    """Write made-up text of so many pairs into a folder."""
+    """Write synthetic text of `pairs` pairs to a folder."""
     text = Text(f"generated-{pairs}", folder / f"{pairs}.source", folder / f"{pairs}.target")
     words = [_words(side, seed) for side in (0, 1)]
     with text.source.open("w", encoding="utf-8") as source, text.target.open("w", encoding="utf-8") as target:
-        for number, first in enumerate(range(0, pairs, PIECE_PAIRS)):
-            lines = _piece(words, seed, number)
-            count = min(PIECE_PAIRS, pairs - first)
+        for number, first in enumerate(range(0, pairs, BATCH_PAIRS)):
+            lines = _batch(words, seed, number)
+            count = min(BATCH_PAIRS, pairs - first)
             source.writelines(islice(lines[0], count))
             target.writelines(islice(lines[1], count))
     return text
 
 
 def head(text: Text, folder: Path, count: int) -> Text:
-    """The first lines of a text."""
+    """Copy the first `count` lines of a text."""
     copies = [folder / f"{text.name}.head.{side}" for side in ("source", "target")]
     for path, copy in zip(text.sides, copies, strict=True):
         copy.write_text("".join(f"{line}\n" for line in read_lines(path, count)), encoding="utf-8")
@@ -72,7 +72,7 @@ def head(text: Text, folder: Path, count: int) -> Text:
 
 
 def repeat(text: Text, folder: Path, times: int) -> Text:
-    """The same text, repeated."""
+    """Write a text `times` times in a row."""
     copies = [folder / f"{text.name}x{times}.{side}" for side in ("source", "target")]
     for path, copy in zip(text.sides, copies, strict=True):
         lines = "".join(f"{line}\n" for line in read_lines(path))
@@ -82,7 +82,7 @@ def repeat(text: Text, folder: Path, times: int) -> Text:
 
 
 def _words(side: int, seed: int) -> NDArray[np.object_]:
-    """(words,): a side's words by rank; the rarer, the more syllables."""
+    """(words,): the words of a side by rank; rarer words have more syllables."""
     rng = np.random.default_rng([seed, side])
     num_syllables = 0.5 + np.log10(np.arange(1, 4 * NUM_WORDS)) / 1.8 + rng.random(4 * NUM_WORDS - 1)
     begins, vowels, ends = (sounds.split(",") for sounds in SOUNDS[side])
@@ -95,11 +95,11 @@ def _words(side: int, seed: int) -> NDArray[np.object_]:
     return np.array(list(words)[:NUM_WORDS], dtype=object)
 
 
-def _piece(words: list[NDArray[np.object_]], seed: int, number: int) -> list[Iterator[str]]:
-    """The lines of `PIECE_PAIRS` pairs, source and target."""
+def _batch(words: list[NDArray[np.object_]], seed: int, number: int) -> list[Iterator[str]]:
+    """The source and target lines of batch `number`."""
     rng = np.random.default_rng([seed, 2, number])
-    lengths = MEDIAN_WORDS * np.exp(SIGMA * rng.standard_normal(PIECE_PAIRS))
-    ratios = np.exp(0.05 + 0.15 * rng.standard_normal(PIECE_PAIRS))
+    lengths = MEDIAN_WORDS * np.exp(SIGMA * rng.standard_normal(BATCH_PAIRS))
+    ratios = np.exp(0.05 + 0.15 * rng.standard_normal(BATCH_PAIRS))
     return [
         _lines(w, n.clip(1, MAX_WORDS).astype(np.int64), rng)
         for w, n in zip(words, (lengths, lengths * ratios), strict=True)

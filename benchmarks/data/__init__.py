@@ -1,1 +1,1 @@
-"""Preparing, storing, reading and planning data."""
+"""Benchmarks of data preparation, storage, reading and planning."""

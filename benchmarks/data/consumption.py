@@ -1,4 +1,4 @@
-"""What a trainer consumes on this machine: a few updates of a shipped run's model."""
+"""Tokens a second that a trainer consumes on this machine: a few updates of a shipped run."""
 
 import json
 import subprocess
@@ -15,10 +15,10 @@ LOG_EVERY = 5
 
 
 def train(dataset: Path, folder: Path, *, updates: int) -> dict[str, Any]:
-    """Tokens a second of `zeromt launch local`, one process a device or core, the first updates left out.
+    """Tokens a second of `zeromt launch local` with one process per device or core, without the first updates.
 
     Raises:
-        UserError: the run failed; the message ends as what it wrote.
+        UserError: the run failed; the message has the end of its stderr.
     """
     overrides = {
         "name": "train",
@@ -39,13 +39,13 @@ def train(dataset: Path, folder: Path, *, updates: int) -> dict[str, Any]:
     if ended.returncode:
         raise UserError(f"{RUN}: exit code {ended.returncode}\n{ended.stderr[-2000:]}")
     lines = map(json.loads, (folder / "train" / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    windows = [line for line in lines if line["kind"] == "train"][1:]
+    intervals = [line for line in lines if line["kind"] == "train"][1:]
     return {
         "run": RUN,
         "updates": updates,
-        # Both sides' tokens, as the reader's figures are.
+        # tokens of both sides, like the reader's figures
         "tokens_per_second": median(
-            (w["source_tokens"] + w["target_tokens"]) / w["target_tokens"] * w["tokens_per_second"] for w in windows
+            (w["source_tokens"] + w["target_tokens"]) / w["target_tokens"] * w["tokens_per_second"] for w in intervals
         ),
-        "waiting_for_data": median(w["waiting_for_data"] for w in windows),
+        "waiting_for_data": median(w["waiting_for_data"] for w in intervals),
     }

@@ -1,4 +1,4 @@
-"""The usual way to put text into webdataset, one pair a sample, for comparison. These functions run in children."""
+"""The baseline: webdataset with one pair per sample. These functions run in child processes."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ FORMS: Mapping[str, str] = {
 
 
 def write(*, dataset: str, folder: str, pairs: int) -> dict[str, Any]:
-    """Write a dataset's first pairs in every form; returns the bytes of each, and the pairs."""
+    """Write a dataset's first `pairs` pairs in every form; returns the bytes of each form and the number of pairs."""
     rows = list(_pairs(Dataset.load(Path(dataset)), pairs))
     sizes = {}
     for form in FORMS:
@@ -35,7 +35,7 @@ def write(*, dataset: str, folder: str, pairs: int) -> dict[str, Any]:
 
 
 def read(*, folder: str, form: str, rows: int) -> dict[str, Any]:
-    """Read such a file by webdataset's own pipeline: decode, shuffle, and batches of so many rows, padded."""
+    """Read such a file with webdataset's own pipeline: decode, shuffle, batch `rows` samples and pad."""
     members = ("json",) if form == "json" else ("src.npy", "tgt.npy")
     pipeline = (
         webdataset.WebDataset(str(Path(folder) / f"{form}.tar"), shardshuffle=False)

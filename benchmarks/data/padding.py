@@ -1,4 +1,4 @@
-"""Padding of batches cut without a plan, under the same budgets as the reader's."""
+"""Padding of unplanned batches, under the same budgets as the reader's."""
 
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,9 @@ from data_pipeline.prepared.dataset import Dataset
 
 
 def unplanned(*, dataset: str, tokens: int, max_rows: int) -> dict[str, Any]:
-    """The fraction of padding with pairs in random order, and sorted by source length and, where equal, target length.
+    """The padding fraction with pairs in random order, and sorted by source length, then target length.
 
-    Batches are filled in order, each until the next pair would exceed the padded tokens of either side or the rows.
+    Batches are filled in order, each until the next pair would exceed the padded tokens of a side or the rows.
     """
     lengths = Dataset.load(Path(dataset)).lengths.astype(np.int64) + 1
     shuffled = np.random.default_rng(1).permutation(len(lengths))
@@ -24,7 +24,7 @@ def unplanned(*, dataset: str, tokens: int, max_rows: int) -> dict[str, Any]:
 
 
 def padding_fraction(lengths: NDArray[np.int64], tokens: int, max_rows: int) -> float:
-    """Of all places of the batches that (pairs, 2) lengths fill in their order, both sides together."""
+    """The fraction of padding in the batches that pairs of `lengths` (pairs, 2) fill in order, both sides together."""
     padded = rows = source = target = 0
     for next_source, next_target in lengths.tolist():
         longest = max(source, next_source), max(target, next_target)

@@ -1,7 +1,7 @@
-"""Measure the data pipeline: preparation, size on disk, reading, padding, and how ranks divide the reading.
+"""Benchmark of the data pipeline: preparation, size on disk, reading, padding, division among ranks, and memory.
 
-Everything is measured in one run on the same text, in turns, `--rounds` times; figures are medians of the rounds, with
-the lowest and highest in brackets, and ratios are formed within a round. benchmarks/README.md says what they mean.
+All measurements use the same text and take turns, `--rounds` times. Figures are medians over rounds, with the lowest
+and highest in brackets; ratios are computed within a round. benchmarks/README.md explains them.
 """
 
 import argparse
@@ -25,7 +25,7 @@ CORPUS = "text"
 BUNDLED = ROOT / "data" / "tatoeba-en-fr"
 WORKERS = (1, 2)
 TOKENS = 4096
-"""Padded tokens of a micro-batch and side."""
+"""Padded tokens of a micro-batch, per side."""
 STREAM = {"source_tokens": TOKENS, "target_tokens": TOKENS}
 WORLD_SIZES = (1, 3, 8)
 LANES = 24
@@ -37,31 +37,31 @@ READERS: Mapping[str, Mapping[str, int]] = {
     "zeromt, 2 processes": {"workers": 2},
 }
 READING_SECONDS = 2.0
-"""Least time that a dataset is read for."""
+"""Minimum time for which a dataset is read."""
 
 Figures = dict[str, Any]
 
 
 @dataclass(slots=True)
 class Bench:
-    """What the parts share."""
+    """State that all parts share."""
 
     arguments: argparse.Namespace
     work: Path
     text: Text
     prepared: dict[str, Figures] = field(default_factory=dict)
-    """Datasets by name, each with a tokenizer of its own."""
+    """Datasets by name, each with its own tokenizer."""
     samples: dict[str, Figures] = field(default_factory=dict)
 
     def prepare(self, text: Text, name: str, **arguments: Any) -> Figures:
-        """Prepare a text in a child."""
+        """Prepare a text in a child process."""
         source, target = text.sides
         folder = self.work / name
         arguments = {"workers": max(WORKERS), "tokenizer": None, **arguments}
         return {"folder": folder, **call(preparation.prepare, source=source, target=target, output=folder, **arguments)}
 
     def prepare_texts(self) -> None:
-        """Prepare the text to measure with, and the real text at hand: the bundled corpus and Multi30k."""
+        """Prepare the benchmark's text and the available real corpora: the bundled one and Multi30k."""
         held_out = head(self.text, self.work, 10)
         self.prepared[CORPUS] = self.prepare(self.text, CORPUS, held_out=held_out.sides)
         names = {"bundled": (BUNDLED, ("en", "fr")), "multi30k": (self.arguments.multi30k, ("en", "de"))}
@@ -70,10 +70,10 @@ class Bench:
             if all(file.is_file() for file in files):
                 self.prepared[name] = self.prepare(Text(name, *files), name)
             else:
-                print(f"{name} is left out: {files[0]} is not there")
+                print(f"{name} is skipped: {files[0]} does not exist")
 
     def one_pair(self, name: str) -> Figures:
-        """A dataset's first pairs written with one pair a sample."""
+        """A dataset's first pairs written with one pair per sample."""
         if name not in self.samples:
             folder = self.work / f"{name}.samples"
             folder.mkdir()
@@ -84,12 +84,12 @@ class Bench:
 
     @property
     def dataset(self) -> Path:
-        """The prepared text."""
+        """The prepared benchmark text."""
         return Path(self.prepared[CORPUS]["folder"])
 
 
 def measure_preparation(bench: Bench) -> Figures:
-    """Pairs and tokens a second beside SentencePiece alone, with as many processes as it has threads."""
+    """Pairs and tokens a second, compared with SentencePiece alone; as many processes as SentencePiece has threads."""
     source, target = bench.text.sides
     bare: dict[int, list[Figures]] = {workers: [] for workers in WORKERS}
     ours: dict[int, list[Figures]] = {workers: [] for workers in WORKERS}
@@ -100,17 +100,17 @@ def measure_preparation(bench: Bench) -> Figures:
             name = f"prepared-{number}-{workers}"
             ours[workers].append(bench.prepare(bench.text, name, workers=workers, tokenizer=bench.dataset))
             if ours[workers][-1]["shards"] != bench.prepared[CORPUS]["shards"]:
-                raise UserError(f"preparation: {workers} workers wrote other shards than were written before")
-    rows, shares = [], {}
+                raise UserError(f"preparation: {workers} workers wrote different shards than before")
+    rows, fractions = [], {}
     for workers in WORKERS:
-        shares[workers] = [b["seconds"] / o["seconds"] for b, o in zip(bare[workers], ours[workers], strict=True)]
+        fractions[workers] = [b["seconds"] / o["seconds"] for b, o in zip(bare[workers], ours[workers], strict=True)]
         rows.append(_speed(f"sentencepiece alone, {workers} threads", bare[workers], "of sentencepiece", ""))
-        share = measure.spread(shares[workers], ".0%")
-        rows.append(_speed(f"zeromt prepare, {workers} workers", ours[workers], "of sentencepiece", share))
+        fraction = measure.spread(fractions[workers], ".0%")
+        rows.append(_speed(f"zeromt prepare, {workers} workers", ours[workers], "of sentencepiece", fraction))
     whole = bench.prepared[CORPUS]
     rows.append(_speed(f"the same with tokenizer training, {max(WORKERS)} workers", [whole], "of sentencepiece", ""))
     measure.print_table("Preparation with a given tokenizer, the same text and shards each time", rows)
-    return {"sentencepiece": bare, "prepare": ours, "with_training": whole, "of_sentencepiece": shares}
+    return {"sentencepiece": bare, "prepare": ours, "with_training": whole, "of_sentencepiece": fractions}
 
 
 def _speed(name: str, results: Sequence[Figures], column: str, cell: str) -> dict[str, str]:
@@ -124,7 +124,7 @@ def _speed(name: str, results: Sequence[Figures], column: str, cell: str) -> dic
 
 
 def measure_disk(bench: Bench) -> Figures:
-    """Bytes a pair, beside webdataset with one pair a sample."""
+    """Bytes per pair, compared with webdataset with one pair per sample."""
     rows, figures = [], {}
     for name, prepared in bench.prepared.items():
         written = bench.one_pair(name)
@@ -144,7 +144,7 @@ def _size(name: str, form: str, tokens: str, size: float, ours: float) -> dict[s
 
 
 def measure_reading(bench: Bench) -> Figures:
-    """Tokens a second of padded batches, beside webdataset with one pair a sample and beside a trainer."""
+    """Tokens a second of padded batches, compared with webdataset with one pair per sample and with a trainer."""
     rows: list[dict[str, str]] = []
     figures: Figures = {}
     for name in bench.prepared:
@@ -164,7 +164,7 @@ def measure_reading(bench: Bench) -> Figures:
 
 
 def _speeds(bench: Bench, name: str) -> dict[str, list[float]]:
-    """Tokens a second of every way to read a dataset, in turns."""
+    """Tokens a second of every reader of a dataset; readers take turns."""
     samples = bench.one_pair(name)
     speeds: dict[str, list[float]] = {}
 
@@ -188,10 +188,10 @@ def _reading(name: str, reader: str, speed: float, times: str) -> dict[str, str]
 
 
 def measure_padding(bench: Bench) -> Figures:
-    """The fraction of padding of an epoch, beside random and sorted batches under the same budgets."""
+    """The padding fraction of an epoch, compared with random and sorted batches under the same budgets."""
     rows, figures = [], {}
     for name, prepared in bench.prepared.items():
-        shares: dict[str, float] = call(
+        fractions: dict[str, float] = call(
             padding.unplanned, dataset=prepared["folder"], tokens=TOKENS, max_rows=StreamSection().max_rows
         )
         for label, fields in (
@@ -201,9 +201,9 @@ def measure_padding(bench: Bench) -> Figures:
             ("K=2, multiple of 8", {"micro_batches": 2, "length_multiple": 8}),
         ):
             read = call(reading.read_epochs, dataset=prepared["folder"], stream={**STREAM, **fields})
-            shares[f"zeromt {label}"] = 1 - read["tokens"] / read["padded"]
-        rows.append({"text": name, **{n: f"{share:.2%}" for n, share in shares.items()}})
-        figures[name] = shares
+            fractions[f"zeromt {label}"] = 1 - read["tokens"] / read["padded"]
+        rows.append({"text": name, **{n: f"{fraction:.2%}" for n, fraction in fractions.items()}})
+        figures[name] = fractions
     measure.print_table(f"Padding at {TOKENS:,} padded tokens a side", rows)
     return figures
 
@@ -226,7 +226,7 @@ def measure_ranks(bench: Bench) -> Figures:
 
 
 def measure_memory(bench: Bench) -> Figures:
-    """A reader's memory over an epoch, of a dataset and of larger ones."""
+    """Memory of a reader over an epoch of datasets of different sizes."""
     arguments = bench.arguments
     small = generate(bench.work, arguments.memory_pairs, seed=2)
     stream = {**STREAM, "micro_batches": 2, "window_pairs": arguments.memory_window, "prefetch_updates": 0}
@@ -265,17 +265,19 @@ PARTS: Mapping[str, Callable[[Bench], Figures]] = {
 
 
 def main(words: Iterable[str] | None = None) -> None:
-    """Run the parts that are asked for."""
+    """Run the selected parts."""
     parser = measure.parser(__doc__)
     parser.add_argument("--corpus", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="text, plain or .gz")
-    parser.add_argument("--pairs", type=int, default=8 * 65_536, help="of made-up text; whole parts of it")
+    parser.add_argument("--pairs", type=int, default=8 * 65_536, help="number of pairs of synthetic text")
     parser.add_argument("--multi30k", type=Path, default=ROOT / "data" / "multi30k-en-de", metavar="FOLDER")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--webdataset-pairs", type=int, default=20_000, help="written with one pair a sample")
-    parser.add_argument("--updates", type=int, default=20, help="that the trainer is timed for")
-    parser.add_argument("--memory-pairs", type=int, default=100_000, help=f"read {TIMES} times over")
-    parser.add_argument("--memory-window", type=int, default=16_384, help="stream.window_pairs there")
+    parser.add_argument("--webdataset-pairs", type=int, default=20_000, help="pairs to write with one pair per sample")
+    parser.add_argument("--updates", type=int, default=20, help="updates for which the trainer is timed")
+    parser.add_argument(
+        "--memory-pairs", type=int, default=100_000, help=f"pairs of the corpus that is repeated {TIMES} times"
+    )
+    parser.add_argument("--memory-window", type=int, default=16_384, help="stream.window_pairs of the memory part")
     arguments = parser.parse_args(words if words is None else list(words))
     figures: Figures = {"machine": measure.machine()}
     measure.print_machine(figures["machine"])

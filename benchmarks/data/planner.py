@@ -1,8 +1,8 @@
-"""Measure the planner at the scale of web-crawled corpora, without a cluster and without text.
+"""Benchmark of the planner at the scale of web-crawled corpora, without a cluster and without text.
 
-A dataset of made-up lengths is written (eight gigabytes for two billion pairs), and one rank's work is done in new
-processes: opening, dealing a pass, planning a window, going on in the middle of an epoch. Also: how well windows
-shuffle, how much they pad, and how many micro-batches are empty when lanes run dry. benchmarks/README.md says more.
+Writes a dataset of synthetic lengths (eight gigabytes for two billion pairs) and does one rank's work in new processes:
+opening, dealing a pass, planning a window, resuming in the middle of an epoch. Also measures how well windows shuffle,
+how much they pad, and how many micro-batches are empty when lanes run dry. benchmarks/README.md says more.
 """
 
 import tempfile
@@ -27,10 +27,10 @@ BUDGET = 4096
 
 
 def main() -> None:
-    """Write the dataset, measure, print."""
+    """Write the dataset, measure, and print the tables."""
     parser = measure.parser(__doc__)
     parser.add_argument("--pairs", type=int, default=2_000_000_000)
-    parser.add_argument("--ranks", type=int, default=4096, help="K is this, and twice this")
+    parser.add_argument("--ranks", type=int, default=4096, help="K is this and twice this")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     figures: dict[str, Any] = {"machine": measure.machine(), "pairs": arguments.pairs, "ranks": arguments.ranks}
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def rows_of(figures: dict[str, Any]) -> list[Row]:
-    """The table of a result."""
+    """The rows of the result file."""
     rows: list[Row] = [
         {
             "part": "one rank",
@@ -72,15 +72,15 @@ def rows_of(figures: dict[str, Any]) -> list[Row]:
     kept = ("window_pairs", "distance", "same_block", "padding")
     rows += [{"part": "shuffling", **{key: r[key] for key in kept}} for r in figures["shuffling"]]
     by_blocks = [r for r in figures["balance"] if r["by_blocks"]]
-    shares = sorted({r["blocks"] / r["lanes"] for r in by_blocks})
-    for share in shares:
-        empty = figure(r["empty"] for r in by_blocks if r["blocks"] / r["lanes"] == share)
-        rows.append({"part": "empty", "blocks_a_lane": share, "empty": empty})
+    blocks_a_lane = sorted({r["blocks"] / r["lanes"] for r in by_blocks})
+    for number in blocks_a_lane:
+        empty = figure(r["empty"] for r in by_blocks if r["blocks"] / r["lanes"] == number)
+        rows.append({"part": "empty", "blocks_a_lane": number, "empty": empty})
     return rows
 
 
 def measure_scale(folder: Path, ranks: int, rounds: int) -> list[dict[str, Any]]:
-    """One rank's work and memory, for K = ranks and K = 2 ranks."""
+    """Time and memory of one rank, for K = ranks and K = 2 x ranks."""
     bare = _watched(planning.nothing)
     results, rows = [], []
     for num_lanes in (ranks, 2 * ranks):
@@ -111,7 +111,7 @@ def measure_scale(folder: Path, ranks: int, rounds: int) -> list[dict[str, Any]]
 
 
 def measure_resume(folder: Path, ranks: int, tokens: int, rounds: int) -> dict[str, Any]:
-    """Seconds to go on at some updates of an epoch, taking turns; each must hold the pairs of an undisturbed epoch."""
+    """Seconds to resume at several updates of an epoch, in turns; checks the pairs against an undisturbed epoch."""
     num_lanes = ranks
     while num_lanes > 1 and tokens / BUDGET / num_lanes < 1.2 * max(UPDATES):
         num_lanes //= 2
@@ -123,7 +123,7 @@ def measure_resume(folder: Path, ranks: int, tokens: int, rounds: int) -> dict[s
             where = {name: place[name] for name in ("window", "position", "before")}
             result = call(planning.resume, folder=folder, num_lanes=num_lanes, lane=lane, **where)
             if result["digest"] != place["digest"]:
-                raise AssertionError(f"update {place['update']} holds other pairs when it is resumed at")
+                raise AssertionError(f"update {place['update']} has different pairs after a resume")
             results[place["update"]].append(result)
     rows = [
         {
@@ -134,12 +134,12 @@ def measure_resume(folder: Path, ranks: int, tokens: int, rounds: int) -> dict[s
         }
         for update, found in results.items()
     ]
-    measure.print_table(f"Going on in the middle of an epoch, K = {num_lanes}: the same pairs as undisturbed", rows)
+    measure.print_table(f"Resuming in the middle of an epoch, K = {num_lanes}: same pairs as undisturbed", rows)
     return {"lanes": num_lanes, "places": places, "rounds": results}
 
 
 def measure_shuffling(folder: Path, num_blocks: int) -> list[dict[str, Any]]:
-    """Windows of several sizes: how they shuffle, and what they pad."""
+    """Shuffling and padding of windows of several sizes."""
     results = [
         call(planning.shuffling, folder=folder, num_lanes=SHUFFLED_LANES, window_pairs=window, tokens=BUDGET)
         for window in WINDOWS
@@ -160,11 +160,11 @@ def measure_shuffling(folder: Path, num_blocks: int) -> list[dict[str, Any]]:
 
 
 def measure_balance(folder: Path, num_blocks: int) -> list[dict[str, Any]]:
-    """Empty micro-batches of an epoch, by K and by what a lane has."""
+    """Empty micro-batches of an epoch, by K and by blocks per lane."""
     whole = num_blocks / BALANCED_LANES[-1]
-    shares = [*BLOCKS_A_LANE, *([whole] if whole > BLOCKS_A_LANE[-1] else [])]
-    cases = [(lanes, share) for lanes in BALANCED_LANES for share in shares if round(lanes * share) <= num_blocks]
-    results = [call(planning.balance, folder=folder, num_lanes=k, blocks_a_lane=share) for k, share in cases]
+    blocks_a_lane = [*BLOCKS_A_LANE, *([whole] if whole > BLOCKS_A_LANE[-1] else [])]
+    cases = [(k, blocks) for k in BALANCED_LANES for blocks in blocks_a_lane if round(k * blocks) <= num_blocks]
+    results = [call(planning.balance, folder=folder, num_lanes=k, blocks_a_lane=blocks) for k, blocks in cases]
     rows = [
         {
             "K": f"{r['lanes']:,}",
@@ -187,7 +187,7 @@ def _unit_name(units: int, num_blocks: int) -> str:
 
 
 def _watched(function: Any, **arguments: Any) -> dict[str, Any]:
-    """A call's result with its process's highest memory."""
+    """The result of a call in a child process, with the process's peak memory."""
     watches: list[measure.TreeMemory] = []
     result = call(function, started=lambda pid: watches.append(measure.TreeMemory(pid, seconds=0.02)), **arguments)
     peak = watches[0].finish()

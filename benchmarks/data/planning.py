@@ -1,6 +1,6 @@
-"""What `planner` measures, each function in a process of its own: opening, dealing, windows, resuming, shuffling.
+"""The measurements of `planner`, each in its own process: opening, dealing, windows, resuming, shuffling.
 
-Arguments and results are plain JSON. Seconds are of one call; files are in the page cache where they were used before.
+Arguments and results are plain JSON. Seconds are of one call; files used before are in the page cache.
 """
 
 import dataclasses
@@ -23,12 +23,12 @@ Integers = NDArray[np.int64]
 SEED = 1
 SAMPLED_LANES = 64
 WINDOWS = 4
-"""That are timed."""
-PAIRS_LOOKED_AT = 2_000_000
+"""Number of windows that are timed."""
+MAX_PAIRS_SHUFFLED = 2_000_000
 
 
 class Clock:
-    """Seconds since it was last asked."""
+    """A lap timer."""
 
     def __init__(self) -> None:
         self._last = time.perf_counter()
@@ -40,13 +40,13 @@ class Clock:
 
 
 def nothing() -> dict[str, Any]:
-    """What a process takes that only imports."""
+    """The baseline: a process that only imports."""
     time.sleep(0.5)
     return {}
 
 
 def scale(*, folder: str, num_lanes: int, lane: int) -> dict[str, Any]:
-    """What a rank does before its first micro-batch, and for each window and pass after it."""
+    """Seconds of a rank's work before its first micro-batch, and for each later window and pass."""
     clock = Clock()
     dataset = Dataset.load(Path(folder))
     opened = clock.lap()
@@ -80,9 +80,9 @@ def scale(*, folder: str, num_lanes: int, lane: int) -> dict[str, Any]:
 
 
 def walk(*, folder: str, num_lanes: int, lane: int, updates: Sequence[int]) -> dict[str, Any]:
-    """Plan a lane from its beginning on: where some updates stand, and a digest of their pairs.
+    """Plan a lane from the start; returns the positions of some updates and a digest of the pairs from each on.
 
-    Updates that the epoch does not have are left out.
+    Updates beyond the end of the epoch are omitted.
     """
     plan = _plan(Dataset.load(Path(folder)), num_lanes)
     lane_pass = plan.lane(0, lane)
@@ -102,7 +102,7 @@ def walk(*, folder: str, num_lanes: int, lane: int, updates: Sequence[int]) -> d
 
 
 def resume(*, folder: str, num_lanes: int, lane: int, window: int, position: int, before: int) -> dict[str, Any]:
-    """What a rank does to go on at a cursor, and a digest of the rest of the window."""
+    """Seconds of a rank's work to resume at a cursor, and a digest of the rest of the window."""
     clock, processor = Clock(), time.process_time()
     dataset = Dataset.load(Path(folder))
     opened = clock.lap()
@@ -117,18 +117,18 @@ def resume(*, folder: str, num_lanes: int, lane: int, window: int, position: int
 
 
 def _digest(pairs: Integers, cut: WindowPlan, position: int) -> str:
-    """Of the pairs of a window's micro-batches from a position on."""
+    """SHA-256 of the pairs of a window's micro-batches from a position on."""
     rest = [pairs[cut.micro_batch(number)] for number in range(position, len(cut))]
     return hashlib.sha256(b"".join(a.tobytes() for a in rest)).hexdigest()
 
 
 def shuffling(*, folder: str, num_lanes: int, window_pairs: int, tokens: int) -> dict[str, Any]:
-    """How far apart in the dataset neighbours of a lane's stream stand, and the padding, over its first windows.
+    """How far neighbours in a lane's stream are apart in the dataset, and the padding, over the lane's first windows.
 
     Returns:
-        distance: the mean distance between neighbours' rows, over N / 3, what it is after a full permutation.
-        same_block: the fraction of neighbours out of one block. A full permutation has one over the number of blocks.
-        padding: 1 - tokens / places of micro-batches of at most `tokens` places a side.
+        distance: mean distance between neighbours, divided by N / 3, its value after a full permutation.
+        same_block: the fraction of neighbours from the same block; after a full permutation 1 / blocks.
+        padding: the padding fraction of micro-batches of at most `tokens` padded tokens per side.
     """
     dataset = Dataset.load(Path(folder))
     plan = _plan(dataset, num_lanes, window_pairs=window_pairs, source_tokens=tokens, target_tokens=tokens)
@@ -146,7 +146,7 @@ def shuffling(*, folder: str, num_lanes: int, window_pairs: int, tokens: int) ->
             lengths = dataset.lengths[ids[-1]].astype(np.int64) + 1
             places += len(lengths) * int(lengths.max(axis=0).sum())
             real += int(lengths.sum())
-        if sum(map(len, ids)) >= PAIRS_LOOKED_AT:
+        if sum(map(len, ids)) >= MAX_PAIRS_SHUFFLED:
             break
     stream = np.concatenate(ids)
     blocks = np.searchsorted(firsts, stream, side="right")
@@ -161,9 +161,10 @@ def shuffling(*, folder: str, num_lanes: int, window_pairs: int, tokens: int) ->
 
 
 def balance(*, folder: str, num_lanes: int, blocks_a_lane: float) -> dict[str, Any]:
-    """The fraction of empty micro-batches in an epoch of the dataset's first blocks.
+    """The fraction of empty micro-batches in an epoch over the dataset's first blocks.
 
-    Of more than 64 lanes, 48 tell the mean and the 16 that have most tokens the longest.
+    With more than 64 lanes, about 48 sampled lanes estimate the mean, and the 16 lanes with the most tokens give the
+    longest.
     """
     dataset = Dataset.load(Path(folder))
     blocks = dataset.blocks[: round(num_lanes * blocks_a_lane)]

@@ -1,4 +1,4 @@
-"""`zeromt prepare` beside bare SentencePiece on the same lines. These functions run in children (see `child`)."""
+"""`zeromt prepare` and bare SentencePiece on the same lines. These functions run in child processes (see `child`)."""
 
 import resource
 import time
@@ -24,15 +24,16 @@ def prepare(
     tokenizer: str | None = None,
     held_out: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Prepare two files with default settings. The processes' start counts, Python's and the imports' does not.
+    """Prepare two files with default settings. Includes the start of worker processes, but not Python's start and
+    imports.
 
     Args:
-        source: a file.
-        target: the file of its translations.
-        output: the dataset's folder.
+        source: source file.
+        target: target file.
+        output: folder for the dataset.
         workers: `prepare.workers`.
-        tokenizer: `prepare.tokenizer.path`; none trains one.
-        held_out: files of a validation set.
+        tokenizer: `prepare.tokenizer.path`; None trains a tokenizer.
+        held_out: source and target file of a validation set.
     """
     section = PrepareSection(
         output=output,
@@ -58,7 +59,7 @@ def prepare(
 
 
 def bare_sentencepiece(*, source: str, target: str, tokenizer: str, threads: int) -> dict[str, Any]:
-    """Encode all lines of two files, which are in memory before the clock starts, and throw the pieces away."""
+    """Encode all lines of two files and discard the pieces. Reading the files is not timed."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(Path(tokenizer) / "tokenizer.model"))
     sides = [read_lines(Path(source)), read_lines(Path(target))]
     begin, processor_begin = time.monotonic(), _processor_seconds()
@@ -76,6 +77,6 @@ def bare_sentencepiece(*, source: str, target: str, tokenizer: str, threads: int
 
 
 def _processor_seconds() -> float:
-    """Of this process and of those that ended below it, user and system."""
+    """User and system CPU seconds of this process and its ended children."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)

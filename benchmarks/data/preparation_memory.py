@@ -1,7 +1,7 @@
-"""Measure the memory of preparing corpora of different sizes with default settings, tokenizer training included.
+"""Peak memory of preparing corpora of different sizes with default settings, tokenizer training included.
 
-The whole tree of processes is watched, every 50 ms: the peak is the highest sum of proportional memory (PSS), in which
-what processes share is counted once. benchmarks/README.md says more.
+The memory of the whole process tree is sampled every 50 ms. The peak is the highest sum of proportional set sizes
+(PSS), which count shared pages once. benchmarks/README.md says more.
 """
 
 import sys
@@ -20,10 +20,10 @@ MIB = 2**20
 
 
 def main() -> None:
-    """Prepare made-up text of every size in turn."""
+    """Prepare synthetic text of each size."""
     parser = measure.parser(__doc__)
     parser.add_argument("--pairs", type=int, nargs="+", default=[1_000_000, 5_000_000])
-    parser.add_argument("--workers", type=int, default=0, help="prepare.workers; 0, the default, takes every core")
+    parser.add_argument("--workers", type=int, default=0, help="prepare.workers; 0 (the default) uses every core")
     arguments = parser.parse_args()
     figures: dict[str, Any] = {"machine": measure.machine(), "workers": arguments.workers, "sizes": []}
     measure.print_machine(figures["machine"])
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def rows_of(sizes: list[dict[str, Any]]) -> list[Row]:
-    """The table of a result."""
+    """The rows of the result file."""
     first = sizes[0]["peak"]["proportional"]
     return [
         {
@@ -68,7 +68,7 @@ def rows_of(sizes: list[dict[str, Any]]) -> list[Row]:
 
 
 def measure_size(text: Text, output: Path, workers: int) -> dict[str, Any]:
-    """Prepare a text and watch the memory."""
+    """Prepare a text and sample its memory."""
     watches: list[measure.TreeMemory] = []
     result = call(
         preparation.prepare,

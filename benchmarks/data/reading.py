@@ -1,4 +1,4 @@
-"""Reading a prepared dataset through `StreamReader`. These functions run in children (see `child`)."""
+"""Reads a prepared dataset with `StreamReader`. These functions run in child processes (see `child`)."""
 
 import time
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ SEED = 1
 
 
 def read_epochs(*, dataset: str, stream: dict[str, Any], seconds: float = 0) -> dict[str, Any]:
-    """Read whole epochs on one rank, at least one and for so many seconds.
+    """Read whole epochs on one rank: at least one epoch, and for at least `seconds`.
 
-    An epoch before them is not counted: in it the loader's processes start.
+    A first epoch, in which the loader's processes start, is not counted.
 
     Args:
         dataset: a prepared folder.
         stream: fields of `StreamSection`.
-        seconds: least time.
+        seconds: minimum time.
     """
     opened = Dataset.load(Path(dataset))
     reader = StreamReader([(opened, 1.0)], StreamSection(**stream), seed=SEED, rank=0, world_size=1)
@@ -52,10 +52,9 @@ def read_epochs(*, dataset: str, stream: dict[str, Any], seconds: float = 0) -> 
 
 
 def bytes_of_ranks(*, dataset: str, stream: dict[str, Any], world_sizes: list[int]) -> dict[str, Any]:
-    """What all ranks of a world ask the kernel for in an epoch, one rank after the other.
+    """Bytes that each rank of a world reads in an epoch, one rank after the other.
 
-    Reads are counted (`rchar` of /proc/self/io); the tables beside the shards are mapped into memory and are
-    not.
+    Counts read calls (`rchar` of /proc/self/io). Tables are memory-mapped, so they do not count.
     """
     section = StreamSection(**{**stream, "prefetch_updates": 0})
     worlds = {}
@@ -77,7 +76,7 @@ def bytes_of_ranks(*, dataset: str, stream: dict[str, Any], world_sizes: list[in
 
 
 def micro_batches(reader: StreamReader) -> Iterator[MicroBatch]:
-    """Those that a rank has left of its epoch."""
+    """The remaining micro-batches of a rank's epoch."""
     while found := [m for m in reader.next_update() if m is not None]:
         yield from found
 

@@ -1,4 +1,4 @@
-"""The tables of a result of `pipeline`."""
+"""The rows of `pipeline`'s result file."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ PADDING_COLUMNS |= {"zeromt K=2, multiple of 8": "K = 2, multiples of 8", "rando
 
 
 def preparation(figures: Figures) -> list[Row]:
-    """Preparation beside SentencePiece alone."""
+    """Preparation, compared with SentencePiece alone."""
 
     def row(way: str, results: list[Figures]) -> Row:
         speeds = {f"{what}_per_second": median(r[what] / r["seconds"] for r in results) for what in ("pairs", "tokens")}
@@ -23,15 +23,15 @@ def preparation(figures: Figures) -> list[Row]:
     rows = []
     for workers, bare in figures["sentencepiece"].items():
         rows.append(row(f"sentencepiece, threads: {workers}", bare))
-        share = figure(figures["of_sentencepiece"][workers])
+        fraction = figure(figures["of_sentencepiece"][workers])
         rows.append(
-            row(f"zeromt prepare, workers: {workers}", figures["prepare"][workers]) | {"of_sentencepiece": share}
+            row(f"zeromt prepare, workers: {workers}", figures["prepare"][workers]) | {"of_sentencepiece": fraction}
         )
     return [*rows, row("the same, tokenizer training included", [figures["with_training"]])]
 
 
 def disk(figures: Figures) -> list[Row]:
-    """Bytes a pair, beside TarWriter's own form."""
+    """Bytes per pair, compared with TarWriter's default form."""
     rows: list[Row] = []
     for name, found in figures.items():
         form = next(iter(found["one_pair"]))
@@ -41,7 +41,7 @@ def disk(figures: Figures) -> list[Row]:
 
 
 def reading(figures: Figures) -> list[Row]:
-    """Batches read, beside webdataset's first form, and what a trainer consumes."""
+    """Reading speed, compared with the first webdataset form, and the tokens that a trainer consumes."""
     trainer = figures["trainer"]
     kept = ("tokens_per_second", "waiting_for_data")
     rows: list[Row] = [{"part": "trainer", **{key: trainer[key] for key in kept}}]
@@ -64,7 +64,7 @@ def reading(figures: Figures) -> list[Row]:
 
 
 def padding(figures: Figures) -> list[Row]:
-    """What is padding, by how batches are cut."""
+    """Padding fraction by batching method."""
     return [
         {"part": "padding", "text": name, **{PADDING_COLUMNS[way]: fraction for way, fraction in fractions.items()}}
         for name, fractions in figures.items()
@@ -72,7 +72,7 @@ def padding(figures: Figures) -> list[Row]:
 
 
 def ranks(figures: Figures) -> list[Row]:
-    """Bytes that all ranks read."""
+    """Bytes read by all ranks over the bytes of the shards."""
     return [
         {"part": "all ranks", "ranks": int(number), "times_the_shards": world["reading"] / figures["shards"]}
         for number, world in figures["worlds"].items()
@@ -80,7 +80,7 @@ def ranks(figures: Figures) -> list[Row]:
 
 
 def memory(figures: Figures) -> list[Row]:
-    """A reader's memory."""
+    """Memory of a reader by size of the corpus."""
     return [
         {
             "part": "memory",

@@ -1,6 +1,6 @@
-"""A dataset of any size that holds no text: its index and tables are whole, its shards are holes.
+"""A dataset of any size without text: index and tables are complete, shards are sparse files.
 
-Opening and planning read nothing else, so what they cost is what they cost with a real one.
+Opening and planning read nothing else, so they cost the same as with a real dataset.
 """
 
 import os
@@ -28,32 +28,32 @@ from data_pipeline.tokenizer import fingerprint_of
 PAIRS_PER_BLOCK = 1024
 BLOCKS_PER_SHARD = 1024
 MEDIAN_PIECES, SIGMA, MAX_PIECES = 20, 0.6, 512
-NUM_KINDS = 1 << 20
+NUM_LENGTH_PAIRS = 1 << 20
 VOCAB_SIZE = 32_000
 NO_HASH = "0" * 64
-"""Of what is not hashed when a dataset is opened: shards, and a length table of this size."""
+"""Hash of files that are not verified on opening: shards, and length tables above MAX_HASHED_LENGTHS."""
 
 
 def write_dataset(folder: Path, pairs: int, *, seed: int = 1) -> None:
-    """Write a dataset whose lengths are log-normal, those of a pair's sides going together.
+    """Write a dataset with log-normal lengths that are correlated between the sides of a pair.
 
-    Every pair has the lengths of one of a million that are drawn, so that billions take a minute.
+    The lengths of each pair are chosen among a million precomputed ones, so that billions of pairs take a minute.
 
     Args:
-        folder: is made.
-        pairs: how many; the length table takes four bytes of disk for each.
+        folder: created by this function.
+        pairs: number of pairs; the length table takes four bytes of disk for each.
         seed: of the lengths.
     """
     folder.mkdir(parents=True)
-    kinds = _kinds(seed)
+    known = _length_pairs(seed)
     shard_pairs = PAIRS_PER_BLOCK * BLOCKS_PER_SHARD
     lengths = np.lib.format.open_memmap(folder / LENGTHS_FILE, "w+", dtype="<u2", shape=(pairs, 2))
     blocks = np.zeros(-(-pairs // PAIRS_PER_BLOCK), BLOCK_DTYPE)
     shards = []
     for number, first in enumerate(range(0, pairs, shard_pairs)):
         count = min(shard_pairs, pairs - first)
-        chosen = np.random.default_rng([seed, number]).integers(0, NUM_KINDS, count, dtype=np.uint32)
-        lengths[first : first + count] = kinds[chosen]
+        chosen = np.random.default_rng([seed, number]).integers(0, NUM_LENGTH_PAIRS, count, dtype=np.uint32)
+        lengths[first : first + count] = known[chosen]
         rows = blocks[number * BLOCKS_PER_SHARD : (number + 1) * BLOCKS_PER_SHARD]
         _describe_blocks(rows, lengths[first : first + count], shard=number, first=first)
         shards.append(_write_shard(folder / f"train-{number:06d}.tar", rows))
@@ -64,15 +64,15 @@ def write_dataset(folder: Path, pairs: int, *, seed: int = 1) -> None:
     (folder / INDEX_FILE).write_bytes(_index(folder, shards).to_json())
 
 
-def _kinds(seed: int) -> NDArray[np.uint16]:
+def _length_pairs(seed: int) -> NDArray[np.uint16]:
     generator = np.random.default_rng(seed)
-    source = generator.lognormal(np.log(MEDIAN_PIECES), SIGMA, NUM_KINDS)
-    target = source * generator.lognormal(0.05, 0.25, NUM_KINDS)
+    source = generator.lognormal(np.log(MEDIAN_PIECES), SIGMA, NUM_LENGTH_PAIRS)
+    target = source * generator.lognormal(0.05, 0.25, NUM_LENGTH_PAIRS)
     return np.clip(np.stack([source, target], axis=1), 1, MAX_PIECES).astype(np.uint16)
 
 
 def _describe_blocks(rows: NDArray[np.void], lengths: NDArray[np.uint16], *, shard: int, first: int) -> None:
-    """Fill in a shard's rows of the table of blocks."""
+    """Fill a shard's rows of the block table."""
     firsts = np.arange(0, len(lengths), PAIRS_PER_BLOCK)
     tokens = np.add.reduceat(lengths, firsts, axis=0, dtype=np.uint64)
     longest = np.maximum.reduceat(lengths, firsts, axis=0)
@@ -132,7 +132,7 @@ def _index(folder: Path, shards: list[ShardEntry]) -> DatasetIndex:
 
 
 def _length_entry(table: Path) -> FileEntry:
-    """Hashed where opening would compare the hash."""
+    """The index entry of the length table, with its hash only if opening verifies it."""
     if table.stat().st_size <= MAX_HASHED_LENGTHS:
         return describe_file(table)
     return FileEntry(file=table.name, bytes=table.stat().st_size, sha256=NO_HASH)

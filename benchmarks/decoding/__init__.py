@@ -1,1 +1,1 @@
-"""How fast translating is beside others."""
+"""Decoding speed compared with other programs."""

@@ -1,10 +1,10 @@
-"""Sentences a second, greedy and by beam search, on the same weights: zeromt, Transformers, CTranslate2, JoeyNMT, Eole.
+"""Sentences a second with the same weights, greedy and beam: zeromt, Transformers, CTranslate2, JoeyNMT, Eole.
 
     python -m benchmarks.decoding.decode RUN --source test.en --reference test.de
 
-The target holds for the precision that `engine.precision: auto` takes on this CPU, in which `zeromt
-translate --precision auto` decodes; the others are judged in fp32. A program that is not installed is left out with a
-line. JoeyNMT and Eole run by Pythons of their own: --joeynmt-python PATH, --eole-python PATH.
+The targets apply to zeromt in the precision that `engine.precision: auto` selects on this CPU, as with `zeromt
+translate --precision auto`; the other programs run in fp32. A program that is not installed is skipped with a message.
+JoeyNMT and Eole need their own Python environments: --joeynmt-python PATH, --eole-python PATH.
 """
 
 import importlib.util
@@ -39,7 +39,7 @@ from trainer.ranks.precision import resolve_precision
 OURS = "zeromt"
 IN_BF16 = "zeromt bf16"
 LENGTH_PENALTY = 0.8
-"""Of those that divide by length^this; see `decoders.Search`."""
+"""Exponent of the length penalty in programs that divide by length^exponent; see `decoders.Search`."""
 TARGETS = {"transformers": 2.5, "eole": 1.5, "ctranslate2": 0.75, "joeynmt": 5.0}
 VANILLA: dict[str, Any] = {
     "residual.kind": "pre",
@@ -54,12 +54,12 @@ VANILLA: dict[str, Any] = {
     "positions.offset": 0,
     "tied_embeddings": "three-way",
 }
-"""A model section that the programs of other environments can hold."""
+"""Fields that the model section must have for JoeyNMT and Eole to represent the model."""
 FOREIGN = {"joeynmt": VANILLA, "eole": {**VANILLA, "scale_embeddings": True}}
-"""By their names; `with_NAME.py` runs in the program's own environment."""
+"""Required fields by program; `with_NAME.py` runs in the program's own environment."""
 
 Program = Callable[[], dict[str, Any]]
-"""Measures once, in a new process: results by search, of seconds, ids and perhaps texts."""
+"""Measures once in a new process; returns `results`, one for each search, with seconds, ids and perhaps texts."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,15 +68,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("run", metavar="RUN", help="a run's folder or one checkpoint")
     options.add_argument("--source", type=Path, required=True)
     options.add_argument("--reference", type=Path, required=True)
-    options.add_argument("--sentences", type=int, help="the first so many; all unless given")
+    options.add_argument("--sentences", type=int, help="translate only the first sentences (default: all)")
     options.add_argument("--beams", type=int, nargs="+", default=[1, 5])
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--threads", type=int, default=2)
-    options.add_argument("--warm-up", type=int, default=100, metavar="N", help="sentences translated before the clock")
-    options.add_argument("--batch", type=int, default=4096, help="padded source tokens of a batch, times the beam")
+    options.add_argument("--warm-up", type=int, default=100, metavar="N", help="sentences translated before timing")
+    options.add_argument("--batch", type=int, default=4096, help="padded source tokens of a batch times the beam")
     options.add_argument("--only", nargs="+", metavar="PROGRAM")
     for name in FOREIGN:
-        options.add_argument(f"--{name}-python", metavar="PATH", help=f"the Python of an environment that has {name}")
+        options.add_argument(f"--{name}-python", metavar="PATH", help=f"Python of an environment with {name}")
     args = options.parse_args(arguments)
     lines, references = (read_lines(path, args.sentences) for path in (args.source, args.reference))
     figures: dict[str, Any] = {"machine": machine(), "sentences": len(lines), "threads": args.threads}
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def rows_of(found: dict[str, Any]) -> list[Row]:
-    """Of one search, the rows of the table of a result."""
+    """The rows of the result file for one search."""
     rows: list[Row] = []
     for name, program in found["programs"].items():
         row: Row = {"search": f"beam {found['beam']}" if found["beam"] > 1 else "greedy"}
@@ -116,18 +116,18 @@ def rows_of(found: dict[str, Any]) -> list[Row]:
 
 
 def measure(programs: dict[str, Program], number: int, beams: Sequence[int]) -> dict[str, dict[str, Any]]:
-    """One round: every program once, with a line when it has ended."""
+    """One round: run every program once, and print a line after each."""
     found = {}
     for name, program in programs.items():
         found[name] = program()
         times = zip(beams, found[name]["results"], strict=True)
-        said = ", ".join(f"beam {beam} {result['seconds']:.2f} s" for beam, result in times)
-        print(f"round {number}: {name}: {said}", flush=True)
+        seconds = ", ".join(f"beam {beam} {result['seconds']:.2f} s" for beam, result in times)
+        print(f"round {number}: {name}: {seconds}", flush=True)
     return found
 
 
 def prepare(args: Any, trained: TrainedModel, lines: list[str], work: Path) -> dict[str, Program]:
-    """The programs that are here, each with the model in its own form."""
+    """The available programs, each with the model in its own format."""
     run = str(Path(args.run).resolve())
     sources = [[*ids, EOS_ID] for ids in trained.tokenizer.encode_source(lines)]
     longest = min(trained.model.max_positions - 1, 2 * max(map(len, sources)) + 20)
@@ -153,7 +153,7 @@ def prepare(args: Any, trained: TrainedModel, lines: list[str], work: Path) -> d
         elif package in FOREIGN:
             programs |= foreign(package, args, trained, sources, longest, work)
         elif importlib.util.find_spec(package) is None:
-            print(f"{name}: not installed, left out")
+            print(f"{name}: not installed, skipped")
         elif package == "transformers":
             export(run, "huggingface", folder)
             programs[name] = child(package, folder, dtype=dtype)
@@ -164,10 +164,10 @@ def prepare(args: Any, trained: TrainedModel, lines: list[str], work: Path) -> d
 
 
 def foreign_job(args: Any, trained: TrainedModel, sources: list[list[int]], longest: int, work: Path) -> dict[str, Any]:
-    """What `with_NAME.py` is told, as plain JSON; our weights lie beside it under our names.
+    """The input of `with_NAME.py` as plain JSON. Our weights are saved to a file under our names.
 
-    Of a search, `length_penalty` is GNMT's alpha, `longest` counts EOS, `batches` are numbers of sources, and
-    `batch` is how many padded source tokens they have at most.
+    In each search, `length_penalty` is GNMT's alpha, `longest` is the maximum length with EOS, `batches` are lists of
+    source numbers, and `batch` is the maximum number of padded source tokens of a batch.
     """
     section = asdict(trained.config.model)
     np.savez(work / "weights.npz", **{n: t.detach().numpy() for n, t in trained.model.state_dict().items()})
@@ -199,7 +199,7 @@ def foreign_job(args: Any, trained: TrainedModel, sources: list[list[int]], long
 
 
 def _fields(tree: dict[str, Any], where: str = "") -> Iterator[tuple[str, Any]]:
-    """Every field of a section and of its parts, by its path."""
+    """All fields of a section and its components, as (dotted path, value)."""
     for key, value in tree.items():
         if isinstance(value, dict):
             yield from _fields(value, f"{where}{key}.")
@@ -210,20 +210,20 @@ def _fields(tree: dict[str, Any], where: str = "") -> Iterator[tuple[str, Any]]:
 def foreign(
     name: str, args: Any, trained: TrainedModel, sources: list[list[int]], longest: int, work: Path
 ) -> dict[str, Program]:
-    """A program of another environment, where its Python is given and its model can hold our weights.
+    """A program in its own environment, if its Python is given and its model can represent ours.
 
     Raises:
-        UserError: when it is called and fails; the message ends as what it wrote on stderr.
+        UserError: raised by the returned program if it fails; the message has the end of its stderr.
     """
     python = getattr(args, f"{name}_python")
     if python is None:
-        print(f"{name}: no --{name}-python, left out")
+        print(f"{name}: --{name}-python not given, skipped")
         return {}
     model = trained.config.model
     fields = {**dict(_fields(asdict(model))), "final_norm": model.has_final_norm}
     others = [field for field, value in FOREIGN[name].items() if fields.get(field) != value]
     if others:
-        print(f"{name}: has no {', '.join(f'{f}={fields.get(f)}' for f in others)}, left out")
+        print(f"{name}: does not support {', '.join(f'{f}={fields.get(f)}' for f in others)}, skipped")
         return {}
     job = foreign_job(args, trained, sources, longest, work)
 
@@ -240,7 +240,7 @@ def foreign(
 
 
 def versions(measured: dict[str, Any]) -> dict[str, str]:
-    """Of the programs that were measured, zeromt's torch for ours."""
+    """Versions of the measured programs; for zeromt that of torch."""
     found = {}
     for name, result in measured.items():
         package = name.partition(" ")[0]
@@ -251,7 +251,7 @@ def versions(measured: dict[str, Any]) -> dict[str, str]:
 def report(
     args: Any, trained: TrainedModel, scorer: Scorer, references: list[str], beam: int, rounds: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """A table of one search, and the same as JSON."""
+    """Print the table of one search; returns its figures as JSON."""
     judged = IN_BF16 if resolve_precision("auto", torch.device("cpu")) == "bf16" else OURS
     figures: dict[str, Any] = {"beam": beam, "judged": judged, "programs": {}}
     rows = []
@@ -293,6 +293,6 @@ def report(
 
 
 if __name__ == "__main__":
-    # numpy and torch in this process have nothing to do while others are measured
+    # this process must not use CPU time while others are measured
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     run_main(main)

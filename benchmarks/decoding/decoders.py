@@ -1,7 +1,7 @@
-"""One trained model as it is decoded by zeromt, by Transformers and by CTranslate2: lines in, pieces and lines out.
+"""Decoders of the same trained model by zeromt, Transformers and CTranslate2: lines in, pieces and lines out.
 
-Each class takes a folder and a number of threads, and loads what it needs at once, so that translating can be timed
-alone.
+Each class takes a folder and a number of threads and loads everything in its constructor, so that translating can be
+timed alone.
 """
 
 import subprocess
@@ -24,43 +24,43 @@ from trainer.inference.translation.translator import Translator, cut_batches
 from trainer.ranks.process import tune_process
 
 PATIENCE = 20.0
-"""CTranslate2 stops when this times the beam translations are complete: far beyond what can still win."""
+"""CTranslate2 stops when patience x beam translations are complete; with this value, long after none can win."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Search:
-    """What is searched for; the same in each program's own words."""
+    """Search settings, which each decoder maps to its program's options."""
 
     beam: int
     length_penalty: float
-    """Sums of log-probabilities are divided by length^this, EOS counted."""
+    """Sums of log-probabilities are divided by length^length_penalty, EOS included."""
     longest: int
-    """Tokens of a translation at most, EOS counted."""
+    """Maximum number of tokens of a translation, EOS included."""
     is_same: bool
-    """Whether the searches are to be the same: until no open hypothesis can win. Each with its own habits where false:
-    all end at some number of finished hypotheses, we by a limit relative to the source too (and divide by GNMT's
-    penalty with alpha = length_penalty / 0.8, which prefers lengths around 20 tokens alike)."""
+    """Whether all programs must run the same search, which stops when no open hypothesis can win. If false, each uses
+    its own defaults: all stop after some number of finished hypotheses, and zeromt also has a maximum length relative
+    to the source and GNMT's penalty with alpha = length_penalty / 0.8, which has a similar effect around 20 tokens."""
     batch: int
-    """Padded source tokens times beam; CTranslate2 counts sentences, and takes a 64th."""
+    """Padded source tokens times beam. CTranslate2 counts sentences; it gets a 64th of this number."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Decoded:
-    """A translation: ids of this project without EOS, and the text that the program's own tokenizer makes."""
+    """A translation: ids in this project's vocabulary without EOS, and the text from the program's own tokenizer."""
 
     ids: list[int]
     text: str
 
 
 class Decoder(Protocol):
-    """A program that has loaded a model."""
+    """A program with a loaded model."""
 
     def translate(self, lines: Sequence[str], search: Search) -> list[Decoded]:
         """The best translation of each line."""
 
 
 class Ours:
-    """This project, in fp32, or in another precision of torch."""
+    """zeromt, in fp32 or another torch dtype."""
 
     def __init__(self, folder: str, threads: int, dtype: str = "float32") -> None:
         torch.set_num_threads(threads)
@@ -91,7 +91,7 @@ class Ours:
 
 
 class Transformers:
-    """`generate` of the exported folder, batched by length as a careful user would."""
+    """`generate` of the exported folder, with batches by length, as a careful user would do."""
 
     def __init__(self, folder: str, threads: int, dtype: str = "float32") -> None:
         import transformers
@@ -124,7 +124,7 @@ class Transformers:
 
 
 class CTranslate2:
-    """`translate_batch` of the exported folder, which sorts by length itself."""
+    """`translate_batch` of the exported folder; it sorts by length itself."""
 
     def __init__(self, folder: str, threads: int) -> None:
         import ctranslate2
@@ -140,16 +140,16 @@ class CTranslate2:
         """The best translation of each line."""
         options: dict[str, Any] = {"length_penalty": search.length_penalty} if search.beam > 1 else {}
         if search.is_same:
-            options["min_decoding_length"] = 0  # it is 1 unless given, and no translation is empty
+            options["min_decoding_length"] = 0  # the default of 1 allows no empty translation
         if search.beam > 1 and search.is_same and search.length_penalty:
-            options["patience"] = PATIENCE  # without a penalty it stops as soon as nothing can win anyway
+            options["patience"] = PATIENCE  # without a penalty it stops by itself when nothing can win
         results = self.translator.translate_batch(
             self.pieces.encode(list(lines), out_type=str),
             beam_size=search.beam,
             max_decoding_length=search.longest,
             max_batch_size=max(1, search.batch // 64),
             suppress_sequences=[["<pad>"], ["<s>"]],
-            return_end_token=True,  # so that it counts in the length, as it does in the others
+            return_end_token=True,  # EOS counts in the length, as in the other programs
             **options,
         )
         rows = [[piece for piece in r.hypotheses[0] if piece != "</s>"] for r in results]
@@ -166,7 +166,7 @@ DECODERS: dict[str, type[Ours] | type[Transformers] | type[CTranslate2]] = {
 def measure(
     *, kind: str, folder: str, threads: int, lines: list[str], searches: list[dict[str, Any]], warm_up: int, **more: Any
 ) -> dict[str, Any]:
-    """Load, translate the last `warm_up` lines untimed, then all of them, in each way: seconds, pieces and texts."""
+    """For each search, translate the last `warm_up` lines untimed, then all lines; returns seconds, ids and texts."""
     decoder: Decoder = DECODERS[kind](folder, threads, **more)
     results = []
     for fields in searches:
@@ -186,10 +186,10 @@ def measure(
 
 
 def export(run: str, format_: str, folder: Path, *more: str) -> None:
-    """`zeromt export`.
+    """Run `zeromt export`.
 
     Raises:
-        UserError: it failed; the message ends as what it wrote.
+        UserError: it failed; the message has the end of its stderr.
     """
     options = [str(Path(run).resolve()), "--format", format_, "-o", str(folder), *more]
     command = [sys.executable, "-m", "launcher", "export", *options]

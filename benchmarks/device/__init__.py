@@ -1,1 +1,1 @@
-"""Measurements on GPUs."""
+"""Benchmarks on GPUs, and estimates for GPUs."""

@@ -1,11 +1,11 @@
-"""Kernels and waits of an update by ZeRO stage, and the MFU that they allow on an H100: counted without a GPU.
+"""Kernels and host waits of an update by ZeRO stage, and the MFU they allow on an H100: counted without a GPU.
 
     python -m benchmarks.device.budget --preset vaswani_base
 
-One rank of several runs the trainer's own loop and DeepSpeed's engine on the pseudo device of the tests, in bf16 and
-with clipping, at the preset's own size and without numbers. What is counted are operators that launch a kernel; the
-time of each is a roofline's (`budget_roofline.py`, which states the constants). Nothing of it was measured on a GPU:
-every line says so.
+One rank of several runs the trainer's loop and DeepSpeed's engine on the pseudo device of the tests, in bf16 with
+clipping, at the preset's full size, on tensors without data. Operators that launch a kernel are counted; their times
+come from a roofline model (`budget_roofline.py` has its constants). Nothing is measured on a GPU; every output line
+says so.
 """
 
 import argparse
@@ -17,18 +17,19 @@ from typing import Any
 from benchmarks.common.measure import machine, parser, print_table, run_main
 from benchmarks.common.results import record
 from benchmarks.device.budget_counts import added, count_update, counts, lone_rank
-from benchmarks.device.budget_model import SMALL, Shape, count_model
-from benchmarks.device.budget_roofline import by_operator, estimate, padded, padding_of, usual_micro_batch
+from benchmarks.device.budget_model import SMALL, count_model
+from benchmarks.device.budget_roofline import by_operator, estimate, padded_shape, padding_fraction, typical_micro_batch
 from benchmarks.device.work import flops_per_target_token
 from configs import EngineSection, RunConfig, preset_model
+from model.costs.flops import BatchShape
 from trainer.ranks.distributed import World
 
 STAGE_OF = {"vaswani_base": 1, "vaswani_big": 2}
-"""Of the runs that are shipped with these presets."""
+"""ZeRO stage of the shipped run with each preset."""
 TARGETS = [{"added": 260, "step": 60, "waits": 1}] * 3 + [{"added": 600, "step": 300, "waits": 1}]
-"""By stage: kernels that DeepSpeed may add to a micro-batch, those of the step, and waits of an update."""
+"""By stage, at most: kernels that DeepSpeed adds to a micro-batch, kernels of the step, and host waits of an update."""
 WAITS_TARGET_OFFLOADED = 4
-MOST_LINES = 6
+MAX_LINES = 6
 NOTE = "estimated"
 
 Row = dict[str, Any]
@@ -55,8 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "step": dict(found.step.by_line().most_common()),
         }
         estimates = [_estimated(config, world, args.vocab, tokens) for tokens in args.tokens]
-        shares = {str(row["tokens"]): row["mfu"] for row in estimates}
-        stages[str(stage)] = {**counts(found, sum(m.num_kernels for m in model)), "mfu_estimated": shares}
+        mfu = {str(row["tokens"]): row["mfu"] for row in estimates}
+        stages[str(stage)] = {**counts(found, sum(m.num_kernels for m in model)), "mfu_estimated": mfu}
         rows += estimates
     figures = {
         "kernels": {"forward": model[0].num_kernels, "backward": model[1].num_kernels},
@@ -72,26 +73,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser(__doc__)
-    options.add_argument("--preset", required=True, help="of configs/presets")
-    options.add_argument("--layers", type=int, metavar="N", help="of encoder and decoder each; else the preset's")
+    options.add_argument("--preset", required=True, help="a preset of configs/presets")
+    options.add_argument(
+        "--layers", type=int, metavar="N", help="layers of encoder and decoder each (default: the preset's)"
+    )
     options.add_argument("--vocab", type=int, default=37_000, metavar="PIECES")
     options.add_argument("--ranks", type=int, default=8, metavar="N")
     options.add_argument(
         "--rank",
         type=int,
         metavar="N",
-        help="which is looked at; else one in the middle: the first has few, large tensors",
+        help="rank to count (default: a middle one, because the first has few, large tensors)",
     )
-    options.add_argument("--micro-batches", type=int, default=2, metavar="N", help="of a rank's in a counted update")
+    options.add_argument(
+        "--micro-batches", type=int, default=2, metavar="N", help="micro-batches of the rank in the counted update"
+    )
     options.add_argument("--stages", type=int, nargs="+", choices=range(4), default=list(range(4)))
     options.add_argument(
-        "--tokens", type=int, nargs="+", default=[3_200, 16_384], help="padded, a side, of a micro-batch"
+        "--tokens", type=int, nargs="+", default=[3_200, 16_384], help="padded tokens per side of a micro-batch"
     )
-    options.add_argument("--stage", type=int, choices=range(4), help="whose MFU stands for the preset; else its run's")
     options.add_argument(
-        "--kernels", choices=("cuda", "plain"), default="cuda", help="those of GPUs, without padding, or PyTorch alone"
+        "--stage",
+        type=int,
+        choices=range(4),
+        help="stage whose MFU is reported for the preset (default: its shipped run's)",
     )
-    options.add_argument("--offload", action="store_true", help="the optimizer is on the host, from stage 1 on")
+    options.add_argument(
+        "--kernels", choices=("cuda", "plain"), default="cuda", help="GPU kernels with packed rows, or plain PyTorch"
+    )
+    options.add_argument("--offload", action="store_true", help="put the optimizer on the host, from stage 1 on")
     args = options.parse_args(arguments)
     least = {"layers": args.layers or 1, "ranks": args.ranks, "micro-batches": args.micro_batches}
     for name, value in {**least, "vocab": args.vocab - 5, "tokens": min(args.tokens) - 127}.items():
@@ -103,17 +113,17 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     if args.rank is None:
         args.rank = args.ranks // 2
     if not 0 <= args.rank < args.ranks:
-        options.error(f"argument --rank: {args.rank} is none of {args.ranks}")
+        options.error(f"argument --rank: {args.rank} must be below --ranks={args.ranks}")
     if args.stage not in args.stages:
         options.error(f"argument --stage: {args.stage} is not among --stages")
     return args
 
 
 def _estimated(config: RunConfig, world: World, vocab: int, tokens: int) -> Row:
-    """The roofline of an update of one micro-batch of a rank, as the shipped runs have it on eight GPUs."""
-    lengths = usual_micro_batch(tokens)
-    rows, source, target = padded(lengths)
-    shape = Shape(rows=rows, source=source, target=target)
+    """Roofline estimate of an update with one micro-batch per rank, as in the shipped runs on eight GPUs."""
+    lengths = typical_micro_batch(tokens)
+    rows, source, target = padded_shape(lengths)
+    shape = BatchShape(rows=rows, source=source, target=target)
     update = count_update(
         config, world, shape=shape, num_micro_batches=1, vocab=vocab, has_numbers=False, lengths=lengths
     ).update
@@ -123,7 +133,7 @@ def _estimated(config: RunConfig, world: World, vocab: int, tokens: int) -> Row:
         "stage": config.engine.zero_stage,
         "tokens": tokens,
         "shape": f"{rows} x {source} + {target}",
-        "padding": padding_of(lengths),
+        "padding": padding_fraction(lengths),
         "kernels": update.num_kernels,
         "gigabytes": sum(call.bytes for call in update.calls) / 1e9,
         "teraflops": flops / 1e12,
@@ -150,7 +160,7 @@ def _print(args: argparse.Namespace, figures: Row) -> None:
     print_table(title, [{**{c: row.get(c, "") for c in columns}, NOTE: NOTE} for row in table])
     for stage, found in figures["lines"].items():
         for kind in ("waits", "uploads", "added", "step"):
-            for line, number in list(found[kind].items())[:MOST_LINES]:
+            for line, number in list(found[kind].items())[:MAX_LINES]:
                 print(f"  {NOTE}: ZeRO-{stage}, {kind}: {number} x {line}")
     shown = [
         {
@@ -174,7 +184,7 @@ def _print(args: argparse.Namespace, figures: Row) -> None:
     row = next(r for r in reversed(figures["roofline"]) if r["stage"] == args.stage)
     longest = [
         {"operator": o["operator"], **{n: f"{o[n]:,.1f}" for n in ("launches", "GB", "TFLOP", "ms")}, NOTE: NOTE}
-        for o in row["operators"][: 2 * MOST_LINES]
+        for o in row["operators"][: 2 * MAX_LINES]
     ]
     print_table(
         f"ZeRO-{args.stage}, {row['tokens']:,} tokens: the operators that take the device longest ({NOTE})", longest
@@ -185,7 +195,7 @@ def _write(args: argparse.Namespace, figures: Row) -> None:
     if args.json is not None:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
-        args.json = None  # which has the form that was asked for, and not that of the results
+        args.json = None  # already written, in a form of its own
     settings = {
         n: getattr(args, n)
         for n in ("preset", "layers", "vocab", "ranks", "rank", "micro_batches", "offload", "kernels")
@@ -217,7 +227,7 @@ def _write(args: argparse.Namespace, figures: Row) -> None:
 
 
 def _targets(stage: int, *, offload: bool) -> Row:
-    """Of a row of counts; offloaded, waits alone have one."""
+    """Targets for a row of counts; with offload only the waits have one."""
     if offload:
         return {"waits_target": WAITS_TARGET_OFFLOADED} if stage == 2 else {}
     return {f"{key}_target": value for key, value in TARGETS[stage].items()}

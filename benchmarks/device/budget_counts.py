@@ -1,7 +1,7 @@
-"""What a device has to do for an update of the trainer: kernels, bytes and waits, counted on the pseudo device.
+"""Counts kernels, bytes and host waits of an update on the pseudo device.
 
-The trainer's own loop, DeepSpeed's own engine and torch's own autograd run; made up are the micro-batches, and that
-nothing is saved or evaluated.
+The real trainer loop, DeepSpeed engine and autograd run. Only the micro-batches are synthetic, and nothing is saved or
+evaluated.
 """
 
 import dataclasses
@@ -16,10 +16,11 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from benchmarks.device.budget_model import Shape, make_objective
+from benchmarks.device.budget_model import make_objective
 from configs import RunConfig
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.tokenizer import PAD_ID
+from model.costs.flops import BatchShape
 from tests.device.accelerator import use_pseudo_device
 from tests.device.meter import Call, Meter, metered
 from tests.device.pseudo import DEVICE, without_numbers
@@ -34,52 +35,52 @@ from trainer.ranks.watchdog import Watchdog
 from trainer.records.metrics import NoMetrics
 
 WARM_UP = 2
-"""Updates before the one that is counted: the first makes the optimizer's states, the next learn the weights' order."""
+"""Updates before the counted one: the first creates the optimizer's states, the next let ZeRO-3 learn its order."""
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Counted:
-    """An update, between two of them."""
+    """The counts of one update in the middle of training."""
 
     micro_batches: Sequence[Meter]
-    """Forward and backward of each, with what DeepSpeed does in them."""
+    """Forward and backward of each micro-batch, including DeepSpeed's work in them."""
     step: Meter
     update: Meter
-    """All, the loop around them included."""
+    """The whole update, including the loop around it."""
 
 
-class Alone(World):
-    """A rank of many, of which the others are not there: collectives return at once, with whatever stood there."""
+class LoneWorld(World):
+    """One rank of many without the others: collectives return at once and leave their tensors unchanged."""
 
     def __init__(self, rank: int, size: int, device: torch.device) -> None:
         self.rank, self.size, self.local_rank, self.device = rank, size, 0, device
         dist.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())
         from deepspeed.runtime.zero import partitioned_param_coordinator
 
-        partitioned_param_coordinator.assert_ints_same_as_other_ranks = lambda *_: None  # it asks the others
+        partitioned_param_coordinator.assert_ints_same_as_other_ranks = lambda *_: None  # it would communicate
         self._control = dist.group.WORLD
         self._waiting = nullcontext
 
     def gather(self, item: Any) -> list[Any]:
-        """As if all others had the same."""
+        """As if all ranks had the same item."""
         return [item] * self.size
 
     def from_main(self, item: Any) -> Any:
-        """As if rank 0 had the same."""
+        """As if rank 0 had the same item."""
         return item
 
     def begin_sums(self, integers: Sequence[int], floats: Sequence[float]) -> Any:
-        """As if all others had nothing."""
+        """As if all other ranks had zeros."""
         return lambda: (list(integers), list(floats))
 
 
-class _MadeUp:
-    """Micro-batches of one shape without end, in place of a reader.
+class _SyntheticReader:
+    """A reader that returns the same synthetic micro-batches for ever.
 
-    With `lengths` (rows, 2) of the pairs the rest of it is padding; else there is none.
+    `lengths` (rows, 2) of the pairs determine the padding; without them there is none.
     """
 
-    def __init__(self, shape: Shape, num: int, lengths: NDArray[np.int64] | None) -> None:
+    def __init__(self, shape: BatchShape, num: int, lengths: NDArray[np.int64] | None) -> None:
         self.datasets: list[Any] = []
         self.epoch, self.update, self.num_corrupt_blocks = 0, 0, 0
         source, target = (np.full((shape.rows, length), 5) for length in (shape.source, shape.target))
@@ -103,7 +104,7 @@ class _MadeUp:
         return self._micro_batches
 
     def state(self) -> None:
-        """Nothing is saved."""
+        """No state: nothing is saved."""
 
 
 class _NoSaver:
@@ -115,18 +116,18 @@ class _NoSaver:
 
 class _NoRecords:
     def write(self, step: int, update: Update) -> None:
-        """Nothing: none of it is the device's work."""
+        """Writes nothing: records are no device work."""
 
     def note_loss(self, step: int, update: Update, loss: float) -> None:
-        """Nothing."""
+        """Notes nothing."""
 
 
-class _EnoughError(Exception):
-    """The update was counted."""
+class _CountedError(Exception):
+    """Ends the loop once the update is counted."""
 
 
 class _Watch:
-    """Asked by the loop at every update whether to stop: counts one of them, and then ends the loop."""
+    """The loop's stop check, called at every update: counts one update, then ends the loop."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
@@ -136,12 +137,12 @@ class _Watch:
 
     def __call__(self) -> bool:
         self._num_asked += 1
-        if self._num_asked == WARM_UP + 2:  # it is asked once before the first
+        if self._num_asked == WARM_UP + 2:  # it is called once before the first update
             self._open = self._counting()
             self._open.__enter__()
         elif self._num_asked == WARM_UP + 3:
             self._open.__exit__(None, None, None)
-            raise _EnoughError
+            raise _CountedError
         return False
 
     @contextmanager
@@ -171,29 +172,29 @@ def count_update(
     config: RunConfig,
     world: World,
     *,
-    shape: Shape,
+    shape: BatchShape,
     num_micro_batches: int,
     vocab: int,
     has_numbers: bool,
     lengths: NDArray[np.int64] | None = None,
 ) -> Counted:
-    """An update of this rank, after a few others.
+    """Count one update of this rank, after a few others.
 
     Args:
-        config: model, optimizer and engine are looked at.
+        config: its model, optimizer and engine are used.
         world: on the pseudo device.
-        shape: of every micro-batch.
-        num_micro_batches: of this rank's in an update.
-        vocab: pieces.
-        has_numbers: compute, too. Without, the sizes may be any.
-        lengths: (rows, 2) of the pairs, padded to `shape`; without, all are as long.
+        shape: shape of every micro-batch.
+        num_micro_batches: number of this rank's micro-batches in an update.
+        vocab: vocabulary size.
+        has_numbers: also compute with real data; without it, tensors hold no data and may have any size.
+        lengths: (rows, 2) of the pairs, padded to `shape`; by default no row is padded.
     """
     with nullcontext() if has_numbers else without_numbers():
-        made_up = _MadeUp(shape, num_micro_batches, lengths)
-        return _count_update(config, world, made_up, vocab, has_numbers)
+        reader = _SyntheticReader(shape, num_micro_batches, lengths)
+        return _count_update(config, world, reader, vocab, has_numbers)
 
 
-def _count_update(config: RunConfig, world: World, made_up: _MadeUp, vocab: int, has_numbers: bool) -> Counted:
+def _count_update(config: RunConfig, world: World, reader: _SyntheticReader, vocab: int, has_numbers: bool) -> Counted:
     with nullcontext() if has_numbers else world.device:
         objective = make_objective(config.model, vocab)
     engine = DeepSpeedEngine(
@@ -206,9 +207,9 @@ def _count_update(config: RunConfig, world: World, made_up: _MadeUp, vocab: int,
         ema_decay=config.training.ema_decay,
     )
     watch, state, metrics, saver = _Watch(engine), TrainerState(), NoMetrics(), _NoSaver()
-    reader: Any = made_up
+    source: Any = reader
     parts: dict[str, Any] = {
-        "updates": Lookahead(reader, world),
+        "updates": Lookahead(source, world),
         "evaluator": None,
         "saver": saver,
         "records": _NoRecords(),
@@ -226,25 +227,25 @@ def _count_update(config: RunConfig, world: World, made_up: _MadeUp, vocab: int,
     )
     try:
         trainer.fit()
-    except _EnoughError:
+    except _CountedError:
         engine.close()
     assert watch.counted is not None
     return watch.counted
 
 
 def lone_rank(rank: int, size: int, *, on_device: bool = True) -> World:
-    """One of many; this process takes the pseudo device for its own, or computes on the CPU."""
+    """The world of one rank of many, on the pseudo device or on the CPU."""
     if on_device:
         use_pseudo_device()
-    return Alone(rank, size, DEVICE if on_device else torch.device("cpu"))
+    return LoneWorld(rank, size, DEVICE if on_device else torch.device("cpu"))
 
 
 def counts(found: Counted, model: int) -> dict[str, int]:
-    """Kernels that DeepSpeed adds to the first micro-batch and at most to a later one; of the step; waits.
+    """Kernels that DeepSpeed adds to the first micro-batch and at most to a later one, kernels of the step, and waits.
 
     Args:
-        found: the update.
-        model: kernels of a micro-batch of the model alone.
+        found: the counted update.
+        model: kernels of a micro-batch of the model without the engine.
     """
     more = [meter.num_kernels - model for meter in found.micro_batches]
     return {
@@ -256,7 +257,7 @@ def counts(found: Counted, model: int) -> dict[str, int]:
 
 
 def added(micro_batch: Meter, model: Sequence[Meter]) -> Counter[str]:
-    """Kernels by line that DeepSpeed adds to a micro-batch of the model alone."""
+    """Kernels by line of code that DeepSpeed adds to a micro-batch of the model."""
     lines = micro_batch.by_line()
     for meter in model:
         lines.subtract(meter.by_line())
@@ -264,5 +265,5 @@ def added(micro_batch: Meter, model: Sequence[Meter]) -> Counter[str]:
 
 
 def calls_of(meters: Sequence[Meter]) -> list[Call]:
-    """All operators."""
+    """All operator calls of the meters."""
     return [call for meter in meters for call in meter.calls]

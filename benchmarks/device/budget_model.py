@@ -1,11 +1,10 @@
-"""Kernels of a micro-batch of the model alone, on the pseudo device."""
-
-from dataclasses import dataclass
+"""Counts the kernels of a micro-batch of the model without an engine, on the pseudo device."""
 
 import torch
 
 from configs import ModelSection
 from model import Objective, SpecialIds, build_transformer
+from model.costs.flops import BatchShape
 from model.kernels import use_kernels
 from model.loss import CrossEntropy, OutputLayer
 from tests.device.meter import Meter
@@ -15,24 +14,14 @@ from trainer.engines.layouts import full_batch
 SPECIAL = SpecialIds(pad=0, bos=1, eos=2)
 
 
-@dataclass(kw_only=True, frozen=True)
-class Shape:
-    """Of a micro-batch."""
-
-    rows: int
-    source: int
-    """Padded length."""
-    target: int
+SMALL = BatchShape(rows=4, source=8, target=8)
+"""The number of kernels does not depend on the shape, except that a large micro-batch has more chunks of logits."""
 
 
-SMALL = Shape(rows=4, source=8, target=8)
-"""Kernels do not depend on the shape, but that the loss of a large micro-batch is formed in chunks."""
+def count_model(section: ModelSection, *, shape: BatchShape, vocab: int, kernels: str = "plain") -> tuple[Meter, Meter]:
+    """Count forward and backward of a micro-batch in bf16; `kernels` as in `model.kernels.use_kernels`.
 
-
-def count_model(section: ModelSection, *, shape: Shape, vocab: int, kernels: str = "plain") -> tuple[Meter, Meter]:
-    """A micro-batch of the model alone in bf16: forward and backward; `kernels` as in `model.kernels.use_kernels`.
-
-    Without padding it has as many tokens where it is packed.
+    A packed micro-batch has rows x length tokens, without padding.
     """
     with without_numbers(), torch.device(DEVICE):
         objective = make_objective(section, vocab).bfloat16()
@@ -48,15 +37,15 @@ def count_model(section: ModelSection, *, shape: Shape, vocab: int, kernels: str
 
 
 def make_objective(section: ModelSection, vocab: int) -> Objective:
-    """As it is trained."""
+    """The training objective of the model, in training mode."""
     model = build_transformer(section, source_vocab_size=vocab, target_vocab_size=vocab, special=SPECIAL, seed=1)
     return Objective(model, CrossEntropy(0.1)).train()
 
 
 def logits_moved(*, rows: int, width: int, vocab: int, kernels: str) -> float:
-    """How often 16-bit logits move between the chip and its memory, matmuls aside, while the loss is formed.
+    """How often 16-bit logits move between GPU and memory while the loss is computed, except in matmuls.
 
-    Operators that move less than a 16-bit logit of each are left out.
+    Operators that move less than the size of all logits are ignored.
     """
     with without_numbers(), torch.device(DEVICE):
         layer = OutputLayer(width, vocab, padding_id=SPECIAL.pad).bfloat16()

@@ -1,9 +1,9 @@
-"""Each kernel of `model/kernels/cuda` beside its plain twin and beside the plain path: right, speed-up, memory.
+"""Correctness, speed-up and memory of each kernel in `model/kernels/cuda`, against plain implementations.
 
     python -m benchmarks.device.kernels
 
-In bf16, forward and backward, with sizes of `vaswani_big`. Without a GPU the plain twins are looked at in place of the
-kernels (`--small`): that tries the program, and its times mean nothing.
+Forward and backward in bf16, with the sizes of `vaswani_big`. Without a GPU (with `--small`) the plain implementations
+run instead of the kernels: that only tests this program; its times mean nothing.
 """
 
 import statistics
@@ -27,18 +27,18 @@ from model.layout import Side
 from model.loss import CrossEntropy, OutputLayer
 
 TOLERANCE = 2e-2
-"""Of the largest number of each result, in bf16."""
+"""Largest error relative to the largest element of each result, in bf16."""
 DROPOUT = 0.1
 Pass = Callable[[], list[Tensor]]
 
 
 @dataclass(kw_only=True, frozen=True)
 class Sizes:
-    """Of what is tried."""
+    """Sizes of the inputs."""
 
     rows: int = 64
     longest: int = 64
-    """Tokens of a row; the shortest has a half of it."""
+    """Tokens of the longest row; the shortest has half as many."""
     width: int = 1024
     inner: int = 4096
     heads: int = 16
@@ -50,18 +50,18 @@ SMALL = Sizes(rows=3, longest=6, width=32, inner=48, heads=2, vocab=101)
 
 @dataclass(kw_only=True, frozen=True)
 class Kernel:
-    """Three ways to the same results and gradients."""
+    """Three implementations of the same function and its gradients."""
 
     name: str
     ours: Pass
     twin: Pass
-    """The plain implementation, with the same random numbers."""
+    """The plain implementation with the same random numbers, for correctness."""
     plain: Pass
-    """What is computed without these kernels, with numbers of torch's generator."""
+    """The code path without these kernels, with torch's random numbers, for speed and memory."""
 
 
 def kernels(sizes: Sizes, device: torch.device) -> list[Kernel]:
-    """All of them."""
+    """All kernels to measure."""
     torch.manual_seed(1)
     lengths = torch.linspace(sizes.longest // 2, sizes.longest, sizes.rows).long()
     side = _side(lengths, device)
@@ -76,7 +76,7 @@ def kernels(sizes: Sizes, device: torch.device) -> list[Kernel]:
 
 
 def measure(kernel: Kernel, *, device: torch.device, repetitions: int) -> dict[str, Any]:
-    """A row of the table: the largest difference, and seconds and bytes of both ways."""
+    """A row of the table: the largest error, and seconds and bytes of the kernel and of the plain path."""
     pairs = zip(kernel.ours(), kernel.twin(), strict=True)
     off = max(float((a.float() - b.float()).abs().max() / b.float().abs().max().clamp_min(1e-9)) for a, b in pairs)
     ways = {name: _cost(way, device, repetitions) for name, way in (("plain", kernel.plain), ("ours", kernel.ours))}
@@ -91,7 +91,7 @@ def measure(kernel: Kernel, *, device: torch.device, repetitions: int) -> dict[s
 
 
 def _cost(way: Pass, device: torch.device, repetitions: int) -> tuple[float, int]:
-    """Median seconds of a pass, and the most bytes that it held beside what was there."""
+    """Median seconds of a pass, and its peak memory in bytes beyond what was allocated before."""
     is_gpu = device.type == "cuda"
     wait: Callable[[], None] = torch.cuda.synchronize if is_gpu else lambda: None
     way()
@@ -109,7 +109,7 @@ def _cost(way: Pass, device: torch.device, repetitions: int) -> tuple[float, int
 
 
 def _differentiated(function: Callable[..., Tensor], *leaves: Tensor) -> Pass:
-    """The result of a function of leaves, and their gradients by it."""
+    """A pass that returns the result of a function and the gradients of the leaves."""
     grads: list[Tensor] = []
 
     def way() -> list[Tensor]:
@@ -127,7 +127,7 @@ def _leaf(*shape: int, device: torch.device) -> Tensor:
 
 
 def _side(lengths: Tensor, device: torch.device) -> Side:
-    """Of rows of these lengths, one behind the other."""
+    """The `Side` of packed rows with these lengths."""
     pairs = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
     positions = torch.cat([torch.arange(int(n)) for n in lengths])
     places = torch.stack([torch.full_like(pairs, 5), torch.zeros_like(pairs), pairs, positions], 1)
@@ -173,7 +173,7 @@ def _residual(sizes: Sizes, side: Side, device: torch.device) -> Kernel:
 
 
 def _same_mask(x: Tensor, side: Side, site: int) -> Tensor:
-    """Dropout by the plain twin, which autograd differentiates."""
+    """Dropout with the kernel's mask, differentiable by autograd."""
     return x * dropout._plain(torch.ones_like(x), side.places, site, DROPOUT).detach()
 
 
@@ -219,9 +219,9 @@ def _attention(sizes: Sizes, side: Side, lengths: Tensor, device: torch.device) 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0; 1 where a kernel is wrong."""
+    """Exit code 0; 1 if a kernel is wrong."""
     options = parser(__doc__)
-    options.add_argument("--small", action="store_true", help="sizes for a trial")
+    options.add_argument("--small", action="store_true", help="small sizes, to test this program")
     options.add_argument("--repetitions", type=int, default=20, metavar="N")
     args = options.parse_args(arguments)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -229,13 +229,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         measure(kernel, device=device, repetitions=args.repetitions)
         for kernel in kernels(SMALL if args.small else Sizes(), device)
     ]
-    name = torch.cuda.get_device_name() if device.type == "cuda" else "a CPU: the plain twins, and times mean nothing"
+    name = (
+        torch.cuda.get_device_name() if device.type == "cuda" else "a CPU: plain implementations, so times mean nothing"
+    )
     print_table(f"kernels in bf16, forward and backward, on {name}", [table_row(row) for row in found])
     return 0 if all(row["right"] for row in found) else 1
 
 
 def table_row(row: dict[str, Any]) -> dict[str, str]:
-    """What is printed of a row of `measure`."""
+    """A row of `measure` as text."""
     return {
         "kernel": row["kernel"],
         "right": f"{'yes' if row['right'] else 'NO'} ({row['off']:.1e})",

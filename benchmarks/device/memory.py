@@ -1,4 +1,4 @@
-"""The peak of a GPU's memory while the real engine trains."""
+"""Peak GPU memory while the real engine trains."""
 
 from typing import Any
 
@@ -13,14 +13,14 @@ from trainer.ranks.distributed import World
 
 
 def peak(*, preset: str, stage: int, tokens: int, length: int, vocabulary: int) -> dict[str, Any]:
-    """Most bytes of torch's allocator over two updates of two micro-batches in bf16, on one rank.
+    """Peak bytes of torch's allocator over two updates of two micro-batches in bf16, on one rank.
 
     Args:
-        preset: the model.
-        stage: of ZeRO.
-        tokens: padded tokens of a micro-batch, on either side.
-        length: of each sentence.
-        vocabulary: pieces.
+        preset: preset of the model.
+        stage: ZeRO stage.
+        tokens: padded tokens per side of a micro-batch.
+        length: length of every sentence.
+        vocabulary: vocabulary size.
     """
     world = World(timeout_minutes=2)
     model = build_transformer(

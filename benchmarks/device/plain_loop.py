@@ -1,8 +1,8 @@
-"""Plain torch on a GPU, the yardsticks of `training`: the card's matrix rate, and a training loop by hand.
+"""Baselines in plain torch for `training` on a GPU: the matmul rate of the card, and a hand-written training loop.
 
-The loop is `training.plain_loop` with what pays on a GPU: fused attention, torch's own dropout, batches padded and
-pinned before the clock starts, and no place where the host waits for the device. Its model is post-norm, as those of
-Vaswani et al. (2017) are. Everything runs on a CPU too, so that it can be tried there.
+The loop is `training.plain_loop` with what is fast on a GPU: fused attention, torch's own dropout, batches padded and
+pinned before timing starts, and no host waits. Its model is post-norm, as in Vaswani et al. (2017). Everything also
+runs on a CPU, for testing.
 """
 
 import itertools
@@ -21,19 +21,19 @@ from benchmarks.training.plain_loop import CLIP_NORM, Batch, Masters, Tally
 from benchmarks.training.plain_model import PAD
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
-"""Source (B, S), target input (B, T), the labels that are no padding (N,) and their places in B * T (N,)."""
+"""Source (B, S), target input (B, T), non-padding labels (N,), and their indices among B * T positions (N,)."""
 
 
 class FusedAttention(plain_model.Attention):
     """`F.scaled_dot_product_attention` over the same projections."""
 
     def forward(self, x: Tensor, memory: Tensor | None, mask: Tensor | None) -> Tensor:
-        """(B, L, D) to (B, L, D), over itself or over a memory (B, S, D).
+        """(B, L, D) to (B, L, D), attending to itself or to a memory (B, S, D).
 
         Args:
             x: hidden states.
             memory: None in self-attention.
-            mask: (B, 1, 1, S), true where there is something to look at; None: each position sees those up to itself.
+            mask: (B, 1, 1, S), true where attention is allowed; None means causal.
         """
         if self.memory is None or memory is None:
             q, k, v = self.query(x).chunk(3, -1)
@@ -46,7 +46,7 @@ class FusedAttention(plain_model.Attention):
 
 
 class Layer(nn.Module):
-    """norm(x + dropout(sublayer(x))), two or three times."""
+    """norm(x + dropout(sublayer(x))) for two or three sub-layers."""
 
     def __init__(self, sizes: dict[str, Any], *, is_decoder: bool) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Layer(nn.Module):
 
 
 class Model(nn.Module):
-    """Encoder and decoder with one embedding for both sides and the output."""
+    """Encoder and decoder with one matrix for both embeddings and the output."""
 
     positions: Tensor
 
@@ -91,7 +91,7 @@ class Model(nn.Module):
         return out
 
     def forward(self, source: Tensor, target: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
-        """The sum of the smoothed loss over the labels; for shapes see `Inputs`."""
+        """Label-smoothed cross-entropy summed over the labels; for shapes see `Inputs`."""
         mask = (source != PAD)[:, None, None]
         memory, x = self.embed(source), self.embed(target)
         for layer in self.encoder:
@@ -114,21 +114,21 @@ def train(
     peak: float,
     warmup_updates: int,
 ) -> dict[str, Any]:
-    """Train, and measure from the update `warm_up` on.
+    """Train, and time the updates after the first `warm_up`.
 
     Args:
-        pieces: a .npz of ids: source, target, and where each sentence of either ends.
-        sizes: of the model.
+        pieces: an .npz file with the ids of both sides, and where each sentence ends.
+        sizes: sizes of the model.
         device: cuda or cpu.
-        dtype: of the model; its masters are fp32.
-        updates: in all.
-        warm_up: updates before the clock.
+        dtype: dtype of the model; master weights are fp32.
+        updates: total number of updates.
+        warm_up: number of untimed updates.
         budget: padded tokens of an update, both sides together.
-        peak: learning rate.
-        warmup_updates: of the rate.
+        peak: highest learning rate.
+        warmup_updates: updates until the highest learning rate.
     """
     torch.manual_seed(1)
-    torch.backends.cuda.enable_cudnn_sdp(False)  # it makes a plan for every new shape
+    torch.backends.cuda.enable_cudnn_sdp(False)  # cuDNN plans for every new shape
     model = Model(sizes).to(device).train()
     masters = Masters(model, getattr(torch, dtype))
     optimizer = plain_loop.adamw(masters.masters, peak)
@@ -157,7 +157,7 @@ def train(
 
 
 def inputs(batch: Batch, device: str) -> Inputs:
-    """What the model takes, in memory that a GPU can fetch while the host goes on."""
+    """The inputs of the model, in pinned memory for asynchronous copies to the GPU."""
     source, target, padded = batch
     rows = (padded.flatten() != PAD).nonzero()[:, 0]
     found = (source, target, padded.flatten()[rows], rows)
@@ -168,19 +168,19 @@ def inputs(batch: Batch, device: str) -> Inputs:
 
 
 def matrix_rate(*, device: str, sizes: Sequence[int], repeats: int = 20, rounds: int = 3) -> dict[str, Any]:
-    """The best FLOP/s of square bf16 matmuls, each size warm, and what the card is.
+    """The best FLOP/s of square bf16 matmuls after warm-up, and the name and memory of the card.
 
     Args:
         device: cuda or cpu.
-        sizes: rows and columns.
-        repeats: products between two looks at the clock.
-        rounds: the best of so many counts.
+        sizes: widths of the matrices.
+        repeats: matmuls in one timing.
+        rounds: timings per size, of which the best counts.
     """
     rates = {}
     for size in sizes:
         left, right = (torch.randn(size, size, device=device).to(torch.bfloat16) for _ in range(2))
         out = torch.matmul(left, right)
-        seconds = [_products_seconds(left, right, out, repeats) for _ in range(1 + rounds)][1:]  # the first is warm-up
+        seconds = [_matmul_seconds(left, right, out, repeats) for _ in range(1 + rounds)][1:]  # the first is warm-up
         rates[size] = 2 * size**3 * repeats / min(seconds)
     card = torch.cuda.get_device_properties(0) if device == "cuda" else None
     return {
@@ -192,8 +192,8 @@ def matrix_rate(*, device: str, sizes: Sequence[int], repeats: int = 20, rounds:
     }
 
 
-def _products_seconds(left: Tensor, right: Tensor, out: Tensor, repeats: int) -> float:
-    """Seconds of so many products, by the device's own clock where it has one."""
+def _matmul_seconds(left: Tensor, right: Tensor, out: Tensor, repeats: int) -> float:
+    """Seconds of `repeats` matmuls, by the device's clock on a GPU."""
     if left.device.type == "cpu":
         begin = time.perf_counter()
         for _ in range(repeats):
@@ -209,13 +209,13 @@ def _products_seconds(left: Tensor, right: Tensor, out: Tensor, repeats: int) ->
 
 
 def wait(device: str) -> None:
-    """Until the device has done all that it was given."""
+    """Wait until the device has finished all its work."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
 def peaks(device: str) -> dict[str, int | None]:
-    """Most bytes that torch's allocator gave out and held, on the current GPU; none on a CPU."""
+    """Peak allocated and reserved bytes of torch's allocator on the current GPU; None on a CPU."""
     if device == "cpu":
         return {"peak_allocated": None, "peak_reserved": None}
     return {"peak_allocated": torch.cuda.max_memory_allocated(), "peak_reserved": torch.cuda.max_memory_reserved()}

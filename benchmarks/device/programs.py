@@ -1,4 +1,4 @@
-"""The programs that `training` measures: zeromt, a plain loop by hand and Transformers, on the same pairs."""
+"""The programs that `training` compares on the same pairs: zeromt, a plain loop and Transformers."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ SETTINGS = ("0", "1", "2", "3", "1-offload", "2-offload", "3-offload")
 
 
 def setting_of(config: RunConfig, name: str | None = None) -> Setting:
-    """The run's own, or one of `SETTINGS`."""
+    """ZeRO stage, offload and checkpointing: the run's own, or with stage and offload of one of `SETTINGS`."""
     stage, offload = config.engine.zero_stage, config.engine.offload_optimizer
     if name is not None:
         stage, offload = int(name[0]), name.endswith("-offload")  # type: ignore[assignment]
@@ -33,15 +33,15 @@ def setting_of(config: RunConfig, name: str | None = None) -> Setting:
 def ours(
     job: Job, run: str, config: RunConfig, *, stage: str | None = None, world_size: int = 1, profiled: bool = False
 ) -> Figures:
-    """`zeromt train`, started by torchrun where there are several ranks.
+    """`zeromt train`, started by torchrun for several ranks.
 
     Args:
-        job: the data and the budgets.
-        run: a shipped one.
-        config: the same, resolved.
-        stage: one of `SETTINGS`; the run's own unless given.
-        world_size: ranks, each with a GPU and a micro-batch an update.
-        profiled: whether to run just long enough for the profiler, which slows it down.
+        job: data and budgets.
+        run: name of a shipped run.
+        config: the resolved configuration of the run.
+        stage: one of `SETTINGS`; default: the run's own stage.
+        world_size: number of ranks, each with one GPU and one micro-batch per update.
+        profiled: run with the profiler, which is slower, and only as long as it needs.
     """
     setting = setting_of(config, stage)
     arguments = [run, "name=measured", *job.overrides(world_size=world_size)]
@@ -56,7 +56,7 @@ def ours(
     threads = max(1, len(os.sched_getaffinity(0)) // world_size)
     devices = "" if job.device == "cpu" else ",".join(job.gpus[:world_size])
     extra = {"OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": devices}
-    shutil.rmtree(folder, ignore_errors=True)  # of an attempt that failed: it would go on from there
+    shutil.rmtree(folder, ignore_errors=True)  # the next run would resume from a failed attempt
     run_command([sys.executable, *command], environment() | extra, job.folder)
     ranks = [json.loads(Path(f"{out}.{rank}").read_text()) for rank in range(world_size)]
     found = read_metrics(folder / "metrics.jsonl", job.warm_up)
@@ -67,7 +67,7 @@ def ours(
 
 
 def read_metrics(path: Path, warm_up: int) -> Figures:
-    """Rates over the updates after the warm-up, and the loss of every update."""
+    """Rates over the timed updates, and the loss of every update."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     lines = [line for line in lines if line["kind"] == "train"]
     timed = lines[warm_up:]
@@ -85,7 +85,7 @@ def read_metrics(path: Path, warm_up: int) -> Figures:
 
 
 def theirs(function: Callable[..., Figures], job: Job, run: str, config: RunConfig, **more: Any) -> Figures:
-    """Another program on one GPU, with the model's sizes and an update's budget."""
+    """Run another program on one GPU, with the same model sizes and token budget."""
     model = dataclasses.asdict(config.model)
     attention, feed_forward = model["attention"], model["feed_forward"]
     sizes = {name: model[name] for name in ("d_model", "encoder_layers", "decoder_layers", "dropout")}
@@ -115,9 +115,9 @@ PROGRAMS: dict[str, Callable[[Job, str, RunConfig], Figures]] = {
 
 
 def attempt(name: str, program: Callable[[], Figures]) -> Figures | None:
-    """What a program measures; None where it fails, as with too little memory: the others go on."""
+    """Run a program; returns its figures, or None if it fails, for example for lack of memory."""
     try:
         return program()
     except UserError as error:
-        print(f"{name}: FAILED, left out: {error}", flush=True)
+        print(f"{name}: FAILED, skipped: {error}", flush=True)
         return None

@@ -1,6 +1,6 @@
-"""`zeromt train` as one rank: `benchmarks.device.rank OUT PROFILED_AFTER ARGUMENT...`; writes OUT.RANK as JSON.
+"""One rank of `zeromt train`: `benchmarks.device.rank OUT PROFILED_AFTER ARGUMENT...` writes OUT.RANK as JSON.
 
-The peak of its GPU's memory and, where PROFILED_AFTER is not 0, a profile of some updates after so many.
+The file has the peak GPU memory and, if PROFILED_AFTER is not 0, a profile of some updates after that many.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ from launcher.cli import main as zeromt
 from trainer.ranks.process import tune_process
 
 PROFILED_WARM_UP, PROFILED = 2, 5
-"""Updates that the profiler sees before those that it keeps."""
+"""Updates of the profiler's warm-up, and profiled updates."""
 
 
 def main(out: str, profiled_after: int, arguments: Sequence[str]) -> int:
-    """`zeromt train` in this process; writes what torch knows of its memory, and a profile, where `profiled_after`."""
+    """Run `zeromt train` in this process; writes its peak memory and, if `profiled_after` is not 0, a profile."""
     found: Figures = {}
     with _profiler(profiled_after, found) if profiled_after else contextlib.nullcontext():
         code = zeromt(["train", *arguments])
@@ -38,7 +38,7 @@ def main(out: str, profiled_after: int, arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _profiler(after: int, found: Figures) -> Iterator[None]:
-    """Profile some updates of this process's engine after so many, into `found["profile"]`."""
+    """Profile some updates of this process's engine after the first `after`; stores `found["profile"]`."""
     tune_process()  # before DeepSpeed is imported, as the trainer does
     from trainer.engines.deepspeed.engine import DeepSpeedEngine
 
@@ -64,7 +64,7 @@ def _profiler(after: int, found: Figures) -> Iterator[None]:
 
 
 def _summary(profiler: torch.profiler.profile, *, seconds: float) -> Figures:
-    """What took the time of `PROFILED` updates: on the device, where there is one."""
+    """Time by operation over the profiled updates: device time if there is a device, else CPU time."""
     events = profiler.key_averages()
     named = [e for e in events if not (e.is_user_annotation or e.key.startswith("ProfilerStep"))]
     kernels = [e for e in named if e.device_type != DeviceType.CPU]

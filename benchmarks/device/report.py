@@ -1,4 +1,4 @@
-"""What the figures of `training` come to: tables, ratios, and whether they hold."""
+"""Tables, ratios and verdicts for the figures of `training`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,17 +11,17 @@ TARGET_MFU = {"wmt_base": 0.35, "wmt_big": 0.45}
 AGREEMENT, COMPARED_UPDATES = 1e-2, 20
 GIB = 1 << 30
 FRACTIONS = {"waiting for data": "waiting_for_data", "logging": "logging"}
-"""Of the time of the updates that count, by the column's name; of zeromt alone."""
+"""Columns with fractions of the timed updates' time; only zeromt reports them."""
 
 
 def report(run: str, rounds: Sequence[dict[str, Figures]], *, timed: int, planned: int) -> Figures:
-    """Print one GPU's figures; their medians, the ratios to zeromt, and whether the MFU holds.
+    """Print the figures on one GPU; returns medians, ratios to zeromt, and whether the MFU meets its target.
 
     Args:
-        run: a shipped one.
-        rounds: figures of each program by its name.
-        timed: updates of a round that count.
-        planned: the peak that `zeromt plan` says, in bytes.
+        run: name of a shipped run.
+        rounds: for each round, the figures by program.
+        timed: number of timed updates in a round.
+        planned: peak memory according to `zeromt plan`, in bytes.
     """
     if not rounds or not rounds[0]:
         return {}
@@ -50,7 +50,7 @@ def report(run: str, rounds: Sequence[dict[str, Figures]], *, timed: int, planne
     found["ratios"] = ratios
     if run in TARGET_MFU:
         found["mfu_target"], found["mfu_holds"] = TARGET_MFU[run], medians["zeromt"]["mfu"] >= TARGET_MFU[run]
-        print(f"MFU of {TARGET_MFU[run]:.0%} is the target: {_verdict(found['mfu_holds'])}")
+        print(f"target MFU {TARGET_MFU[run]:.0%}: {_verdict(found['mfu_holds'])}")
     allocated = medians["zeromt"].get("peak_allocated")
     found["plan_off"] = None if allocated is None else planned / allocated - 1
     off = "" if allocated is None else f" ({found['plan_off']:+.1%})"
@@ -59,9 +59,9 @@ def report(run: str, rounds: Sequence[dict[str, Figures]], *, timed: int, planne
 
 
 def print_stages(run: str, found: Mapping[str, Figures], *, num_ranks: int) -> None:
-    """A table of what every setting of ZeRO came to; losses stand beside those of the first."""
+    """Print a table of all ZeRO settings; losses are compared with those of the first setting."""
     print_table(
-        f"{run}, ranks: {num_ranks}; off: worst loss of the first {COMPARED_UPDATES} beside {next(iter(found))}'s",
+        f"{run}, ranks: {num_ranks}; off: largest loss difference to {next(iter(found))} in {COMPARED_UPDATES} updates",
         [
             {
                 "setting": name,
@@ -76,13 +76,13 @@ def print_stages(run: str, found: Mapping[str, Figures], *, num_ranks: int) -> N
 
 
 def worst_difference(losses: Sequence[float], others: Sequence[float]) -> float:
-    """The largest relative difference of the first losses; NaN where one of them is."""
+    """The largest relative difference of the first losses; NaN if a loss is NaN."""
     mine, reference = (np.array(found[:COMPARED_UPDATES]) for found in (losses, others))
     return float(np.max(np.abs(mine - reference) / np.abs(reference)))
 
 
 def _cells(figures: Figures) -> dict[str, str]:
-    """A row of a table."""
+    """The cells of a table row."""
     return {
         "tokens/s": f"{figures['tokens_per_second']:,.0f}",
         "s an update": f"{figures['seconds_per_update']:.4f}",

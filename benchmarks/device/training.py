@@ -1,4 +1,4 @@
-"""Training on GPUs: MFU, peak memory beside `zeromt plan`'s, the same training by other programs, ZeRO's stages.
+"""Training on GPUs: MFU, peak memory compared with `zeromt plan`, other programs, and ZeRO stages.
 
     python -m benchmarks.device.training --json gpu.json --profile gpu-profile.txt
     python -m benchmarks.device.training --gpus 8 --tokens 32768 --set engine.compile=true
@@ -6,15 +6,16 @@
         --set model.d_model=32 model.attention.num_heads=2 model.feed_forward.d_ff=64 \\
         model.encoder_layers=1 model.decoder_layers=1
 
-Needs one or more GPUs that multiply in bf16, with 12 GiB for zeromt and an estimated 40 for the others at the default
-budgets (less with --tokens 4096); 5 GB of disk in --work, for the checkpoint that a run ends with; and for Transformers
-`pip install 'transformers[torch]'`. Half an hour by estimate, less with --rounds 1. The last line tries everything on a
+Needs one or more GPUs with bf16: 12 GiB for zeromt and an estimated 40 GiB for the others at the default budgets (less
+with --tokens 4096); 5 GB of disk in --work, for the final checkpoint of a run; and `pip install 'transformers[torch]'`
+for Transformers. Takes an estimated half an hour, less with --rounds 1. The last command above tests everything on a
 CPU, where the figures mean nothing.
 
-Each of --runs is a shipped run with its own preset, ZeRO stage and optimizer, in bf16, on made-up pairs of ids. First
-on one GPU, in rounds with a plain loop by hand and Transformers: the same pairs, as many padded tokens an update. Then
-on --gpus GPUs with every one of --stages, whose losses are held against ZeRO-0's. MFU (Chowdhery et al., 2022) is FLOPs
-by the formulas of `zeromt plan`, without padding and recomputation, over the card's best rate of square bf16 products.
+Each of --runs is a shipped run with its own preset, ZeRO stage and optimizer, in bf16, on synthetic pairs. First, on
+one GPU, it takes turns with a plain loop and Transformers on the same pairs and with as many padded tokens per update.
+Then it runs on --gpus GPUs with each of --stages, and losses are compared with those of ZeRO-0. MFU (Chowdhery et al.,
+2022) is FLOP/s by the formulas of `zeromt plan`, without padding and recomputation, over the card's best rate in square
+bf16 matmuls.
 """
 
 import argparse
@@ -53,15 +54,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0.
 
     Raises:
-        UserError: there are fewer GPUs than asked for, or a measurement failed.
+        UserError: fewer GPUs are available than requested, or a measurement failed.
     """
     args = _parse(arguments)
     gpus = visible_gpus(args.device, args.gpus)
-    os.environ["CUDA_VISIBLE_DEVICES"] = "" if args.device == "cpu" else gpus[0]  # a child has one, unless told
+    os.environ["CUDA_VISIBLE_DEVICES"] = "" if args.device == "cpu" else gpus[0]  # one GPU for each child by default
     figures: Figures = {"machine": machine(), "arguments": vars(args)}
     print_machine(figures["machine"])
     card = call(plain_loop.matrix_rate, device=args.device, sizes=MATRICES[args.device])
-    best = f"{card['best'] / 1e12:,.1f} TFLOP/s in square bf16 products"
+    best = f"{card['best'] / 1e12:,.1f} TFLOP/s in square bf16 matmuls"
     print(f"{len(gpus)} x {card['name']}: {best}, torch {card['version']}")
     figures["card"] = card
     with tempfile.TemporaryDirectory(dir=args.work) as folder:
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def rows_of(figures: Figures) -> list[Row]:
-    """The table of a result: what was measured so far on one GPU."""
+    """The rows of the result file: everything measured so far on one GPU."""
     rows: list[Row] = []
     for run, found in figures["runs"].items():
         for name, medians in found.get("medians", {}).items():
@@ -108,40 +109,42 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser(__doc__)
     options.add_argument("--runs", nargs="+", default=["wmt_base", "wmt_big"], metavar="RUN", help="shipped runs")
     options.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    options.add_argument("--gpus", type=int, default=1, metavar="N", help="ranks that ZeRO's stages are tried on (1)")
-    options.add_argument("--tokens", type=int, default=16384, help="padded tokens a side of a micro-batch (16384)")
-    options.add_argument("--vocab", type=int, default=37000, help="pieces of the joint vocabulary (37000)")
+    options.add_argument("--gpus", type=int, default=1, metavar="N", help="GPUs for the comparison of ZeRO stages (1)")
+    options.add_argument("--tokens", type=int, default=16384, help="padded tokens per side of a micro-batch (16384)")
+    options.add_argument("--vocab", type=int, default=37000, help="size of the joint vocabulary (37000)")
     options.add_argument("--pairs", type=int, default=200_000)
     options.add_argument("--updates", type=int, default=70)
-    options.add_argument("--warm-up", type=int, default=20, metavar="N", help="updates before the clock (20)")
+    options.add_argument("--warm-up", type=int, default=20, metavar="N", help="untimed updates at the start (20)")
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--programs", nargs="*", default=list(PROGRAMS), choices=list(PROGRAMS))
     options.add_argument("--stages", nargs="*", default=["0", "1", "2", "3", "2-offload"], choices=SETTINGS)
-    options.add_argument("--set", dest="settings", nargs="+", default=[], metavar="KEY=VALUE", help="for every run")
-    options.add_argument("--profile", type=Path, metavar="FILE", help="write the operations that take most time there")
+    options.add_argument(
+        "--set", dest="settings", nargs="+", default=[], metavar="KEY=VALUE", help="overrides for every run"
+    )
+    options.add_argument("--profile", type=Path, metavar="FILE", help="write the most expensive operations to FILE")
     args = options.parse_args(arguments)
     if not 0 < args.warm_up < args.updates:
-        options.error(f"--warm-up: {args.warm_up}; allowed is 1 to {args.updates - 1}, one less than --updates")
+        options.error(f"--warm-up: {args.warm_up}; must be from 1 to {args.updates - 1}, below --updates")
     return args
 
 
 def measure(
     job: Job, run: str, args: argparse.Namespace, *, lengths: NDArray[np.int64], rate: float
 ) -> Iterator[Figures]:
-    """All figures of one run, printed, as they come; later ones take the place of earlier ones of their name.
+    """Measure one run; yields and prints figures as they come. A later figure replaces an earlier one of the same name.
 
     Args:
-        job: the data and the budgets.
-        run: a shipped one.
-        args: the command line's.
-        lengths: (pairs, 2), EOS counted.
-        rate: FLOP/s of one card.
+        job: data and budgets.
+        run: name of a shipped run.
+        args: the command line.
+        lengths: (pairs, 2), EOS included.
+        rate: measured FLOP/s of one card.
     """
     config = load_run(run, job.overrides(world_size=1))
     flops = flops_per_target_token(config.model, job.vocab, lengths)
     programs = {name: program for name, program in PROGRAMS.items() if name in args.programs}
     if "transformers" in programs and not all(map(importlib.util.find_spec, ("transformers", "accelerate"))):
-        print("transformers: not installed; left out")
+        print("transformers: not installed, skipped")
         del programs["transformers"]
     yield {"flops_per_target_token": flops, "model": dataclasses.asdict(config.model)}
     rounds: list[dict[str, Figures]] = []
@@ -170,16 +173,16 @@ def measure(
 def compare_stages(
     job: Job, run: str, config: RunConfig, stages: Sequence[str], *, full_speed: float
 ) -> Iterator[dict[str, Figures]]:
-    """Every setting on all GPUs; losses are held against those of ZeRO-0, or of the first one where it is left out.
+    """Run every ZeRO setting on all GPUs, and compare losses with those of the first one, usually ZeRO-0.
 
-    After each the figures of all there are so far.
+    Yields the figures of all settings so far, after each.
 
     Args:
-        job: the data and the budgets.
-        run: a shipped one.
-        config: the same, resolved.
-        stages: of `SETTINGS`.
-        full_speed: target tokens a second at the measured rate of all cards together.
+        job: data and budgets.
+        run: name of a shipped run.
+        config: the resolved configuration of the run.
+        stages: some of `SETTINGS`.
+        full_speed: target tokens a second at an MFU of 1 on all GPUs together.
     """
     found: dict[str, Figures] = {}
     for stage in sorted(stages, key=SETTINGS.index):
@@ -200,7 +203,7 @@ def compare_stages(
 
 
 def profile(job: Job, run: str, config: RunConfig, file: Path, *, first: bool) -> Figures:
-    """Operations of a few updates by device time, written to a file, the first of them printed."""
+    """Profile a few updates; writes the operations by device time to a file and prints the first."""
     found: Figures = ours(job, run, config, profiled=True)["profile"]
     busy = found["device_busy"]
     title = f"{run}: {PROFILED} updates of {found['seconds_per_update']:.4f} s under the profiler"

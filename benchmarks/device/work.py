@@ -1,4 +1,4 @@
-"""What `training` trains on: made-up pairs, budgets and GPUs, FLOPs and memory that `zeromt plan` expects."""
+"""Data, budgets and GPUs of `training`, and the FLOPs and memory that `zeromt plan` expects."""
 
 import dataclasses
 import os
@@ -19,33 +19,33 @@ from configs import ModelSection, RunConfig, UserError
 from configs.components import make
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, UNK_ID, Tokenizer
 from launcher.planning.costs.memory import MemoryModel, Setting
-from model.costs.flops import Shape, training
+from model.costs.flops import BatchShape, executed_flops
 from model.parameters import Vocabularies
 
 MEDIAN_PIECES, SIGMA, MAX_PIECES = 22.5, 0.6, 127
-"""Log-normal lengths with a mean of 27, as of WMT14 English-German; with EOS at most 128."""
+"""Log-normal lengths with a mean of 27, as in WMT14 English-German; at most 128 with EOS."""
 Figures = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """What all measurements share."""
+    """Settings that all measurements share."""
 
     folder: Path
     device: str
     gpus: Sequence[str]
-    """By the names that CUDA_VISIBLE_DEVICES takes; on a CPU a name for each rank."""
+    """Names as in CUDA_VISIBLE_DEVICES; on a CPU one name for each rank."""
     tokens: int
-    """Padded tokens of a micro-batch on either side; an update has one for each GPU."""
+    """Padded tokens per side of a micro-batch; an update has one micro-batch for each GPU."""
     updates: int
     warm_up: int
     vocab: int
     settings: Sequence[str]
-    """`section.key=value`, over those of the run."""
+    """Overrides `section.key=value` of the run."""
 
     @property
     def dataset(self) -> Path:
-        """The folder that zeromt prepared."""
+        """The dataset prepared by zeromt."""
         return self.folder / "prepared"
 
     @property
@@ -54,12 +54,12 @@ class Job:
         return self.folder / "pieces.npz"
 
     def overrides(self, *, world_size: int) -> list[str]:
-        """What a run is given on its command line."""
+        """The command-line overrides of a run."""
         own = {
             "output": self.folder / "runs",
             "prepare.output": self.dataset,
             "prepare.max_pieces": MAX_PIECES,
-            "stream.datasets": f"[{{path: '{self.dataset}'}}]",  # made-up pairs, not the run's own corpus
+            "stream.datasets": f"[{{path: '{self.dataset}'}}]",  # synthetic pairs, not the run's own corpus
             "stream.micro_batches": world_size,
             "stream.source_tokens": self.tokens,
             "stream.target_tokens": self.tokens,
@@ -76,35 +76,35 @@ class Job:
 
 
 def visible_gpus(device: str, number: int) -> list[str]:
-    """The first GPUs that there are, as CUDA_VISIBLE_DEVICES names them.
+    """The first `number` GPUs, named as in CUDA_VISIBLE_DEVICES.
 
     Raises:
-        UserError: there are not so many.
+        UserError: there are fewer GPUs.
     """
     if device == "cpu":
         return [str(i) for i in range(number)]
     count = torch.cuda.device_count()
     given = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(str(i) for i in range(count))).split(",")
     if not 0 < number <= count:
-        raise UserError(f"--gpus: {number}, and torch finds {count}; allowed is at most that, or --device cpu")
+        raise UserError(f"--gpus: {number}, but torch finds {count}; give at most that, or --device cpu")
     return given[:number]
 
 
 def prepare(job: Job, num_pairs: int) -> NDArray[np.int64]:
-    """Made-up pairs as ids and as a dataset of zeromt's; their lengths (pairs, 2), EOS counted.
+    """Write synthetic pairs as ids and as a zeromt dataset; returns their lengths (pairs, 2), EOS included.
 
-    A word is a piece, so that text has exactly the lengths that are drawn. Frequencies follow Zipf's law.
+    Every word is one piece, so that the text has exactly the drawn lengths. Frequencies follow Zipf's law.
     """
     words = [f"w{rank}" for rank in range(job.vocab - 4)]
     ids = _tokenizer(job.folder, words, job.vocab)
-    dice = np.random.default_rng(1)
-    source = dice.lognormal(np.log(MEDIAN_PIECES), SIGMA, num_pairs)
-    sides = {"source": source, "target": source * dice.lognormal(0.0, 0.15, num_pairs)}
+    rng = np.random.default_rng(1)
+    source = rng.lognormal(np.log(MEDIAN_PIECES), SIGMA, num_pairs)
+    sides = {"source": source, "target": source * rng.lognormal(0.0, 0.15, num_pairs)}
     weights = np.cumsum(1 / (np.arange(len(words)) + 2.7))
     arrays: dict[str, NDArray[Any]] = {}
     for name, side in sides.items():
         ends = np.cumsum(side.clip(1, MAX_PIECES).astype(np.int64))
-        ranks = np.searchsorted(weights, dice.random(int(ends[-1])) * weights[-1])
+        ranks = np.searchsorted(weights, rng.random(int(ends[-1])) * weights[-1])
         arrays |= {name: ids[ranks], f"{name}_ends": ends}
         lines = [" ".join(row) for row in np.split(np.array(words, dtype=object)[ranks], ends[:-1])]
         for file, count in ((name, num_pairs), (f"few.{name}", 4)):
@@ -120,7 +120,7 @@ def prepare(job: Job, num_pairs: int) -> NDArray[np.int64]:
 
 
 def _tokenizer(folder: Path, words: Sequence[str], vocab: int) -> NDArray[np.int32]:
-    """Write a tokenizer whose pieces are these words; the id of each."""
+    """Write a tokenizer with these words as pieces; returns the id of each word."""
     import sentencepiece
 
     with (folder / JOINT_FILE).open("wb") as model:
@@ -142,29 +142,30 @@ def _tokenizer(folder: Path, words: Sequence[str], vocab: int) -> NDArray[np.int
 
 
 def flops_per_target_token(model: ModelSection, vocab: int, lengths: NDArray[np.int64]) -> float:
-    """FLOPs of forward and backward over the whole corpus without padding or recomputation, for each target token."""
+    """Mean FLOPs of forward and backward per target token of the corpus, without padding and recomputation."""
     model = dataclasses.replace(model, activation_checkpointing=False)
     vocabularies = Vocabularies(source=vocab, target=vocab)
     shapes, counts = np.unique(lengths, axis=0, return_counts=True)
     loss = make("loss", "cross_entropy")
     total = sum(
-        count * sum(training(model, loss, vocabularies, Shape(rows=1, source=source, target=target)).values())
+        count
+        * sum(executed_flops(model, loss, vocabularies, BatchShape(rows=1, source=source, target=target)).values())
         for (source, target), count in zip(shapes.tolist(), counts.tolist(), strict=True)
     )
     return float(total / int(lengths[:, 1].sum()))
 
 
 def planned_peak(job: Job, config: RunConfig, setting: Setting, *, world_size: int) -> int:
-    """What `zeromt plan` says that a rank's tensors take of its GPU, in bytes."""
+    """Peak memory of a rank's tensors on its GPU according to `zeromt plan`, in bytes."""
     planner = MemoryModel(config, Vocabularies(source=job.vocab, target=job.vocab), precision="bf16")
     return planner.memory(setting, world_size=world_size, source_tokens=job.tokens, target_tokens=job.tokens).peak
 
 
 def run_command(command: Sequence[str], env: dict[str, str], folder: Path) -> None:
-    """Run a command of ours.
+    """Run a zeromt command.
 
     Raises:
-        UserError: it failed; the message ends as what it wrote.
+        UserError: it failed; the message has the end of its output.
     """
     with (folder / "log").open("w+") as log:
         code = subprocess.run(command, cwd=ROOT, env=env, stdout=log, stderr=log, check=False).returncode

@@ -1,1 +1,1 @@
-"""What runs other programs: Eole, JoeyNMT, Transformers."""
+"""Runs the programs compared with zeromt: Eole, JoeyNMT, Transformers."""

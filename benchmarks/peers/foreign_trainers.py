@@ -1,4 +1,4 @@
-"""Eole and JoeyNMT by their own commands in environments of their own: what their logs tell of training a `Work`."""
+"""Trains a `Work` with the commands of Eole and JoeyNMT, in their own environments, and reads their logs."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ from configs import UserError
 
 
 def eole(work: Work, python: str) -> dict[str, Any]:
-    """`eole train`; every log line but the first tells tokens a second."""
+    """`eole train`: tokens a second from all log lines but the first."""
     path = work.folder / "eole.yaml"
     path.write_text(yaml.safe_dump(_eole_config(work)))
     log, memory = _logged([python, "-m", "eole.bin.main", "train", "-config", str(path)], work)
@@ -82,7 +82,7 @@ def _eole_config(work: Work) -> dict[str, Any]:
 
 
 def joeynmt(work: Work, python: str) -> dict[str, Any]:
-    """`python -m joeynmt train`; its log tells tokens a second."""
+    """`python -m joeynmt train`: tokens a second from its log."""
     symbols = "".join(f"{s}\n" for s in ("<unk>", "<pad>", "<s>", "</s>"))
     vocabulary = work.folder / "joeynmt.vocabulary"
     vocabulary.write_text(symbols + (work.folder / "vocabulary").read_text())
@@ -136,12 +136,12 @@ def _joeynmt_config(work: Work, vocabulary: Path) -> dict[str, Any]:
             "batch_type": "token",
             "normalization": "tokens",
             "loss": "crossentropy",
-            "scheduling": "exponential",  # there is no constant one; after each epoch
+            "scheduling": "exponential",  # JoeyNMT has no constant rate; this multiplies by 1 after each epoch
             "decrease_factor": 1.0,
             "label_smoothing": 0.1,
             "epochs": 1000,
             "updates": work.warm_up + 2 * every,
-            "validation_freq": 10**6 * every,  # never; it has to be a multiple of the next
+            "validation_freq": 10**6 * every,  # never; must be a multiple of logging_freq
             "logging_freq": every,
             "early_stopping_metric": "loss",
             "overwrite": True,
@@ -159,12 +159,12 @@ def _joeynmt_config(work: Work, vocabulary: Path) -> dict[str, Any]:
 
 
 def _log_every(work: Work) -> int:
-    """Updates between two lines of a log: the first tells of those before the clock, then there are two."""
+    """Updates between log lines: the first line covers the warm-up, and two more follow."""
     return max(1, (work.updates - work.warm_up) // 2)
 
 
 def _logged(command: Sequence[str], work: Work) -> tuple[str, int]:
-    """What a program of another environment writes on both streams, and the peak of its memory."""
+    """Run a program of another environment; returns its output and its peak memory."""
     rest = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
     rest["OMP_NUM_THREADS"] = str(work.threads)
     process = subprocess.Popen(

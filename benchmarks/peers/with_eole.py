@@ -1,10 +1,10 @@
-"""A model of ours as a folder that Eole loads, translated by the engine behind `eole predict`.
+"""Decodes one of our models with Eole: converts it to a folder that Eole loads, and uses the engine of `eole predict`.
 
     EOLE_PYTHON benchmarks/peers/with_eole.py < JOB.json > RESULT.json
 
-It runs in a Python that need hold nothing of ours. Eole's pre-norm Transformer with `SinusoidalInterleaved` positions
-is ours with other names and another order of the special ids, so the weights are copied and it computes the same.
-See `foreign_job` in `benchmarks.decoding.decode` for the job.
+It runs in Eole's Python environment, without zeromt. Eole's pre-norm Transformer with `SinusoidalInterleaved` positions
+equals ours except for names and the order of the special ids, so with our weights it computes the same function.
+`foreign_job` in `benchmarks.decoding.decode` describes the job.
 """
 
 import json
@@ -23,9 +23,9 @@ from eole.inference_engine import InferenceEnginePY
 from safetensors.torch import save_file
 
 OURS = ["<blank>", "<s>", "</s>", "<unk>"]
-"""Eole's tokens for our first ids; the others are called by their numbers."""
+"""Eole's tokens for our first ids; the tokens of the other ids are their numbers."""
 THEIRS = ["<unk>", "<blank>", "<s>", "</s>"]
-"""Its own order. It takes id 0 for any token that its vocabulary has not, so that must be the unknown one."""
+"""Eole's order of them. It maps tokens outside its vocabulary to id 0, so that must be <unk>."""
 PARTS = {
     "layers": "transformer_layers",
     "norm": "layer_norm",
@@ -42,12 +42,12 @@ PARTS = {
     "inner": "gate_up_proj",
     "outer": "down_proj",
 }
-"""Parts of our parameters' names in its words."""
+"""Maps parts of our parameter names to Eole's."""
 TIED = {"tgt_emb.embeddings.weight", "generator.weight"}
 
 
 def write_model(folder: Path, sizes: dict[str, Any], weights: dict[str, torch.Tensor]) -> set[str]:
-    """The folder of a model that Eole trained; returns the names of what it must have loaded."""
+    """Write a model folder as Eole does; returns the names of the parameters that Eole must load."""
     first = "encoder.layers.0"
     model = {
         "architecture": "transformer",
@@ -76,7 +76,7 @@ def write_model(folder: Path, sizes: dict[str, Any], weights: dict[str, torch.Te
 
 
 def theirs(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Our weights by their names; what is tied stands there once."""
+    """Our weights under Eole's names; tied weights occur once."""
     table = weights["target_embedding.tokens.weight"]
     order = [OURS.index(token) for token in THEIRS]
     found = {"src_emb.embeddings.weight": torch.cat([table[order], table[len(order) :]])}
@@ -88,7 +88,7 @@ def theirs(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def load(folder: Path, loaded: set[str], search: dict[str, Any]) -> InferenceEnginePY:
-    """The engine of `eole predict` with the settings of one search."""
+    """The engine of `eole predict`, with the settings of one search."""
     config = PredictConfig(
         model_path=str(folder),
         src="",
@@ -102,14 +102,14 @@ def load(folder: Path, loaded: set[str], search: dict[str, Any]) -> InferenceEng
         max_length=search["longest"],
     )
     engine = InferenceEnginePY(config)
-    # what is missing or too many is logged and no more
+    # Eole only logs missing or unexpected weights
     names = {name for name in engine.predictor.model.state_dict() if not name.endswith((".pe.pe", ".layer_scalar"))}
     assert names == loaded, names ^ loaded
     return engine
 
 
 def translate(engine: InferenceEnginePY, sources: list[list[int]]) -> list[list[int]]:
-    """Ids of ours to ids of ours, without EOS."""
+    """Translate; takes and returns our ids, without EOS in the result."""
     to_ours = {token: i for i, token in enumerate(OURS)}
     lines = [" ".join(OURS[i] if i < len(OURS) else str(i) for i in ids) for ids in sources]
     _, _, found = engine.infer_list(lines)
@@ -117,10 +117,10 @@ def translate(engine: InferenceEnginePY, sources: list[list[int]]) -> list[list[
 
 
 def main() -> None:
-    """Read the job, load, warm up, measure each search, and answer."""
+    """Read the job, load the model, warm up, time each search, and write the results."""
     job = json.load(sys.stdin)
     with os.fdopen(os.dup(1), "w") as answer, tempfile.TemporaryDirectory(dir=Path(job["weights"]).parent) as work:
-        os.dup2(2, 1)  # what Eole prints is no part of the answer
+        os.dup2(2, 1)  # keeps Eole's output out of the result
         torch.set_num_threads(job["threads"])
         weights = {name: torch.from_numpy(array) for name, array in np.load(job["weights"]).items()}
         loaded = write_model(Path(work), job["sizes"], weights)

@@ -1,9 +1,10 @@
-"""A model of ours in JoeyNMT's classes, decoded by JoeyNMT's search, in a Python that need hold nothing of ours.
+"""Decodes one of our models with JoeyNMT's classes and search.
 
     JOEYNMT_PYTHON benchmarks/peers/with_joeynmt.py < JOB.json > RESULT.json
 
-Its pre-norm Transformer is ours with other names (its norms' eps is set to ours) and another order of the special ids,
-so the weights are copied and it computes the same. See `foreign_job` in `benchmarks.decoding.decode` for the job.
+It runs in JoeyNMT's Python environment, without zeromt. JoeyNMT's pre-norm Transformer equals ours except for names,
+the norms' eps (set to ours here) and the order of the special ids, so with our weights it computes the same function.
+`foreign_job` in `benchmarks.decoding.decode` describes the job.
 """
 
 import json
@@ -23,7 +24,7 @@ from joeynmt.vocabulary import Vocabulary
 
 SPECIAL = {"unk": 0, "pad": 1, "bos": 2, "eos": 3}
 TO_THEIRS = [SPECIAL["pad"], SPECIAL["bos"], SPECIAL["eos"], SPECIAL["unk"]]
-"""By our id; the others are the same."""
+"""JoeyNMT's ids of our first ids; all other ids are equal."""
 ATTENTION = {"query": "q_layer", "key": "k_layer", "value": "v_layer", "output": "output_layer"}
 BLOCKS = {
     "encoder": {"self_attention": ("src_src_att", "layer_norm")},
@@ -35,7 +36,7 @@ BLOCKS = {
 
 
 def build(sizes: dict[str, Any], weights: dict[str, torch.Tensor]) -> Model:
-    """JoeyNMT's model with our weights."""
+    """Build JoeyNMT's model with our weights."""
     symbols = {
         f"{name}_{kind}": value for name, i in SPECIAL.items() for kind, value in (("token", f"<{name}>"), ("id", i))
     }
@@ -62,7 +63,7 @@ def build(sizes: dict[str, Any], weights: dict[str, torch.Tensor]) -> Model:
 
 
 def theirs(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Our weights by their names."""
+    """Our weights under JoeyNMT's names."""
     table = weights["target_embedding.tokens.weight"].clone()
     table[torch.tensor(TO_THEIRS)] = weights["target_embedding.tokens.weight"][: len(TO_THEIRS)]
     found = dict.fromkeys(("src_embed.lut.weight", "trg_embed.lut.weight", "decoder.output_layer.weight"), table)
@@ -74,7 +75,7 @@ def theirs(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def their_name(blocks: dict[str, tuple[str, str]], rest: list[str]) -> str:
-    """What follows `encoder.` or `decoder.`."""
+    """JoeyNMT's name of a parameter, without the prefix `encoder.` or `decoder.`."""
     end = rest[-1]
     if rest[0] == "norm":
         return f"layer_norm.{end}"
@@ -88,7 +89,7 @@ def their_name(blocks: dict[str, tuple[str, str]], rest: list[str]) -> str:
 
 
 def translate(model: Model, sources: list[list[int]], batches: list[list[int]], job: dict[str, Any]) -> list[list[int]]:
-    """Ids of ours to ids of ours, without EOS."""
+    """Translate; takes and returns our ids, without EOS in the result."""
     to_ours = np.argsort(TO_THEIRS).tolist()
     found: list[list[int]] = [[]] * len(sources)
     for rows in batches:
@@ -114,10 +115,10 @@ def translate(model: Model, sources: list[list[int]], batches: list[list[int]], 
 
 
 def main() -> None:
-    """Read the job, load, warm up, measure each search, and answer."""
+    """Read the job, load the model, warm up, time each search, and write the results."""
     job = json.load(sys.stdin)
     with os.fdopen(os.dup(1), "w") as answer:
-        os.dup2(2, 1)  # what JoeyNMT prints is no part of the answer
+        os.dup2(2, 1)  # keeps JoeyNMT's output out of the result
         torch.set_num_threads(job["threads"])
         weights = {name: torch.from_numpy(array) for name, array in np.load(job["weights"]).items()}
         model = build(job["sizes"], weights)

@@ -1,4 +1,4 @@
-"""Marian of Transformers, trained by its Seq2SeqTrainer on ids: what training is compared with on CPUs and GPUs."""
+"""Trains Marian of Transformers with Seq2SeqTrainer, the baseline for training on CPUs and GPUs."""
 
 import random
 import resource
@@ -16,7 +16,7 @@ from benchmarks.training.plain_loop import Pair, batches, pad, read_pairs
 from benchmarks.training.plain_model import BOS, EOS, PAD
 
 IGNORED = -100
-"""The label that its losses leave out."""
+"""The label that Transformers' losses ignore."""
 
 
 def train(
@@ -33,21 +33,21 @@ def train(
     dtype: str = "float32",
     is_exact: bool = False,
 ) -> dict[str, Any]:
-    """Train, and measure from the update `warm_up` on. Without cuDNN's attention, which plans for every new shape.
+    """Train, and time the updates after the first `warm_up`. cuDNN's attention is off: it plans for every new shape.
 
     Args:
-        pieces: a .npz of ids: source, target, and where each sentence of either ends.
-        sizes: of the model.
-        updates: in all.
-        warm_up: updates before the clock.
+        pieces: an .npz file with the ids of both sides, and where each sentence ends.
+        sizes: sizes of the model.
+        updates: total number of updates.
+        warm_up: number of untimed updates.
         budget: padded tokens of an update, both sides together.
-        peak: learning rate.
-        warmup_updates: of the rate.
-        threads: of torch; those that it takes by itself unless given.
-        device: cuda, where this process must see one GPU alone (more would be used by DataParallel), or cpu.
-        dtype: float32, or bfloat16 by autocast around weights in fp32.
-        is_exact: no batch is over the budget, being one of `plain_loop`'s; else batches are grouped by length and have
-            the budget on average, which is the trainer's own way, and whose largest may not fit a GPU.
+        peak: highest learning rate.
+        warmup_updates: updates until the highest learning rate.
+        threads: number of torch threads; default: torch's.
+        device: cpu, or cuda; with cuda, only one GPU may be visible, because the trainer would use all (DataParallel).
+        dtype: float32, or bfloat16 for autocast with fp32 weights.
+        is_exact: use the batches of `plain_loop`, none of which exceeds the budget. Otherwise batches have a fixed
+            number of pairs, grouped by length (the trainer's own method), and meet the budget only on average.
     """
     import transformers
 
@@ -82,7 +82,7 @@ def train(
 
 
 ARGUMENTS: dict[str, Any] = {
-    "logging_nan_inf_filter": False,  # looking would make the host wait for a GPU at every step
+    "logging_nan_inf_filter": False,  # the check would make the host wait for the GPU at every step
     "label_smoothing_factor": 0.1,
     "adam_beta2": 0.98,
     "max_grad_norm": 1.0,
@@ -92,20 +92,20 @@ ARGUMENTS: dict[str, Any] = {
     "disable_tqdm": True,
     "dataloader_num_workers": 0,
 }
-"""Of every training."""
+"""Arguments of every training."""
 
 
 @dataclass(kw_only=True, slots=True)
 class _Clock:
-    """When updates ended, and what the batches behind the warm-up held."""
+    """Records the end times of updates and the tokens of batches."""
 
     device: str
     warm_up: int
     updates: int
     batches: list[tuple[int, int, int]] = field(default_factory=list)
-    """Target tokens, tokens and places of each, in the order of the updates; the loader is one ahead of them."""
+    """Target tokens, all tokens and padded tokens of each batch, in order; the loader is one batch ahead."""
     ends: list[float] = field(default_factory=list)
-    """Of every update, seconds since the epoch."""
+    """End of every update, in seconds since the epoch."""
 
     def count(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         real = int((batch["labels"] != IGNORED).sum())
@@ -144,7 +144,7 @@ class _Clock:
 
 
 def _config(sizes: dict[str, Any]) -> Any:
-    """Marian's, of the sizes that all programs train."""
+    """Marian's configuration, with the sizes that all programs train."""
     from transformers import MarianConfig
 
     return MarianConfig(
@@ -170,7 +170,7 @@ def _config(sizes: dict[str, Any]) -> Any:
 
 
 def _collate(rows: Sequence[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
-    """Pad; (B, S) and (B, T)."""
+    """Pad rows to a batch of (B, S) and (B, T)."""
     source, labels = pad([r["input_ids"] for r in rows]), pad([r["labels"] for r in rows])
     return {
         "input_ids": source,
@@ -181,7 +181,7 @@ def _collate(rows: Sequence[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
 
 
 def _set_up(threads: int | None) -> None:
-    """The process: threads, kernels, and what is told."""
+    """Set threads, kernels and verbosity of this process."""
     import transformers
 
     if threads is not None:
@@ -191,7 +191,7 @@ def _set_up(threads: int | None) -> None:
 
 
 def _rows(pairs: Sequence[Pair], budget: int, is_exact: bool) -> tuple[list[Any], int]:
-    """What the trainer draws from, and how many of it are a batch: pairs, or whole batches under the budget."""
+    """The training set and the batch size: pairs, or (with `is_exact`) whole batches and a batch size of 1."""
     if is_exact:
         return [[_row(pair) for pair in b] for b in batches(pairs, budget, random.Random(1))], 1
     return [_row(pair) for pair in pairs], round(budget / (sum(len(s) + len(t) + 2 for s, t in pairs) / len(pairs)))

@@ -1,1 +1,1 @@
-"""The page docs/benchmarks.md: which results answer which question, in a table and a plot."""
+"""Sections of docs/benchmarks.md: for each question its results, as tables and a plot."""

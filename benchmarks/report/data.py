@@ -1,4 +1,4 @@
-"""How data is prepared, read and planned."""
+"""Sections on data preparation, reading and planning."""
 
 from benchmarks.report.plots import grouped
 from benchmarks.report.section import Section
@@ -7,9 +7,9 @@ from benchmarks.report.tables import Table, column, newest
 BATCHES = ("random", "sorted", "K = 1", "K = 2", "K = 8", "K = 2, multiples of 8")
 PADDING = Section(
     title="How much is padding?",
-    lead="The part of all positions that is padding, both sides together, of batches in random order, sorted by "
-    "length, and as zeromt plans them for K micro-batches an update. Each of K lanes plans its own part, so "
-    "padding grows with K where the corpus is small.",
+    lead="The fraction of padding on both sides together: batches in random order, sorted by length, and as zeromt "
+    "plans them with K micro-batches per update. Each of the K lanes plans its own part of the corpus, so padding "
+    "grows with K if the corpus is small.",
     tables=(
         Table(
             choice=newest("data", "padding"),
@@ -21,7 +21,7 @@ PADDING = Section(
 )
 DATA = Section(
     title="How fast is data prepared and read?",
-    lead="Preparation with a given tokenizer, beside SentencePiece alone on lines in memory:",
+    lead="Preparation with a given tokenizer, compared with SentencePiece alone on lines in memory:",
     tables=(
         Table(
             choice=newest("data", "preparation"),
@@ -33,29 +33,29 @@ DATA = Section(
             ),
         ),
         Table(
-            lead="Bytes a pair on disk, beside one pair a sample as `webdataset.TarWriter` writes it:",
+            lead="Bytes per pair on disk, compared with one pair per sample as `webdataset.TarWriter` writes it:",
             choice=newest("data", "disk"),
             columns=(
                 column("text", "text"),
-                column("tokens_a_pair", "pieces a pair", ".1f"),
+                column("tokens_a_pair", "pieces per pair", ".1f"),
                 column("zeromt_bytes", "zeromt", ",.1f"),
-                column("one_pair_bytes", "one pair a sample", ",.1f"),
+                column("one_pair_bytes", "one pair per sample", ",.1f"),
                 column("times", "times", ",.0f"),
             ),
         ),
         Table(
-            lead="Tokens a second of batches read, both sides without padding, planning included:",
+            lead="Tokens read a second on both sides, without padding, planning included:",
             choice=newest("data", "reading"),
             columns=(
                 column("text", "text"),
                 column("zeromt", "zeromt, in the loop"),
-                column("webdataset", "webdataset, one pair a sample"),
+                column("webdataset", "webdataset, one pair per sample"),
                 column("times", "times", ",.0f"),
                 column("two_processes", "zeromt, loader processes"),
             ),
         ),
         Table(
-            lead="What a trainer consumes of that, on the same machine:",
+            lead="Tokens a second that a trainer consumes on the same machine:",
             choice=newest("data", "trainer"),
             columns=(
                 column("tokens_per_second", "tokens/s"),
@@ -63,7 +63,7 @@ DATA = Section(
             ),
         ),
         Table(
-            lead="What the ranks of a world read together in an epoch, over the bytes of the shards:",
+            lead="Bytes that all ranks together read in an epoch, relative to the bytes of the shards:",
             choice=newest("data", "all ranks"),
             columns=(column("ranks", "ranks", "d"), column("times_the_shards", "times the shards", ".3f")),
         ),
@@ -71,14 +71,14 @@ DATA = Section(
 )
 MEMORY = Section(
     title="Does memory grow with the corpus?",
-    lead="A reader's anonymous memory over an epoch:",
+    lead="Anonymous memory of a reader over an epoch:",
     tables=(
         Table(
             choice=newest("data", "memory"),
             columns=(column("pairs", "pairs"), column("anonymous_mib", "anonymous MiB", ",.1f")),
         ),
         Table(
-            lead="Peak memory of preparation with the tokenizer's training, all processes together:",
+            lead="Peak memory of preparation, tokenizer training included, all processes together:",
             choice=newest("preparation_memory"),
             columns=(
                 column("pairs", "pairs"),
@@ -94,7 +94,7 @@ MEMORY = Section(
 )
 PLANNER = Section(
     title="Does the planner scale to a web-crawled corpus?",
-    lead="One rank's work by the number of lanes K:",
+    lead="Time and memory of one rank, by the number of lanes K:",
     tables=(
         Table(
             choice=newest("planner", "one rank"),
@@ -114,7 +114,7 @@ PLANNER = Section(
             columns=(column("update", "update"), column("seconds", "seconds", ".3f")),
         ),
         Table(
-            lead="How windows shuffle (a full permutation has distance one between neighbours) and pad:",
+            lead="Shuffling (a full permutation has a distance of one between neighbours) and padding by window size:",
             choice=newest("planner", "shuffling"),
             columns=(
                 column("window_pairs", "window of pairs"),
@@ -124,9 +124,9 @@ PLANNER = Section(
             ),
         ),
         Table(
-            lead="Empty micro-batches at the end of an epoch, by what a lane has:",
+            lead="Empty micro-batches at the end of an epoch, by blocks per lane:",
             choice=newest("planner", "empty"),
-            columns=(column("blocks_a_lane", "blocks a lane", ",.1f"), column("empty", "empty", ".1%")),
+            columns=(column("blocks_a_lane", "blocks per lane", ",.1f"), column("empty", "empty", ".1%")),
         ),
     ),
 )

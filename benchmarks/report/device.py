@@ -1,4 +1,4 @@
-"""What an update costs a GPU: counted without one, and by how much that limits it."""
+"""Section on the estimated cost of an update on a GPU."""
 
 from benchmarks.common.results import Result, Row
 from benchmarks.report.section import Section
@@ -9,7 +9,7 @@ TIMES = ("kernels", "host_ms", "device_ms", "mfu", "limit")
 
 
 def before_and_after(part: str, *, offload: bool) -> Choice:
-    """The rows of the oldest and the newest result of each preset; `when` says which."""
+    """The rows of the oldest ('before') and newest ('after') result of each preset, as given in column `when`."""
 
     def choose(results: Results) -> tuple[list[Result], list[Row]]:
         found: dict[str, list[Result]] = {}
@@ -41,13 +41,14 @@ def _times(*, offload: bool) -> Choice:
 PRESET, STAGE = column("preset", "model"), column("stage", "ZeRO stage")
 BUDGET = Section(
     title="What would an update cost an H100?",
-    lead="Nothing here was measured on a GPU. Kernels and waits are counted on a pseudo device, on one rank of several "
-    "that runs the trainer's loop and DeepSpeed's engine in bf16 with clipping (`python -m benchmarks.device.budget`)."
-    " 'Before' is the engine before its steps were put together, 'after' has the kernels for GPUs (`engine.kernels`).",
+    lead="Nothing here was measured on a GPU. Kernels and host waits are counted on a pseudo device: one rank of "
+    "several runs the trainer's loop and DeepSpeed's engine in bf16 with clipping (`python -m "
+    "benchmarks.device.budget`). 'Before' is the engine before its steps were fused; 'after' also has the GPU kernels "
+    "(`engine.kernels`).",
     tables=(
         Table(
-            lead="Kernels of an update of two micro-batches: those of the model, what DeepSpeed adds to the first and "
-            "to a later micro-batch, those of the step; and how often the host waits for the device.",
+            lead="Kernels of an update of two micro-batches: of the model, added by DeepSpeed to the first and to a "
+            "later micro-batch, and of the optimizer's step; and how often the host waits for the device.",
             choice=_counts(offload=False),
             columns=(
                 PRESET,
@@ -68,8 +69,8 @@ BUDGET = Section(
             ),
         ),
         Table(
-            lead="A roofline of an update of one micro-batch of a rank: the longer of what the host takes to launch "
-            "and what the device takes to move and to multiply, and the waits. What travels between GPUs is not in it.",
+            lead="Roofline estimate of an update with one micro-batch per rank: the larger of the host's launch time "
+            "and the device's memory and compute time, plus the waits. Communication between GPUs is not included.",
             choice=_times(offload=False),
             columns=(
                 PRESET,
@@ -88,7 +89,7 @@ BUDGET = Section(
             ),
         ),
         Table(
-            lead="With the optimizer on the host:",
+            lead="The same counts with the optimizer on the host:",
             choice=_counts(offload=True),
             columns=(
                 PRESET,

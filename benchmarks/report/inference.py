@@ -1,4 +1,4 @@
-"""How good and how fast translations are."""
+"""Sections on decoding speed and translation quality."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from benchmarks.report.tables import Table, column, newest, on_each_machine, piv
 
 DECODING = Section(
     title="How fast is decoding?",
-    lead="Sentences a second of the same weights with as many threads, each program with its own habit of ending a "
-    "beam search. A speed-up is that of zeromt in the precision which `auto` takes on the processor.",
+    lead="Sentences a second with the same weights and number of threads. Each program ends a beam search by its own "
+    "default rule. Targets apply to zeromt in the precision that `auto` selects on the processor.",
     tables=(
         Table(
             choice=pivoted(
@@ -63,16 +63,16 @@ DECODING = Section(
 
 
 def _goals(result: Result) -> Row:
-    """Of a machine: the ratio of seconds for each seed."""
+    """The row of a machine: the ratio for each seed."""
     found: dict[str, Any] = {f"seed {row['seed']}": row["ratio"] for row in result.part("goal")}
     return {"precision": result.settings["precision"], **found} if found else {}
 
 
 TIME_TO_BLEU = Section(
     title="How soon is a BLEU reached?",
-    lead="Seconds of training until a corpus BLEU on the test set, of zeromt and of the plain loop, which train at "
-    "the same time with half of the threads each; weights are a moving average in both. A ratio below one: "
-    "zeromt is first.",
+    lead="Seconds of training until a given corpus BLEU on the test set. zeromt and the plain loop train at the same "
+    "time, with half of the threads each; both evaluate a moving average of the weights. With a ratio below one "
+    "zeromt is faster.",
     tables=(
         Table(
             choice=newest("time_to_bleu", "goal", needs=["zeromt_seconds"]),
@@ -100,7 +100,7 @@ TIME_TO_BLEU = Section(
 )
 QUALITY = Section(
     title="How good are the shipped runs?",
-    lead="sacreBLEU of the test sets, and the learning curves, greedy on the validation sets.",
+    lead="sacreBLEU on the test sets, and learning curves: greedy BLEU on the validation sets.",
     tables=(
         Table(
             choice=newest("quality", "scores"),

@@ -1,4 +1,4 @@
-"""Plots of the page, as SVG files that are the same bytes for the same results and the same Matplotlib."""
+"""Plots of the page: SVG files, byte-identical for the same results and version of Matplotlib."""
 
 import io
 from collections.abc import Callable, Mapping, Sequence
@@ -17,14 +17,14 @@ SETTINGS: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "figure.facecolor": "white",  # a page may be dark
+    "figure.facecolor": "white",  # readable on a dark page
 }
 OURS, OTHERS = "tab:blue", "tab:gray"
 Draw = Callable[[Figure, Sequence[Row]], None]
 
 
 def svg(draw: Draw, rows: Sequence[Row]) -> str:
-    """The drawing of rows."""
+    """Draw rows; returns the SVG text."""
     with rc_context(SETTINGS):
         figure = Figure(figsize=(7, 3), layout="constrained")
         draw(figure, rows)
@@ -34,7 +34,7 @@ def svg(draw: Draw, rows: Sequence[Row]) -> str:
 
 
 def bars(key: str, axis: str, *, by: str = "program", target: str | None = None) -> Draw:
-    """A bar for each row, whiskers from the lowest to the highest round, and a mark at its target."""
+    """A bar for each row, with a line from the lowest to the highest round and a mark at the target."""
 
     def draw(figure: Figure, rows: Sequence[Row]) -> None:
         _bars(figure.subplots(), [row for row in rows if key in row], key, axis, by, target)
@@ -43,7 +43,7 @@ def bars(key: str, axis: str, *, by: str = "program", target: str | None = None)
 
 
 def bars_beside(keys: Mapping[str, str], axis: str, *, by: str = "program") -> Draw:
-    """As `bars`, one picture for each key, by its title."""
+    """`bars` side by side: a subplot for each key, whose value is the title."""
 
     def draw(figure: Figure, rows: Sequence[Row]) -> None:
         axes = figure.subplots(1, len(keys), squeeze=False)[0]
@@ -71,7 +71,7 @@ def _bars(axes: Axes, rows: Sequence[Row], key: str, axis: str, by: str, target:
 
 
 def grouped(keys: Sequence[str], axis: str, *, by: str) -> Draw:
-    """A group of bars for each row, a bar for each key."""
+    """A group of bars for each row, with a bar for each key."""
 
     def draw(figure: Figure, rows: Sequence[Row]) -> None:
         axes = figure.subplots()
@@ -87,7 +87,7 @@ def grouped(keys: Sequence[str], axis: str, *, by: str) -> Draw:
 
 
 def growth(figure: Figure, rows: Sequence[Row]) -> None:
-    """FLOP/s over those of the base, by what is varied; ranks stand on their own in the table."""
+    """FLOP/s relative to the base, a line for each varied quantity; ranks are only in the table."""
     axes = figure.subplots()
     for varied in dict.fromkeys(row["varied"] for row in rows if not row["varied"].startswith("ranks")):
         points = [row for row in rows if row["varied"] == varied]
@@ -96,19 +96,19 @@ def growth(figure: Figure, rows: Sequence[Row]) -> None:
         axes.plot([size / base for size in sizes], [middle(row["of_the_base"]) for row in points], "o-", label=varied)
     axes.axhline(1, color=OTHERS, linewidth=0.8)
     axes.set_xscale("log", base=2)
-    axes.set_xlabel("size over the base's")
-    axes.set_ylabel("FLOP/s over the base's")
+    axes.set_xlabel("size relative to the base")
+    axes.set_ylabel("FLOP/s relative to the base")
     axes.set_ylim(bottom=0)
     axes.legend(fontsize=8)
 
 
 def _size(value: Any) -> float:
-    """Of a cell such as `8000` or `3 + 3`."""
+    """The number in a cell such as `8000` or `3 + 3` (then the first)."""
     return float(value.split(" ")[0]) if isinstance(value, str) else middle(value)
 
 
 def curves(x: str, axis: str) -> Draw:
-    """BLEU over updates or seconds: a line for each row; what is ours is blue."""
+    """BLEU over updates or seconds, a line for each row; zeromt is blue."""
 
     def draw(figure: Figure, rows: Sequence[Row]) -> None:
         axes = figure.subplots()

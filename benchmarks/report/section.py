@@ -1,4 +1,4 @@
-"""A question of the page: what is said, the tables and the plot. Prose has no figures: they stand in results."""
+"""A section of the page: text, tables and a plot. The text contains no figures; they come from result files."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,23 +10,23 @@ from benchmarks.report.tables import Choice, Table, column
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One question."""
+    """The section that answers one question."""
 
     title: str
     lead: str
     tables: tuple[Table, ...]
     plot: Draw | None = None
-    """Of the first table's rows."""
+    """Draws the rows of the first table, or of `plot_of`."""
     plot_name: str = ""
-    """Of its file, without the ending."""
+    """Name of the plot's file, without extension."""
     plot_of: Choice | None = None
-    """Rows of the plot, where they are not the first table's."""
-    otherwise: str = ""
-    """What is said where there is no result."""
+    """Rows of the plot, if not those of the first table."""
+    if_empty: str = ""
+    """Text if there is no result."""
 
 
 def columns_of(key: str, by: str = "program", **equal: str) -> Callable[[Result], Row]:
-    """The row of a machine: a column for each program."""
+    """A function from a result to one row with a column for each program, from the rows that match `equal`."""
 
     def row_of(result: Result) -> Row:
         rows = [row for row in result.rows if all(row.get(name) == value for name, value in equal.items())]

@@ -1,4 +1,4 @@
-"""Tables of the page, and which results they are made from."""
+"""Tables of the page, and the choice of results for them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from benchmarks.common.results import Result, Row
 
 Results = Sequence[Result]
 Choice = Callable[[Results], tuple[list[Result], list[Row]]]
-"""The results that a table is made from, and its rows."""
+"""Chooses the results for a table, and returns them with the table's rows."""
 
 NAMES = {
     "eole": "Eole",
@@ -21,7 +21,7 @@ NAMES = {
     "plain": "all logits at once",
     "chunked": "in chunks",
 }
-"""What programs are called on the page, where results have another name."""
+"""Names on the page for programs that have another name in the results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +29,14 @@ class Column:
     """A column of a table."""
 
     key: str
-    """Of the rows."""
+    """Key of the rows."""
     header: str
     form: str = ",.0f"
-    """Of its numbers, as `format` takes it."""
+    """Format specification of its numbers."""
 
 
 def column(key: str, header: str, form: str = ",.0f") -> Column:
-    """A column."""
+    """Make a column."""
     return Column(key=key, header=header, form=form)
 
 
@@ -47,11 +47,11 @@ class Table:
     choice: Choice
     columns: tuple[Column, ...]
     lead: str = ""
-    """A sentence before it, without figures."""
+    """A sentence before the table, without figures."""
 
 
 def newest(question: str, part: str | None = None, *, needs: Iterable[str] = ()) -> Choice:
-    """The rows of the newest result that has some of a part with all of these columns."""
+    """Chooses the newest result that has a row of this part with all columns of `needs`."""
     needed = set(needs)
 
     def choose(results: Results) -> tuple[list[Result], list[Row]]:
@@ -65,7 +65,7 @@ def newest(question: str, part: str | None = None, *, needs: Iterable[str] = ())
 
 
 def on_each_machine(question: str, row_of: Callable[[Result], Row]) -> Choice:
-    """A row for each machine, of the newest result whose row is not empty, newest first."""
+    """A row for each machine, from its newest result with a non-empty row; newest first."""
 
     def choose(results: Results) -> tuple[list[Result], list[Row]]:
         found: dict[str, tuple[Result, Row]] = {}
@@ -78,7 +78,7 @@ def on_each_machine(question: str, row_of: Callable[[Result], Row]) -> Choice:
 
 
 def pivoted(choice: Choice, *, over: str, by: str, keys: Iterable[str]) -> Choice:
-    """Rows that differ in `over` alone become one: column `KEY of VALUE` for each of its values."""
+    """Merges rows with equal `by`: each key becomes a column `KEY of VALUE` for each value of `over`."""
 
     def choose(results: Results) -> tuple[list[Result], list[Row]]:
         chosen, rows = choice(results)
@@ -92,7 +92,7 @@ def pivoted(choice: Choice, *, over: str, by: str, keys: Iterable[str]) -> Choic
 
 
 def text(cell: Any, form: str) -> str:
-    """A cell as the page shows it: of several rounds the median, the lowest and the highest."""
+    """A cell as text: for several rounds the median, the lowest and the highest."""
     match cell:
         case None:
             return ""
@@ -105,7 +105,7 @@ def text(cell: Any, form: str) -> str:
 
 
 def markdown(table: Table, chosen: Results, rows: Sequence[Row]) -> str:
-    """A table; columns that nothing stands in are left out, and estimates are called so."""
+    """A Markdown table without empty columns, in which estimated columns are marked."""
     shown = [c for c in table.columns if any(row.get(c.key) is not None for row in rows)]
     estimated = {key for result in chosen for key in result.estimated}
     headers = [c.header + (" (estimated)" if c.key.partition(" of ")[0] in estimated else "") for c in shown]

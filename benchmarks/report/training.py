@@ -1,4 +1,4 @@
-"""How fast training is, how it grows, and what stands beside it."""
+"""Sections on training: speed, ranks, growth, checkpoints, start-up, memory."""
 
 from benchmarks.report.plots import bars, growth
 from benchmarks.report.section import MACHINE, Section, columns_of
@@ -6,10 +6,9 @@ from benchmarks.report.tables import Table, column, newest, on_each_machine
 
 SPEED = (column("peak_mib", "peak MiB"), column("waiting_for_data", "waiting for data", ".2%"))
 TRAINING = Section(
-    title="How fast is training beside others?",
-    lead="Target tokens a second, without padding, of the same model on the same pairs with as many threads. The "
-    "plain loop is plain torch by hand. The second table has how many times as fast zeromt is in fp32, on each "
-    "processor.",
+    title="How fast is training compared with other programs?",
+    lead="Target tokens a second, without padding, for the same model, pairs and number of threads. The plain loop is "
+    "hand-written PyTorch. The second table has the speed-up of zeromt in fp32 over each program, on each processor.",
     tables=(
         Table(
             choice=newest("training", "programs", needs=["tokens_per_second"]),
@@ -48,8 +47,8 @@ TRAINING = Section(
 )
 RANKS = Section(
     title="What do several ranks cost?",
-    lead="Target tokens a second of ranks with a thread each, over those of one process with all of the threads: at "
-    "one, sharding would be free. The red mark is the target.",
+    lead="Target tokens a second of several ranks with one thread each, relative to one process with all threads: at "
+    "one, sharding would cost nothing. The red mark is the target.",
     tables=(
         Table(
             choice=newest("ranks", needs=["of_one_process"]),
@@ -72,25 +71,25 @@ RANKS = Section(
 )
 AGAINST = Section(
     title="Did speed change since an earlier commit?",
-    lead="Interleaved pairs of runs of both trees on the same machine: target tokens a second of this one over those "
-    "of the other (`python -m benchmarks.training.against COMMIT`).",
+    lead="Interleaved pairs of runs of both commits on the same machine: target tokens a second of this commit over "
+    "those of the other (`python -m benchmarks.training.against COMMIT`).",
     tables=(
         Table(
             choice=newest("against"),
             columns=(
                 column("pair", "pair"),
-                column("this_tree", "this tree, target tokens/s"),
-                column("other", "the other"),
+                column("this_tree", "this commit, target tokens/s"),
+                column("other", "the other commit"),
                 column("ratio", "ratio", ".3f"),
             ),
         ),
     ),
-    otherwise="Not kept yet.",
+    if_empty="No result recorded yet.",
 )
 GROWTH = Section(
-    title="How does it grow?",
-    lead="One thing is varied at a time. Floating-point operations are those that `zeromt plan` counts, padding "
-    "included: where their rate falls, time grows faster than the work.",
+    title="How does training scale with model, batch and corpus?",
+    lead="One quantity is varied at a time. FLOPs are those of `zeromt plan`, padding included. Where FLOP/s fall, "
+    "time grows faster than the work.",
     tables=(
         Table(
             choice=newest("growth", "growth", needs=["tokens_per_second", "of_the_base"]),
@@ -101,11 +100,11 @@ GROWTH = Section(
                 column("tokens_per_second", "target tokens/s"),
                 column("peak_mib", "peak MiB"),
                 column("gflop_per_second", "GFLOP/s", ",.1f"),
-                column("of_the_base", "of the base's", ".2f"),
+                column("of_the_base", "relative to the base", ".2f"),
             ),
         ),
         Table(
-            lead="With the corpus nothing may grow: the same one, repeated, from the command to the first update.",
+            lead="Nothing may grow with the size of the corpus, which is repeated; seconds are to the first update.",
             choice=newest("growth", "corpus", needs=["new_run_seconds", "tokens_per_second"]),
             columns=(
                 column("pairs", "pairs"),
@@ -121,14 +120,13 @@ GROWTH = Section(
 )
 CHECKPOINTS = Section(
     title="What does a checkpoint cost?",
-    lead="How long training stands still for a save that is written in the background, and for one that it waits for."
-    " The files are the same to the byte.",
+    lead="How long training pauses for a save in the background and for a blocking save. The files are byte-identical.",
     tables=(
         Table(
             choice=newest("checkpoints", "saves"),
             columns=(
                 column("way", "way"),
-                column("stands_still_seconds", "training stands still: s", ".2f"),
+                column("stands_still_seconds", "training pauses: s", ".2f"),
                 column("committed_seconds", "until committed: s", ".2f"),
             ),
         ),
@@ -137,18 +135,17 @@ CHECKPOINTS = Section(
             columns=(column("blocking_over_background", "blocking over background", ".1f"),),
         ),
         Table(
-            lead="Where the time of a whole run goes, by its ledger, with evaluation and checkpoints:",
+            lead="Where the time of a whole run with evaluation and checkpoints goes, according to its ledger:",
             choice=newest("goodput"),
             columns=(column("what", "what"), column("share", "of the run's time", ".1%")),
         ),
     ),
-    plot=bars("stands_still_seconds", "seconds that training stands still", by="way"),
+    plot=bars("stands_still_seconds", "seconds that training pauses", by="way"),
     plot_name="checkpoints",
 )
 STARTUP = Section(
     title="How long is it until the first update?",
-    lead="Seconds from the command to the end of the first update, with warm caches; then what zeromt spends them on,"
-    " by a clock around its parts.",
+    lead="Seconds from the command to the end of the first update, with warm caches; then the parts of zeromt's time.",
     tables=(
         Table(
             choice=newest("startup", "programs"),
@@ -160,7 +157,7 @@ STARTUP = Section(
         ),
         Table(
             choice=newest("startup", "of zeromt train"),
-            columns=(column("what", "of zeromt train"), column("seconds", "seconds", ",.2f")),
+            columns=(column("what", "part of zeromt train"), column("seconds", "seconds", ",.2f")),
         ),
         Table(
             choice=on_each_machine("startup", columns_of("seconds", part="programs")),
@@ -178,8 +175,8 @@ STARTUP = Section(
 )
 LOSS_MEMORY = Section(
     title="How much memory do the output layer and its loss take?",
-    lead="Forward and backward of one micro-batch. What no way can go below are the gradients of weight and hidden "
-    "states; the last table is what chunks leave of the memory above that.",
+    lead="Forward and backward of one micro-batch. The gradients of weight and hidden states are a lower bound; the "
+    "last table is the memory above that bound with chunks, relative to that with all logits at once.",
     tables=(
         Table(
             choice=newest("loss_memory", "ways", needs=["peak_mib"]),
@@ -192,13 +189,16 @@ LOSS_MEMORY = Section(
         ),
         Table(
             choice=newest("loss_memory", "left"),
-            columns=(column("left", "left with chunks", ".1%"), column("target", "target, at most", ".1%")),
+            columns=(
+                column("left", "chunks relative to all at once", ".1%"),
+                column("target", "target, at most", ".1%"),
+            ),
         ),
     ),
 )
 DEVICE = Section(
     title="How fast is it on GPUs?",
-    lead="Training in bf16 on made-up sentences of the shipped runs' lengths: `python -m benchmarks.device.training`.",
+    lead="Training of shipped runs in bf16 on synthetic sentences: `python -m benchmarks.device.training`.",
     tables=(
         Table(
             choice=newest("device_training"),
@@ -212,5 +212,5 @@ DEVICE = Section(
             ),
         ),
     ),
-    otherwise="Nothing has been measured on a GPU yet.",
+    if_empty="Nothing has been measured on a GPU yet.",
 )

@@ -1,12 +1,12 @@
-"""What was verified rather than timed: nothing is lost, resumes and exports are equal."""
+"""Sections on verification: faults, resumes with other layouts, exports."""
 
 from benchmarks.report.section import Section
 from benchmarks.report.tables import Table, column, newest
 
 STORMS = Section(
-    title="Is anything lost in a storm of faults?",
-    lead="`python -m tests.verification.chaos`: loss, gradient norm, learning rate and pairs of every update, and the"
-    " files of checkpoints, bit for bit against references that nothing disturbed.",
+    title="Is anything lost under random faults?",
+    lead="`python -m tests.verification.chaos`: loss, gradient norm, learning rate and pairs of every update, and all "
+    "checkpoint files, compared bit for bit with undisturbed runs.",
     tables=(
         Table(
             choice=newest("storms", "storms"),
@@ -26,9 +26,9 @@ STORMS = Section(
     ),
 )
 ELASTIC = Section(
-    title="Do resumes on other ranks and stages agree?",
-    lead="`python -m tests.trainer.stability.elastic`: from each of several numbers of ranks and ZeRO stages to each "
-    "of the same; the largest relative difference of a loss after the common checkpoint.",
+    title="Do resumes with other ranks and ZeRO stages agree?",
+    lead="`python -m tests.trainer.stability.elastic`: resumes from each of several layouts (ranks and ZeRO stage) to "
+    "each other; the largest relative difference of a loss after the common checkpoint.",
     tables=(
         Table(
             choice=newest("elastic"),
@@ -43,9 +43,9 @@ ELASTIC = Section(
     ),
 )
 EXPORTS = Section(
-    title="What exports translate",
-    lead="`python -m tests.verification.export_equality RUN`: the exported folders in fp32 beside the run, through "
-    "their own tokenizers; beam search by sums of log-probabilities and by their means.",
+    title="Do exports translate as the run does?",
+    lead="`python -m tests.verification.export_equality RUN`: the exported folders in fp32, with their own tokenizers, "
+    "compared with the run; beam search by sums and by means of log-probabilities.",
     tables=(
         Table(
             choice=newest("exports"),

@@ -1,1 +1,1 @@
-"""From a command to the first update."""
+"""Time from a command to the first update."""

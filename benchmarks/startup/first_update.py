@@ -1,10 +1,10 @@
-"""Seconds from the command to the first update done, with warm caches, and what zeromt spends them on.
+"""Seconds from the command to the end of the first update, with warm caches, and the parts of zeromt's time.
 
     python -m benchmarks.startup.first_update --source train.en --target train.de [--eole-python PATH]
 
-`zeromt train`, `zeromt launch local` on two ranks, the plain loop by hand and Eole train the same small model on the
-same pairs. One more process of each round is `zeromt train` with a clock around its parts: it imports one package after
-the other, then runs the command. What a package takes is what it adds to those before it.
+`zeromt train`, `zeromt launch local` on two ranks, the plain loop and Eole train the same small model on the same
+pairs. Each round also runs `zeromt train` with timers around its parts: it imports one package after the other, then
+runs the command. The time of a package is what it adds to the packages before it.
 """
 
 import contextlib
@@ -29,10 +29,10 @@ from configs import UserError
 if TYPE_CHECKING:
     from benchmarks.training.trainers import Work
 
-CLOCKED = "--clocked"
+TIMED_PARTS = "--timed-parts"
 TARGET_SECONDS = 8.0
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-BEGINNING = "interpreter, reading the command and the configuration's libraries"
+STARTUP = "interpreter, reading the command and the configuration's libraries"
 IMPORTS = (
     "deepspeed",
     "torch.utils.tensorboard",
@@ -60,14 +60,14 @@ PARTS = {
     "first data": ("trainer.loop:Trainer._next_update",),
     "first update": ("trainer.loop:Trainer._train_on",),
 }
-"""Calls that do not lie in one another, in their order."""
+"""Functions to time, by part, in order; none of them calls another."""
 LAST = "first update"
 Program = Callable[[], dict[str, Any]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0."""
-    from benchmarks.training import trainers  # not above: it imports torch, whose import is measured here
+    from benchmarks.training import trainers  # not at the top: it imports torch, whose import is timed here
     from benchmarks.training.train import SIZES
 
     args = options().parse_args(arguments)
@@ -95,18 +95,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def rows_of(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[Row]:
-    """The table of a result: the programs, and what zeromt spends its seconds on."""
+    """The rows of the result file: the programs, and the parts of zeromt's time."""
     rows: list[Row] = []
     for name in rounds[0]:
-        if name != CLOCKED:
+        if name != TIMED_PARTS:
             row = {
                 "part": "programs",
                 "program": name,
                 "seconds": figure(r[name]["first_update_seconds"] for r in rounds),
             }
             rows.append(row | ({"target": TARGET_SECONDS} if name.startswith("zeromt") else {}))
-    for part in rounds[0][CLOCKED]["parts"]:
-        seconds = figure(r[CLOCKED]["parts"][part] for r in rounds)
+    for part in rounds[0][TIMED_PARTS]["parts"]:
+        seconds = figure(r[TIMED_PARTS]["parts"][part] for r in rounds)
         rows.append({"part": "of zeromt train", "what": part, "seconds": seconds})
     return rows
 
@@ -126,7 +126,7 @@ def options() -> Any:
 
 
 def choose(args: Any, work: "Work") -> dict[str, Program]:
-    """What is measured in each round; each runs once before, so that caches are warm and configurations written."""
+    """The programs of each round. Each runs once here, to warm caches and write configurations."""
     from benchmarks.peers import foreign_trainers
     from benchmarks.training import trainers
 
@@ -140,10 +140,10 @@ def choose(args: Any, work: "Work") -> dict[str, Program]:
         "zeromt train": partial(zeromt, work, ["train", str(one)]),
         "zeromt launch local --nproc 2": partial(zeromt, work, ["launch", "local", str(two), "--nproc", "2"], ranks=2),
         "plain loop": plain,
-        CLOCKED: partial(breakdown, work, one),
+        TIMED_PARTS: partial(breakdown, work, one),
     }
     if args.eole_python is None:
-        print("eole: no --eole-python, left out")
+        print("eole: --eole-python not given, skipped")
     else:
         foreign_trainers.eole(work, args.eole_python)
         programs["eole"] = partial(eole, work, args.eole_python)
@@ -151,7 +151,7 @@ def choose(args: Any, work: "Work") -> dict[str, Program]:
 
 
 def measure(programs: dict[str, Program], number: int) -> dict[str, dict[str, Any]]:
-    """One round."""
+    """Run every program once."""
     found = {}
     for name, program in programs.items():
         found[name] = program()
@@ -160,7 +160,7 @@ def measure(programs: dict[str, Program], number: int) -> dict[str, dict[str, An
 
 
 def zeromt(work: "Work", command: Sequence[str], *, ranks: int = 1) -> dict[str, Any]:
-    """A command of ours that trains; its log tells of every update."""
+    """A zeromt command that trains; its log has a line for every update."""
     began = time.time()
     name = f"started-{time.time_ns()}"
     env = environment() | {"OMP_NUM_THREADS": str(max(1, work.threads // ranks))}
@@ -169,7 +169,7 @@ def zeromt(work: "Work", command: Sequence[str], *, ranks: int = 1) -> dict[str,
 
 
 def eole(work: "Work", python: str) -> dict[str, Any]:
-    """`eole train` by the configuration that `foreign_trainers.eole` wrote; its log tells of every update."""
+    """`eole train` with the configuration of `foreign_trainers.eole`; its log has a line for every update."""
     env = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
     env["OMP_NUM_THREADS"] = str(work.threads)
     began = time.time()
@@ -178,10 +178,10 @@ def eole(work: "Work", python: str) -> dict[str, Any]:
 
 
 def stamped(command: Sequence[str], env: Mapping[str, str], folder: Path) -> list[tuple[float, str]]:
-    """The lines that a command writes on both streams, with the seconds since the epoch at which they came.
+    """The output lines of a command, stdout and stderr, with their arrival times in seconds since the epoch.
 
     Raises:
-        UserError: it failed; the message ends as what it wrote.
+        UserError: it failed; the message has the end of its output.
     """
     with subprocess.Popen(
         command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -195,10 +195,10 @@ def stamped(command: Sequence[str], env: Mapping[str, str], folder: Path) -> lis
 
 
 def first_match(lines: Sequence[tuple[float, str]], pattern: str) -> float:
-    """When the first line came that holds a regular expression.
+    """Arrival time of the first line that matches a regular expression.
 
     Raises:
-        UserError: none does.
+        UserError: no line matches.
     """
     for at, line in lines:
         if re.search(pattern, line):
@@ -207,10 +207,10 @@ def first_match(lines: Sequence[tuple[float, str]], pattern: str) -> float:
 
 
 def breakdown(work: "Work", config: Path) -> dict[str, Any]:
-    """`zeromt train` with a clock around its parts."""
-    name = f"clocked-{time.time_ns()}"
+    """Run `zeromt train` with timers around its parts."""
+    name = f"timed-parts-{time.time_ns()}"
     result = work.folder / f"{name}.json"
-    command = [sys.executable, "-m", "benchmarks.startup.first_update", CLOCKED, str(time.time()), str(result)]
+    command = [sys.executable, "-m", "benchmarks.startup.first_update", TIMED_PARTS, str(time.time()), str(result)]
     command += ["train", str(config), f"name={name}"]
     stamped(command, environment() | {"OMP_NUM_THREADS": str(work.threads)}, ROOT)
     found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
@@ -218,17 +218,17 @@ def breakdown(work: "Work", config: Path) -> dict[str, Any]:
 
 
 class Clock:
-    """Seconds by part from the command to the end of the first update."""
+    """Seconds of each part from the command to the end of the first update."""
 
     def __init__(self, began: float) -> None:
-        """Seconds since the epoch at which the command was given."""
+        """Start the clock; `began` is the time of the command in seconds since the epoch."""
         self._began = began
-        self.parts = {BEGINNING: time.time() - began}
+        self.parts = {STARTUP: time.time() - began}
         self.total = 0.0
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Count the time until the `with` block ends, unless the first update is done already."""
+        """Add the time of the `with` block to a part, unless the first update is already done."""
         begin = time.perf_counter()
         yield
         if LAST not in self.parts:
@@ -236,7 +236,7 @@ class Clock:
             self.total = time.time() - self._began
 
     def around(self, target: str, name: str) -> None:
-        """Count calls of `module:attribute` to a part."""
+        """Add the time of calls of `module:attribute` to a part."""
         module, _, path = target.partition(":")
         *owners, last = path.split(".")
         owner = reduce(getattr, owners, importlib.import_module(module))
@@ -249,19 +249,19 @@ class Clock:
         setattr(owner, last, timed)
 
 
-def run_clocked(began: str, result: str, *command: str) -> int:
-    """Import what the command imports, in its order, then run it; its exit code."""
+def run_timed_parts(began: str, result: str, *command: str) -> int:
+    """Import the packages of the command in its order, then run it; returns its exit code."""
     clock = Clock(float(began))
     with clock.part("import launcher"):
         launcher = importlib.import_module("launcher.cli")
         importlib.import_module("launcher.commands")
-    # As the command does, before torch: the watchdog forks.
+    # before torch, as in the command, because the watchdog forks
     importlib.import_module("trainer.runs.signals").stop_request()
     importlib.import_module("trainer.ranks.watchdog").process_watchdog().start()
     with clock.part("import torch"):
         importlib.import_module("torch")
     with clock.part("import trainer.main"):
-        importlib.import_module("trainer.main").tune_process()  # which DeepSpeed's import finds the device by
+        importlib.import_module("trainer.main").tune_process()  # needed by DeepSpeed's import to find the device
     for package in IMPORTS:
         with clock.part(f"import {package}"):
             importlib.import_module(package)
@@ -276,24 +276,24 @@ def run_clocked(began: str, result: str, *command: str) -> int:
 
 
 def report(rounds: Sequence[dict[str, dict[str, Any]]]) -> None:
-    """Two tables: the programs, and the parts of zeromt's start."""
+    """Print two tables: the programs, and the parts of zeromt's start."""
     rows = []
     for name in rounds[0]:
         seconds = [r[name]["first_update_seconds"] for r in rounds]
-        row = {"program": "zeromt train, clocked" if name == CLOCKED else name, "seconds": spread(seconds)}
+        row = {"program": "zeromt train, timed parts" if name == TIMED_PARTS else name, "seconds": spread(seconds)}
         row |= {"target": "", "": ""}
         if name.startswith("zeromt"):
             row["target"] = f"{TARGET_SECONDS:g}"
             row[""] = "holds" if median(seconds) <= TARGET_SECONDS else "does NOT hold"
         rows.append(row)
-    print_table("from the command to the first update done", rows)
-    whole = median(r[CLOCKED]["first_update_seconds"] for r in rounds)
-    parts = {name: [r[CLOCKED]["parts"][name] for r in rounds] for name in rounds[0][CLOCKED]["parts"]}
+    print_table("from the command to the end of the first update", rows)
+    whole = median(r[TIMED_PARTS]["first_update_seconds"] for r in rounds)
+    parts = {name: [r[TIMED_PARTS]["parts"][name] for r in rounds] for name in rounds[0][TIMED_PARTS]["parts"]}
     print_table(
         "of which zeromt train",
-        [{"part": n, "seconds": spread(s), "share": f"{median(s) / whole:.1%}"} for n, s in parts.items()],
+        [{"part": n, "seconds": spread(s), "fraction": f"{median(s) / whole:.1%}"} for n, s in parts.items()],
     )
 
 
 if __name__ == "__main__":
-    run_main(lambda: run_clocked(*sys.argv[2:]) if sys.argv[1:2] == [CLOCKED] else main())
+    run_main(lambda: run_timed_parts(*sys.argv[2:]) if sys.argv[1:2] == [TIMED_PARTS] else main())

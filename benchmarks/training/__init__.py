@@ -1,1 +1,1 @@
-"""How fast training is beside others, and how it grows."""
+"""Benchmarks of training: speed compared with other programs and commits, scaling, memory, checkpoints, BLEU."""

@@ -1,11 +1,10 @@
-"""Target tokens a second of this tree over those of an earlier commit, on this machine.
+"""Speed-up of this tree over another commit in target tokens a second, on this machine.
 
     python -m benchmarks.training.against COMMIT
 
-Pairs of `zeromt train`, one run of each tree after the other and the other way round in the next pair, each for so many
-seconds after its first updates, on data that each tree has prepared for itself. COMMIT is checked out into a git
-worktree, which is removed afterwards, and runs by the same Python with the same packages. Exit code 1 where the median
-of the pairs' ratios is below --least.
+Runs `zeromt train` in pairs, one run of each tree, with the order reversed in every other pair. Each run is timed for
+--seconds after its warm-up, on data prepared by its own tree. COMMIT is checked out into a temporary git worktree and
+runs with the same Python and packages. Exit code 1 if the median ratio of the pairs is below --least.
 """
 
 import contextlib
@@ -38,14 +37,14 @@ MODEL = {
     "dropout": 0.1,
     "activation_dropout": 0.1,
 }
-"""As `benchmarks.training.train` measures speed with. Keys are those of the oldest commit that is compared with."""
+"""The model of `benchmarks.training.train`, in the configuration keys of the oldest supported commit."""
 STOPPED = 75
-"""Exit code of a run that was asked to stop."""
+"""Exit code of a run after a request to stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """A checkout, and where its runs go."""
+    """A checkout, and the folder for its runs."""
 
     name: str
     root: Path
@@ -53,8 +52,8 @@ class Tree:
     threads: int
 
     def start(self, command: str, *overrides: str) -> "subprocess.Popen[str]":
-        """`zeromt COMMAND` on the tree's configuration; what it writes goes to a file."""
-        # nothing of another tree may be found
+        """Start `zeromt COMMAND` with the tree's configuration; its output goes to `log`."""
+        # no other tree on the path
         env = environment() | {"PYTHONPATH": str(self.root), "OMP_NUM_THREADS": str(self.threads)}
         words = [sys.executable, "-m", "launcher", command, str(self.work / "run.yaml"), *overrides]
         with self.log.open("w") as log:
@@ -62,18 +61,18 @@ class Tree:
 
     @property
     def log(self) -> Path:
-        """What the last command wrote."""
+        """Output of the last command."""
         return self.work / "log"
 
     def failed(self, what: str, code: int) -> UserError:
-        """A command that ended otherwise than it should."""
+        """The error for a command that ended with a wrong exit code."""
         return UserError(f"{self.name}: {what}: exit code {code}\n{self.log.read_text(errors='replace')[-2000:]}")
 
     def prepare(self, settings: dict[str, Any]) -> None:
-        """Write the configuration, and prepare the data.
+        """Write the configuration and prepare the data.
 
         Raises:
-            UserError: it failed, or other packages than the tree's are found.
+            UserError: it failed, or packages are imported from another tree.
         """
         self.work.mkdir()
         data = settings["prepare"] | {"output": str(self.work / "prepared")}
@@ -88,7 +87,7 @@ class Tree:
             raise UserError(f"{self.name}: trainer is imported from {place}, not from {self.root}")
 
     def train(self, number: int, *, warm_up: int, seconds: float) -> dict[str, float]:
-        """Target tokens a second of one run, which is asked to stop after so many seconds.
+        """Target tokens a second of one run, which is stopped after `seconds`.
 
         Raises:
             UserError: it failed.
@@ -110,7 +109,7 @@ class Tree:
     def _lines(
         self, metrics: Path, process: "subprocess.Popen[str]", warm_up: int, seconds: float
     ) -> list[dict[str, Any]]:
-        """The updates of a run, when enough of them are done."""
+        """The metrics of a run's updates, as soon as it has trained long enough."""
         while True:
             text = metrics.read_text(encoding="utf-8") if metrics.exists() else ""
             whole = text.rpartition("\n")[0].splitlines()
@@ -126,7 +125,7 @@ class Tree:
 
 @contextlib.contextmanager
 def worktree(commit: str, folder: Path) -> Iterator[Path]:
-    """A checkout of a commit, gone at the end."""
+    """A checkout of a commit, removed at the end."""
     git("worktree", "add", "--detach", str(folder), commit)
     try:
         yield folder
@@ -135,7 +134,7 @@ def worktree(commit: str, folder: Path) -> Iterator[Path]:
 
 
 def git(*arguments: str) -> str:
-    """What git writes.
+    """Run git; returns its output.
 
     Raises:
         UserError: it failed.
@@ -147,7 +146,7 @@ def git(*arguments: str) -> str:
 
 
 def settings_of(args: Any) -> dict[str, Any]:
-    """The configuration of both trees, without their folders."""
+    """The configuration of both trees, except for their folders."""
     languages = {f"{side}_language": getattr(args, side).name.split(".")[-2] for side in ("source", "target")}
     text = {side: [str(getattr(args, side).resolve())] for side in ("source", "target")}
     side = args.budget // 2
@@ -174,11 +173,17 @@ def settings_of(args: Any) -> dict[str, Any]:
 def options() -> Any:
     """The command line."""
     found = parser(__doc__)
-    found.add_argument("commit", metavar="COMMIT", help="that this tree is compared with")
+    found.add_argument("commit", metavar="COMMIT", help="the commit to compare this tree with")
     found.add_argument("--pairs", type=int, default=5)
-    found.add_argument("--seconds", type=float, default=60.0, help="of training that count, of each run")
-    found.add_argument("--warm-up", type=int, default=20, metavar="N", help="updates before the clock")
-    found.add_argument("--least", type=float, default=0.95, metavar="RATIO", help="of the median (0.95)")
+    found.add_argument("--seconds", type=float, default=60.0, help="timed seconds of each run")
+    found.add_argument("--warm-up", type=int, default=20, metavar="N", help="untimed updates at the start")
+    found.add_argument(
+        "--least",
+        type=float,
+        default=0.95,
+        metavar="RATIO",
+        help="exit code 1 if the median ratio is below this (0.95)",
+    )
     found.add_argument("--source", type=Path, default=CORPUS / "train.en.gz", help="a corpus, as NAME.LANGUAGE.gz")
     found.add_argument("--target", type=Path, default=CORPUS / "train.fr.gz")
     found.add_argument("--vocab", type=int, default=8000)
@@ -189,7 +194,7 @@ def options() -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0, or 1 where this tree is slower than --least allows."""
+    """Exit code 0, or 1 if the median ratio is below --least."""
     command_line = options()
     args = command_line.parse_args(arguments)
     for name, value in (("--pairs", args.pairs), ("--warm-up", args.warm_up), ("--seconds", args.seconds)):
@@ -215,20 +220,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def pair(trees: Sequence[Tree], number: int, args: Any) -> dict[str, Any]:
-    """One run of each, in an order that changes from pair to pair; this tree's rate over the other's."""
+    """One run of each tree, in an order that alternates between pairs; returns both rates and their ratio."""
     rates: dict[str, float] = {}
     with StolenTime() as stolen:
         for tree in trees if number % 2 == 0 else list(reversed(trees)):
             found = tree.train(number, warm_up=args.warm_up, seconds=args.seconds)
             rates[tree.name] = found["tokens_per_second"]
     this, other = (rates[tree.name] for tree in trees)
-    said = f"{this:,.0f} and {other:,.0f} target tokens/s, {stolen.fraction():.1%} stolen"
-    print(f"pair {number + 1}: {this / other:.3f} ({said})", flush=True)
+    rates_text = f"{this:,.0f} and {other:,.0f} target tokens/s, {stolen.fraction():.1%} stolen"
+    print(f"pair {number + 1}: {this / other:.3f} ({rates_text})", flush=True)
     return {"this_tree": this, "other": other, "ratio": this / other, "stolen": stolen.fraction()}
 
 
 def report(figures: dict[str, Any], args: Any) -> int:
-    """A table; the exit code."""
+    """Print and record the table; returns the exit code."""
     pairs = figures["pairs"]
     figures["median"] = median(p["ratio"] for p in pairs)
     rows = [{"pair": str(number), **p} for number, p in enumerate(pairs, start=1)]
@@ -238,7 +243,7 @@ def report(figures: dict[str, Any], args: Any) -> int:
     ]
     print_table(f"target tokens/s of this tree over {figures['against']}, {len(pairs)} x {args.seconds:g} s", shown)
     holds = figures["median"] >= args.least
-    print(f"median {figures['median']:.3f}; at least {args.least:g} is the target: {'met' if holds else 'NOT met'}")
+    print(f"median {figures['median']:.3f}; target: at least {args.least:g}, {'met' if holds else 'NOT met'}")
     settings = {name: getattr(args, name) for name in ("seconds", "budget", "precision", "threads")}
     record(args, "against", rows, figures, settings={"against": figures["against"], **settings})
     return 0 if holds else 1

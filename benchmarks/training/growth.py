@@ -1,12 +1,12 @@
-"""How training grows with width, depth, vocabulary, batch, ranks and the corpus, each varied alone around a base.
+"""Scaling of training with width, depth, vocabulary, batch, ranks and corpus, each varied alone around a base.
 
     python -m benchmarks.training.growth
 
-Every row is a run of `zeromt train`, or of `zeromt launch local` on several ranks, in a new process: the tables show
-where time follows the floating-point operations that `zeromt plan` counts, and where it does not. With the corpus
-nothing may grow: neither the seconds from the command to the first update, of a new run and of one that goes on from
-its checkpoint (within 20 % or a second, whichever is more), nor those of an update (tokens a second within 20 %).
-Exit code 1 where that does not hold. Text is made up unless --corpus gives it; it always is where vocabularies vary.
+Each row is a run of `zeromt train`, or of `zeromt launch local` on several ranks, in a new process. The tables show
+where time is proportional to the FLOPs of `zeromt plan`, and where it is not. Nothing may grow with the corpus: neither
+the seconds to the first update of a new or a resumed run (tolerance: 20 % or one second, whichever is more) nor the
+time of an update (tolerance: 20 % of tokens a second). Exit code 1 if something does. The text is synthetic unless
+--corpus is given; it is always synthetic where the vocabulary varies.
 """
 
 import os
@@ -25,38 +25,38 @@ from configs import UserError, model_section
 from configs.components import make
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import DatasetIndex
-from model.costs.flops import Shape, training
+from model.costs.flops import BatchShape, executed_flops
 from model.parameters import Vocabularies, parameters
 
 MIB = 2**20
 HEAD_WIDTH = 64
 ALLOWED_FRACTION, ALLOWED_SECONDS = 0.2, 1.0
-"""How much longer a start may take with a larger corpus, at most either. The fraction bounds tokens a second too."""
+"""Tolerance of start-up time with a larger corpus, the larger of both. The fraction also applies to tokens a second."""
 
 VARIED = {"depth": "layers", "vocab": "vocabulary", "ranks": "ranks, one thread each"}
 VARIED |= {part: part for part in ("width", "batch")}
-"""What results call the parts."""
+"""Names of the parts in result files."""
 
 Figures = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """What is varied; the defaults are the base."""
+    """A point to measure; the defaults are the base."""
 
     width: int = 256
     depth: int = 3
-    """Layers of either stack."""
+    """Layers of the encoder, and of the decoder."""
     vocab: int = 8000
     batch: int = 2048
-    """Padded tokens a side, of each rank."""
+    """Padded tokens per side and rank."""
     ranks: int = 1
     corpus: int = 1
-    """Times that the corpus is repeated."""
+    """Number of repetitions of the corpus."""
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """In the model section's words."""
+        """Fields of the section `model`."""
         return {
             "d_model": self.width,
             "num_heads": self.width // HEAD_WIDTH,
@@ -77,34 +77,34 @@ PARTS: dict[str, tuple[int, ...]] = {
     "corpus": (1, 10, 100),
 }
 TITLES = {
-    "width": "Width, with heads of 64 and a feed-forward layer four times as wide",
+    "width": "Width, with heads of width 64 and d_ff = 4 x width",
     "depth": "Layers of encoder and decoder",
-    "vocab": "Pieces of the joint vocabulary, made-up text",
-    "batch": "Padded tokens of a micro-batch, a side",
-    "ranks": "Ranks with a thread and a micro-batch each",
+    "vocab": "Size of the joint vocabulary, synthetic text",
+    "batch": "Padded tokens per side of a micro-batch",
+    "ranks": "Ranks with one thread and one micro-batch each",
 }
 
 
 @dataclass(slots=True)
 class Bench:
-    """What the parts share."""
+    """State that all parts share."""
 
     arguments: Any
     folder: Path
-    made_up: Text
+    synthetic: Text
     given: Text
-    """The made-up one too where nothing was given."""
+    """The text of --corpus; the synthetic text by default."""
     prepared: dict[tuple[str, int, int], Work] = field(default_factory=dict)
-    """By text, vocabulary and times."""
+    """Prepared data by text, vocabulary and repetitions."""
 
     def rounds(self, part: str) -> range:
-        """Numbers of rounds: of the corpus more than one, since the same start was seen to take seconds longer."""
+        """Round numbers. The corpus part has three by default, because start-up times vary by seconds."""
         asked: int | None = self.arguments.rounds
         return range((3 if part == "corpus" else 1) if asked is None else asked)
 
     def train(self, part: str, point: Point, *, more: int = 0, run: str | None = None) -> Figures:
-        """Train at a point; a `run` goes on for so many updates more."""
-        text = self.made_up if part == "vocab" else self.given
+        """Train at a point. With `run`, resume that run for `more` updates."""
+        text = self.synthetic if part == "vocab" else self.given
         work = replace(
             self._prepare(text, point.vocab, point.corpus),
             threads=point.ranks if part == "ranks" else self.arguments.threads,
@@ -116,7 +116,7 @@ class Bench:
         return {**found, **_size(point, found, Dataset.load(work.dataset).index)}
 
     def _prepare(self, text: Text, vocab: int, times: int) -> Work:
-        """The text repeated so often, prepared when it is first asked for; all sizes have one tokenizer."""
+        """Prepare the text repeated `times` times, once; all repetitions use the same tokenizer."""
         key = (text.name, vocab, times)
         if key in self.prepared:
             return self.prepared[key]
@@ -142,18 +142,18 @@ class Bench:
 
 
 def _size(point: Point, found: Figures, index: DatasetIndex) -> Figures:
-    """Pairs of the corpus, parameters, and the operations of an update of all ranks, padding included."""
+    """Pairs of the corpus, parameters of the model, and FLOPs of an update of all ranks, padding included."""
     section = model_section(**point.sizes)
     tokenizer = index.tokenizer
     vocabularies = Vocabularies(source=tokenizer.source_vocab_size, target=tokenizer.target_vocab_size)
     pairs, source, target = (found["per_update"][key] for key in trainers.COUNTS)
     filled = 1 - found["padding"]
-    shape = Shape(
+    shape = BatchShape(
         rows=max(1, round(pairs / point.ranks)),
         source=round(source / filled / pairs),
         target=round(target / filled / pairs),
     )
-    flops = sum(training(section, make("loss", "cross_entropy"), vocabularies, shape).values())
+    flops = sum(executed_flops(section, make("loss", "cross_entropy"), vocabularies, shape).values())
     per_token = flops / (shape.source_tokens + shape.target_tokens)  # lengths were rounded
     return {
         "pairs": index.pairs,
@@ -163,7 +163,7 @@ def _size(point: Point, found: Figures, index: DatasetIndex) -> Figures:
 
 
 def measure_growth(bench: Bench, part: str) -> Figures:
-    """Vary one thing, in turns; a table."""
+    """Vary one quantity, with its values in turns; prints a table."""
     values = PARTS[part]
     if part == "ranks":
         values = tuple(v for v in values if v <= len(os.sched_getaffinity(0)))
@@ -194,12 +194,12 @@ def _row(part: str, value: int, found: Sequence[Figures], ratios: Sequence[float
         "padding": of("padding", ".1%"),
         "peak MiB": of("peak_memory", ",.0f", 1 / MIB),
         "GFLOP/s": of("flop_per_second", ",.1f", 1e-9),
-        "times the base's": spread(ratios) if len(ratios) > 1 else f"{ratios[0]:.2f}",
+        "relative to the base": spread(ratios) if len(ratios) > 1 else f"{ratios[0]:.2f}",
     }
 
 
 def measure_corpus(bench: Bench, part: str) -> Figures:
-    """New runs, and the same going on from their checkpoints, by the size of the corpus; a table and a verdict."""
+    """New and resumed runs by the size of the corpus; prints a table with verdicts."""
     rounds: list[dict[int, Figures]] = []
     for number in bench.rounds(part):
         rounds.append({})
@@ -231,14 +231,14 @@ def measure_corpus(bench: Bench, part: str) -> Figures:
 
 
 def _medians(found: Sequence[Figures]) -> Figures:
-    """Of the rounds at one size."""
+    """Medians over the rounds at one size."""
     medians = {way: median(f[way]["first_update_seconds"] for f in found) for way in ("new", "resumed")}
     keys = ("pairs", "tokens_per_second", "padding", "peak_memory")
     return medians | {key: median(f["new"][key] for f in found) for key in keys}
 
 
 def is_flat(found: Figures, base: Figures) -> bool:
-    """Whether starts and speed at one size of the corpus are as at another."""
+    """Whether start-up times and speed are those of the base, within the tolerances."""
     starts = (
         found[way] - base[way] <= max(ALLOWED_FRACTION * base[way], ALLOWED_SECONDS) for way in ("new", "resumed")
     )
@@ -246,7 +246,7 @@ def is_flat(found: Figures, base: Figures) -> bool:
 
 
 def rows_of(part: str, figures: Figures) -> list[Row]:
-    """A part's rows of the table of a result."""
+    """The rows of a part in the result file."""
     if part == "corpus":
         names = {"new": "new_run_seconds", "resumed": "resumed_seconds"}
         kept = ("pairs", "tokens_per_second", "padding")
@@ -274,24 +274,26 @@ def rows_of(part: str, figures: Figures) -> list[Row]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the parts that are asked for."""
+    """Run the selected parts; exit code 1 if something grows with the corpus."""
     options = parser(__doc__)
     options.add_argument("--corpus", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="text, plain or .gz")
-    options.add_argument("--pairs", type=int, default=10_000, help="of made-up text")
+    options.add_argument("--pairs", type=int, default=10_000, help="pairs of synthetic text")
     options.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     options.add_argument("--updates", type=int, default=16)
-    options.add_argument("--warm-up", type=int, default=4, metavar="N", help="updates before the clock")
-    options.add_argument("--rounds", type=int, help="of every part; 1 unless given, and 3 of the corpus")
-    options.add_argument("--threads", type=int, default=2, help="of the one rank, where ranks are not varied")
+    options.add_argument("--warm-up", type=int, default=4, metavar="N", help="untimed updates at the start")
+    options.add_argument("--rounds", type=int, help="rounds of every part (default: 1, and 3 for the corpus)")
+    options.add_argument("--threads", type=int, default=2, help="threads of the rank, where ranks are not varied")
     options.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     args = options.parse_args(arguments)
     if not 0 < args.warm_up < args.updates:
-        raise UserError(f"--warm-up: {args.warm_up}; allowed is 1 to {args.updates - 1}, less than --updates")
+        raise UserError(f"--warm-up: {args.warm_up}; must be from 1 to {args.updates - 1}, below --updates")
     figures: Figures = {"machine": machine()}
     print_machine(figures["machine"])
     with tempfile.TemporaryDirectory(dir=args.work) as folder:
-        made_up = generate(Path(folder).resolve(), args.pairs)
-        bench = Bench(args, Path(folder).resolve(), made_up, Text("given", *args.corpus) if args.corpus else made_up)
+        synthetic = generate(Path(folder).resolve(), args.pairs)
+        bench = Bench(
+            args, Path(folder).resolve(), synthetic, Text("given", *args.corpus) if args.corpus else synthetic
+        )
         for part in args.parts:
             measure = measure_corpus if part == "corpus" else measure_growth
             figures[part] = measure(bench, part)

@@ -1,10 +1,10 @@
-"""Peak memory of the output layer and its loss, in chunks (`model.loss`) and with all logits at once, and the seconds.
+"""Peak memory and time of the output layer and its loss: in chunks (`model.loss`) and with all logits at once.
 
     python -m benchmarks.training.loss_memory
 
-Forward and backward of one micro-batch without padding, label smoothing 0.1, each in a new process. What the peak
-cannot go below are the gradients of weight and hidden states; of what plain torch takes above that, a third or less
-must be left with the chunked loss. Exit code 1 where that does not hold, or where losses or gradients differ.
+Forward and backward of one micro-batch without padding, with label smoothing 0.1, each in a new process. The gradients
+of weight and hidden states are a lower bound of the peak. Above this bound, the chunked loss may take at most a third
+of plain torch's memory. Exit code 1 if it takes more, or if losses or gradients differ.
 """
 
 import contextlib
@@ -32,17 +32,17 @@ SMOOTHING = 0.1
 PADDING_ID = 0
 TARGET = 1 / 3
 TOLERANCES = {"float32": 1e-5, "bfloat16": 2e-2}
-"""Of the loss relative to itself, and of gradients relative to their largest element."""
+"""Tolerance of the loss, relative to its value, and of gradients, relative to their largest element."""
 
 
 def plain(layer: OutputLayer, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
-    """The sum of the loss over all rows from all logits, softmax in fp32."""
+    """The loss summed over all rows, from all logits at once, with softmax in fp32."""
     logits_NV = layer(hidden_ND).float()
     return F.cross_entropy(logits_NV, targets_N, reduction="sum", label_smoothing=SMOOTHING, ignore_index=PADDING_ID)
 
 
 def chunked(layer: OutputLayer, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
-    """The same sum as the trainer forms it."""
+    """The same sum as the trainer computes it, in chunks."""
     loss: Tensor = layer(hidden_ND, targets_N, CrossEntropy(SMOOTHING))[0]
     return loss
 
@@ -53,21 +53,21 @@ WAYS: Mapping[str, Callable[[OutputLayer, Tensor, Tensor], Tensor]] = {"plain": 
 def measure(
     *, way: str, vocab: int, tokens: int, width: int, dtype: str, device: str, threads: int, save: str
 ) -> dict[str, Any]:
-    """Forward and backward twice: memory in bytes of the first time, seconds of the second.
+    """Run forward and backward twice; returns peak bytes of the first and seconds of the second.
 
     Args:
-        way: of `WAYS`.
-        vocab: pieces.
-        tokens: rows, none of them padding.
-        width: of a hidden state.
-        dtype: of weight and hidden states.
-        device: as torch names it.
-        threads: of torch, on a CPU.
-        save: a file for loss and gradients.
+        way: a key of `WAYS`.
+        vocab: vocabulary size.
+        tokens: number of rows; none is padding.
+        width: width of the hidden states.
+        dtype: dtype of weight and hidden states.
+        device: a torch device.
+        threads: torch threads on a CPU.
+        save: file for loss and gradients.
     """
     tune_process()
     torch.set_num_threads(threads)
-    _forward_and_backward(way, *_inputs(64, 64, 64, dtype, device))  # libraries set themselves up
+    _forward_and_backward(way, *_inputs(64, 64, 64, dtype, device))  # lets libraries initialise
     inputs = _inputs(vocab, tokens, width, dtype, device)
     before = _reset_peak(device)
     loss, gradients = _forward_and_backward(way, *inputs)
@@ -82,7 +82,7 @@ def measure(
 
 
 def _inputs(vocab: int, tokens: int, width: int, dtype: str, device: str) -> tuple[OutputLayer, Tensor, Tensor]:
-    """The layer, hidden states (tokens, width) and targets (tokens,), the same at every call."""
+    """The layer, hidden states (tokens, width) and targets (tokens,); the same at every call."""
     generator = torch.Generator(device).manual_seed(1)
     kind: torch.dtype = getattr(torch, dtype)
     with torch.device(device):
@@ -96,24 +96,24 @@ def _inputs(vocab: int, tokens: int, width: int, dtype: str, device: str) -> tup
 def _forward_and_backward(
     way: str, layer: OutputLayer, hidden_ND: Tensor, targets_N: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss, and its gradients."""
+    """The loss and its gradients."""
     loss = WAYS[way](layer, hidden_ND, targets_N)
     weight, hidden = torch.autograd.grad(loss, [layer.weight, hidden_ND])
     return loss.detach(), {"weight": weight, "hidden": hidden}
 
 
 def _reset_peak(device: str) -> int:
-    """Forget the highest memory so far; bytes that are held now."""
+    """Reset the peak; returns the bytes in use now."""
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats()
         return torch.cuda.memory_allocated()
-    with contextlib.suppress(OSError):  # without the right to: inputs are made in place, so little was higher
+    with contextlib.suppress(OSError):  # not permitted: the peak so far is then hardly higher than now
         Path("/proc/self/clear_refs").write_text("5")
     return _status("VmRSS")
 
 
 def _peak(device: str) -> int:
-    """The highest memory since, in bytes: torch's own on a GPU, the process's resident memory on a CPU."""
+    """Peak bytes since `_reset_peak`: torch's allocator on a GPU, resident memory on a CPU."""
     return _status("VmHWM") if device == "cpu" else torch.cuda.max_memory_allocated()
 
 
@@ -128,7 +128,7 @@ def _wait(device: str) -> None:
 
 
 def differences(first: Path, second: Path) -> dict[str, float]:
-    """Of loss and gradients in two files: the largest absolute difference, relative to the largest element."""
+    """For loss and gradients in two files: the largest absolute difference relative to the largest element."""
     one, other = (torch.load(path, weights_only=True, mmap=True) for path in (first, second))
     return {
         name: float((one[name].float() - other[name].float()).abs().max() / one[name].float().abs().max())
@@ -137,7 +137,7 @@ def differences(first: Path, second: Path) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure both ways in turns, compare, print."""
+    """Measure both ways in turns, compare them and print the table."""
     options = parser(__doc__)
     options.add_argument("--vocab", type=int, default=64_000)
     options.add_argument("--tokens", type=int, default=8192, help="target tokens of the micro-batch")
@@ -162,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def rows_of(figures: dict[str, Any]) -> list[Row]:
-    """The table of a result."""
+    """The rows of the result file."""
     rows: list[Row] = [
         {
             "part": "ways",
@@ -177,14 +177,14 @@ def rows_of(figures: dict[str, Any]) -> list[Row]:
 
 
 def report(figures: dict[str, Any]) -> bool:
-    """Print, record the fractions, and tell whether everything holds."""
+    """Print the tables and add the fractions to the figures; returns whether all targets are met."""
     sizes, rounds = figures["sizes"], figures["rounds"]
     rows = [
         {
             "loss": way,
             "peak MiB": _mib([r[way]["peak"] for r in rounds]),
-            "cannot go below": _mib([r[way]["bound"] for r in rounds]),
-            "above that": _mib([r[way]["peak"] - r[way]["bound"] for r in rounds]),
+            "lower bound": _mib([r[way]["bound"] for r in rounds]),
+            "above the bound": _mib([r[way]["peak"] - r[way]["bound"] for r in rounds]),
             "seconds": f"{median(r[way]['seconds'] for r in rounds):.2f}",
         }
         for way in WAYS
@@ -196,14 +196,14 @@ def report(figures: dict[str, Any]) -> bool:
     figures["times_as_long"] = [r["chunked"]["seconds"] / r["plain"]["seconds"] for r in rounds]
     holds: bool = max(figures["shares"]) <= TARGET
     print(
-        f"left with the chunked loss: {spread(figures['shares'], '.1%')} of what plain takes above the gradients; "
-        f"the target is a third or less: {_verdict(holds)}"
+        f"memory above the lower bound, chunked over plain: {spread(figures['shares'], '.1%')}; "
+        f"target: at most a third, {_verdict(holds)}"
     )
-    print(f"seconds of the chunked loss over those of plain: {spread(figures['times_as_long'])}")
+    print(f"seconds, chunked over plain: {spread(figures['times_as_long'])}")
     tolerance = TOLERANCES[sizes["dtype"]]
     is_same: bool = max(figures["differences"].values()) <= tolerance
     shown = ", ".join(f"{name} {difference:.1e}" for name, difference in figures["differences"].items())
-    print(f"relative differences: {shown}; the target is {tolerance:.0e} at most: {_verdict(is_same)}")
+    print(f"relative differences: {shown}; target: at most {tolerance:.0e}, {_verdict(is_same)}")
     return holds and is_same
 
 
@@ -217,7 +217,7 @@ def _verdict(holds: bool) -> str:
 
 if __name__ == "__main__":
     try:
-        # by its name as a module, under which the new processes find `measure`
+        # imported by its module name, so that child processes find `measure`
         sys.exit(importlib.import_module("benchmarks.training.loss_memory").main())
     except UserError as error:
         sys.exit(f"error: {error}")

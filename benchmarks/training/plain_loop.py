@@ -1,7 +1,7 @@
-"""A training loop by hand in plain torch, the yardstick of `train`: no DeepSpeed, nothing of `model` or `trainer`.
+"""The baseline of `train`: a hand-written training loop in plain torch, without DeepSpeed, `model` or `trainer`.
 
-Its model is in `plain_model`. Batches by length under a token budget; fused AdamW, memory that glibc keeps, bf16 by
-autocast's cheaper cousin: bf16 copies of the weights that fp32 masters are rounded to after each step.
+Its model is in `plain_model`. It uses batches by length under a token budget, fused AdamW, glibc settings that keep
+freed memory, and, in bf16, a bf16 model whose weights are rounded from fp32 master weights after each step.
 """
 
 import ctypes
@@ -22,12 +22,12 @@ from benchmarks.training.plain_model import BOS, EOS, PAD, Model
 BETAS, EPS, WEIGHT_DECAY, CLIP_NORM = (0.9, 0.98), 1e-9, 0.01, 1.0
 Pair = tuple[list[int], list[int]]
 Batch = tuple[Tensor, Tensor, Tensor]
-"""Source with EOS (B, S), target behind BOS and target with EOS, (B, T) each."""
+"""Source with EOS (B, S), target after BOS (B, T), and target with EOS (B, T)."""
 
 
-def batches(pairs: Sequence[Pair], budget: int, dice: random.Random) -> Iterator[list[Pair]]:
-    """One epoch: rows of like lengths, at most `budget` padded tokens of both sides, in random order."""
-    order = sorted(pairs, key=lambda p: (len(p[1]), len(p[0]) + dice.random()))
+def batches(pairs: Sequence[Pair], budget: int, rng: random.Random) -> Iterator[list[Pair]]:
+    """One epoch of batches in random order, with similar lengths and at most `budget` padded tokens on both sides."""
+    order = sorted(pairs, key=lambda p: (len(p[1]), len(p[0]) + rng.random()))
     found: list[list[Pair]] = [[]]
     longest = [0, 0]
     for pair in order:
@@ -36,12 +36,12 @@ def batches(pairs: Sequence[Pair], budget: int, dice: random.Random) -> Iterator
             found.append([])
             longest = [len(side) + 1 for side in pair]
         found[-1].append(pair)
-    dice.shuffle(found)
+    rng.shuffle(found)
     yield from found
 
 
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:
-    """(rows, longest) ids."""
+    """Pad rows of ids to (rows, longest)."""
     out = np.full((len(rows), max(map(len, rows))), PAD, dtype=np.int64)
     for line, row in zip(out, rows, strict=True):
         line[: len(row)] = row
@@ -49,7 +49,7 @@ def pad(rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 def tensors(batch: Sequence[Pair]) -> Batch:
-    """Pad, with BOS and EOS."""
+    """Add BOS and EOS, and pad."""
     return (
         pad([[*s, EOS] for s, _ in batch]),
         pad([[BOS, *t] for _, t in batch]),
@@ -57,19 +57,19 @@ def tensors(batch: Sequence[Pair]) -> Batch:
     )
 
 
-def endless(pairs: Sequence[Pair], budget: int, dice: random.Random) -> Iterator[Batch]:
-    """Epoch after epoch."""
+def endless(pairs: Sequence[Pair], budget: int, rng: random.Random) -> Iterator[Batch]:
+    """Batches of endless epochs."""
     while True:
-        yield from map(tensors, batches(pairs, budget, dice))
+        yield from map(tensors, batches(pairs, budget, rng))
 
 
 def rate(update: int, *, peak: float, warmup: int, last: int) -> float:
-    """Linear to the peak and to zero."""
+    """Learning rate: linear warm-up to `peak`, then linear decay to zero."""
     return peak * min(update / warmup, (last - update + 1) / max(1, last - warmup))
 
 
 class Masters:
-    """fp32 weights beside a model in bf16, or the model's own."""
+    """fp32 master weights of a bf16 model; for an fp32 model, its own weights."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         self.weights: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
@@ -79,7 +79,7 @@ class Masters:
             model.to(dtype)
 
     def step(self, optimizer: torch.optim.Optimizer, clip_norm: float) -> None:
-        """Clip, step and round."""
+        """Clip gradients, step, and round the master weights to the model's."""
         if self.masters is not self.weights:
             for master, p in zip(self.masters, self.weights, strict=True):
                 master.grad = p.grad.float() if p.grad is not None else None
@@ -94,18 +94,18 @@ class Masters:
 
 @dataclass
 class Tally:
-    """What updates held, and when the first of them began."""
+    """Token counts and end times of updates."""
 
     start: float = field(default_factory=time.perf_counter)
     ends: list[float] = field(default_factory=lambda: [time.time()])
-    """Of the warm-up and of every update, seconds since the epoch."""
+    """End of the warm-up and of every update, in seconds since the epoch."""
     counts: list[int] = field(default_factory=list)
     """Target tokens of every update."""
     filled: int = 0
     padded: int = 0
 
     def add(self, batch: Batch) -> None:
-        """Of one update that is done."""
+        """Count a finished update."""
         source, _, labels = batch
         count = int((labels != PAD).sum())
         self.counts.append(count)
@@ -114,7 +114,7 @@ class Tally:
         self.padded += source.numel() + labels.numel()
 
     def figures(self) -> dict[str, Any]:
-        """Rates from the start until now, and the updates that they are of."""
+        """Rates from the start until now, and the times and counts of the updates."""
         seconds, updates = time.perf_counter() - self.start, len(self.counts)
         return {
             "tokens_per_second": sum(self.counts) / seconds,
@@ -127,7 +127,7 @@ class Tally:
 
 
 class Average:
-    """An exponential moving average of the weights; a decay of 0 keeps none, and gives the weights themselves."""
+    """Exponential moving average of the weights; with a decay of 0 the weights themselves."""
 
     def __init__(self, weights: Sequence[Tensor], decay: float) -> None:
         self.weights, self.decay = list(weights), decay
@@ -135,13 +135,13 @@ class Average:
 
     @torch.no_grad()
     def add(self, update: int) -> None:
-        """The weights after an update, counted from 1."""
+        """Add the weights after an update, counted from 1."""
         if self.decay:
             torch._foreach_lerp_(self.averages, self.weights, 1 - min(self.decay, update / (9 + update)))
 
 
 class Keeper:
-    """Writes weights every so many updates, and notes when they were reached by a clock that stands still meanwhile."""
+    """Saves weights every `every` updates, with their times on a clock that excludes saving."""
 
     def __init__(self, folder: str, every: int) -> None:
         self.folder, self.every = Path(folder), every
@@ -149,7 +149,7 @@ class Keeper:
         self.kept: list[dict[str, Any]] = []
 
     def keep_if_due(self, update: int, model: nn.Module, average: Average) -> None:
-        """fp32 weights by the model's names, after an update."""
+        """After an update: save the fp32 weights under the model's names, if due."""
         if self.every == 0 or update % self.every:
             return
         begin = time.time()
@@ -160,7 +160,7 @@ class Keeper:
 
 
 def tune_process(threads: int) -> None:
-    """All that makes torch quicker on a CPU and belongs to the process."""
+    """Process-wide settings that make torch faster on a CPU."""
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
     libc = ctypes.CDLL(None)
@@ -169,7 +169,7 @@ def tune_process(threads: int) -> None:
 
 
 def adamw(weights: Sequence[Tensor], lr: float) -> torch.optim.Optimizer:
-    """Matrices decay, norms and biases do not."""
+    """AdamW with weight decay on matrices only, not on norms and biases."""
     groups = [
         {"params": [p for p in weights if p.ndim > 1], "weight_decay": WEIGHT_DECAY},
         {"params": [p for p in weights if p.ndim <= 1], "weight_decay": 0.0},
@@ -178,7 +178,7 @@ def adamw(weights: Sequence[Tensor], lr: float) -> torch.optim.Optimizer:
 
 
 def train_on(batch: Batch, model: nn.Module, masters: Masters, optimizer: torch.optim.Optimizer, lr: float) -> float:
-    """One update; the loss a token before it."""
+    """One update; returns the loss per token before it."""
     source, target, labels = batch
     count = int((labels != PAD).sum())
     loss = model(source, target, labels)
@@ -205,18 +205,18 @@ def train(
     keep_every: int = 0,
     folder: str = "",
 ) -> dict[str, Any]:
-    """Train, and measure from the update `warm_up` on.
+    """Train, and time the updates after the first `warm_up`.
 
     Args:
-        pieces: a .npz of ids: source, target, and where each sentence of either ends.
-        sizes: of the model.
-        ema_decay: of the weights' moving average, which is what is written then.
-        keep_every: updates after which the weights are written each time; 0 writes none. Rates count the writing too.
-        folder: for those.
+        pieces: an .npz file with the ids of both sides, and where each sentence ends.
+        sizes: sizes of the model.
+        ema_decay: decay of the weights' moving average, which is then what is saved.
+        keep_every: save the weights every so many updates; 0 saves none. Rates include the time of saving.
+        folder: folder for the saved weights.
 
     Returns:
-        Rates, memory and losses; `first_update_at`, seconds since the epoch; `kept`, the update, the file and `at`,
-        seconds since the epoch less those that writing took.
+        Rates, memory and losses; `first_update_at`, in seconds since the epoch; `kept`, a list of update, file and
+        `at`, in seconds since the epoch minus the time spent on saving.
     """
     tune_process(threads)
     torch.manual_seed(seed)
@@ -249,7 +249,7 @@ def train(
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """What `train` wrote."""
+    """The pairs in an .npz file of `trainers.prepare`."""
     arrays = np.load(path)
     sides = [
         [ids.tolist() for ids in np.split(arrays[side], arrays[f"{side}_ends"][:-1])] for side in ("source", "target")

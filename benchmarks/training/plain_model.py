@@ -1,8 +1,8 @@
-"""The model of the training loop by hand: plain torch, nothing of `model` or `trainer`.
+"""The model of the plain loop: plain torch, without `model` and `trainer`.
 
-Pre-norm Transformer with sinusoids, tied embeddings and label smoothing. What pays on a CPU is in it: fp32 products by
-oneDNN where that is the faster one, one product for queries, keys and values, logits of real targets alone, dropout
-masks from raw random bytes.
+A pre-norm Transformer with sinusoids, tied embeddings and label smoothing, optimised for CPUs: fp32 matmuls by oneDNN
+where it is faster, one matmul for queries, keys and values, logits of non-padding targets only, and dropout masks from
+raw random bytes.
 """
 
 import math
@@ -16,18 +16,18 @@ from torch.nn import functional as F
 PAD, BOS, EOS = 0, 1, 2
 CPUS = Path("/proc/cpuinfo")
 IS_INTEL = CPUS.exists() and "GenuineIntel" in CPUS.read_text(encoding="utf-8", errors="replace")
-"""There MKL is the faster one."""
+"""On Intel processors MKL is faster than oneDNN."""
 
 
 class Dropout(nn.Module):
-    """Masks from raw bytes: an eighth of the random numbers, `p` to the nearest 1/256."""
+    """Masks from raw bytes: needs an eighth of the random numbers, with `p` rounded to 1/256."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
         self.threshold = round(256 * p)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Drop elements while training."""
+        """Drop elements in training."""
         if not self.training or self.threshold == 0:
             return x
         raw = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
@@ -35,8 +35,8 @@ class Dropout(nn.Module):
         return x * keep.mul_(256 / (256 - self.threshold))
 
 
-class Product(torch.autograd.Function):
-    """x weight^T + bias in fp32 by oneDNN, which is twice as fast as MKL on processors that are not Intel's."""
+class OneDnnLinear(torch.autograd.Function):
+    """x weight^T + bias in fp32 by oneDNN, which is twice as fast as MKL on non-Intel processors."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -47,12 +47,12 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """The larger side of the weight's gradient goes second."""
+        """Gradients; the larger operand of the weight's gradient comes second, which is faster."""
         x, weight = ctx.saved_tensors
         g = grads[0]
         is_wide = weight.shape[0] > weight.shape[1]
-        by_weight = _onednn(x.T, g.T).T if is_wide else _onednn(g.T, x.T)
-        return _onednn(g, weight.T), by_weight, g.sum(0) if ctx.has_bias else None
+        grad_weight = _onednn(x.T, g.T).T if is_wide else _onednn(g.T, x.T)
+        return _onednn(g, weight.T), grad_weight, g.sum(0) if ctx.has_bias else None
 
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -64,12 +64,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """(..., I) to (..., O)."""
     if x.dtype != torch.float32 or x.device.type != "cpu" or IS_INTEL:
         return F.linear(x, weight, bias)
-    out: Tensor = Product.apply(x.flatten(0, -2), weight, bias)  # type: ignore[no-untyped-call]
+    out: Tensor = OneDnnLinear.apply(x.flatten(0, -2), weight, bias)  # type: ignore[no-untyped-call]
     return out.view(*x.shape[:-1], -1)
 
 
 class Linear(nn.Linear):
-    """`linear` with weights of its own."""
+    """`nn.Linear` that uses `linear`."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., I) to (..., O)."""
@@ -77,7 +77,7 @@ class Linear(nn.Linear):
 
 
 class Attention(nn.Module):
-    """Self-attention with one product for all three, or attention to a memory with two."""
+    """Self-attention with one matmul for all projections, or cross-attention with two."""
 
     def __init__(self, width: int, heads: int, *, is_self: bool) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Attention(nn.Module):
         self.out = Linear(width, width)
 
     def forward(self, x: Tensor, memory: Tensor | None, bias: Tensor) -> Tensor:
-        """(B, L, D) to (B, L, D), over itself or over a memory (B, S, D)."""
+        """(B, L, D) to (B, L, D), attending to itself or to a memory (B, S, D)."""
         if self.memory is None or memory is None:
             q, k, v = self.query(x).chunk(3, -1)
         else:
@@ -99,7 +99,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """x + dropout(sublayer(norm(x))), two or three times."""
+    """x + dropout(sublayer(norm(x))) for two or three sub-layers."""
 
     def __init__(
         self, width: int, heads: int, inner: int, dropout: float, inner_dropout: float, *, is_decoder: bool
@@ -123,7 +123,7 @@ class Layer(nn.Module):
 
 
 class Model(nn.Module):
-    """Encoder and decoder with one embedding for both sides and the output."""
+    """Encoder and decoder with one matrix for both embeddings and the output."""
 
     positions: Tensor
 
@@ -147,7 +147,7 @@ class Model(nn.Module):
         return out
 
     def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, S) ids to memory (B, S, D) and the bias (B, 1, 1, S) that hides its padding."""
+        """(B, S) ids to memory (B, S, D) and the bias (B, 1, 1, S) that masks its padding."""
         x = self.embed(source)
         bias = torch.zeros(source.shape, dtype=x.dtype).masked_fill_(source == PAD, -1e9)[:, None, None]
         for layer in self.encoder:
@@ -164,7 +164,7 @@ class Model(nn.Module):
         return out
 
     def forward(self, source: Tensor, target: Tensor, labels: Tensor) -> Tensor:
-        """The sum of the smoothed loss over the labels that are not padding."""
+        """Label-smoothed cross-entropy summed over the non-padding labels."""
         hidden = self.decode(target, *self.encode(source)).flatten(0, 1)
         rows = (labels.flatten() != PAD).nonzero()[:, 0]
         logits = linear(hidden.index_select(0, rows), self.embedding.weight)
@@ -172,7 +172,7 @@ class Model(nn.Module):
 
 
 def initialise(module: nn.Module) -> None:
-    """Xavier-uniform matrices, those that share a product each by itself, and zero biases."""
+    """Xavier-uniform matrices and zero biases; joined projections are initialised separately."""
     if isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight)
         nn.init.zeros_(module.bias)
@@ -183,7 +183,7 @@ def initialise(module: nn.Module) -> None:
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """(length, width) (Vaswani et al., 2017)."""
+    """Sinusoidal positions (length, width) (Vaswani et al., 2017)."""
     rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000) / width))
     angles = torch.arange(length)[:, None] * rates
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)

@@ -1,9 +1,9 @@
-"""Target tokens a second of several ranks, at each ZeRO stage, over those of one process of as many threads.
+"""Target tokens a second of several ranks at each ZeRO stage, relative to one process with as many threads.
 
     python -m benchmarks.training.ranks --source train.en --target train.de
 
-All of them live at once and one runs at a time, a few updates each, while the others are stopped: what the machine does
-from one minute to the next hits all alike.
+All programs are started at once. They take turns of a few updates, while the others are stopped, so that variations of
+the machine affect all alike.
 """
 
 import json
@@ -37,14 +37,14 @@ from benchmarks.training.trainers import Work
 from configs import UserError
 
 TARGETS = {0: 0.9, 1: 0.9, 2: 0.9, 3: 0.75}
-"""Of two ranks by ZeRO stage, at least."""
+"""Lowest target ratio for two ranks, by ZeRO stage."""
 ONE = "one process"
-LEFT_OUT = 2
-"""Updates at the beginning of a turn: the one that was stopped in its midst, and one more for the caches."""
+UNTIMED = 2
+"""Untimed updates at the start of a turn: the interrupted one, and one to warm the caches."""
 
 
 class Run:
-    """A run of zeromt that is stopped but in its turns. At the end of `with` it and all below it are gone."""
+    """A zeromt run that is stopped (SIGSTOP) except in its turns. Leaving `with` kills it and its children."""
 
     def __init__(self, work: Work, name: str, **fields: Any) -> None:
         self._name = name
@@ -55,7 +55,7 @@ class Run:
         self._process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=self._log, stderr=self._log)
         self.pid = self._process.pid
         self.peak = 0
-        """The sum of every process's highest memory, in bytes."""
+        """Sum of the processes' high-water marks, in bytes."""
 
     def __enter__(self) -> Self:
         return self
@@ -68,27 +68,27 @@ class Run:
         self._log.close()
 
     def warm_up(self) -> None:
-        """Until the updates before the clock are done."""
-        self._go_on_for(self._warm_up)
+        """Run the untimed warm-up updates, then stop."""
+        self._run_until(self._warm_up)
 
     def turn(self, updates: int) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl of so many more updates, those that are left out among them."""
+        """Run `updates` more updates; returns their lines of metrics.jsonl, untimed ones included."""
         known = len(trainers.updates_of(self._metrics))
         self._signal(signal.SIGCONT)
-        self._go_on_for(known + updates)
+        self._run_until(known + updates)
         return [json.loads(line) for line in trainers.updates_of(self._metrics)[known:]]
 
     def finish(self) -> None:
-        """Let it come to its last update.
+        """Let the run finish.
 
         Raises:
-            UserError: it failed; the message ends as what it wrote.
+            UserError: it failed; the message has the end of its output.
         """
         self._signal(signal.SIGCONT)
         self._process.wait()
         self._check()
 
-    def _go_on_for(self, updates: int) -> None:
+    def _run_until(self, updates: int) -> None:
         while len(trainers.updates_of(self._metrics)) < updates and self._process.poll() is None:
             time.sleep(0.01)
         self._check()
@@ -114,26 +114,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--target", type=Path, required=True)
     options.add_argument("--vocab", type=int, default=8000)
     options.add_argument("--ranks", type=int, default=2)
-    options.add_argument("--threads", type=int, help="of one process; else as many as ranks")
+    options.add_argument("--threads", type=int, help="threads of one process (default: as many as ranks)")
     options.add_argument("--stages", type=int, nargs="+", choices=range(4), default=list(range(4)))
     options.add_argument("--precision", default="fp32")
     options.add_argument("--budget", type=int, default=4096, help="padded tokens of an update, both sides together")
-    options.add_argument("--warm-up", type=int, default=20, metavar="N", help="updates before the clock")
-    options.add_argument("--updates", type=int, default=8, help=f"of a turn; the first {LEFT_OUT} are not counted")
-    options.add_argument("--turns", type=int, default=6, help="of a round")
+    options.add_argument("--warm-up", type=int, default=20, metavar="N", help="untimed updates at the start")
+    options.add_argument("--updates", type=int, default=8, help=f"updates of a turn; the first {UNTIMED} are not timed")
+    options.add_argument("--turns", type=int, default=6, help="turns of a round")
     options.add_argument("--rounds", type=int, default=3)
     args = options.parse_args(arguments)
     threads = args.threads or args.ranks
     for name, value, least in (
         ("--ranks", args.ranks, 2),
         ("--threads", threads, args.ranks),
-        ("--updates", args.updates, LEFT_OUT + 1),
+        ("--updates", args.updates, UNTIMED + 1),
         ("--turns", args.turns, 1),
         ("--rounds", args.rounds, 1),
         ("--warm-up", args.warm_up, 1),
     ):
         if value < least:
-            options.error(f"argument {name}: {value}; at least {least}")
+            options.error(f"argument {name}: {value}; must be at least {least}")
     figures: dict[str, Any] = {"machine": machine()}
     print_machine(figures["machine"])
     with tempfile.TemporaryDirectory(dir=args.work) as folder:
@@ -170,12 +170,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def stage_name(stage: int) -> str:
-    """The program's name."""
+    """Name of the program with this ZeRO stage."""
     return f"ZeRO-{stage}"
 
 
 def rows_of(figures: dict[str, Any], ranks: int) -> list[Row]:
-    """The table of a result."""
+    """The rows of the result file."""
     rows: list[Row] = []
     target = {stage_name(stage): least for stage, least in TARGETS.items()} if ranks == 2 else {}
     for name, peak in figures["peaks"].items():
@@ -190,7 +190,7 @@ def rows_of(figures: dict[str, Any], ranks: int) -> list[Row]:
 
 
 def take_turns(runs: dict[str, Run], args: Any) -> dict[str, dict[str, float]]:
-    """The figures of a round by program."""
+    """One round: all runs take turns; returns the figures by program."""
     turns: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in runs}
     for _ in range(args.turns):
         for name, run in runs.items():
@@ -202,10 +202,10 @@ def take_turns(runs: dict[str, Run], args: Any) -> dict[str, dict[str, float]]:
 
 
 def summary(turns: Sequence[Sequence[dict[str, Any]]]) -> dict[str, float]:
-    """Rates of what was counted in several turns, from their lines of metrics.jsonl."""
-    counted = [line for lines in turns for line in lines[LEFT_OUT:]]
+    """Rates over the timed updates of several turns, from their lines of metrics.jsonl."""
+    counted = [line for lines in turns for line in lines[UNTIMED:]]
     seconds = sum(
-        lines[-1]["total_seconds"] - lines[LEFT_OUT - 1]["total_seconds"] for lines in turns if len(lines) > LEFT_OUT
+        lines[-1]["total_seconds"] - lines[UNTIMED - 1]["total_seconds"] for lines in turns if len(lines) > UNTIMED
     )
     return {
         "tokens_per_second": sum(line["target_tokens"] for line in counted) / seconds,
@@ -217,7 +217,7 @@ def summary(turns: Sequence[Sequence[dict[str, Any]]]) -> dict[str, float]:
 
 
 def report(figures: dict[str, Any], args: Any, threads: int) -> dict[str, list[float]]:
-    """A table of medians over the rounds; each program's rate over that of one process, round by round."""
+    """Print the medians over the rounds; returns each program's rate relative to one process, for each round."""
     rows, ratios = [], {}
     for name, peak in figures["peaks"].items():
         found = [r[name] for r in figures["rounds"]]
@@ -242,7 +242,7 @@ def report(figures: dict[str, Any], args: Any, threads: int) -> dict[str, list[f
                 "": "" if target is None else "holds" if median(ratios[name]) >= target else "does NOT hold",
             }
         )
-    updates = args.turns * (args.updates - LEFT_OUT)
+    updates = args.turns * (args.updates - UNTIMED)
     print_table(
         f"target tokens without padding, {args.precision}, {args.ranks} ranks or one process, {threads} threads in all,"
         f" {args.rounds} x {updates} updates, {figures['stolen']:.1%} of the cores' time stolen",

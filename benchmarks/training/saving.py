@@ -1,8 +1,7 @@
-"""How long training stands still for a checkpoint: written in the background, and written while it waits.
+"""How long training pauses for a checkpoint: saved in the background, and blocking.
 
-A DeepSpeed engine with a model of about 50 million parameters on one or two ranks; both ways take turns in one run,
-after one save of each that does not count. The files of both must be the same to the byte. benchmarks/README.md says
-what the figures mean.
+Uses a DeepSpeed engine with a model of about 50 million parameters on one or two ranks. Both ways take turns in one
+run, after an untimed save of each. Their files must be byte-identical. benchmarks/README.md explains the figures.
 """
 
 import hashlib
@@ -30,15 +29,15 @@ MODEL = model_section(
     d_model=512, num_heads=8, d_ff=2048, encoder_layers=6, decoder_layers=6, max_positions=256, dropout=0.0
 )
 PIECES = 32
-"""Pieces of each of the four sentences of an update."""
+"""Length of each of the four sentences of an update."""
 
 
 def main() -> int:
-    """Parse, start the ranks, print."""
+    """Start the ranks and print their figures; exit code 1 if the files differ."""
     parser = measure.parser(__doc__)
     parser.add_argument("--nproc", type=int, default=2, help="ranks (2)")
     parser.add_argument("--stage", type=int, default=2, help="ZeRO stage (2)")
-    parser.add_argument("--rounds", type=int, default=5, help="saves of each way that count (5)")
+    parser.add_argument("--rounds", type=int, default=5, help="timed saves of each way (5)")
     arguments = parser.parse_args()
     machine = measure.machine()
     measure.print_machine(machine)
@@ -52,7 +51,7 @@ def main() -> int:
 
 
 def rows_of(figures: dict[str, Any]) -> list[Row]:
-    """The table of a result."""
+    """The rows of the result file."""
     rounds = figures["rounds"]
     rows: list[Row] = [
         {
@@ -68,7 +67,7 @@ def rows_of(figures: dict[str, Any]) -> list[Row]:
 
 
 def _start(nproc: int, stage: int, rounds: int, work: Path) -> dict[str, Any]:
-    """What rank 0 measured."""
+    """Start the ranks; returns the figures of rank 0."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={nproc}"]
     torchrun += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
     ended = subprocess.run(
@@ -95,7 +94,7 @@ def _print(figures: dict[str, Any]) -> None:
         [
             {
                 "way": way,
-                "training stood still": measure.spread([r[way]["stopped_seconds"] for r in rounds]),
+                "training paused": measure.spread([r[way]["stopped_seconds"] for r in rounds]),
                 "until committed": measure.spread([r[way]["seconds"] for r in rounds]),
                 "updates meanwhile": measure.spread([r[way]["updates"] for r in rounds], ",.0f"),
             }
@@ -104,16 +103,16 @@ def _print(figures: dict[str, Any]) -> None:
     )
     ratios = [r["blocking"]["stopped_seconds"] / r["background"]["stopped_seconds"] for r in rounds]
     first = figures["first"]["background"]["stopped_seconds"]
-    print(f"\nblocking / background, training stood still: {measure.spread(ratios, '.1f')}")
-    print(f"the first save in the background, which takes the memory for its copy: {seconds(first)} s")
-    print(f"an update without a save: {seconds(measure.median(figures['update_seconds']))} s")
-    print(f"files of both ways: {'the same bytes' if figures['same_bytes'] else 'DIFFERENT'}")
+    print(f"\nblocking / background, training paused: {measure.spread(ratios, '.1f')}")
+    print(f"first save in the background, which allocates the memory for its copy: {seconds(first)} s")
+    print(f"update without a save: {seconds(measure.median(figures['update_seconds']))} s")
+    print(f"files of both ways: {'identical' if figures['same_bytes'] else 'DIFFERENT'}")
     for way in WAYS:
         print(f"  {way:<11} SHA-256 {figures['hashes'][way]}")
 
 
 class _Rank:
-    """One rank's engine, and a checkpoint manager for each way."""
+    """The engine of one rank, and a checkpoint manager for each way."""
 
     def __init__(self, stage: int, work: Path) -> None:
         from model import Objective, SpecialIds, build_transformer
@@ -139,7 +138,7 @@ class _Rank:
         self._draw = np.random.default_rng(self.world.rank)
 
     def update(self) -> float:
-        """One update of random tokens; seconds."""
+        """Train on random tokens for one update; returns its seconds."""
         import torch
 
         from trainer.engines.protocol import DeviceBatch
@@ -153,7 +152,7 @@ class _Rank:
         return time.monotonic() - begin
 
     def save(self, way: str, step: int) -> dict[str, float]:
-        """One save, with updates until all ranks have written."""
+        """Save once, and train until all ranks have written; returns seconds and number of updates."""
         checkpoints, updates = self._managers[way], 0
         self.world.barrier()
         checkpoints.save(step, self.engine, {"step": step}, scores={}, wait=False)
@@ -167,7 +166,7 @@ class _Rank:
 
 
 def _rank(stage: int, rounds: int, work: Path) -> None:
-    """One rank: update, save one way, save the other way, both of the same weights. The first round does not count."""
+    """Run one rank: in each round, one update and one save of the same weights each way. The first round is untimed."""
     from trainer.ranks.process import tune_process
 
     tune_process()
@@ -176,7 +175,7 @@ def _rank(stage: int, rounds: int, work: Path) -> None:
     measured, hashes = [], {}
     for step in range(rounds + 1):
         rank.update()
-        # The blocking way first: training goes on during the other, and both are to be of the same weights.
+        # blocking first, because training continues during the other and both must save the same weights
         measured.append({way: rank.save(way, step) for way in reversed(WAYS)})
         if rank.world.is_main:
             hashes = {way: _hash(work / way / step_folder(step)) for way in WAYS}
@@ -199,7 +198,7 @@ def _rank(stage: int, rounds: int, work: Path) -> None:
 
 
 def _hash(folder: Path) -> str:
-    """Of a checkpoint's files, names and all."""
+    """SHA-256 of a checkpoint's files and their names."""
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())

@@ -1,16 +1,14 @@
-"""Seconds of training until a corpus BLEU on a test set: zeromt beside the plain loop by hand.
+"""Seconds of training until a given corpus BLEU on a test set, for zeromt and the plain loop.
 
     python -m benchmarks.training.time_to_bleu --source train.en --target train.de \\
         --test-source test.en --test-target test.de
 
-Both train the same model on the same pairs with the same settings, and keep their weights every `--every` updates: one
-after the other with all threads, or with --at-once at the same time with half of them each, so that what disturbs the
-machine disturbs both.
-What is kept is a moving average of the weights in both, unless `--ema-decay 0` asks for the weights themselves, whose
-BLEU was seen to fall by up to three points from one set to the next.
-Seconds run from the program's start, its start-up included; keeping the weights does not count, nor does the data's
-preparation. Afterwards each set of weights is decoded greedily in fp32 by zeromt, those of the plain loop in zeromt's
-own model. Between two sets BLEU is taken to grow linearly.
+Both train the same model on the same pairs with the same settings, and save their weights every --every updates. They
+run one after the other with all threads, or with --at-once at the same time with half of the threads each, so that
+disturbances of the machine affect both. Both save a moving average of the weights; --ema-decay 0 saves the weights
+themselves, whose BLEU can drop by up to three points from one save to the next. Time starts with the program and
+includes its start-up, but neither saving nor data preparation. Afterwards zeromt decodes each set of weights greedily
+in fp32, those of the plain loop too. BLEU is interpolated linearly between saves.
 """
 
 import json
@@ -53,11 +51,11 @@ DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """Weights of one update."""
+    """Saved weights of one update."""
 
     update: int
     seconds: float
-    """Of training until then, from the program's start."""
+    """Training time until then, from the start of the program."""
     path: Path
 
 
@@ -104,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def rows_of(rounds: Sequence[Mapping[str, Sequence["Point"]]], goal: float, first_seed: int) -> list[Row]:
-    """The table of a result: the curves of every seed, and the seconds to the goal where one came to it."""
+    """The rows of the result file: the curves of every seed, and the seconds to the goal if it was reached."""
     rows: list[Row] = []
     for seed, curves in enumerate(rounds, start=first_seed):
         for name, curve in curves.items():
@@ -124,26 +122,30 @@ def options() -> Any:
     found = parser(__doc__)
     for name in ("--source", "--target", "--test-source", "--test-target"):
         found.add_argument(name, type=Path, required=True)
-    found.add_argument("--sentences", type=int, help="of the test set, the first so many; all unless given")
+    found.add_argument("--sentences", type=int, help="use only the first sentences of the test set (default: all)")
     found.add_argument("--goal", type=float, default=31.0, metavar="BLEU")
-    found.add_argument("--updates", type=int, default=1500, help="where the learning rate reaches 0, and both end")
-    found.add_argument("--every", type=int, default=100, metavar="N", help="updates between two sets of weights")
+    found.add_argument(
+        "--updates", type=int, default=1500, help="updates of both programs; the learning rate decays to 0"
+    )
+    found.add_argument("--every", type=int, default=100, metavar="N", help="updates between saves of the weights")
     found.add_argument("--precision", choices=DTYPES, default="fp32")
     found.add_argument("--vocab", type=int, default=8000)
     found.add_argument("--budget", type=int, default=4096, help="padded tokens of an update, both sides together")
     found.add_argument("--peak", type=float, default=1.5e-3, help="highest learning rate")
-    found.add_argument("--warmup", type=int, default=300, help="updates until that")
+    found.add_argument("--warmup", type=int, default=300, help="updates until the highest learning rate")
     found.add_argument("--dropout", type=float, default=0.2)
-    found.add_argument("--ema-decay", type=float, default=0.99, help="of the moving average; 0 has none")
+    found.add_argument("--ema-decay", type=float, default=0.99, help="decay of the moving average; 0 turns it off")
     found.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    found.add_argument("--rounds", type=int, default=1, help="each with a seed of its own")
-    found.add_argument("--seed", type=int, default=1, help="of the first round")
-    found.add_argument("--at-once", action="store_true", help="both at the same time, each with half of the threads")
+    found.add_argument("--rounds", type=int, default=1, help="rounds, each with its own seed")
+    found.add_argument("--seed", type=int, default=1, help="seed of the first round")
+    found.add_argument(
+        "--at-once", action="store_true", help="train both at the same time, each with half of the threads"
+    )
     return found
 
 
 def measure(work: Work, test: "TestSet", args: Any, *, seed: int) -> dict[str, list[Point]]:
-    """One training by each program, and the learning curves."""
+    """Train with each program; returns the learning curves."""
     trains: dict[str, Callable[..., list[Kept]]] = {OURS: train_ours, REFERENCE: train_plain}
     loads: dict[str, Callable[..., None]] = {OURS: load_ours, REFERENCE: load_plain}
     at_once = len(trains) if args.at_once else 1
@@ -165,7 +167,7 @@ def measure(work: Work, test: "TestSet", args: Any, *, seed: int) -> dict[str, l
 
 
 def train_ours(work: Work, folder: Path, args: Any, *, seed: int) -> list[Kept]:
-    """`zeromt train` in one process, which stands still while it saves."""
+    """Train with `zeromt train` in one process, with blocking saves."""
     side, every = trainers.side_of(work), args.every
     settings = {
         "name": folder.name,
@@ -209,7 +211,7 @@ def train_ours(work: Work, folder: Path, args: Any, *, seed: int) -> list[Kept]:
 
 
 def train_plain(work: Work, folder: Path, args: Any, *, seed: int) -> list[Kept]:
-    """The loop by hand."""
+    """Train with the plain loop."""
     folder.mkdir()
     kept = {"ema_decay": args.ema_decay, "keep_every": args.every, "folder": str(folder)}
     found = trainers.plain(work, dtype=DTYPES[args.precision], seed=seed, **kept)
@@ -218,7 +220,7 @@ def train_plain(work: Work, folder: Path, args: Any, *, seed: int) -> list[Kept]
 
 
 class TestSet:
-    """What is translated, and the model that does it for both programs."""
+    """The test set, and the model that decodes it with the weights of both programs."""
 
     def __init__(self, work: Work, source: Path, target: Path, count: int | None) -> None:
         self._tokenizer = Tokenizer.load(work.dataset)
@@ -235,23 +237,23 @@ class TestSet:
 
 
 def load_ours(path: Path, model: Transformer, _: Work) -> None:
-    """Fill the model from a checkpoint of ours."""
+    """Load the weights of a zeromt checkpoint into the model."""
     load_weights(find_checkpoint(path), model, raw=False)
 
 
 def reached(curve: Sequence[Point], goal: float) -> float | None:
-    """Seconds at which a curve first comes to the goal, by linear interpolation; None where it never does."""
+    """Seconds at which a curve first reaches the goal, interpolated linearly; None if it never does."""
     for before, point in zip([None, *curve], curve, strict=False):
         if point.bleu >= goal:
             if before is None:
                 return point.seconds
-            share = (goal - before.bleu) / (point.bleu - before.bleu)
-            return before.seconds + share * (point.seconds - before.seconds)
+            fraction = (goal - before.bleu) / (point.bleu - before.bleu)
+            return before.seconds + fraction * (point.seconds - before.seconds)
     return None
 
 
 def print_curves(curves: Mapping[str, Sequence[Point]], seed: int) -> None:
-    """A table: the programs side by side, by update."""
+    """Print the curves of all programs side by side, by update."""
     rows = []
     for points in zip(*curves.values(), strict=True):
         row = {"update": f"{points[0].update:,}"}
@@ -262,7 +264,7 @@ def print_curves(curves: Mapping[str, Sequence[Point]], seed: int) -> None:
 
 
 def judge(rounds: Sequence[Mapping[str, Sequence[Point]]], goal: float) -> dict[str, Any]:
-    """A table: seconds to the goal, and the ratio within the rounds in which both came to it."""
+    """Print the seconds to the goal, and the ratios of the rounds in which both programs reached it."""
     found = {name: [reached(curves[name], goal) for curves in rounds] for name in (OURS, REFERENCE)}
     pairs = list(zip(found[OURS], found[REFERENCE], strict=True))
     ratios = [ours / theirs for ours, theirs in pairs if ours is not None and theirs is not None]

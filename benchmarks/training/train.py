@@ -1,9 +1,9 @@
-"""Target tokens a second of the same training: zeromt, a plain loop by hand, Transformers, Eole, JoeyNMT.
+"""Training speed in target tokens a second: zeromt, a plain loop, Transformers, Eole, JoeyNMT.
 
     python -m benchmarks.training.train --source train.en --target train.de
 
-A program that is not installed is left out with a line. Eole and JoeyNMT run by their own Pythons: --eole-python PATH,
---joeynmt-python PATH.
+A program that is not installed is skipped with a message. Eole and JoeyNMT need their own Python environments:
+--eole-python PATH, --joeynmt-python PATH.
 """
 
 import importlib.util
@@ -43,26 +43,27 @@ SIZES = {
     "dropout": 0.1,
     "activation_dropout": 0.1,
 }
-"""Dropout after the activation too: Eole and JoeyNMT know no other. JoeyNMT drops weights of attention besides."""
+"""Sizes of the model. Dropout also follows the activation, because Eole and JoeyNMT always apply it there; JoeyNMT also
+applies it to attention weights."""
 REFERENCE = "plain loop"
 OURS = "zeromt fp32"
-TARGETS = {  # (of, at least)
+TARGETS = {  # program: (other program, lowest target ratio)
     OURS: [(REFERENCE, 1.0), ("eole", 1.2), ("transformers", 1.25), ("joeynmt", 2.5)],
     "zeromt bf16": [("zeromt fp32", 1.4)],
     "plain loop": [("eole", 1.05)],
 }
-QUIET = "undisturbed_tokens_per_second"
+UNDISTURBED = "undisturbed_tokens_per_second"
 Program = Callable[[], dict[str, Any]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0, or 1 where a program failed, which is left out then."""
+    """Exit code 0, or 1 if a program failed."""
     options = parser(__doc__)
     options.add_argument("--source", type=Path, required=True)
     options.add_argument("--target", type=Path, required=True)
     options.add_argument("--vocab", type=int, default=8000)
     options.add_argument("--updates", type=int, default=60)
-    options.add_argument("--warm-up", type=int, default=20, metavar="N", help="updates before the clock")
+    options.add_argument("--warm-up", type=int, default=20, metavar="N", help="untimed updates at the start")
     options.add_argument("--budget", type=int, default=4096, help="padded tokens of an update, both sides together")
     options.add_argument("--threads", type=int, default=2)
     options.add_argument("--rounds", type=int, default=3)
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--joeynmt-python", metavar="PATH")
     args = options.parse_args(arguments)
     if not 0 < args.warm_up < args.updates:
-        options.error(f"argument --warm-up: {args.warm_up}; at least 1 and less than --updates ({args.updates})")
+        options.error(f"argument --warm-up: {args.warm_up}; must be at least 1 and below --updates ({args.updates})")
     figures: dict[str, Any] = {"machine": machine()}
     print_machine(figures["machine"])
     with tempfile.TemporaryDirectory(dir=args.work) as folder:
@@ -100,12 +101,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def choose(args: Any, work: Work) -> dict[str, Program]:
-    """The programs that are here and asked for."""
+    """The programs that are available and selected."""
     has_transformers = all(importlib.util.find_spec(name) for name in ("transformers", "accelerate"))
     side = trainers.side_of(work)
     every: dict[str, Program | None] = {
-        # What is held against zeromt's fp32 and wants the closest look stands beside it: a round takes a quarter of an
-        # hour, and machines drift.
+        # the programs with the closest comparisons are next to each other, because machines drift during a round, which
+        # takes a quarter of an hour
         REFERENCE: partial(trainers.plain, work, dtype="float32"),
         "zeromt bf16": partial(trainers.ours, work, precision="bf16", side=side),
         "zeromt fp32": partial(trainers.ours, work, precision="fp32", side=side),
@@ -119,17 +120,17 @@ def choose(args: Any, work: Work) -> dict[str, Program]:
         if args.only is not None and name not in args.only:
             continue
         if program is None:
-            print(f"{name}: not installed, or its Python was not given; left out")
+            print(f"{name}: not installed, or its Python not given; skipped")
         else:
             chosen[name] = program
     return chosen
 
 
 def take_turns(programs: dict[str, Program], num_rounds: int) -> tuple[list[dict[str, dict[str, Any]]], list[str]]:
-    """The figures of each round by program, and who failed: it is left out, and the others' figures stay.
+    """Run all programs in rounds; returns the figures of each round by program, and the programs that failed.
 
     Raises:
-        UserError: all of them failed.
+        UserError: all programs failed.
     """
     rounds: list[dict[str, dict[str, Any]]] = []
     failed: list[str] = []
@@ -141,17 +142,17 @@ def take_turns(programs: dict[str, Program], num_rounds: int) -> tuple[list[dict
                     rounds[-1][name] = programs[name]()
                 rounds[-1][name] |= undisturbed(rounds[-1][name], stolen)
             except UserError as error:
-                print(f"error: {name} is left out: {error}", file=sys.stderr, flush=True)
+                print(f"error: {name} failed and is skipped: {error}", file=sys.stderr, flush=True)
                 failed.append(name)
                 continue
             print(f"round {number + 1}: {name}: {rounds[-1][name]['tokens_per_second']:,.0f} tokens/s", flush=True)
     if len(failed) == len(programs):
-        raise UserError("no program ran to its end")
+        raise UserError("all programs failed")
     return [{name: found for name, found in r.items() if name not in failed} for r in rounds], failed
 
 
 def report(rounds: Sequence[dict[str, dict[str, Any]]], args: Any) -> None:
-    """A table: medians of the rounds."""
+    """Print a table with the medians of the rounds."""
     rows = []
     for name in rounds[0]:
         found = [r[name] for r in rounds]
@@ -166,7 +167,7 @@ def report(rounds: Sequence[dict[str, dict[str, Any]]], args: Any) -> None:
                 "tokens/s": of("tokens_per_second", ",.0f"),
                 "stolen": of("stolen", ".1%"),
                 "undisturbed updates": of("undisturbed_updates", ",.0f"),
-                "their tokens/s": of(QUIET, ",.0f"),
+                "their tokens/s": of(UNDISTURBED, ",.0f"),
                 "s an update": of("seconds_per_update", ".3f"),
                 "padded": of("padded_per_update", ",.0f"),
                 "padding": of("padding", ".1%"),
@@ -177,7 +178,7 @@ def report(rounds: Sequence[dict[str, dict[str, Any]]], args: Any) -> None:
         )
     updates = args.updates - args.warm_up
     print_table(f"target tokens without padding, {args.threads} threads, {len(rounds)} x {updates} updates", rows)
-    print(f"undisturbed: the host took at most {DISTURBED:.0%} of the cores meanwhile; JoeyNMT and Eole do not tell")
+    print(f"undisturbed: updates with at most {DISTURBED:.0%} stolen CPU time; unknown for JoeyNMT and Eole")
     print("versions: torch", version("torch"), *_versions(rounds[0]))
 
 
@@ -186,17 +187,17 @@ def _versions(found: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def judge(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Each ratio that has a target, formed within the rounds."""
+    """Print all ratios that have a target, computed within each round."""
     found: list[dict[str, Any]] = []
-    gains_by_bf16 = resolve_precision("auto", torch.device("cpu")) == "bf16"
+    bf16_is_faster = resolve_precision("auto", torch.device("cpu")) == "bf16"
     for name, target in TARGETS.items():
         for of, least in target:
-            if name in rounds[0] and of in rounds[0] and (gains_by_bf16 or "bf16" not in name):
+            if name in rounds[0] and of in rounds[0] and (bf16_is_faster or "bf16" not in name):
                 ratios = [ratio(r[name], r[of]) for r in rounds]
                 found.append({"program": name, "of": of, "target": least, "ratios": ratios})
     if found:
         print_table(
-            "tokens/s of one over those of the other, within a round; of undisturbed updates where both tell of them",
+            "ratios of tokens/s within a round, over undisturbed updates if both programs report updates",
             [
                 {
                     "program": f["program"],
@@ -212,7 +213,7 @@ def judge(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[dict[str, Any]]:
 
 
 def rows_of(rounds: Sequence[dict[str, dict[str, Any]]], ratios: Sequence[dict[str, Any]]) -> list[Row]:
-    """The table of a result: the programs, and the ratios that are not zeromt's in fp32."""
+    """The rows of the result file: the programs, and the ratios of programs other than zeromt in fp32."""
     target = dict(TARGETS[OURS])
     rows: list[Row] = []
     for name in rounds[0]:
@@ -234,8 +235,8 @@ def rows_of(rounds: Sequence[dict[str, dict[str, Any]]], ratios: Sequence[dict[s
 
 
 def ratio(one: dict[str, Any], other: dict[str, Any]) -> float:
-    """Of two rates of a round: of their undisturbed updates where both tell of enough of them, else of all."""
-    key = QUIET if QUIET in one and QUIET in other else "tokens_per_second"
+    """Ratio of two rates of a round: over undisturbed updates if both have enough of them, else over all."""
+    key = UNDISTURBED if UNDISTURBED in one and UNDISTURBED in other else "tokens_per_second"
     found: float = one[key] / other[key]
     return found
 

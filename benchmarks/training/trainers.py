@@ -1,7 +1,7 @@
-"""One model trained on one corpus by zeromt, by a plain loop and by Transformers: what each measures.
+"""Trains the same model on the same corpus with zeromt, the plain loop and Transformers.
 
-Every function takes a `Work` and returns target tokens a second without padding, seconds an update, padding, peak
-memory of the tree of processes and seconds to the first update, from figures that the program itself reports.
+Each function takes a `Work` and returns target tokens a second without padding, seconds per update, padding, peak
+memory of the process tree and seconds to the first update, from the program's own reports.
 """
 
 import json
@@ -30,7 +30,7 @@ COUNTS = ("pairs", "source_tokens", "target_tokens")
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What is trained, on what, and for how long. Sizes are in the model section's words."""
+    """The model, data and duration of a training. `sizes` are fields of the section `model`."""
 
     folder: Path
     source: Path
@@ -38,7 +38,7 @@ class Work:
     threads: int
     updates: int
     warm_up: int
-    """Updates before the clock."""
+    """Number of untimed updates."""
     budget: int
     """Padded tokens of an update, both sides together."""
     sizes: dict[str, Any]
@@ -47,21 +47,21 @@ class Work:
 
     @property
     def pieces(self) -> Path:
-        """Ids of both sides."""
+        """File with the ids of both sides."""
         return self.folder / "pieces.npz"
 
     @property
     def dataset(self) -> Path:
-        """The folder that zeromt prepared."""
+        """The dataset prepared by zeromt."""
         return self.folder / "prepared"
 
     def text(self, side: str) -> Path:
-        """Pieces with spaces between them."""
+        """Text file with the pieces of a side, separated by spaces."""
         return self.folder / f"pieces.{side}"
 
 
 def prepare(work: Work, vocab: int) -> dict[str, Any]:
-    """The dataset, and the same pairs as ids and as text for the others; sizes of the model with its vocabulary."""
+    """Prepare the dataset, and write the same pairs as ids and as pieces for the other programs; returns `vocab`."""
     prepare_dataset(work, {"kind": "bpe", "vocabulary": "joint", "vocab_size": vocab})
     tokenizer = Tokenizer.load(work.dataset)
     lines = [read_lines(path) for path in (work.source, work.target)]
@@ -80,7 +80,7 @@ def prepare(work: Work, vocab: int) -> dict[str, Any]:
 
 
 def prepare_dataset(work: Work, tokenizer: Mapping[str, Any]) -> None:
-    """`zeromt prepare` with `prepare.tokenizer` as given; the configuration is what `ours` trains by."""
+    """Run `zeromt prepare` with the given `prepare.tokenizer`, and write the configuration for `ours`."""
     few = [work.folder / "few.source", work.folder / "few.target"]
     for path, side in zip(few, (work.source, work.target), strict=True):
         path.write_text("".join(f"{line}\n" for line in read_lines(side, 8)), encoding="utf-8")
@@ -100,9 +100,9 @@ def prepare_dataset(work: Work, tokenizer: Mapping[str, Any]) -> None:
 
 
 def side_of(work: Work, ranks: int = 1) -> int:
-    """Tokens of either side with which an update of so many ranks has the work's budget on average.
+    """The per-side token budget with which zeromt's updates meet the budget of `work` on average.
 
-    zeromt bounds each side by itself, and the shorter one seldom reaches its bound; the others count both together.
+    zeromt bounds each side separately, and the shorter side seldom reaches its bound; the other programs bound the sum.
     """
     side = work.budget // 2 // ranks
     stream = {"micro_batches": ranks, "source_tokens": side, "target_tokens": side}
@@ -113,15 +113,15 @@ def side_of(work: Work, ranks: int = 1) -> int:
 def ours(
     work: Work, *, precision: str, ranks: int = 1, stage: int = 0, side: int | None = None, run: str | None = None
 ) -> dict[str, Any]:
-    """`zeromt train`, or `zeromt launch local` on several ranks, through the DeepSpeed engine.
+    """Train with `zeromt train`, or with `zeromt launch local` on several ranks.
 
     Args:
         work: the model and the data.
         precision: `engine.precision`.
-        ranks: that share an update's budget and the threads.
-        stage: of ZeRO.
-        side: tokens of either side of a rank's micro-batch; half its part of the budget unless given.
-        run: an earlier run, which goes on from its last checkpoint to `work.updates`; a new one unless given.
+        ranks: number of ranks, which divide the budget and the threads among them.
+        stage: ZeRO stage.
+        side: tokens per side of a rank's micro-batch; default: half of the rank's part of the budget.
+        run: name of an earlier run to resume until `work.updates`; default: a new run.
     """
     name = run or f"ours-{precision}-{ranks}-{stage}-{time.time_ns()}"
     command, env = our_command(work, name, precision=precision, ranks=ranks, stage=stage, side=side)
@@ -133,7 +133,7 @@ def ours(
     timed = lines[work.warm_up :]
     seconds = lines[-1]["total_seconds"] - lines[work.warm_up - 1]["total_seconds"]
     tokens = sum(line["target_tokens"] for line in timed)
-    zero = begun + first - lines[0]["total_seconds"]  # of the log's clock
+    zero = begun + first - lines[0]["total_seconds"]  # start of the log's clock
     padded = sum((t["target_tokens"] + t["source_tokens"]) / (1 - t["padding"]) for t in timed)
     return {
         "tokens_per_second": tokens / seconds,
@@ -155,7 +155,7 @@ def ours(
 def our_command(
     work: Work, name: str, *, precision: str, ranks: int = 1, stage: int = 0, side: int | None = None
 ) -> tuple[list[str], dict[str, str]]:
-    """The command and the environment of a run called `name` in the work's folder; arguments as of `ours`."""
+    """Command and environment of a run called `name` in the folder of `work`; arguments as in `ours`."""
     side = side or work.budget // 2 // ranks
     overrides = {
         "name": name,
@@ -181,19 +181,19 @@ def our_command(
 
 
 def updates_of(metrics: Path) -> list[str]:
-    """The lines of metrics.jsonl that tell of an update; none where there is no such file yet."""
+    """The lines of metrics.jsonl for updates; none if the file does not exist yet."""
     if not metrics.exists():
         return []
     return [line for line in metrics.read_text(encoding="utf-8").splitlines() if '"kind": "train"' in line]
 
 
 def plain(work: Work, *, dtype: str, **more: Any) -> dict[str, Any]:
-    """The loop by hand; further arguments are those of `plain_loop.train`."""
+    """Train with the plain loop; further arguments are those of `plain_loop.train`."""
     return _timed_child(plain_loop.train, work, dtype=dtype, **more)
 
 
 def transformers(work: Work) -> dict[str, Any]:
-    """Marian in Transformers' Seq2SeqTrainer, grouped by length."""
+    """Train Marian with Transformers' Seq2SeqTrainer, with batches grouped by length."""
     return _timed_child(with_transformers.train, work)
 
 
@@ -209,10 +209,10 @@ def _timed_child(function: Any, work: Work, **more: Any) -> dict[str, Any]:
 def _run(
     command: Sequence[str], env: dict[str, str], folder: Path, *, has_begun: Callable[[], bool] = lambda: True
 ) -> tuple[int, float]:
-    """Peak memory of a command of ours in bytes, and seconds until it had begun.
+    """Run a zeromt command; returns its peak memory in bytes and the seconds until `has_begun`.
 
     Raises:
-        UserError: it failed; the message ends as what it wrote.
+        UserError: it failed; the message has the end of its output.
     """
     with (folder / "log").open("w+") as log:
         start = time.perf_counter()

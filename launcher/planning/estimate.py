@@ -16,7 +16,7 @@ from launcher.planning.goodput import Failures
 from launcher.planning.hardware import Cluster
 from launcher.planning.trajectory import MicroBatches, cut
 from model.costs import flops
-from model.costs.flops import Shape
+from model.costs.flops import BatchShape
 
 PCIE_BANDWIDTH = 25e9
 """Bytes a second between a GPU and its host, one way: PCIe 4.0 x16 in practice."""
@@ -109,7 +109,7 @@ class Planner:
         self.config, self.corpus, self.prices, self.precision = config, corpus, prices, precision
         self.model = MemoryModel(config, corpus.vocabularies, precision=precision)
         self.longest = config.prepare.max_pieces + 1
-        self._flops: dict[tuple[bool, Shape], dict[str, int]] = {}  # the same at every stage
+        self._flops: dict[tuple[bool, BatchShape], dict[str, int]] = {}  # the same at every stage
 
     def choose(self, cluster: Cluster) -> tuple[MicroBatches, Memory] | None:
         """The quickest setting that holds the configuration's micro-batches, or smaller ones where none does.
@@ -172,21 +172,21 @@ class Planner:
             energy_cost=None if self.prices.kwh is None else energy * self.prices.kwh,
         )
 
-    def shape(self, micro_batches: MicroBatches) -> Shape:
+    def shape(self, micro_batches: MicroBatches) -> BatchShape:
         """A micro-batch of sentences of average length."""
         lengths = [
             max(1, round(length / (1 - self.prices.padding)))
             for length in (self.corpus.source_length, self.corpus.target_length)
         ]
         rows = min(micro_batches.source_tokens // lengths[0], micro_batches.target_tokens // lengths[1])
-        return Shape(rows=max(1, min(rows, self.config.stream.max_rows)), source=lengths[0], target=lengths[1])
+        return BatchShape(rows=max(1, min(rows, self.config.stream.max_rows)), source=lengths[0], target=lengths[1])
 
-    def flops(self, setting: Setting, shape: Shape) -> dict[str, int]:
+    def flops(self, setting: Setting, shape: BatchShape) -> dict[str, int]:
         """Of forward and backward, by part."""
         key = setting.checkpointing, shape
         if key not in self._flops:
             section = self.model.section(setting)
-            self._flops[key] = flops.training(section, self.config.loss, self.corpus.vocabularies, shape)
+            self._flops[key] = flops.executed_flops(section, self.config.loss, self.corpus.vocabularies, shape)
         return self._flops[key]
 
     def step(self, setting: Setting, micro_batches: MicroBatches, cluster: Cluster) -> Step:

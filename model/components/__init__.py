@@ -1,4 +1,4 @@
-"""What `model.*` and `loss` of a configuration choose: fields, costs and limits of each part, beside the equations.
+"""The parts that `model.*` and `loss` of a configuration select: fields, costs and limits of each.
 
-Without torch until a part is built. Another one is one more file here, or a plugin: see docs/components.md.
+torch is imported only when a part is built. To add a part, add a file here or a plugin: see docs/components.md.
 """

@@ -23,36 +23,36 @@ class MultiHead(Attention):
     has_weights: ClassVar[bool] = True
 
     num_heads: Size = 8
-    """Heads of each attention; divides d_model."""
+    """Number of attention heads; must divide d_model unless head_width is given."""
     num_kv_heads: Size | None = None
-    """Heads of keys and values, each shared by num_heads / num_kv_heads heads of queries (Ainslie et al., 2023);
-    unless given, as many as num_heads."""
+    """Number of key and value heads, each shared by num_heads / num_kv_heads query heads (Ainslie et al., 2023);
+    num_heads by default."""
     head_width: Size | None = None
-    """d_model / num_heads unless given."""
+    """Width of a head; d_model / num_heads by default."""
     bias: bool = True
-    """Of the projections to queries, keys and values."""
+    """Whether the projections to queries, keys and values have biases."""
     output_bias: bool = True
     """Whether the output projection has a bias."""
     scale: Literal["head_width", "model_width"] = "head_width"
-    """Scores are divided by the square root of it."""
+    """Scores are divided by the square root of this width."""
     dropout: Probability = 0.0
-    """On the weights."""
+    """Dropout probability of the attention weights."""
 
     @property
     def actual_num_kv_heads(self) -> int:
-        """Heads of keys and values, given or not."""
+        """Number of key and value heads: `num_kv_heads`, or its default."""
         return self.num_kv_heads or self.num_heads
 
     def width_of_heads(self, width: int) -> int:
-        """Width of a head in a model of this width, given or not."""
+        """Width of a head in a model of this width: `head_width`, or its default."""
         return self.head_width or width // self.num_heads
 
     def query_width(self, width: int) -> int:
-        """Of all heads of queries together."""
+        """Width of all query heads together."""
         return self.num_heads * self.width_of_heads(width)
 
     def memory_width(self, width: int) -> int:
-        """Of all heads of keys together, and of values."""
+        """Width of all key heads together, which is that of all value heads."""
         return self.actual_num_kv_heads * self.width_of_heads(width)
 
     def problems(self) -> Iterator[str]:
@@ -83,16 +83,16 @@ class MultiHead(Attention):
         yield from linear("output", queries, width, bias=self.output_bias)
 
     def flops(self, width: int, *, query_tokens: int, memory_tokens: int, memory_length: int) -> int:
-        """Projections of queries and output, of keys and values; then scores and their products with the values.
+        """Four projections (query, output, key, value), then the scores and the weighted sum of the values.
 
-        Causal attention counts in full: kernels may skip the masked half, and torch's counter does not know.
+        Causal attention counts in full, as in torch's counter, although kernels may skip the masked half.
         """
         queries, memory = self.query_width(width), self.memory_width(width)
         projections = 2 * width * (2 * queries * query_tokens + 2 * memory * memory_tokens)
         return projections + 2 * 2 * query_tokens * memory_length * queries
 
     def activation_bytes(self, width: int, *, rows: int, length: int, memory_length: int, storage: Storage) -> int:
-        """Queries, keys and values, a head of them for each head of queries, and what their output is made of."""
+        """Queries, keys and values (repeated to one head for each query head), the output, and the weights if kept."""
         vectors = 2 * rows * (length + memory_length) * self.query_width(width) * storage.element
         if storage.is_fused:
             return vectors + rows * self.num_heads * length * FLOAT
@@ -111,7 +111,7 @@ class MultiHead(Attention):
     def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
         """See ModelPart."""
         if program == "huggingface" and self.query_width(model.d_model) != model.d_model:
-            yield f"attention.head_width: {self.head_width}; allowed is d_model / num_heads"
+            yield f"attention.head_width: {self.head_width} must be d_model / num_heads for this export"
 
     def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
         """See ModelPart."""
@@ -122,7 +122,7 @@ class MultiHead(Attention):
         return {"num_heads": self.num_heads, **({} if is_usual else {"head_dim": self.width_of_heads(model.d_model)})}
 
     def plain_weights(self, weights: Mapping[str, "Tensor"], model: "ModelSection") -> dict[str, "Tensor"]:
-        """With a head of keys and values for each head of queries, which carry the scale, and all biases."""
+        """With key and value heads repeated for every query head, the scale folded into the queries, and all biases."""
         found = dict(weights)
         width = self.width_of_heads(model.d_model)
         divisor = {"head_width": width, "model_width": model.d_model}[self.scale]

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class TwoLayers(FeedForward):
-    """What all kinds here have in common: an inner layer, which is wider, and an outer one."""
+    """Base of all kinds here: a wide inner layer and an outer layer."""
 
     num_inner_tensors: ClassVar[int] = 2
-    """As wide as the inner layer, that are kept: inputs of the activation and of the outer layer, and of the gate."""
+    """Tensors of the inner width kept for the backward pass: inputs of the activation, the outer layer and the gate."""
     inner_layers: ClassVar[tuple[str, ...]] = ("inner",)
 
     d_ff: Size = 2048
@@ -27,7 +27,7 @@ class TwoLayers(FeedForward):
     bias: bool = True
     """Whether the projections have a bias."""
     dropout: Probability = 0.0
-    """On what the activation gives."""
+    """Dropout probability after the activation."""
 
     def parameters(self, width: int) -> Iterator[NamedShape]:
         """See FeedForward."""
@@ -112,7 +112,7 @@ class Silu(TwoLayers):
 
 @component("feed_forward", "none")
 class NoActivation(TwoLayers):
-    """Two linear layers with dropout between them, as one of the reference systems has."""
+    """Two linear layers with dropout between them and no activation, as in one of the reference systems."""
 
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface"})
     program_names: ClassVar[Mapping[str, str]] = {"huggingface": "linear"}

@@ -10,21 +10,22 @@ if TYPE_CHECKING:
     from model.loss import CrossEntropy
 
 CHUNK_ELEMENTS = 1 << 26
-"""Logits held at once: 256 MB in fp32, so that a device's launch has enough to do."""
+"""Logits in memory at once: 256 MB in fp32, enough work for each kernel launch."""
 CHUNK_BYTES = 1 << 29
-"""The same of kernels for GPUs, which hold nothing beside the logits: the matrix's gradient is added up fewer times."""
+"""Bytes of logits at once with the GPU kernels, which need no other buffer: larger chunks mean fewer additions to the
+gradient of the output matrix."""
 VOCABULARY_MULTIPLE = 64
-"""Columns of a GPU's logits: matmuls of another number would be kept from the tensor cores."""
+"""On GPUs the logits are padded to a multiple of this many columns, which tensor cores need."""
 
 
 def padded_vocabulary(vocab: int) -> int:
-    """Columns of a GPU's logits, in memory alone."""
+    """Columns of the logits on a GPU. The padding exists in memory only; no probability goes to it."""
     return -(-vocab // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
 
 
 @component("loss", "cross_entropy")
 class CrossEntropyLoss(Loss):
-    """Cross-entropy with label smoothing (Szegedy et al., 2016), without ever holding all logits."""
+    """Cross-entropy with label smoothing (Szegedy et al., 2016), computed in chunks of logits."""
 
     label_smoothing: Probability = 0.1
     """Probability spread over the other pieces (Szegedy et al., 2016)."""
@@ -42,12 +43,12 @@ class CrossEntropyLoss(Loss):
     def activation_bytes(
         self, width: int, tokens: int, vocabulary: int, *, has_bias: bool, storage: Storage
     ) -> LossBytes:
-        """Of `model.kernels.cuda.loss`, which holds the logits of some rows at a time.
+        """Memory of `model.kernels.cuda.loss`, which computes the logits of some rows at a time.
 
-        Kept are the gradients of hidden states and of the matrix, formed in the forward pass; the latter in fp32.
-        Beside those there are, going forward, logits of a chunk, which become their gradient, the matrix in a padded
-        vocabulary, hidden states without those of padding and a chunk's gradient of the matrix; going backward, that
-        of the matrix.
+        The gradients of the hidden states and (in fp32) of the output matrix are computed in the forward pass and kept.
+        Working memory forward: one chunk of logits, overwritten by its gradient; the output matrix with padded
+        vocabulary; a copy of the hidden states with zeros at padding; a chunk's gradient of the matrix. Working memory
+        backward: the gradient of the matrix.
         """
         element = storage.element
         matrix, hidden = vocabulary * width, tokens * width

@@ -1,4 +1,4 @@
-"""Norms, which torch has: fields, costs and limits."""
+"""The norms of torch: fields, costs and limits."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from configs.model import ModelSection
 
 HUGGINGFACE_EPS = 1e-5
-"""Of the layer norms in the architectures of Transformers that an export is written for."""
+"""eps of the layer norms in the Hugging Face architectures that exports are written for."""
 _EPS_TOLERANCE = 1e-6
 
 
 def huggingface_eps_problems(norm: Norm, eps: float, model: "ModelSection") -> Iterator[str]:
-    """What is wrong with a norm's eps for Transformers."""
+    """The error if Hugging Face Transformers cannot represent a norm's eps."""
     if abs(norm.plain_eps(model.d_model) - HUGGINGFACE_EPS) > _EPS_TOLERANCE:
-        yield f"norm.eps: {eps}; allowed is {HUGGINGFACE_EPS}"
+        yield f"norm.eps: {eps} must be {HUGGINGFACE_EPS} for this export"
 
 
 @component("norm", "layer")
@@ -30,7 +30,7 @@ class LayerNorm(Norm):
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
 
     eps: PositiveFloat = 1e-5
-    """Added to the variance, so that nothing is divided by 0."""
+    """Added to the variance, to avoid division by zero."""
 
     def build(self, width: int) -> "nn.Module":
         """See Norm."""
@@ -43,7 +43,7 @@ class LayerNorm(Norm):
         yield from (("weight", (width,)), ("bias", (width,)))
 
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
-        """Its input, a mean and a deviation."""
+        """The input, and a mean and a reciprocal standard deviation for each token."""
         return tokens * width * storage.element + 2 * tokens * FLOAT
 
     def plain_eps(self, width: int) -> float:
@@ -62,12 +62,12 @@ class LayerNorm(Norm):
 
 @component("norm", "rms")
 class RmsNorm(Norm):
-    """Division by the root of the mean square (Zhang and Sennrich, 2019)."""
+    """RMS norm: division by the root mean square (Zhang and Sennrich, 2019)."""
 
     programs: ClassVar[frozenset[str]] = frozenset({"ctranslate2"})
 
     eps: PositiveFloat = 1e-5
-    """Added to the mean square, so that nothing is divided by 0."""
+    """Added to the mean square, to avoid division by zero."""
 
     def build(self, width: int) -> "nn.Module":
         """See Norm."""
@@ -80,7 +80,7 @@ class RmsNorm(Norm):
         yield "weight", (width,)
 
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
-        """Its input and a deviation; where it is not fused, what is divided too."""
+        """The input and a reciprocal root mean square; without a fused kernel, the normalised input too."""
         return tokens * width * storage.element * (1 if storage.is_fused else 2) + tokens * FLOAT
 
     def plain_eps(self, width: int) -> float:

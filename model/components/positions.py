@@ -20,22 +20,22 @@ Offset = Annotated[int, Field(ge=0, le=1 << 24)]
 
 @component("positions", "sinusoidal")
 class Sinusoidal(Positions):
-    """Sines and cosines of geometrically growing wavelengths, added (Vaswani et al., 2017, section 3.5)."""
+    """Adds sines and cosines of geometrically growing wavelengths (Vaswani et al., 2017, section 3.5)."""
 
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
 
     base: PositiveFloat = 10000.0
-    """Of the wavelengths."""
+    """Base of the geometric progression of wavelengths."""
     layout: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
-    """Sine and cosine by turns (Vaswani et al., 2017); all sines, then all cosines (Marian); or so, with wavelengths
-    spread over one place less (tensor2tensor, fairseq, M2M100)."""
+    """interleaved: sine, cosine, sine, ... (Vaswani et al., 2017). halves: all sines, then all cosines (Marian).
+    tensor2tensor: halves with the frequencies of tensor2tensor, fairseq and M2M100, spread over one step less."""
     offset: Offset = 0
-    """Number of the first position: 2 in fairseq and its descendants."""
+    """Number of the first position; 2 in fairseq and its descendants."""
 
     def problems_at(self, width: int, head_width: int | None) -> Iterator[str]:
         """See Positions."""
         if width % 2:
-            yield f"d_model: {width} is odd; allowed with sinusoidal positions is an even number"
+            yield f"d_model: {width} is odd; sinusoidal positions need an even number"
 
     def build(self, num_positions: int, width: int) -> "nn.Module":
         """See Positions."""
@@ -47,8 +47,8 @@ class Sinusoidal(Positions):
         """See ModelPart."""
         if program == "huggingface" and model.residual.is_post_norm and not self.has_own_table(program):
             yield (
-                f"positions: layout {self.layout}, base {self.base:g}, offset {self.offset} with post-norm; allowed is "
-                "the layout interleaved or halves, base 10000, offset 0"
+                f"positions: layout {self.layout}, base {self.base:g}, offset {self.offset} with post-norm cannot be "
+                "exported; use the layout interleaved or halves, base 10000 and offset 0"
             )
 
     def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Sinusoidal(Positions):
         return cast("SinusoidalPositions", module).table.float()
 
     def has_own_table(self, program: str) -> bool:
-        """Marian and Pegasus of Transformers compute sinusoids by themselves."""
+        """Whether the program computes the same table itself, as Marian and Pegasus in Transformers do."""
         is_usual = self.layout in ("interleaved", "halves") and self.base == 10000.0 and self.offset == 0
         return program == "huggingface" and is_usual
 
@@ -71,12 +71,12 @@ class Sinusoidal(Positions):
 
 @component("positions", "learned")
 class Learned(Positions):
-    """One trained vector for each position, added (Gehring et al., 2017)."""
+    """Adds a trained vector for each position (Gehring et al., 2017)."""
 
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
 
     offset: Offset = 0
-    """Rows of the table before the first position's: 2 in fairseq and its descendants."""
+    """Unused rows of the table before the first position; 2 in fairseq and its descendants."""
 
     def build(self, num_positions: int, width: int) -> "nn.Module":
         """See Positions."""
@@ -103,19 +103,19 @@ class Learned(Positions):
 
 @component("positions", "rotary")
 class Rotary(Positions):
-    """Queries and keys of self-attention are turned, so that products depend on the distance (Su et al., 2021)."""
+    """Rotates queries and keys of self-attention, so that scores depend on relative position (Su et al., 2021)."""
 
     programs: ClassVar[frozenset[str]] = frozenset({"ctranslate2"})
 
     base: PositiveFloat = 10000.0
-    """Of the wavelengths."""
+    """Base of the geometric progression of wavelengths."""
 
     def problems_at(self, width: int, head_width: int | None) -> Iterator[str]:
         """See Positions."""
         if head_width is None:
-            yield "positions.kind: 'rotary' with an attention that takes no rotation; allowed is another"
+            yield "positions.kind: 'rotary' needs an attention that rotates; choose other positions or attention"
         elif head_width % 2:
-            yield f"attention.head_width: {head_width} is odd; allowed with rotary positions is an even number"
+            yield f"attention.head_width: {head_width} is odd; rotary positions need an even number"
 
     def build(self, num_positions: int, width: int) -> "nn.Module":
         """See Positions."""
@@ -136,7 +136,7 @@ class Rotary(Positions):
 
 @component("positions", "none")
 class NoPositions(Positions):
-    """Nothing says where a token stands, but what decoders see of the past."""
+    """No positions: only the causal mask of the decoder tells tokens apart by position."""
 
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
 
@@ -155,13 +155,13 @@ class NoPositions(Positions):
         return {}
 
     def table(self, module: "nn.Module", num_positions: int, width: int) -> "Tensor":
-        """Zeros: other programs always add a table."""
+        """Zeros, because other programs always add a table."""
         import torch
 
         return torch.zeros(num_positions, width)
 
 
 def _only_sinusoids(positions: Positions, program: str, model: "ModelSection") -> Iterator[str]:
-    """Marian, which is Transformers' post-norm architecture, computes sinusoids whatever its weights are."""
+    """An error for the post-norm export: Marian in Transformers always computes sinusoids, whatever the weights."""
     if program == "huggingface" and model.residual.is_post_norm:
-        yield f"positions.kind: {positions.kind!r} with post-norm; allowed is sinusoidal"
+        yield f"positions.kind: {positions.kind!r} with post-norm cannot be exported; it must be sinusoidal"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class _Scalars(Norm):
-    """weight * (x - mean) / (deviation + eps) + bias, with two scalars and the sample's deviation (of n - 1)."""
+    """weight * (x - mean) / (std + eps) + bias, with scalar weight and bias and the sample std (divisor n - 1)."""
 
     initial_bias: ClassVar[float] = 0.0
 
@@ -35,25 +35,25 @@ class _Scalars(Norm):
         yield from (("weight", (1,)), ("bias", (1,)))
 
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
-        """Its steps: three tensors as wide as the model, a deviation, and that with eps."""
+        """Three tensors of the model's width, and for each token the std and std + eps."""
         return 3 * tokens * width * storage.element + 2 * tokens * storage.element
 
 
 @component("norm", "scalar")
 class Scalar(_Scalars):
-    """weight * (x - mean) / (deviation + eps) + bias, with two scalars and the sample's deviation (of n - 1)."""
+    """weight * (x - mean) / (std + eps) + bias, with scalar weight and bias and the sample std (divisor n - 1)."""
 
 
 @component("norm", "scalar_from_ones")
 class ScalarFromOnes(_Scalars):
-    """As scalar, whose bias begins with 1."""
+    """As scalar, with bias initialised to 1."""
 
     initial_bias: ClassVar[float] = 1.0
 
 
 @component("norm", "sample")
 class Sample(Norm):
-    """A layer norm with the sample's variance (of n - 1)."""
+    """A layer norm with the sample variance (divisor n - 1)."""
 
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
 
@@ -71,7 +71,7 @@ class Sample(Norm):
         yield from (("weight", (width,)), ("bias", (width,)))
 
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
-        """Its steps: three tensors as wide as the model, and a deviation."""
+        """Three tensors of the model's width, and for each token the std."""
         return 3 * tokens * width * storage.element + tokens * storage.element
 
     def plain_eps(self, width: int) -> float:
@@ -88,12 +88,12 @@ class Sample(Norm):
         return {} if program == "huggingface" else {"rms_norm": False}
 
     def plain_weights(self, weights: Mapping[str, "Tensor"], model: "ModelSection") -> dict[str, "Tensor"]:
-        """With the variance of the population."""
+        """Rescaled for the population variance (divisor n), which other programs use."""
         return {**weights, "weight": weights["weight"] * _sample_ratio(model.d_model) ** 0.5}
 
 
 def _sample_ratio(width: int) -> float:
-    """Variance of a population by that of a sample."""
+    """Population variance over sample variance: (n - 1) / n."""
     return (width - 1) / width
 
 
@@ -117,7 +117,7 @@ class PostDropoutLast(Residual):
 
 @component("residual", "post_block_dropout")
 class PostBlockDropout(Residual):
-    """norm(x + sublayer(x)); at the end of a layer dropout(norm(x + dropout(sublayer(x))))."""
+    """norm(x + sublayer(x)); for the last sub-layer of a layer dropout(norm(x + dropout(sublayer(x))))."""
 
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
     is_post_norm: ClassVar[bool] = True
@@ -138,19 +138,19 @@ class PostBlockDropout(Residual):
 
 
 @component("initialisation", "torch")
-class AsTorch(Initialisation):
-    """What torch's own linear layers and embeddings begin with: uniform within 1 / sqrt(inputs), and normal."""
+class TorchDefaults(Initialisation):
+    """torch's defaults: linear layers uniform within 1 / sqrt(inputs), embeddings standard normal."""
 
     def fill(self, model: "nn.Module", width: int) -> None:
         """See Initialisation."""
-        from model.reference.initialisation import as_torch
+        from model.reference.initialisation import torch_defaults
 
-        as_torch(model, width)
+        torch_defaults(model, width)
 
 
 @component("initialisation", "xavier_matrices")
 class XavierMatrices(Initialisation):
-    """Every matrix Xavier-uniform (Glorot and Bengio, 2010), embeddings and output too; biases as torch has them."""
+    """All matrices Xavier-uniform (Glorot and Bengio, 2010), embeddings and output included; biases as in torch."""
 
     def fill(self, model: "nn.Module", width: int) -> None:
         """See Initialisation."""

@@ -1,4 +1,4 @@
-"""Orders of norm, dropout and residual stream: costs and limits. The equations: `model.residuals`."""
+"""Order of norm, dropout and residual connection: costs and limits. The equations: `model.residuals`."""
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,7 +24,7 @@ class Pre(Residual):
         return PreNorm(norm.build(width), dropout, is_last=is_last)
 
     def needs_result(self, dropout: float) -> bool:
-        """Dropout alone needs what it is given; a sum does not."""
+        """Only dropout's backward pass needs the sub-layer's output; that of the sum does not."""
         return dropout > 0
 
     def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 @component("sampler", "truncated")
 class Truncated(Sampler):
-    """From the k most probable pieces, and of those from the fewest that together have the probability p."""
+    """Top-k sampling, then top-p (nucleus) sampling of the remaining pieces."""
 
     temperature: PositiveFloat = 1.0
-    """Logits are divided by it, before anything else: below 1 is safer, above bolder."""
+    """Divides the log-probabilities, before top-k and top-p; below 1 sharpens the distribution, above 1 flattens it."""
     top_k: Count = 0
-    """Draw from the k most probable pieces only (Fan et al., 2018); 0 takes all."""
+    """Sample from the k most probable pieces only (Fan et al., 2018); 0 keeps all."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Of what is left and normalised, draw from the fewest that together have at least this probability (Holtzman et
-    al., 2020)."""
+    """After top-k and normalisation, sample from the fewest pieces whose probabilities sum to at least this (Holtzman
+    et al., 2020)."""
 
     def candidates(self, log_p_NV: "Tensor") -> tuple["Tensor", "Tensor"]:
         """See Sampler."""

@@ -1,1 +1,1 @@
-"""What a model costs, and what devices are said to do: for plans before a run, and for its figures."""
+"""FLOPs of a model and data-sheet figures of GPUs, for `zeromt plan` and for the metrics of a run."""

@@ -1,10 +1,10 @@
-"""Floating-point operations of one micro-batch, as the parts of the model say them.
+"""Floating-point operations (FLOPs) of one micro-batch, from the formulas of the model's components.
 
-Counted are those of matmuls, a multiplication and an addition being two.
+Only matmuls count; a multiply-add is two operations.
 
-Norms, softmax, activations, dropout and the optimizer are not counted, as by `torch.utils.flop_counter` and in what the
-field calls model FLOPs utilisation (Chowdhery et al., 2022, appendix B). Causal attention counts in full: the
-kernels may skip the masked half, and the counter does not know. A backward pass is two forward passes.
+Norms, softmax, activations, dropout and the optimizer do not, as in `torch.utils.flop_counter` and in model FLOPs
+utilisation (MFU; Chowdhery et al., 2022, appendix B). Causal attention counts in full, as in torch's counter, although
+kernels may skip the masked half. A backward pass counts as two forward passes.
 """
 
 from dataclasses import dataclass
@@ -15,30 +15,31 @@ from model.parameters import PARTS, Vocabularies
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class Shape:
-    """A micro-batch, padding included."""
+class BatchShape:
+    """Shape of a micro-batch, padding included."""
 
     rows: int
     source: int
-    """Padded length."""
+    """Padded source length."""
     target: int
+    """Padded target length."""
 
     @property
     def source_tokens(self) -> int:
-        """Padded tokens."""
+        """Padded source tokens."""
         return self.rows * self.source
 
     @property
     def target_tokens(self) -> int:
-        """Padded tokens."""
+        """Padded target tokens."""
         return self.rows * self.target
 
 
-def forward(section: ModelSection, loss: Loss, vocabularies: Vocabularies, shape: Shape) -> dict[str, int]:
-    """FLOPs of a forward pass, by part.
+def forward_flops(section: ModelSection, loss: Loss, vocabularies: Vocabularies, shape: BatchShape) -> dict[str, int]:
+    """FLOPs of a forward pass, by part of the model.
 
     Raises:
-        UserError: a part does not say how many it takes.
+        UserError: a component has no FLOPs formula.
     """
     found = dict.fromkeys(PARTS, 0)
     source, target = shape.source_tokens, shape.target_tokens
@@ -51,24 +52,24 @@ def forward(section: ModelSection, loss: Loss, vocabularies: Vocabularies, shape
     return found
 
 
-def learning(section: ModelSection, loss: Loss, vocabularies: Vocabularies, shape: Shape) -> int:
-    """FLOPs of forward and backward without any that are made twice: those that model FLOPs utilisation counts.
+def model_flops(section: ModelSection, loss: Loss, vocabularies: Vocabularies, shape: BatchShape) -> int:
+    """FLOPs of forward and backward without recomputation: the numerator of MFU.
 
     Raises:
-        UserError: as `forward`.
+        UserError: as `forward_flops`.
     """
-    return 3 * sum(forward(section, loss, vocabularies, shape).values())
+    return 3 * sum(forward_flops(section, loss, vocabularies, shape).values())
 
 
-def training(section: ModelSection, loss: Loss, vocabularies: Vocabularies, shape: Shape) -> dict[str, int]:
-    """FLOPs of forward and backward that are made, by part.
+def executed_flops(section: ModelSection, loss: Loss, vocabularies: Vocabularies, shape: BatchShape) -> dict[str, int]:
+    """FLOPs of forward and backward that the device executes, recomputation included, by part of the model.
 
-    With activation checkpointing the layers go forward twice; the output layer has no second time.
+    With activation checkpointing the layers run forward twice; the output layer runs once.
 
     Raises:
-        UserError: as `forward`.
+        UserError: as `forward_flops`.
     """
-    once = forward(section, loss, vocabularies, shape)
+    once = forward_flops(section, loss, vocabularies, shape)
     found = {part: 3 * flops for part, flops in once.items()}
     if section.activation_checkpointing:
         for part, flops in once.items():
@@ -82,7 +83,7 @@ def training(section: ModelSection, loss: Loss, vocabularies: Vocabularies, shap
 
 
 def _not_recomputed(section: ModelSection, tokens: int) -> int:
-    """A layer's recomputation ends when nothing more is needed: before the last product, where nothing follows it."""
+    """FLOPs of the layer's last matmul, if recomputation stops before it because the backward pass needs no result."""
     is_needed = section.residual.needs_result(section.dropout)
     return 0 if is_needed else section.feed_forward.last_flops(section.d_model, tokens)
 

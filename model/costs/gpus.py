@@ -1,4 +1,4 @@
-"""GPUs by name: what their makers' data sheets say of dense matmuls, memory, links and power."""
+"""Data-sheet figures of GPUs: dense matmul throughput, memory, link bandwidth and power."""
 
 import re
 from dataclasses import dataclass
@@ -6,21 +6,21 @@ from dataclasses import dataclass
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Gpu:
-    """One device."""
+    """One GPU model."""
 
     half_tflops: float
-    """bf16 or fp16 with fp32 sums, dense, in 10^12 FLOP/s."""
+    """Dense bf16 or fp16 with fp32 accumulation, in 10^12 FLOP/s."""
     float_tflops: float
-    """fp32 without TF32, which the trainer does not switch on."""
+    """fp32 without TF32 (the trainer does not enable TF32), in 10^12 FLOP/s."""
     intra_bandwidth: float
-    """Of its links within a node, one way, in bytes a second."""
+    """Bandwidth of the links within a node, one direction, in bytes a second."""
     memory: int
     """Bytes."""
     watts: float
     """Thermal design power."""
 
     def tflops(self, precision: str) -> float:
-        """The peak of a precision, in 10^12 FLOP/s."""
+        """Peak throughput in a precision, in 10^12 FLOP/s."""
         return self.float_tflops if precision == "fp32" else self.half_tflops
 
 
@@ -34,15 +34,15 @@ GPUS = {
     "l4": Gpu(half_tflops=121, float_tflops=30.3, intra_bandwidth=32e9, memory=24 * _GB, watts=72),
     "v100": Gpu(half_tflops=125, float_tflops=15.7, intra_bandwidth=150e9, memory=32 * _GB, watts=300),
 }
-"""NVIDIA's data sheets: SXM modules but for l40s and l4, which have PCIe 4.0 x16 (L4: x16 too). The A100 and
-the V100 exist with 40 and 16 GB too."""
+"""From NVIDIA's data sheets. All are SXM modules except l40s and l4, which use PCIe 4.0 x16. The A100 also exists with
+40 GB, the V100 with 16 GB."""
 
 
 def known_gpu(name: str) -> Gpu | None:
-    """What is known of a device by the name that its driver gives, such as "NVIDIA H100 80GB HBM3".
+    """The entry for a device name as its driver reports it, such as "NVIDIA H100 80GB HBM3".
 
-    None of others, of a part of a GPU (MIG), and of modules with another peak than the table's: H100 with PCIe or NVL,
-    and V100 with PCIe.
+    None for unknown GPUs, for MIG instances, and for variants whose peak differs from the table (H100 PCIe and NVL,
+    V100 PCIe).
     """
     words = re.split(r"[\s-]+", name.lower())
     found = [GPUS[word] for word in words if word in GPUS]

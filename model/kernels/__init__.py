@@ -1,8 +1,8 @@
-"""What a device does faster than the plain equations of `model`, put over a finished model.
+"""Device-specific kernels that replace the plain modules of a finished model.
 
-`cpu/` is for CPUs, `cuda/` for GPUs. Everything outside of them is plain PyTorch and correct by itself: without those
-folders the system trains and translates as before, slower. A folder is named as torch names the kind of device and
-offers what it can of the functions below. Other code asks these, and never what a device is.
+`cpu/` is for CPUs, `cuda/` for GPUs. All other code is plain PyTorch and correct without these folders, only slower.
+Each folder has the name of a torch device type and provides any of the functions below. Other code calls these
+functions and never asks for the device type.
 """
 
 import contextlib
@@ -16,86 +16,86 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-STEPS_BETWEEN_LOOKS = 8
-"""Of a search on a device that the host waits for: rows that have finished take up to seven steps more."""
+STEPS_BETWEEN_SYNCS = 8
+"""Default of `steps_between_syncs`: finished rows take part in up to seven more steps."""
 
 
 def use_kernels(module: nn.Module, device: torch.device, kernels: str = "auto") -> None:
-    """Let a finished module compute by a device's kernels.
+    """Make a finished module compute with a device's kernels.
 
-    Parameters, their names and the results, up to rounding, stay; dropout draws other masks. Layers change their class
-    in place, so the module can still be copied, saved, moved between precisions and wrapped.
+    Parameters and their names stay the same, and so do results up to rounding; dropout draws other masks. The class of
+    each layer changes in place, so the module can still be copied, saved, cast and wrapped.
 
     Args:
         module: a model or a part of one.
-        device: where it is, or will be before it is called.
-        kernels: `engine.kernels`: auto for those of the device, a folder's name, or plain for none.
+        device: the device that the module will run on.
+        kernels: `engine.kernels`: auto for those of the device, the name of a folder here, or plain for none.
     """
     name = device.type if kernels == "auto" else kernels
-    if name != "plain" and (found := _folder(name)) is not None:
+    if name != "plain" and (found := _package(name)) is not None:
         found.use(module)
 
 
 def has_kernels(device: torch.device) -> bool:
-    """Whether there are any for this kind of device."""
-    return _folder(device.type) is not None
+    """Whether there are kernels for this type of device."""
+    return _package(device.type) is not None
 
 
 @contextlib.contextmanager
-def laid_out(models: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
-    """Within it, models that decode may hold copies of their weights laid out for the device; they must not change."""
-    packed = _offer(device, "packed")
+def packed_weights(models: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
+    """A context in which decoding may use weights repacked for the device. The weights must not change inside it."""
+    packed = _device_attribute(device, "packed_weights")
     with contextlib.nullcontext() if packed is None else packed(models):
         yield
 
 
 def argmax(x: Tensor) -> Tensor:
-    """The place of the largest number along the last dimension, the first of equal ones."""
-    best = _offer(x.device, "argmax")
+    """The index of the maximum along the last dimension; the first of equal ones."""
+    best = _device_attribute(x.device, "argmax")
     return x.argmax(-1) if best is None else cast(Tensor, best(x))
 
 
-def steps_between_looks(device: torch.device) -> int:
-    """After how many steps a search looks at what it has found.
+def steps_between_syncs(device: torch.device) -> int:
+    """The number of steps after which a search reads its results back to the host.
 
-    On a CPU after each: it sees at once who has finished. Elsewhere the host waits for the device at every look, and
-    the device for the host then.
+    On a CPU that is every step, so finished sentences are noticed at once. On other devices each read makes the host
+    wait for the device, and then the device for the host.
     """
-    steps = _offer(device, "STEPS_BETWEEN_LOOKS")
-    return STEPS_BETWEEN_LOOKS if steps is None else int(steps)
+    steps = _device_attribute(device, "STEPS_BETWEEN_SYNCS")
+    return STEPS_BETWEEN_SYNCS if steps is None else int(steps)
 
 
 def upload(numbers: Sequence[Any], device: torch.device, dtype: torch.dtype = torch.long) -> Tensor:
-    """Numbers of the host as a tensor on the device; the host goes on meanwhile."""
+    """Copy numbers from the host to a tensor on the device, without waiting for the copy."""
     tensor = torch.tensor(numbers, dtype=dtype)
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
-def gains_by_bf16(device: torch.device) -> bool:
-    """Whether the device multiplies matrices in bf16 faster than in fp32. Cards before Ampere emulate it, slowly."""
+def bf16_is_faster(device: torch.device) -> bool:
+    """Whether matmuls are faster in bf16 than in fp32 on this device. GPUs before Ampere emulate bf16 slowly."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    gains = _offer(device, "gains_by_bf16")
+    gains = _device_attribute(device, "bf16_is_faster")
     return gains is not None and bool(gains())
 
 
-def when_memory_may_run_out(device: torch.device) -> AbstractContextManager[None]:
-    """Within it, nothing is used that does not recover from memory running out."""
-    without = _offer(device, "without_onednn")
+def only_oom_safe_kernels(device: torch.device) -> AbstractContextManager[None]:
+    """A context in which only those kernels are used that recover from running out of memory."""
+    without = _device_attribute(device, "without_onednn")
     return contextlib.nullcontext() if without is None else cast(AbstractContextManager[None], without())
 
 
-def _offer(device: torch.device, name: str) -> Any:
-    """What a device's kernels offer by this name; None where they do not."""
-    return getattr(_folder(device.type), name, None)
+def _device_attribute(device: torch.device, name: str) -> Any:
+    """The attribute of this name in a device's kernels; None if there is none."""
+    return getattr(_package(device.type), name, None)
 
 
-def _folder(name: str) -> ModuleType | None:
-    """The kernels of a kind of device; None where there are none."""
-    if name not in _found:
+def _package(name: str) -> ModuleType | None:
+    """The package of kernels for a device type; None if there is none."""
+    if name not in _packages:
         module = f"{__name__}.{name}"
-        _found[name] = importlib.import_module(module) if importlib.util.find_spec(module) else None
-    return _found[name]
+        _packages[name] = importlib.import_module(module) if importlib.util.find_spec(module) else None
+    return _packages[name]
 
 
-_found: dict[str, ModuleType | None] = {}
+_packages: dict[str, ModuleType | None] = {}

@@ -1,4 +1,4 @@
-"""Whether the kernels for GPUs compute on a card what their plain implementations compute on the CPU."""
+"""Checks the GPU kernels on a device against their plain implementations on the CPU."""
 
 import copy
 import functools
@@ -16,33 +16,33 @@ from model.objective import Objective
 from model.transformer import SpecialIds, build_transformer
 
 TOLERANCE = 0.1
-"""Of a gradient's norm: half precision is some hundredths of it from fp32, and a wrong kernel about all of it."""
-SMALLEST = 0.01
-"""Of the largest gradient's norm: one below, as biases of keys have, is nothing but rounding."""
+"""Largest error relative to a gradient's norm: half precision differs by some hundredths, a wrong kernel by about 1."""
+NEGLIGIBLE = 0.01
+"""Gradients with norms below this fraction of the largest norm are only rounding, such as those of key biases."""
 VOCABULARY = 70
 LENGTHS = ((5, 1, 9), (3, 7, 2))
-"""Of sources and targets of three pairs, EOS and BOS included."""
+"""Source and target lengths of three pairs, EOS and BOS included."""
 
 
 @functools.cache
 def problem(device: torch.device, dtype: torch.dtype) -> str:
-    """What is wrong with the kernels on a device, in a line; empty where nothing is.
+    """What is wrong with the kernels on a device, in one line; empty if nothing is.
 
-    Losses and gradients of two tiny models, dropout included, are compared with those that the plain implementations
-    give on the CPU in fp32.
+    Compares losses and gradients of two tiny models, dropout included, with those of the plain implementations on the
+    CPU in fp32.
 
     Args:
-        device: a GPU, or what stands for one.
+        device: a GPU, or the pseudo device of the tests.
         dtype: of the weights.
     """
     try:
         return next(filter(None, (_difference(objective, device, dtype) for objective in _objectives())), "")
-    except Exception as error:  # of whatever compiles or starts a kernel
+    except Exception as error:  # anything may fail while a kernel compiles or starts
         return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
 def _objectives() -> Iterator[Objective]:
-    """As in the paper, and as large language models have it: between them they have every part that has a kernel."""
+    """One model as in the paper and one like today's LLMs; together they contain every part that has a kernel."""
     common = {"d_model": 64, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.2}
     attention = make("attention", "multi_head", num_heads=2)
     modern = {
@@ -68,7 +68,7 @@ def _difference(objective: Objective, device: torch.device, dtype: torch.dtype) 
     found = _gradients(objective.to(device), device, like=(device, dtype))
     largest = max(float(x.norm()) for name, x in expected.items() if name != "loss")
     for name, x in expected.items():
-        difference = float((found[name] - x).norm()) / max(float(x.norm()), SMALLEST * largest)
+        difference = float((found[name] - x).norm()) / max(float(x.norm()), NEGLIGIBLE * largest)
         if not difference <= TOLERANCE:  # NaN, too
             return f"{'the loss' if name == 'loss' else f'the gradient of {name}'} is {difference:.2g} of its size off"
     return ""
@@ -77,7 +77,7 @@ def _difference(objective: Objective, device: torch.device, dtype: torch.dtype) 
 def _gradients(
     objective: Objective, device: torch.device, *, like: tuple[torch.device, torch.dtype]
 ) -> dict[str, Tensor]:
-    """Loss and gradients, in fp32 on the CPU, of a pass that is laid out for the device and the precision `like`."""
+    """Loss and gradients of a pass, as fp32 on the CPU. Its layout is that of the device and dtype in `like`."""
     use_kernels(objective, device, "cuda")
     is_packed = objective.layout_kind(*like)[0] == "packed"
     draw = torch.Generator().manual_seed(1)
@@ -91,7 +91,7 @@ def _gradients(
 def _side(
     lengths: Sequence[int], draw: torch.Generator, device: torch.device, *, is_packed: bool
 ) -> tuple[Tensor, Side]:
-    """Random ids, (1, N) packed and (R, L) padded, and where they stand."""
+    """Random ids, (1, N) packed or (R, L) padded, and their positions."""
     rows = [torch.randint(3, VOCABULARY, (length,), generator=draw) for length in lengths]
     long = max(lengths)
     places = [[7, 0, row, i] for row, length in enumerate(lengths) for i in range(length if is_packed else long)]

@@ -1,6 +1,6 @@
-"""Five public teaching notebooks: what only they need, and how their weights are taken over."""
+"""Five public teaching notebooks: their special modules, and the import of their weights."""
 
 from model.reference.names import NOTEBOOKS
-from model.reference.weights import load, usual_heads
+from model.reference.weights import default_num_heads, load
 
-__all__ = ["NOTEBOOKS", "load", "usual_heads"]
+__all__ = ["NOTEBOOKS", "default_num_heads", "load"]

@@ -8,8 +8,8 @@ from model.loss import OutputLayer
 from model.positions import LearnedPositions
 
 
-def as_torch(model: nn.Module, width: int) -> None:
-    """What torch's own linear layers and embeddings begin with: uniform within 1 / sqrt(inputs), and normal."""
+def torch_defaults(model: nn.Module, width: int) -> None:
+    """torch's defaults: linear layers uniform within 1 / sqrt(inputs), embeddings standard normal."""
     for module in model.modules():
         if isinstance(module, OutputLayer):
             for parameter in module.parameters():
@@ -19,8 +19,8 @@ def as_torch(model: nn.Module, width: int) -> None:
 
 
 def xavier_matrices(model: nn.Module, width: int) -> None:
-    """Every matrix Xavier-uniform (Glorot and Bengio, 2010), embeddings and output too; biases as torch has them."""
-    as_torch(model, width)
+    """All matrices Xavier-uniform (Glorot and Bengio, 2010), embeddings and output included; biases as in torch."""
+    torch_defaults(model, width)
     for parameter in model.parameters():
         if parameter.ndim > 1:
             nn.init.xavier_uniform_(parameter)

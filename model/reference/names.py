@@ -1,18 +1,18 @@
-"""What the five notebooks call the modules of this project's Transformer; L stands for the number of a layer."""
+"""The five notebooks' names for the modules of this project's Transformer; L stands for the layer number."""
 
 from dataclasses import dataclass
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Names:
-    """The names of one notebook."""
+    """The module and parameter names of one notebook."""
 
     modules: dict[str, str]
-    """This project's names to the notebook's."""
+    """Maps this project's module names to the notebook's."""
     norm_weight: str = "weight"
     norm_bias: str = "bias"
     has_varying_bias: bool = False
-    """Whether its projections to queries, keys and values are found both with and without biases."""
+    """Whether the projections to queries, keys and values may or may not have biases."""
 
 
 _PROJECTIONS = ("query", "key", "value", "output")
@@ -23,12 +23,12 @@ _QUERIES = ("queries", "keys", "values", "fc_out")
 
 
 def _layers(theirs: str, ours: str, parts: dict[str, str]) -> dict[str, str]:
-    """Names of the parts of each layer, this project's to the notebook's."""
+    """Maps this project's names of a layer's modules to the notebook's."""
     return {f"{ours}.layers.L.{part}": f"{theirs}.L.{name}" for part, name in parts.items()}
 
 
 def _attention(ours: str, theirs: str, *names: str) -> dict[str, str]:
-    """Names of the projections to queries, keys, values and output."""
+    """Maps the names of the query, key, value and output projections."""
     return {f"{ours}.{part}": f"{theirs}.{n}" for part, n in zip(_PROJECTIONS, names, strict=True)}
 
 
@@ -164,4 +164,4 @@ NOTEBOOKS = {
     "notebook_gelu_dk": Names(modules=_GELU_DK),
     "notebook_learned_pos": Names(modules=_LEARNED_POS, has_varying_bias=True),
 }
-"""By the name of the preset."""
+"""By preset name."""

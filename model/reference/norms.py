@@ -1,16 +1,16 @@
-"""Norms of the reference systems: of a sample's deviation, and with scalars for vectors."""
+"""Norms of the reference systems: with the sample standard deviation, or with scalar weight and bias."""
 
 import torch
 from torch import Tensor, nn
 
 
 class ScalarNorm(nn.Module):
-    """weight * (x - mean) / (deviation + eps) + bias, with two scalars and the sample's deviation (of n - 1).
+    """weight * (x - mean) / (std + eps) + bias, with scalar weight and bias and the sample std (divisor n - 1).
 
     Args:
-        width: of x.
-        eps: added to the deviation.
-        initial_bias: what the bias begins with; the weight begins with 1.
+        width: of x; unused, as the parameters are scalars.
+        eps: added to the std.
+        initial_bias: initial value of the bias; that of the weight is 1.
     """
 
     def __init__(self, width: int, eps: float, *, initial_bias: float = 0.0) -> None:
@@ -26,7 +26,7 @@ class ScalarNorm(nn.Module):
 
 
 class SampleNorm(nn.Module):
-    """weight * (x - mean) / sqrt(variance + eps) + bias, with the sample's variance (of n - 1)."""
+    """weight * (x - mean) / sqrt(variance + eps) + bias, with the sample variance (divisor n - 1)."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()

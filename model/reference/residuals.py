@@ -1,4 +1,4 @@
-"""Orders of norm, dropout and residual stream of the reference systems."""
+"""Order of norm, dropout and residual connection in the reference systems."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ class PostNormDropoutLast(Residual):
 
 
 class PostNormBlockDropout(Residual):
-    """norm(x + sublayer(x)); at the end of a layer dropout(norm(x + dropout(sublayer(x))))."""
+    """norm(x + sublayer(x)); for the last sub-layer of a layer dropout(norm(x + dropout(sublayer(x))))."""
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """(..., D) to (..., D)."""

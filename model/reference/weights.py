@@ -1,4 +1,4 @@
-"""Turns the weights that a notebook saved into a Transformer that computes the same."""
+"""Converts the weights of a notebook into a Transformer that computes the same function."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from model.transformer import SpecialIds, Transformer, build_transformer
 SPECIAL = SpecialIds(pad=0, bos=1, eos=2)
 _TABLE_TOLERANCE = 1e-2
 _SHOWN = 4
-"""Names that a message gives of a kind."""
+"""Most names that an error message lists."""
 
 
 def load(
@@ -26,17 +26,17 @@ def load(
     """Build the model of a reference system from its weights, in fp32 and in evaluation mode.
 
     Args:
-        preset: which system (`NOTEBOOKS`).
-        state: its state dict, under its own names, with or without the prefix `module.`; buffers (position tables and
-            masks) may be there, and position tables must be the system's. Of linear_1 and linear_l either is taken.
-        num_heads: which the tensors do not tell.
-        special: ids of padding, begin and end.
-        overrides: what the section `model` of a file may hold, such as a dropout, in place of the preset's and of
-            what is read.
+        preset: name of the reference system, a key of `NOTEBOOKS`.
+        state: its state dict under its own names, with or without the prefix `module.`. Buffers (position tables and
+            masks) are allowed; position tables must equal those of the system. `linear_l` is accepted for `linear_1`.
+        num_heads: number of attention heads, which the shapes do not determine.
+        special: ids of PAD, BOS and EOS.
+        overrides: fields of the section `model`, such as a dropout, which take precedence over the preset and the
+            shapes.
 
     Raises:
-        UserError: there is no such system, or tensors are missing, unexpected or of another shape.
-        ConfigError: sizes and overrides do not go together.
+        UserError: unknown preset, or tensors are missing, unexpected or of the wrong shape.
+        ConfigError: sizes and overrides contradict each other.
     """
     if preset not in NOTEBOOKS:
         raise UserError(f"preset: {preset!r}; allowed is one of {', '.join(NOTEBOOKS)}")
@@ -48,7 +48,7 @@ def load(
         for side in ("source", "target")
     }
     model = build_transformer(section, **vocab_sizes, special=special, seed=0)
-    theirs = {name: their_name(names, name) for name, _ in model.named_parameters()}
+    theirs = {name: notebook_name(names, name) for name, _ in model.named_parameters()}
     if problems := [*_problems(model, theirs, tensors), *_other_positions(model, buffers)]:
         raise UserError(f"weights of {preset}: {'; '.join(problems)}")
     with torch.no_grad():
@@ -57,8 +57,8 @@ def load(
     return model.eval()
 
 
-def usual_heads(preset: str) -> int:
-    """How many heads a system has.
+def default_num_heads(preset: str) -> int:
+    """The number of attention heads of a preset.
 
     Raises:
         UserError: there is no such preset.
@@ -68,8 +68,8 @@ def usual_heads(preset: str) -> int:
     return attention.num_heads
 
 
-def their_name(names: Names, ours: str) -> str:
-    """What a notebook calls a parameter of this project."""
+def notebook_name(names: Names, ours: str) -> str:
+    """The notebook's name for a parameter of this project."""
     module, _, kind = ours.rpartition(".")
     layer = re.search(r"\.layers\.(\d+)\.", ours)
     template = names.modules[re.sub(r"\.layers\.\d+\.", ".layers.L.", module)]
@@ -83,23 +83,25 @@ def _layer(template: str, number: str) -> str:
 
 
 def _sort(preset: str, state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Parameters and buffers, without prefixes and with one spelling."""
+    """Split a state dict into parameters and buffers, with normalised names."""
     parameters: dict[str, Tensor] = {}
     buffers: dict[str, Tensor] = {}
     for key, value in state.items():
         if not isinstance(value, Tensor):
             found = type(value).__name__
-            raise UserError(f"weights of {preset}: {key!r} is a {found}; allowed are tensors alone, by name")
+            raise UserError(f"weights of {preset}: {key!r} is a {found}, not a tensor; give a state dict of tensors")
         name = key.removeprefix("module.").replace(".linear_l.", ".linear_1.")
         if name in parameters or name in buffers:
-            raise UserError(f"weights of {preset}: {name} stands there twice, as {key!r} too; name each once")
+            raise UserError(
+                f"weights of {preset}: {name} occurs twice, the second time as {key!r}; give each weight once"
+            )
         last = name.rpartition(".")[2]
         (buffers if last == "pe" or "mask" in last else parameters)[name] = value
     return parameters, buffers
 
 
 def _sizes(preset: str, tensors: Mapping[str, Tensor], buffers: Mapping[str, Tensor], num_heads: int) -> dict[str, Any]:
-    """What of a model the shapes tell."""
+    """The fields of the section `model` that follow from the tensors' shapes."""
     modules = NOTEBOOKS[preset].modules
 
     def shape(module: str) -> torch.Size:
@@ -108,7 +110,7 @@ def _sizes(preset: str, tensors: Mapping[str, Tensor], buffers: Mapping[str, Ten
     width = shape("source_embedding.tokens")[1]
     query_width = shape("encoder.layers.L.self_attention.query")[0]
     if num_heads < 1 or query_width % num_heads:
-        raise UserError(f"num_heads: {num_heads} must divide the {query_width} of the queries")
+        raise UserError(f"num_heads: {num_heads} must divide the query width {query_width}")
     attention: dict[str, Any] = {
         "num_heads": num_heads,
         "head_width": None if query_width == width else query_width // num_heads,
@@ -132,19 +134,17 @@ def _sizes(preset: str, tensors: Mapping[str, Tensor], buffers: Mapping[str, Ten
 
 
 def _tensor(preset: str, tensors: Mapping[str, Tensor], module: str) -> Tensor:
-    """The matrix of a module."""
+    """The weight matrix of a module."""
     found = tensors.get(f"{module}.weight")
     if found is None:
-        raise UserError(
-            f"weights of {preset}: missing {module}.weight; allowed are all weights, by the notebook's names"
-        )
+        raise UserError(f"weights of {preset}: missing {module}.weight; give all weights under the notebook's names")
     if found.ndim != 2:
-        raise UserError(f"weights of {preset}: {module}.weight is {_show(found)}; allowed is a matrix")
+        raise UserError(f"weights of {preset}: {module}.weight has shape {_show(found)}; it must be a matrix")
     return found
 
 
 def _problems(model: Transformer, theirs: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Iterator[str]:
-    """What is missing, unexpected or of another shape."""
+    """Error messages for tensors that are missing, unexpected, or of the wrong shape or dtype."""
     if missing := [name for name in theirs.values() if name not in tensors]:
         yield f"missing {_list(missing)}"
     if unexpected := sorted(tensors.keys() - set(theirs.values())):
@@ -152,17 +152,17 @@ def _problems(model: Transformer, theirs: Mapping[str, str], tensors: Mapping[st
     wrong = []
     for name, parameter in model.named_parameters():
         found = tensors.get(theirs[name])
-        # a scalar may stand there as a vector of one
+        # a scalar and a vector of one element are the same
         if found is not None and not found.is_floating_point():
-            wrong.append(f"{theirs[name]} is of {str(found.dtype).removeprefix('torch.')}, allowed is floating point")
+            wrong.append(f"{theirs[name]} is {str(found.dtype).removeprefix('torch.')}, must be floating point")
         elif found is not None and found.shape != parameter.shape and not found.numel() == parameter.numel() == 1:
-            wrong.append(f"{theirs[name]} is {_show(found)}, allowed is {_show(parameter)}")
+            wrong.append(f"{theirs[name]} is {_show(found)}, must be {_show(parameter)}")
     if wrong:
         yield _list(wrong)
 
 
 def _other_positions(model: Transformer, buffers: Mapping[str, Tensor]) -> Iterator[str]:
-    """Tables of positions that are not those which the model computes, such as sinusoids of another base."""
+    """Error messages for position tables that differ from the model's, such as sinusoids with another base."""
     positions, chosen = model.source_embedding.positions, model.section.positions
     tables = {
         name: b.float().reshape(-1, b.shape[-1]) for name, b in buffers.items() if _is_table(name) and b.ndim >= 2
@@ -173,8 +173,8 @@ def _other_positions(model: Transformer, buffers: Mapping[str, Tensor]) -> Itera
             yield f"unexpected {name}"
         elif table.shape[1] != ours.shape[1] or not _is_close(table[: len(ours)], ours[: len(table)]):
             yield (
-                f"{name} holds other positions than sinusoids with base {chosen.base:g}, those of the "
-                "preset; allowed are these"
+                f"{name} differs from the preset's positions, sinusoids with base {chosen.base:g}; other positions are "
+                "not supported"
             )
 
 
@@ -183,7 +183,7 @@ def _is_table(name: str) -> bool:
 
 
 def _is_close(table: Tensor, ours: Tensor) -> bool:
-    """Within what sines of large angles lose in half precision."""
+    """Whether two tables are equal up to the error of large angles in half precision."""
     return bool((table - ours).abs().max() <= _TABLE_TOLERANCE)
 
 

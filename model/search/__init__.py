@@ -1,4 +1,4 @@
-"""Greedy and beam search, sampling, with one model or several; and scores of translations that are given."""
+"""Greedy search, beam search and sampling with one model or an ensemble, and scoring of given translations."""
 
 from collections.abc import Sequence
 
@@ -32,24 +32,22 @@ def search(
     Args:
         model: in evaluation mode.
         source_BS: source ids, padded, each row with EOS; every row holds at least one token.
-        n_best: hypotheses wanted for each sentence, at most the beam; of a sampled one, so many independent samples.
-        prefixes: target ids that the translations begin with, one list for each row.
-        keys: numbers that tell the rows' random draws apart, such as line numbers; the rows' own unless given.
+        n_best: number of hypotheses for each sentence, at most the beam; when sampling, the number of samples.
+        prefixes: forced target ids at the start of the translations, one list for each row.
+        keys: seeds each row's random numbers, such as line numbers; the row numbers by default.
 
     Returns:
-        For each row, in order, its hypotheses with the best first: `n_best` of them, or all there are where the limit
-        of length allows fewer. A model that gives NaN has the empty hypothesis, with a score of NaN.
+        For each row its hypotheses, best first: `n_best` of them, or all there are if the length limit allows fewer. If
+        the model outputs NaN, the only hypothesis is empty and has a NaN score.
 
     Raises:
-        ValueError: n_best is more than the beam, a source is longer than the model's positions, or a prefix is wrong.
+        ValueError: n_best exceeds the beam, a source exceeds the model's positions, or a prefix is invalid.
     """
     ensemble = model if isinstance(model, Ensemble) else Ensemble([model])
     if n_best < 1 or (n_best > section.beam and section.sampler is None):
-        raise ValueError(f"n_best: {n_best} is not allowed with beam={section.beam}; allowed is 1 to the beam")
+        raise ValueError(f"n_best: {n_best} must be between 1 and beam={section.beam}")
     if source_BS.shape[1] > ensemble.max_positions:
-        raise ValueError(
-            f"source: {source_BS.shape[1]} tokens; allowed is at most max_positions={ensemble.max_positions}"
-        )
+        raise ValueError(f"source: {source_BS.shape[1]} tokens exceed max_positions={ensemble.max_positions}")
     lengths = (source_BS != ensemble.special.pad).sum(1).tolist()
     constraints = Constraints(lengths, section, ensemble, prefixes)
     if section.sampler is not None:

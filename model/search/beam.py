@@ -1,4 +1,4 @@
-"""Beam search, batched; sentences leave the batch when enough has ended, or no open hypothesis can still win."""
+"""Batched beam search. A sentence leaves the batch when it is done: see `_Sentence._is_done`."""
 
 import math
 from collections.abc import Sequence
@@ -7,37 +7,37 @@ import torch
 from torch import Tensor
 
 from configs import SearchSection
-from model.kernels import steps_between_looks, upload
+from model.kernels import steps_between_syncs, upload
 from model.search.constraints import NEVER, Constraints
 from model.search.ensemble import Ensemble
 from model.search.hypothesis import Hypothesis, length_penalty
 
 GROUP = 64
-"""Neighbouring tokens of which the best one alone is looked at first."""
+"""Number of neighbouring tokens whose maximum is computed first."""
 
 
 _Path = tuple["_Path", int] | None
-"""A hypothesis: the one that it follows, and its last token. None holds nothing."""
+"""A hypothesis as a linked list: the hypothesis it extends, and its last token. None is the empty hypothesis."""
 
 
 class _Sentence:
-    """What the host knows of a sentence: its open hypotheses, and the best finished ones, as many as are wanted."""
+    """The host's record of a sentence: its open hypotheses and its best finished ones, at most `capacity`."""
 
     def __init__(self, capacity: int, limit: int, section: SearchSection) -> None:
         self._capacity = capacity
         self._limit = limit
         self._section = section
         self._largest_divisor = self._divisor(limit)
-        self._left = max(capacity, section.patience * section.beam) if section.patience else math.inf
+        self._remaining = max(capacity, section.patience * section.beam) if section.patience else math.inf
         self._open: list[_Path] = [None]
         self.best: list[Hypothesis] = []
 
-    def see(self, step: int, numbers: Sequence[float]) -> bool:
-        """Take what a step has found; whether the sentence is done, and what follows has no part in it.
+    def process(self, step: int, numbers: Sequence[float]) -> bool:
+        """Process the results of a step; returns whether the sentence is done, so that later steps are ignored.
 
         Args:
-            step: from 1.
-            numbers: see `_found`.
+            step: counted from 1.
+            numbers: a row of `_found`.
         """
         k = len(numbers) // 4
         for total, origin in zip(numbers[:k], numbers[k : 2 * k], strict=True):
@@ -55,20 +55,21 @@ class _Sentence:
         return ids[::-1]
 
     def _add(self, ids: list[int], total: float) -> None:
-        """Take a finished hypothesis, where it is one of the best."""
+        """Add a finished hypothesis if it is among the best."""
         score = total / self._divisor(len(ids) + 1)
         self.best.append(Hypothesis(ids=ids, log_prob=total, score=score))
         self.best.sort(key=lambda h: -h.score)
         del self.best[self._capacity :]
-        self._left -= 1
+        self._remaining -= 1
 
     def _is_done(self, best_open_sum: float) -> bool:
-        """Whether as many have ended as the patience wants, or no open hypothesis can still enter.
+        """Whether patience x beam hypotheses are finished, or no open hypothesis can still be among the best.
 
-        It cannot where its sum over the largest divisor, that of the limit, is too low: sums only fall.
+        An open hypothesis can no longer be if its sum, divided by the length penalty at the length limit, is too low:
+        sums only decrease, and no penalty is larger.
         """
         is_full = len(self.best) == self._capacity
-        return self._left <= 0 or (is_full and best_open_sum / self._largest_divisor <= self.best[-1].score)
+        return self._remaining <= 0 or (is_full and best_open_sum / self._largest_divisor <= self.best[-1].score)
 
     def _divisor(self, length: int) -> float:
         return length_penalty(length, self._section.length_penalty, self._section.length_penalty_kind)
@@ -77,40 +78,40 @@ class _Sentence:
 def beam_search(
     model: Ensemble, source_BS: Tensor, constraints: Constraints, section: SearchSection, n_best: int
 ) -> list[list[Hypothesis]]:
-    """Each step keeps the `beam` best open hypotheses of a sentence, until it is done (see `_Sentence`).
+    """Search with the `beam` best open hypotheses of each sentence, until it is done (see `_Sentence`).
 
-    Shapes: k open hypotheses of a sentence, one at first and up to `beam` then; c candidates to follow them.
+    Shapes: k open hypotheses of a sentence, 1 in the first step and up to `beam` later; c candidate extensions.
     """
     device, eos, beam, limits = source_BS.device, model.special.eos, section.beam, constraints.limits
     all_sentences = [_Sentence(n_best, limit, section) for limit in limits]
-    sentences = list(range(len(limits)))  # those still in the batch, in the order of its rows
+    sentences = list(range(len(limits)))  # still in the batch, by row
     state = model.start(source_BS)
     history_BkT = source_BS.new_empty((len(limits), 1, 0))
     sums_Bk = torch.zeros((len(limits), 1), device=device)
     last_N = source_BS.new_full((len(limits),), model.special.bos)
-    step, steps, unseen = 0, steps_between_looks(device), []
+    step, steps, unread = 0, steps_between_syncs(device), []
     while sentences:
         step += 1
         num_open = sums_Bk.shape[1]
         log_p_BkV = model.step(last_N, state).view(*sums_Bk.shape, -1)
         constraints.apply(log_p_BkV, step, sentences, history_BkT)
-        # each open hypothesis ends in one way only, so twice the beam holds enough candidates that go on
+        # each hypothesis has one extension with EOS, so 2 x beam candidates contain at least `beam` others
         top_Bc, origin_Bc, token_Bc = best_candidates(log_p_BkV, sums_Bk, 2 * beam)
         is_end_Bc = token_Bc == eos
         sums_Bk, slot_Bk = top_Bc.masked_fill(is_end_Bc, 2 * NEVER).topk(min(beam, top_Bc.shape[1]), dim=1)
-        # an end that ranks below `beam` candidates is not among the best of its step
+        # an EOS that ranks below `beam` candidates does not count
         ends_Bk = top_Bc.masked_fill(~is_end_Bc, 2 * NEVER)[:, :beam]
         origin_Bk, token_Bk = origin_Bc.gather(1, slot_Bk), token_Bc.gather(1, slot_Bk)
-        unseen.append(_found(ends_Bk, origin_Bc[:, :beam], origin_Bk, token_Bk, sums_Bk))
+        unread.append(_found(ends_Bk, origin_Bc[:, :beam], origin_Bk, token_Bk, sums_Bk))
         staying = list(range(len(sentences)))
         if step % steps == 0 or step >= max(limits[s] for s in sentences):
-            staying, unseen = _look(unseen, [all_sentences[s] for s in sentences], step), []
+            staying, unread = _read_steps(unread, [all_sentences[s] for s in sentences], step), []
         if not staying:
             break
         history_BkT = history_BkT.gather(1, origin_Bk[..., None].expand(-1, -1, step - 1))
         history_BkT = torch.cat([history_BkT, token_Bk[..., None]], dim=2)
         rows_Bk = torch.arange(len(sentences), device=device)[:, None] * num_open + origin_Bk
-        keep = None  # all do
+        keep = None  # all rows
         if len(staying) < len(sentences):
             keep = upload(staying, device)
             rows_Bk, token_Bk, sums_Bk, history_BkT = (x[keep] for x in (rows_Bk, token_Bk, sums_Bk, history_BkT))
@@ -121,24 +122,24 @@ def beam_search(
 
 
 def _found(ends_Bk: Tensor, end_origin_Bk: Tensor, origin_Bk: Tensor, token_Bk: Tensor, sums_Bk: Tensor) -> Tensor:
-    """What the host is to know of a step, as (B, 4 k + 1) in fp32, which holds whole numbers up to 16 million.
+    """The results of a step for the host, (B, 4 k + 1) in fp32, which is exact for integers up to 16 million.
 
     Args:
-        ends_Bk: sums of the hypotheses that end, NEVER for others.
-        end_origin_Bk: what they follow.
-        origin_Bk, token_Bk: what those that are open now follow, and by what.
-        sums_Bk: of these, the best first.
+        ends_Bk: sums of the hypotheses that ended, NEVER for others.
+        end_origin_Bk: the hypotheses that they extend.
+        origin_Bk, token_Bk: for the open hypotheses, the hypothesis that each extends, and its last token.
+        sums_Bk: sums of the open hypotheses, best first.
     """
     return torch.cat([ends_Bk, end_origin_Bk, origin_Bk, token_Bk, sums_Bk[:, :1]], dim=1)
 
 
-def _look(unseen: Sequence[Tensor], sentences: Sequence[_Sentence], step: int) -> list[int]:
-    """Have sentences see their steps, the last of which is `step`; those that are not done. The one wait."""
-    sizes, staying = [found.shape[1] for found in unseen], []
-    for row, (sentence, numbers) in enumerate(zip(sentences, torch.cat(list(unseen), dim=1).tolist(), strict=True)):
+def _read_steps(unread: Sequence[Tensor], sentences: Sequence[_Sentence], step: int) -> list[int]:
+    """Process the unread steps up to `step`; returns the rows that are not done. The only wait for the device."""
+    sizes, staying = [found.shape[1] for found in unread], []
+    for row, (sentence, numbers) in enumerate(zip(sentences, torch.cat(list(unread), dim=1).tolist(), strict=True)):
         begin = 0
         for number, size in enumerate(sizes, start=step - len(sizes) + 1):
-            if sentence.see(number, numbers[begin : begin + size]):
+            if sentence.process(number, numbers[begin : begin + size]):
                 break
             begin += size
         else:
@@ -147,10 +148,10 @@ def _look(unseen: Sequence[Tensor], sentences: Sequence[_Sentence], step: int) -
 
 
 def best_candidates(log_p_BkV: Tensor, sums_Bk: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The best tokens to follow k open hypotheses of each sentence: sums, hypotheses and tokens, (B, c) each.
+    """The best extensions of the k open hypotheses of each sentence: sums, hypotheses and tokens, (B, c) each.
 
-    The `count` best candidates stand in the `count` groups of neighbouring tokens whose best ones are best, and the
-    best one of a group is found much faster than the best few of everything.
+    The `count` best candidates lie in the `count` groups of neighbouring tokens with the largest maxima, and maxima of
+    groups are much faster to compute than a top-k over everything.
     """
     num_groups = log_p_BkV.shape[2] // GROUP
     vocab, open_ = log_p_BkV.shape[2], log_p_BkV.shape[1]

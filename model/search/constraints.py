@@ -1,4 +1,4 @@
-"""What may follow a hypothesis: shortest and longest translations, a forced prefix, no n-gram twice."""
+"""Constraints on translations: minimum and maximum length, a forced prefix, no repeated n-grams."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,11 @@ from model.search.ensemble import Ensemble
 from model.transformer import Transformer
 
 NEVER = -1e30
-"""A log-probability that no hypothesis survives; finite, so that sums of it stay numbers."""
+"""Log-probability of a forbidden token; finite, so that sums do not become NaN."""
 
 
 def max_length(source_length: int, section: SearchSection, model: Transformer | Ensemble) -> int:
-    """Longest translation in tokens, EOS counted, for a source of so many tokens; at least EOS."""
+    """Maximum translation length in tokens for a source of `source_length` tokens, both with EOS; at least 1."""
     limit = int(source_length * section.max_length_ratio) + section.max_length_extra
     return max(1, min(limit, model.max_positions))
 
@@ -23,15 +23,15 @@ def max_length(source_length: int, section: SearchSection, model: Transformer | 
 class Constraints:
     """The constraints on the sentences of a batch.
 
-    A forced prefix outranks the others, and lengthens the limit where it would not fit. Where blocked n-grams leave
-    nothing to go on with, a translation may be shorter than the shortest that is asked for.
+    A forced prefix takes precedence over the others, and raises the maximum length if it would not fit. If n-gram
+    blocking forbids every other token, a translation may be shorter than the minimum length.
 
     Args:
-        source_lengths: tokens of each source, EOS counted.
-        prefixes: target ids that each translation begins with, one list for each source; None where there are none.
+        source_lengths: tokens of each source, EOS included.
+        prefixes: forced target ids at the start of each translation, one list for each source; None for no prefixes.
 
     Raises:
-        ValueError: a prefix leaves no room for EOS, holds a special id, or one is missing.
+        ValueError: a prefix leaves no space for EOS or contains a special id, or the number of prefixes is wrong.
     """
 
     def __init__(
@@ -45,29 +45,29 @@ class Constraints:
         self._ngram = section.no_repeat_ngram
         self._prefixes = [list(p) for p in prefixes] if prefixes is not None else [[] for _ in source_lengths]
         if len(self._prefixes) != len(source_lengths):
-            raise ValueError(f"prefixes: {len(self._prefixes)} for {len(source_lengths)} sources; allowed is one each")
+            raise ValueError(f"prefixes: {len(self._prefixes)} for {len(source_lengths)} sources; give one for each")
         for prefix in self._prefixes:
             if len(prefix) >= model.max_positions:
-                raise ValueError(f"prefix: {len(prefix)} tokens; allowed is less than {model.max_positions}")
+                raise ValueError(f"prefix: {len(prefix)} tokens; must be fewer than {model.max_positions}")
             if {model.special.pad, model.special.bos, model.special.eos} & set(prefix):
-                raise ValueError(f"prefix: {prefix} holds PAD, BOS or EOS; allowed are other ids")
+                raise ValueError(f"prefix: {prefix} contains PAD, BOS or EOS; remove them")
         self.limits = [
             max(max_length(n, section, model), len(p) + 1) for n, p in zip(source_lengths, self._prefixes, strict=True)
         ]
-        """Longest translation of each sentence in tokens, EOS counted."""
+        """Maximum length of each translation in tokens, EOS included."""
         self._shortest = [
             min(int(n * section.min_length_ratio) + section.min_length_extra, limit)
             for n, limit in zip(source_lengths, self.limits, strict=True)
         ]
 
     def apply(self, log_p_BkV: Tensor, step: int, sentences: Sequence[int], history_BkT: Tensor) -> None:
-        """Set what may not follow to NEVER, in place; PAD and BOS are never written.
+        """Set the log-probability of forbidden tokens to NEVER, in place. PAD and BOS are always forbidden.
 
         Args:
             log_p_BkV: log-probabilities of the next token of k hypotheses of each sentence.
-            step: number of that token, from 1.
-            sentences: numbers of the sentences, by row.
-            history_BkT: what each hypothesis holds so far.
+            step: number of that token, counted from 1.
+            sentences: number of each row's sentence.
+            history_BkT: tokens of each hypothesis so far.
         """
         only = self._only(step, sentences)
         if only:
@@ -81,7 +81,7 @@ class Constraints:
             log_p_BkV[rows, :, tokens] = kept_Rk
 
     def _only(self, step: int, sentences: Sequence[int]) -> list[tuple[int, int]]:
-        """(row, token) where one token alone may follow: that of the prefix, or EOS at the limit."""
+        """(row, token) for rows with only one allowed token: the next of the prefix, or EOS at the maximum length."""
         found = []
         for row, s in enumerate(sentences):
             if step <= len(self._prefixes[s]):
@@ -107,7 +107,7 @@ class Constraints:
 
 
 def block_repeats(log_p_BkV: Tensor, history_BkT: Tensor, n: int) -> None:
-    """Set tokens that would complete an n-gram which the history already holds to NEVER, in place."""
+    """Set tokens that would repeat an n-gram of the history to NEVER, in place."""
     length = history_BkT.shape[-1]
     if length < n:
         return

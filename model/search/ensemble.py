@@ -1,4 +1,4 @@
-"""Several models that decode as one."""
+"""An ensemble: several models that decode together."""
 
 import math
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from model.transformer import DecoderState, Transformer
 
 
 class Ensemble:
-    """Models whose probabilities of the next token are averaged; one model is an ensemble of itself.
+    """Averages the next-token probabilities of its models. A single model works too.
 
     Args:
         models: in evaluation mode, on one device, with equal vocabularies.
 
     Raises:
-        ValueError: there is none, or the vocabularies differ.
+        ValueError: no model is given, or the vocabularies differ.
     """
 
     def __init__(self, models: Sequence[Transformer]) -> None:
@@ -25,23 +25,23 @@ class Ensemble:
         for side in ("source", "target"):
             sizes = {getattr(m, f"{side}_embedding").tokens.num_embeddings for m in models}
             if len(sizes) > 1:
-                raise ValueError(f"ensemble: {side} vocabularies of {sorted(sizes)} pieces; allowed is one for all")
+                raise ValueError(f"ensemble: {side} vocabularies have {sorted(sizes)} pieces; they must be equal")
         assert not any(m.training for m in models), "search needs a model in evaluation mode"
         self.models = list(models)
         self.special = models[0].special
         self.max_positions = min(m.max_positions for m in models)
 
     def start(self, source_BS: Tensor) -> "EnsembleState":
-        """Encode, and begin a search."""
+        """Encode the sources and start a search."""
         return EnsembleState([m.start(source_BS) for m in self.models])
 
     def step(self, last_N: Tensor, state: "EnsembleState") -> Tensor:
-        """Log-probabilities (N, V) in fp32 of the token after `last_N`; the caller may change them."""
+        """Log-probabilities (N, V) in fp32 of the token after `last_N`; the caller may modify them."""
         return mean_log_probs([m.step(last_N, s) for m, s in zip(self.models, state.states, strict=True)])
 
 
 class EnsembleState:
-    """What the models keep between steps."""
+    """The decoder states of all models."""
 
     def __init__(self, states: list[DecoderState]) -> None:
         self.states = states
@@ -53,7 +53,7 @@ class EnsembleState:
 
 
 def mean_log_probs(log_probs: Sequence[Tensor]) -> Tensor:
-    """The logarithm of the mean of probabilities, given their logarithms, all of one shape."""
+    """Log of the mean of the probabilities whose logs are given, all of the same shape."""
     if len(log_probs) == 1:
         return log_probs[0]
     return torch.stack(list(log_probs)).logsumexp(0) - math.log(len(log_probs))

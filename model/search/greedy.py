@@ -1,4 +1,4 @@
-"""One token after the other: the best, or one drawn at random. Finished sentences leave the batch by eighths."""
+"""Greedy search and sampling. Finished rows leave the batch once they make up an eighth of it."""
 
 from collections.abc import Sequence
 
@@ -6,18 +6,18 @@ import torch
 from torch import Tensor
 
 from configs import SearchSection
-from model.kernels import steps_between_looks, upload
+from model.kernels import steps_between_syncs, upload
 from model.search.constraints import Constraints
 from model.search.ensemble import Ensemble
 from model.search.hypothesis import Hypothesis, length_penalty
 from model.search.sampling import Choice, Draws, choose_best
 
 DROPPED_FRACTION = 1 / 8
-"""Finished rows leave the batch when they are this fraction of it, since the caches of all others move then."""
+"""Finished rows are removed once they are this fraction of the batch: each removal copies the caches of all others."""
 
 
 def greedy(model: Ensemble, source_BS: Tensor, constraints: Constraints, section: SearchSection) -> list[Hypothesis]:
-    """The best token at each step, for each sentence."""
+    """Decode each sentence with the most probable token at each step."""
     return _decode(model, source_BS, constraints, section, list(range(source_BS.shape[0])), choose_best)
 
 
@@ -29,7 +29,7 @@ def sample(
     keys: Sequence[int],
     num_samples: int,
 ) -> list[list[Hypothesis]]:
-    """Independent samples of each sentence, the best first; `keys` tell the sentences' random numbers apart."""
+    """Independent samples for each sentence, best first. `keys` seed each sentence's random numbers."""
     owners = [s for s in range(len(keys)) for _ in range(num_samples)]
     assert section.sampler is not None
     draws = Draws(
@@ -52,20 +52,20 @@ def _decode(
     owners: list[int],
     choose: Choice,
 ) -> list[Hypothesis]:
-    """A hypothesis for each of the rows, which belong to the sentences `owners`."""
+    """Decode one hypothesis for each row; row i belongs to the sentence `owners[i]`."""
     device = source_BS.device
     state = model.start(source_BS)
     if len(owners) != source_BS.shape[0]:
         chosen = upload(owners, device)
         state.select(chosen, chosen)
     found = [Hypothesis(ids=[], log_prob=0.0, score=0.0)] * len(owners)
-    ids: list[list[int]] = [[] for _ in owners]  # of those that are open, up to the last look
-    rows = list(range(len(owners)))  # those still in the batch, of which some may be finished
+    ids: list[list[int]] = [[] for _ in owners]  # tokens up to the last read
+    rows = list(range(len(owners)))  # still in the batch; some may be finished
     open_rows = set(rows)
     last_N = source_BS.new_full((len(rows),), model.special.bos)
     history_NT = source_BS.new_empty((len(rows), 0))
     sums_N = torch.zeros(len(rows), dtype=torch.float64, device=device)
-    step, steps, unseen = 0, steps_between_looks(device), []
+    step, steps, unread = 0, steps_between_syncs(device), []
     while open_rows:
         step += 1
         log_p_NV = model.step(last_N, state)
@@ -73,12 +73,12 @@ def _decode(
         last_N = choose(log_p_NV, rows, step)
         sums_N = sums_N + log_p_NV.gather(1, last_N[:, None])[:, 0]
         history_NT = torch.cat([history_NT, last_N[:, None]], dim=1)
-        unseen += [last_N.double(), sums_N]
+        unread += [last_N.double(), sums_N]
         if step % steps and step < max(constraints.limits[owners[r]] for r in open_rows):
             continue
-        seen, unseen = torch.stack(unseen, dim=1).tolist(), []  # the one look at the device
-        for row, numbers in zip(rows, seen, strict=True):
-            if row in open_rows and (end := _take(ids[row], numbers, model.special.eos)) is not None:
+        read, unread = torch.stack(unread, dim=1).tolist(), []  # the only wait for the device
+        for row, numbers in zip(rows, read, strict=True):
+            if row in open_rows and (end := _append_tokens(ids[row], numbers, model.special.eos)) is not None:
                 divisor = length_penalty(len(ids[row]) + 1, section.length_penalty, section.length_penalty_kind)
                 found[row] = Hypothesis(ids=ids[row], log_prob=end, score=end / divisor)
                 open_rows.remove(row)
@@ -91,13 +91,13 @@ def _decode(
     return found
 
 
-def _take(ids: list[int], numbers: Sequence[float], eos: int) -> float | None:
-    """Add tokens to a row's ids, up to EOS; the sum of log-probabilities there, None where it goes on.
+def _append_tokens(ids: list[int], numbers: Sequence[float], eos: int) -> float | None:
+    """Append tokens to a row's ids, up to EOS; returns the log-probability sum at EOS, None if the row is unfinished.
 
     Args:
-        ids: of the row, so far.
-        numbers: of each step, the token and the sum with it.
-        eos: its id.
+        ids: of the row so far.
+        numbers: for each step, the token and the sum including it.
+        eos: id of EOS.
     """
     for token, total in zip(numbers[::2], numbers[1::2], strict=True):
         if token == eos:

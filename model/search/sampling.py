@@ -1,4 +1,4 @@
-"""How the next token is chosen where there is no beam: the best one, or one drawn at random."""
+"""Choice of the next token without a beam: the most probable one, or a random one."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -10,23 +10,24 @@ from configs.components import Sampler
 from model.kernels import argmax, upload
 
 Choice = Callable[[Tensor, Sequence[int], int], Tensor]
-"""Tokens (N), given log-probabilities (N, V), the rows' numbers in the batch, and the token's number from 1."""
+"""A function from log-probabilities (N, V), the numbers of the rows, and the step (from 1) to tokens (N)."""
 
 
 def choose_best(log_p_NV: Tensor, _rows: Sequence[int], _step: int) -> Tensor:
-    """The most probable token, the first of equal ones."""
+    """The most probable token; the first of equal ones."""
     return argmax(log_p_NV)
 
 
 class Draws:
-    """Draws tokens. A row's draws depend on the seed, its key and its own probabilities, not on the rest of the batch.
+    """Samples tokens. A row's samples depend only on the seed, its key and its probabilities, not on the rest of the
+    batch.
 
     Args:
-        sampler: what they are drawn from.
-        seed: of the draws.
-        keys: what tells the rows apart, such as (line, number of the sample).
-        num_steps: tokens that a row may have.
-        eos: drawn where the model gives NaN.
+        sampler: selects the candidates and their probabilities.
+        seed: of the random numbers.
+        keys: one for each row, such as (line, number of the sample).
+        num_steps: maximum number of tokens of a row.
+        eos: the token to return if the model outputs NaN.
     """
 
     def __init__(
@@ -50,16 +51,16 @@ class Draws:
     def __call__(self, log_p_NV: Tensor, rows: Sequence[int], step: int) -> Tensor:
         """See `Choice`."""
         p_NV, token_NV = self._candidates(log_p_NV)
-        below_NV = p_NV.double().cumsum(-1)  # fp64: in fp32 a long tail would be rounded away
+        below_NV = p_NV.double().cumsum(-1)  # fp64, because in fp32 a long tail would be lost to rounding
         uniform_N1 = self._uniform_NT[upload(rows, log_p_NV.device), step - 1][:, None]
         place_N1 = (below_NV <= uniform_N1 * below_NV[:, -1:]).sum(-1, keepdim=True)
-        # rounding may lead past the last one that has a probability at all
+        # rounding may go past the last candidate with a nonzero probability
         place_N1 = torch.minimum(place_N1, (p_NV > 0).sum(-1, keepdim=True) - 1).clamp_(min=0)
         token_N = token_NV.gather(1, place_N1)[:, 0]
         return token_N.masked_fill(below_NV[:, -1].isnan(), self._eos)
 
 
 def _seed(seed: int, key: tuple[int, int]) -> int:
-    """A seed of its own for every key: torch's generators are alike where their seeds are near."""
+    """A seed for each key, hashed because torch's generators are correlated for nearby seeds."""
     digest = hashlib.sha256(f"{seed}:{key[0]}:{key[1]}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

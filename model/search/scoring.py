@@ -1,4 +1,4 @@
-"""The log-probability of translations that are given."""
+"""Scores of given translations."""
 
 from collections.abc import Sequence
 
@@ -12,14 +12,14 @@ from model.search.hypothesis import Hypothesis, length_penalty
 from model.transformer import Transformer
 
 CHUNK_ELEMENTS = 1 << 24
-"""Logits held at once."""
+"""Logits in memory at once."""
 
 
 @torch.inference_mode()
 def score(
     model: Transformer | Ensemble, source_BS: Tensor, targets: Sequence[Sequence[int]], section: SearchSection
 ) -> list[Hypothesis]:
-    """What the model thinks of one given translation of each source, as search would have scored it.
+    """Score one given translation of each source, as search would score it.
 
     Args:
         model: in evaluation mode.
@@ -27,7 +27,7 @@ def score(
         targets: target ids without BOS and EOS.
 
     Raises:
-        ValueError: a source or target is longer than the model's positions.
+        ValueError: a source or target exceeds the model's positions.
     """
     ensemble = model if isinstance(model, Ensemble) else Ensemble([model])
     if not targets:
@@ -35,7 +35,7 @@ def score(
     special, width = ensemble.special, max(map(len, targets)) + 1
     longest = max(width, source_BS.shape[1])
     if longest > ensemble.max_positions:
-        raise ValueError(f"{longest} tokens to score; allowed is at most max_positions={ensemble.max_positions}")
+        raise ValueError(f"{longest} tokens to score exceed max_positions={ensemble.max_positions}")
     rows = [[special.bos, *t, special.eos, *[special.pad] * (width - 1 - len(t))] for t in targets]
     ids_BT = torch.tensor(rows, dtype=torch.long, device=source_BS.device)
     log_p_BT = mean_log_probs([_token_log_probs(m, source_BS, ids_BT) for m in ensemble.models])
@@ -51,7 +51,7 @@ def score(
 
 
 def _token_log_probs(model: Transformer, source_BS: Tensor, ids_BT: Tensor) -> Tensor:
-    """Log-probabilities (B, T - 1) of each token after those before it."""
+    """Log-probabilities (B, T - 1) of each token given the previous ones."""
     hidden_ND = model(source_BS, ids_BT[:, :-1]).flatten(0, 1)
     next_N1 = ids_BT[:, 1:].flatten()[:, None]
     chunk = max(1, CHUNK_ELEMENTS // model.target_embedding.tokens.num_embeddings)

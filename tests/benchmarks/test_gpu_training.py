@@ -137,5 +137,5 @@ def test_what_fails_is_named_and_left_out(capsys: pytest.CaptureFixture[str]) ->
         raise UserError("out of memory")
 
     assert attempt("another program", run_out) is None
-    assert capsys.readouterr().out == "another program: FAILED, left out: out of memory\n"
+    assert capsys.readouterr().out == "another program: FAILED, skipped: out of memory\n"
     assert attempt("a program", lambda: {"padding": 0.1}) == {"padding": 0.1}

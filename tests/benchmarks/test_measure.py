@@ -59,4 +59,4 @@ def test_some_updates_are_left_after_the_warm_up(warm_up: int, capsys: pytest.Ca
     with pytest.raises(SystemExit) as ended:
         train.main(["--source", "a", "--target", "b", "--updates", "20", "--warm-up", str(warm_up)])
     assert ended.value.code == 2
-    assert f"--warm-up: {warm_up}; at least 1 and less than --updates (20)" in capsys.readouterr().err
+    assert f"--warm-up: {warm_up}; must be at least 1 and below --updates (20)" in capsys.readouterr().err

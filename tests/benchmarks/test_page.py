@@ -118,7 +118,7 @@ def test_what_is_estimated_is_called_so_in_its_table_and_below(tmp_path: Path) -
     result(tmp_path, 1, question="device_training", rows=rows, estimated=["planned_gib"])
     text = page.make(results.load(tmp_path), tmp_path / "page.md")[tmp_path / "page.md"]
     assert "| run | peak GiB | planned GiB (estimated) |" in text
-    assert "Estimated are: planned_gib (device_training)." in text
+    assert "Estimated columns: planned_gib (device_training)." in text
     assert "mfu (device_budget)" in page.PAGE.read_text().split("\n## What is estimated\n")[1]
 
 

@@ -48,8 +48,8 @@ def grown() -> list[Row]:
 
 
 def started() -> list[Row]:
-    clocked = {"first_update_seconds": 4.0, "parts": {"import torch": 1.0}}
-    return first_update.rows_of([{"zeromt train": {"first_update_seconds": 3.0}, first_update.CLOCKED: clocked}])
+    timed = {"first_update_seconds": 4.0, "parts": {"import torch": 1.0}}
+    return first_update.rows_of([{"zeromt train": {"first_update_seconds": 3.0}, first_update.TIMED_PARTS: timed}])
 
 
 def lost() -> list[Row]:
@@ -129,9 +129,9 @@ def test_the_page_is_made_from_what_programs_write(tmp_path: Path) -> None:
         "What would an update cost an H100?",
         "How good are the shipped runs?",
         "Does the planner scale to a web-crawled corpus?",
-        "Is anything lost in a storm of faults?",
-        "Do resumes on other ranks and stages agree?",
-        "What exports translate",
+        "Is anything lost under random faults?",
+        "Do resumes with other ranks and ZeRO stages agree?",
+        "Do exports translate as the run does?",
     }
     for row in (
         "| Eole | 15 | 2.25 (1.50 to 3.00) | 1.20 | 7 | 1.00% | 2.00% |",

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from benchmarks.common.stolen import LEAST_UPDATES, StolenTime, fraction_between, look, undisturbed
+from benchmarks.common.stolen import MIN_UPDATES, StolenTime, fraction_between, sample, undisturbed
 from benchmarks.training.train import ratio
 
 MOMENTS = [(10.0, 1000.0, 50.0), (11.0, 1200.0, 50.0), (12.0, 1400.0, 150.0), (13.0, 1600.0, 160.0)]
@@ -33,18 +33,18 @@ class Pretended(StolenTime):
 
     def __init__(self) -> None:
         super().__init__()
-        self._moments = [(float(n), 100.0 * n, 50.0 * max(0, n - LEAST_UPDATES)) for n in range(LEAST_UPDATES + 3)]
+        self._moments = [(float(n), 100.0 * n, 50.0 * max(0, n - MIN_UPDATES)) for n in range(MIN_UPDATES + 3)]
 
 
 def test_undisturbed_updates() -> None:
-    ends = [float(n) for n in range(LEAST_UPDATES + 3)]
-    counts = [10] * LEAST_UPDATES + [3, 4]
+    ends = [float(n) for n in range(MIN_UPDATES + 3)]
+    counts = [10] * MIN_UPDATES + [3, 4]
     found = undisturbed({"ends": ends, "counts": counts}, Pretended())
-    assert found["undisturbed_updates"] == LEAST_UPDATES
+    assert found["undisturbed_updates"] == MIN_UPDATES
     assert found["undisturbed_tokens_per_second"] == pytest.approx(10.0)
     assert found["stolen"] == pytest.approx(100 / 1200)
     few = undisturbed({"ends": ends[1:], "counts": counts[1:]}, Pretended())
-    assert few["undisturbed_updates"] == LEAST_UPDATES - 1
+    assert few["undisturbed_updates"] == MIN_UPDATES - 1
     assert "undisturbed_tokens_per_second" not in few
     assert undisturbed({"tokens_per_second": 3.0}, Pretended()) == {"stolen": pytest.approx(100 / 1200)}
 
@@ -58,7 +58,7 @@ def test_like_is_compared_with_like() -> None:
 def test_this_machine() -> None:
     with StolenTime() as stolen:
         time.sleep(0.2)
-        middle = look()
+        middle = sample()
     assert 0.0 <= stolen.fraction() <= 1.0
     assert 0.0 <= stolen.fraction(middle[0] - 0.1, middle[0]) <= 1.0
     assert middle[1] > 0

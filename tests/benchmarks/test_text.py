@@ -9,7 +9,7 @@ from benchmarks.common.text import generate, head, read_lines, repeat
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "PIECE_PAIRS", 1000)
+    monkeypatch.setattr(text, "BATCH_PAIRS", 1000)
 
 
 def test_a_longer_text_begins_with_the_shorter_one(tmp_path: Path) -> None:

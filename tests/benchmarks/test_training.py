@@ -137,5 +137,5 @@ def test_a_program_that_fails_is_left_out() -> None:
     assert failed == ["two"]
     assert [list(r) for r in rounds] == [["one", "three"]] * 3
     assert calls == ["one", "two", "three", "one", "two", "three", "one", "three"]
-    with pytest.raises(UserError, match="no program ran to its end"):
+    with pytest.raises(UserError, match="all programs failed"):
         train.take_turns({"two": program("two", 3)}, 1)

@@ -153,7 +153,7 @@ def add_call(func: Any, args: Sequence[Any], kwargs: dict[str, Any], given: Sequ
 
 def _bytes(name: str, given: Sequence[Tensor], made: Sequence[Tensor]) -> int:
     if name in OPERATORS:
-        again = zip(OPERATORS[name].again, given, strict=False)
+        again = zip(OPERATORS[name].extra_moves, given, strict=False)
         return sum(times * memory_of(x) for times, x in again) + sum(map(memory_of, (*given, *made)))
     rest = sum(map(memory_of, given[1:]))
     if name in READ_IN_PARTS:

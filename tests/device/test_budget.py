@@ -15,9 +15,9 @@ from benchmarks.device.budget_roofline import (
     PEAK_FLOPS,
     WAIT_SECONDS,
     estimate,
-    padded,
-    padding_of,
-    usual_micro_batch,
+    padded_shape,
+    padding_fraction,
+    typical_micro_batch,
 )
 from configs import preset_model
 from tests.conftest import Command
@@ -142,10 +142,10 @@ class TestRoofline:
         assert both.device == pytest.approx(3.0)
 
     @pytest.mark.parametrize("tokens", [512, 3_200, 16_384])
-    def test_the_usual_micro_batch_fits_its_budget(self, tokens: int) -> None:
-        lengths = usual_micro_batch(tokens)
-        rows, source, target = padded(lengths)
+    def test_the_typical_micro_batch_fits_its_budget(self, tokens: int) -> None:
+        lengths = typical_micro_batch(tokens)
+        rows, source, target = padded_shape(lengths)
         assert rows * max(source, target) <= tokens
         assert rows * max(source, target) > 0.8 * tokens
         assert (lengths <= [source, target]).all()
-        assert padding_of(lengths) == pytest.approx(1 - lengths.sum() / (rows * (source + target)))
+        assert padding_fraction(lengths) == pytest.approx(1 - lengths.sum() / (rows * (source + target)))

@@ -62,11 +62,11 @@ def test_looking_less_often_finds_the_same(
     each_step = found_by(section, prefixes=prefixes)
     assert len({len(h.ids) for hypotheses in each_step for h in hypotheses}) > 2, "they end at different steps"
     for steps in (3, 8, 100):
-        monkeypatch.setattr(cpu, "STEPS_BETWEEN_LOOKS", steps)
+        monkeypatch.setattr(cpu, "STEPS_BETWEEN_SYNCS", steps)
         assert_equal(found_by(section, prefixes=prefixes), each_step)
     assert_equal(found_by(section, DEVICE, prefixes=prefixes), each_step)
 
 
 def test_a_cpu_looks_at_each_step() -> None:
-    assert kernels.steps_between_looks(torch.device("cpu")) == 1
-    assert kernels.steps_between_looks(DEVICE) == 8
+    assert kernels.steps_between_syncs(torch.device("cpu")) == 1
+    assert kernels.steps_between_syncs(DEVICE) == 8

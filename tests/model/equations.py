@@ -47,7 +47,7 @@ def check_longest(section: ModelSection) -> None:
     most = section.max_positions
     longest, longer = torch.full((1, most), 5), torch.full((1, most + 1), 5)
     model(longest, longest)
-    message = f"{most + 1} tokens; allowed is at most max_positions={most}"
+    message = f"{most + 1} tokens exceed max_positions={most}"
     with pytest.raises(ValueError, match=message):
         model(longer, longest)
     with pytest.raises(ValueError, match=message):

@@ -21,7 +21,7 @@ def chunk_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     rows: int = request.param
     monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", rows * VOCAB)
     monkeypatch.setattr(cpu_loss, "CHUNK_ELEMENTS", rows * VOCAB)
-    monkeypatch.setattr(cpu_loss, "LEAST_CHUNK_ROWS", 1)
+    monkeypatch.setattr(cpu_loss, "MIN_CHUNK_ROWS", 1)
     monkeypatch.setattr(cpu_loss, "BLOCK_ELEMENTS", 2 * VOCAB)
     return rows
 

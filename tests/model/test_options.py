@@ -249,13 +249,13 @@ WRONG = [
     ("model.num_heads=7", "model.attention.num_heads: 7 must divide d_model=512, unless"),
     (
         "model.positions=rotary model.head_width=5",
-        "model.attention.head_width: 5 is odd; allowed with rotary",
+        "model.attention.head_width: 5 is odd; rotary positions need an even number",
     ),
     ("model.positions=rotary model.position_layout=halves", "model.positions.layout: unknown key; allowed: kind, base"),
     ("model.positions=learned model.position_layout=halves", "model.positions.layout: unknown key; allowed: kind, off"),
     ("model.positions=none model.position_offset=2", "model.positions.offset: unknown key; allowed: kind"),
     ("model.positions=learned model.position_base=5", "model.positions.base: unknown key; allowed: kind, offset"),
-    ("model.d_model=511 model.num_heads=7", "model.d_model: 511 is odd; allowed with sinusoidal positions is an even"),
+    ("model.d_model=511 model.num_heads=7", "model.d_model: 511 is odd; sinusoidal positions need an even"),
     (
         "model.norm=group",
         "model.norm.kind: there is no kind 'group'; known are layer, rms, sample, scalar",

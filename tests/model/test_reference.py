@@ -197,32 +197,35 @@ class TestRefusals:
 
     def test_shape(self) -> None:
         message = self.refusal({"decoder.norm.a_2": torch.zeros(13)})
-        assert message == "weights of notebook_annotated_fr: decoder.norm.a_2 is 13, allowed is 12"
+        assert message == "weights of notebook_annotated_fr: decoder.norm.a_2 is 13, must be 12"
 
     def test_all_at_once_and_not_too_many(self) -> None:
         extra = {f"extra{i}": torch.zeros(1) for i in range(9)} | {"decoder.norm.a_2": torch.zeros(2, 3)}
         message = self.refusal(extra)
-        assert "unexpected extra0, extra1, extra2, extra3 and 5 more; decoder.norm.a_2 is 2 x 3, allowed" in message
+        assert "unexpected extra0, extra1, extra2, extra3 and 5 more; decoder.norm.a_2 is 2 x 3, must be" in message
 
     def test_what_is_no_tensor(self) -> None:
         message = self.refusal({"optimizer": {}})
-        assert message == "weights of notebook_annotated_fr: 'optimizer' is a dict; allowed are tensors alone, by name"
+        assert (
+            message
+            == "weights of notebook_annotated_fr: 'optimizer' is a dict, not a tensor; give a state dict of tensors"
+        )
 
     @pytest.mark.parametrize("base", [100.0, 1000.0])
     def test_positions_of_another_base(self, base: float) -> None:
         """The table that was trained with tells: sinusoids of another base would be put in its place."""
         table = sinusoidal_table(50, 12, base=base)[None]
-        assert "src_embed.1.pe holds other positions than sinusoids with base 10000" in self.refusal(
+        assert "src_embed.1.pe differs from the preset's positions, sinusoids with base 10000" in self.refusal(
             {"src_embed.1.pe": table}
         )
 
     def test_one_tensor_by_two_names(self) -> None:
         twice = {"module.decoder.norm.a_2": torch.zeros(12)}
-        assert "decoder.norm.a_2 stands there twice, as 'module.decoder.norm.a_2' too" in self.refusal(twice)
+        assert "decoder.norm.a_2 occurs twice, the second time as 'module.decoder.norm.a_2'" in self.refusal(twice)
 
     def test_whole_numbers(self) -> None:
         message = self.refusal({"decoder.norm.a_2": torch.zeros(12, dtype=torch.int8)})
-        assert "decoder.norm.a_2 is of int8, allowed is floating point" in message
+        assert "decoder.norm.a_2 is int8, must be floating point" in message
 
     def test_weights_of_another_notebook(self) -> None:
         assert "missing src_embed.embedding.weight" in self.refusal({}, preset="notebook_postnorm_es")

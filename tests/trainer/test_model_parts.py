@@ -197,7 +197,7 @@ for kind in ("silent", "liar"):
         "silent works",
         "silent model.norm.kind: 'silent' does not say its parameters, which a plan adds up; allowed is a component "
         "with a method `parameters`",
-        "liar model.norm.kind 'liar': its `parameters` say encoder.layers.0.feed_forward.inner.weight (64, 32), and "
-        "its module has encoder.layers.0.self_attention_residual.norm.bias (32,) in that place; allowed is the same",
+        "liar model.norm.kind 'liar': `parameters` declares encoder.layers.0.feed_forward.inner.weight (64, 32), but "
+        "the module has encoder.layers.0.self_attention_residual.norm.bias (32,); make them equal",
         "liar works",
     ]

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from model.kernels import when_memory_may_run_out
+from model.kernels import only_oom_safe_kernels
 from trainer.ranks.host_memory import available
 
 MARGIN = 0.05
@@ -111,7 +111,7 @@ def bounded_memory(device: torch.device, *, margin: float = 0.0) -> Iterator[Non
         limit = limit if bound == resource.RLIM_INFINITY else min(limit, bound)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, before[1]))
     try:
-        with when_memory_may_run_out(device):
+        with only_oom_safe_kernels(device):
             yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, before)

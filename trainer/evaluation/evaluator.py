@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from configs import EvaluationSection, ModelSection
-from configs.components.model import UnsaidError
+from configs.components.model import UndeclaredError
 from data_pipeline.stream.batch import Ragged, collate
 from data_pipeline.tokenizer import PAD_ID, Tokenizer
 from model import Objective, ObjectiveOutput, Transformer
@@ -98,7 +98,7 @@ class Evaluator:
         if not self.has_sets:
             return 0
         element, held = self._dtype.itemsize, 0
-        with contextlib.suppress(UnsaidError):
+        with contextlib.suppress(UndeclaredError):
             held = search_bytes(model, self._section.search, self._tokenizer.target_vocab_size, element)
         return held + (0 if self.is_prepared else element * num_parameters)
 

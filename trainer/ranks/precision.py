@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 
 from configs import UserError
-from model.kernels import gains_by_bf16, has_kernels
+from model.kernels import bf16_is_faster, has_kernels
 from model.kernels.check import problem
 from trainer.ranks.device import is_host
 from trainer.ranks.distributed import World
@@ -34,7 +34,7 @@ def resolve_precision(asked: str, device: torch.device, *, option: str = "engine
     if asked == "fp16" and is_host(device):
         raise UserError(f"{option}: fp16 cannot run on a CPU; allowed there is fp32, bf16 or auto")
     if asked == "auto":
-        return "bf16" if gains_by_bf16(device) else "fp32"
+        return "bf16" if bf16_is_faster(device) else "fp32"
     assert asked in ("fp32", "bf16", "fp16")
     return asked  # type: ignore[return-value]
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from configs import RunConfig
-from configs.components.model import UnsaidError
+from configs.components.model import UndeclaredError
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.tokenizer import PAD_ID
-from model.costs.flops import Shape, learning
+from model.costs.flops import BatchShape, model_flops
 from model.costs.gpus import known_gpu
 from model.parameters import Vocabularies
 from trainer.engines.protocol import Engine
@@ -16,7 +16,7 @@ TERA = 10**12
 
 
 class Work:
-    """FLOPs that the tokens of micro-batches need, as `model.costs.flops.learning` has them.
+    """FLOPs that the tokens of micro-batches need, as `model.costs.flops.model_flops` has them.
 
     Model FLOPs utilisation is that of Chowdhery et al. (2022), appendix B: what is computed twice (activation
     checkpointing) counts once, and padding, which no token needs, not at all. The peak is `training.peak_tflops`, else
@@ -40,8 +40,8 @@ class Work:
     def _of_pair(self, lengths: tuple[int, int]) -> int:
         if (found := self._by_lengths.get(lengths)) is None:
             try:
-                found = learning(*self._of, Shape(rows=1, source=lengths[0], target=lengths[1]))
-            except UnsaidError:
+                found = model_flops(*self._of, BatchShape(rows=1, source=lengths[0], target=lengths[1]))
+            except UndeclaredError:
                 found = 0
             self._by_lengths[lengths] = found
         return found

@@ -6,7 +6,7 @@ from configs.components.model.feed_forward import FeedForward
 from configs.components.model.initialisation import Initialisation
 from configs.components.model.loss import Loss
 from configs.components.model.norm import Norm
-from configs.components.model.part import ModelPart, UnsaidError
+from configs.components.model.part import ModelPart, UndeclaredError
 from configs.components.model.positions import Positions
 from configs.components.model.residual import Residual
 
@@ -23,6 +23,6 @@ __all__ = [
     "Positions",
     "Residual",
     "Storage",
-    "UnsaidError",
+    "UndeclaredError",
     "linear",
 ]

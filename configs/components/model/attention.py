@@ -38,7 +38,7 @@ class Attention(ModelPart):
 
     def parameters(self, width: int) -> Iterator[NamedShape]:
         """The module's parameters in order, without the rotation's, which come last."""
-        raise self.unsaid("parameters")
+        raise self.undeclared("parameters")
 
     def flops(self, width: int, *, query_tokens: int, memory_tokens: int, memory_length: int) -> int:
         """FLOPs of the matmuls of a forward pass, counting a multiplication and an addition as two.
@@ -48,7 +48,7 @@ class Attention(ModelPart):
             query_tokens, memory_tokens: of the batch.
             memory_length: padded length of the memory's rows.
         """
-        raise self.unsaid("flops")
+        raise self.undeclared("flops")
 
     def activation_bytes(self, width: int, *, rows: int, length: int, memory_length: int, storage: Storage) -> int:
         """Bytes kept for the backward pass, without the hidden states of queries and memory.
@@ -59,7 +59,7 @@ class Attention(ModelPart):
             length, memory_length: padded.
             storage: of the device.
         """
-        raise self.unsaid("activation_bytes")
+        raise self.undeclared("activation_bytes")
 
     def widest(self, width: int) -> int:
         """Elements per position of its widest activation."""
@@ -67,4 +67,4 @@ class Attention(ModelPart):
 
     def cached_numbers(self, width: int) -> int:
         """Elements that search caches per position, in each of a decoder layer's two attentions."""
-        raise self.unsaid("cached_numbers")
+        raise self.undeclared("cached_numbers")

@@ -21,11 +21,11 @@ class FeedForward(ModelPart):
 
     def parameters(self, width: int) -> Iterator[NamedShape]:
         """The module's parameters, in order."""
-        raise self.unsaid("parameters")
+        raise self.undeclared("parameters")
 
     def flops(self, width: int, tokens: int) -> int:
         """FLOPs of the matmuls of a forward pass, counting a multiplication and an addition as two."""
-        raise self.unsaid("flops")
+        raise self.undeclared("flops")
 
     def last_flops(self, width: int, tokens: int) -> int:
         """FLOPs of those matmuls whose result no gradient needs: recomputation skips them."""
@@ -33,7 +33,7 @@ class FeedForward(ModelPart):
 
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
         """Bytes kept for the backward pass, without the input."""
-        raise self.unsaid("activation_bytes")
+        raise self.undeclared("activation_bytes")
 
     def widest(self, width: int) -> int:
         """Elements per position of its widest activation."""

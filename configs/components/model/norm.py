@@ -18,11 +18,11 @@ class Norm(ModelPart):
 
     def parameters(self, width: int) -> Iterator[NamedShape]:
         """The module's parameters, in order."""
-        raise self.unsaid("parameters")
+        raise self.undeclared("parameters")
 
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
         """Bytes kept for the backward pass, including the input."""
-        raise self.unsaid("activation_bytes")
+        raise self.undeclared("activation_bytes")
 
     def plain_eps(self, width: int) -> float:
         """The eps with which other programs' LayerNorm or RMSNorm computes the same."""

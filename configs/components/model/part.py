@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from configs.model import ModelSection
 
 
-class UnsaidError(UserError):
+class UndeclaredError(UserError):
     """A part does not state one of its costs; it can still be trained."""
 
 
@@ -50,9 +50,9 @@ class ModelPart(Component):
         """
         return dict(weights)
 
-    def unsaid(self, cost: str) -> "UnsaidError":
+    def undeclared(self, cost: str) -> "UndeclaredError":
         """The error for a cost that a part does not state and a plan needs."""
-        return UnsaidError(
+        return UndeclaredError(
             f"model.{self.family}.kind: {self.kind!r} does not say its {cost}, which a plan adds up; allowed is a "
             f"component with a method `{cost}`"
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from configs import ModelSection
 from configs.components.model import Loss, LossBytes, Storage
 from launcher.planning.costs.model_states import ELEMENT
-from model.costs.flops import Shape
+from model.costs.flops import BatchShape
 from model.parameters import Vocabularies
 
 Kernels = Callable[[str], Storage]
@@ -25,7 +25,7 @@ def gpu(precision: str) -> Storage:
 def cpu(precision: str) -> Storage:
     """What `model/kernels/cpu` does: in fp32 the count is tested against torch.
 
-    With products too small for `model.kernels.cpu.linear.are_joined`: large ones keep fewer masks and copies there.
+    With products too small for `model.kernels.cpu.linear.can_join`: large ones keep fewer masks and copies there.
     """
     return Storage(element=ELEMENT[precision], mask=ELEMENT[precision], is_fused=False)
 
@@ -47,7 +47,7 @@ class Activations:
         return sum(self.kept.values()) + self.recomputed
 
 
-def activations(section: ModelSection, shape: Shape, *, precision: str, kernels: Kernels = gpu) -> Activations:
+def activations(section: ModelSection, shape: BatchShape, *, precision: str, kernels: Kernels = gpu) -> Activations:
     """What the layers keep. The shape's lengths count where attention is not fused only.
 
     Raises:
@@ -89,14 +89,14 @@ def _embedding(section: ModelSection, tokens: int, storage: Storage) -> int:
     return mask + section.positions.activation_bytes(section.d_model, tokens, storage)
 
 
-def _encoder_layer(section: ModelSection, shape: Shape, storage: Storage) -> int:
+def _encoder_layer(section: ModelSection, shape: BatchShape, storage: Storage) -> int:
     tokens = shape.source_tokens
     found = _self_attention(section, shape.rows, shape.source, storage)
     found += section.feed_forward.activation_bytes(section.d_model, tokens, storage)
     return found + sum(_residual(section, tokens, storage, is_last=i == 1) for i in range(2))
 
 
-def _decoder_layer(section: ModelSection, shape: Shape, storage: Storage) -> int:
+def _decoder_layer(section: ModelSection, shape: BatchShape, storage: Storage) -> int:
     tokens = shape.target_tokens
     found = _self_attention(section, shape.rows, shape.target, storage)
     found += section.attention.activation_bytes(

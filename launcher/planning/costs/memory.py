@@ -15,7 +15,7 @@ from launcher.planning.costs.model_states import (
     model_states,
     num_moments,
 )
-from model.costs.flops import Shape
+from model.costs.flops import BatchShape
 from model.parameters import Parameter, Vocabularies, parameters, search_bytes
 from trainer.runs.process.page_locked import page_locked_bytes
 
@@ -89,7 +89,7 @@ class MemoryModel:
         """Bytes with micro-batches of so many padded tokens."""
         states, model = self.states(setting, world_size), self.section(setting)
         # one row of all tokens: on a GPU lengths do not matter
-        shape = Shape(rows=1, source=source_tokens, target=target_tokens)
+        shape = BatchShape(rows=1, source=source_tokens, target=target_tokens)
         layers = activations(model, shape, precision=self.precision)
         output = output_bytes(model, self.config.loss, self.vocabularies, target_tokens, precision=self.precision)
         # the gradient of the output's matrix waits for that of the embedding, where they are one

@@ -1,4 +1,4 @@
-"""Kernels for CPUs: oneDNN where it is faster than MKL, joined products, cheap dropout, a loss that fits the cache."""
+"""CPU kernels: oneDNN where it is faster than MKL, joined matmuls, cheap dropout, and a loss that fits the cache."""
 
 from torch import nn
 
@@ -8,13 +8,13 @@ from model.feed_forward import FeedForward
 from model.kernels.cpu.attention import CpuAttention
 from model.kernels.cpu.dropout import CpuDropout
 from model.kernels.cpu.feed_forward import CpuFeedForward
-from model.kernels.cpu.linear import CpuLinear, gains_by_bf16, without_onednn
+from model.kernels.cpu.linear import CpuLinear, bf16_is_faster, without_onednn
 from model.kernels.cpu.loss import CpuOutputLayer
-from model.kernels.cpu.packing import packed
-from model.kernels.cpu.search import STEPS_BETWEEN_LOOKS, argmax
+from model.kernels.cpu.packing import packed_weights
+from model.kernels.cpu.search import STEPS_BETWEEN_SYNCS, argmax
 from model.loss import OutputLayer
 
-__all__ = ["STEPS_BETWEEN_LOOKS", "argmax", "gains_by_bf16", "packed", "use", "without_onednn"]
+__all__ = ["STEPS_BETWEEN_SYNCS", "argmax", "bf16_is_faster", "packed_weights", "use", "without_onednn"]
 
 FASTER: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: CpuLinear,
@@ -26,7 +26,7 @@ FASTER: dict[type[nn.Module], type[nn.Module]] = {
 
 
 def use(module: nn.Module) -> None:
-    """See `model.kernels.use_kernels`. A class of ours has no state beside that of the plain one."""
+    """See `model.kernels.use_kernels`. The classes here add no state to the plain ones."""
     for part in module.modules():
         if type(part) in FASTER:
             part.__class__ = FASTER[type(part)]

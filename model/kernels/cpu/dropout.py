@@ -1,4 +1,4 @@
-"""Dropout that is cheap on a CPU."""
+"""A cheap dropout for CPUs."""
 
 from functools import lru_cache
 
@@ -14,34 +14,34 @@ _LIBRARY.define("random_words(Tensor seed, SymInt count) -> Tensor")  # type: ig
 
 
 class CpuDropout(Dropout):
-    """Dropout by 16 random bits an element.
+    """Dropout with 16 random bits for each element.
 
-    torch draws one random number per element, and what makes masks of bytes takes one element at a time. Here the bits
-    are taken as a bf16 number: an element is zeroed where its number is not above a threshold, in one vectorised pass.
-    So `p` is rounded to what a threshold can be, by 2^-17, or 2^-9 next to 0.5; the scale belongs to the rounded value,
-    in the precision of `x`. The seed of the noise is drawn from torch's generator. fp16 is left to torch.
+    torch draws a random number for each element, and its mask operators handle one element at a time. Here 16 bits are
+    read as a bf16 number, and an element is zeroed if its number is not above a threshold, in one vectorised pass. So
+    `p` is rounded to the nearest possible threshold: an error of 2^-17, or 2^-9 near 0.5. The scale matches the rounded
+    `p`. torch's generator gives the seed of the noise. fp16 uses torch's own dropout.
     """
 
     @property
     def threshold(self) -> float:
-        """What is not above it is dropped."""
+        """Elements whose noise is not above this are dropped."""
         return rounded(self.p)[0]
 
     @property
     def scale(self) -> float:
-        """Of what is kept."""
+        """Factor for the kept elements."""
         return 1 / (1 - rounded(self.p)[1])
 
     def forward(self, x: Tensor) -> Tensor:
         """See Dropout."""
         if not self.training or self.p == 0 or x.dtype not in (torch.float32, torch.bfloat16):
             return super().forward(x)
-        # Zero where the noise is not above the threshold, and x elsewhere; its gradient is the same of the gradient.
+        # zero where the noise is not above the threshold, else x; its backward pass masks the gradient in the same way
         kept: Tensor = torch.ops.aten.threshold_backward(x, self.noise(x), self.threshold)
         return kept.mul_(self.scale)
 
     def noise(self, x: Tensor) -> Tensor:
-        """New noise in the shape and precision of `x`: what is not above `threshold` drops it."""
+        """New noise in the shape and precision of `x`, to compare with `threshold`."""
         seed = torch.empty((), dtype=torch.int64).random_()
         words: Tensor = torch.ops.zeromt.random_words(seed, x.numel() // 4 + 1)
         return words.view(torch.bfloat16)[: x.numel()].view(x.shape).to(x.dtype)
@@ -49,10 +49,10 @@ class CpuDropout(Dropout):
 
 @lru_cache
 def rounded(p: float) -> tuple[float, float]:
-    """A threshold, and the fraction of all bf16 bit patterns that are not above it, which is about `p` but not 0 or 1.
+    """The threshold for `p`, and the fraction of bf16 bit patterns that are not above it: about `p`, never 0 or 1.
 
-    No pattern of NaN is above or below anything, so those are kept. Thresholds are no numbers that some processors
-    take for 0, or the fraction would be theirs.
+    NaN patterns compare as false, so their elements are kept. Subnormal numbers are no thresholds, because some
+    processors flush them to 0, which would change the fraction.
     """
     numbers = torch.arange(_PATTERNS, device="cpu").to(torch.int16).view(torch.bfloat16).float()
     numbers = numbers[~numbers.isnan()].sort().values
@@ -64,7 +64,7 @@ def rounded(p: float) -> tuple[float, float]:
 
 @torch.library.impl(_LIBRARY, "random_words", "CPU")
 def _random_words(seed: Tensor, count: int) -> Tensor:
-    """(count,) int64 of random bits by SFC64, 3 to 5 times as fast as torch's own generator."""
+    """(count,) int64 of random bits from SFC64, which is 3 to 5 times as fast as torch's generator."""
     return torch.from_numpy(np.random.SFC64(int(seed)).random_raw(count).view(np.int64))
 
 

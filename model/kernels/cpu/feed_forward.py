@@ -1,4 +1,4 @@
-"""The feed-forward sub-layer with ReLU as one function, where its products are large."""
+"""The feed-forward sub-layer with ReLU as one autograd function, for large matmuls."""
 
 from typing import Any
 
@@ -8,15 +8,15 @@ from torch.nn import functional as F
 
 from model.feed_forward import FeedForward
 from model.kernels.cpu.dropout import CpuDropout
-from model.kernels.cpu.linear import are_joined, as_rows, multiply, weight_gradient, with_rows
+from model.kernels.cpu.linear import as_rows, can_join, multiply, weight_gradient, with_rows
 
 
 class CpuFeedForward(FeedForward):
-    """FeedForward; large products around ReLU are formed together."""
+    """FeedForward for CPUs: large matmuls and the ReLU between them are one autograd function."""
 
     def forward(self, x: Tensor) -> Tensor:
         """See FeedForward."""
-        if self.activation is not F.relu or not are_joined(x, self.inner, self.outer):
+        if self.activation is not F.relu or not can_join(x, self.inner, self.outer):
             return super().forward(x)
         dropout = self.dropout if self.dropout.training and self.dropout.p > 0 else None
         out: Tensor = _ReluFeedForward.apply(  # type: ignore[no-untyped-call]
@@ -26,7 +26,7 @@ class CpuFeedForward(FeedForward):
 
 
 class _ReluFeedForward(torch.autograd.Function):
-    """linear, ReLU, dropout, linear. One tensor as wide as the inner layer is kept: its zeros are the mask."""
+    """linear, ReLU, dropout, linear. Keeps one tensor of the inner width for backward; its zeros are the mask."""
 
     @staticmethod
     def forward(
@@ -45,7 +45,7 @@ class _ReluFeedForward(torch.autograd.Function):
         if dropout is not None:
             kept = hidden_RH[:num_rows]
             _zero_(kept, where=dropout.noise(kept), is_at_most=dropout.threshold)
-            outer = outer * ctx.scale  # the same as scaling the hidden states, which are more numbers
+            outer = outer * ctx.scale  # equals scaling the hidden states, which have more elements
         hidden_RH.relu_()
         ctx.save_for_backward(x_RI, inner, hidden_RH, outer)
         return multiply(hidden_RH, outer, outer_bias)[:num_rows].view(*x.shape[:-1], -1)
@@ -57,16 +57,16 @@ class _ReluFeedForward(torch.autograd.Function):
         num_rows = grad[..., 0].numel()
         grad_RO = with_rows(grad, len(x_RI))
         needs_x, needs_inner, needs_inner_bias, needs_outer, needs_outer_bias, _ = ctx.needs_input_grad
-        by_outer = weight_gradient(grad_RO, hidden_RH).mul_(ctx.scale) if needs_outer else None
-        by_outer_bias = grad_RO[:num_rows].sum(0) if needs_outer_bias else None
+        grad_outer = weight_gradient(grad_RO, hidden_RH).mul_(ctx.scale) if needs_outer else None
+        grad_outer_bias = grad_RO[:num_rows].sum(0) if needs_outer_bias else None
         grad_RH = multiply(grad_RO, outer.T)
         _zero_(grad_RH, where=hidden_RH, is_at_most=0.0)
         return (
             multiply(grad_RH, inner.T)[:num_rows].view(*grad.shape[:-1], -1) if needs_x else None,
             weight_gradient(grad_RH, x_RI) if needs_inner else None,
             grad_RH[:num_rows].sum(0) if needs_inner_bias else None,
-            by_outer,
-            by_outer_bias,
+            grad_outer,
+            grad_outer_bias,
             None,
         )
 

@@ -1,17 +1,15 @@
-"""Linear layers, whose fp32 products go to oneDNN on a CPU that is not Intel's.
+"""Linear layers whose matmuls use oneDNN where it is faster than MKL.
 
-torch multiplies fp32 matrices by MKL on CPUs, which keeps to AVX2 on processors that are not Intel's: there oneDNN was
-seen to be twice as fast. On Intel's own MKL is the faster one, and stays. The products are fp32 as before, summed in
-another order. bf16 goes to oneDNN anyway. The operator is the one that torch's own compiler uses; where it is missing
-all is as in `nn.Linear`.
+On CPUs torch uses MKL for fp32 matmuls. On non-Intel processors MKL uses AVX2 only, and oneDNN was measured to be twice
+as fast; on Intel processors MKL is faster and is kept. Results are still fp32, summed in another order. bf16 always
+uses oneDNN. The operator is the one that torch.compile calls; without it everything works as in `nn.Linear`.
 
-oneDNN makes a kernel for every shape that it has not seen lately. For AMX that takes as long as 3 to 20 of these
-products: 2 to 9 ms for 2,000 rows, 30 for the output layer; elsewhere 0.3 to 3 ms were seen, by AVX-512. Batches have
-as many shapes as there are products of sentences and lengths. So small products stay where they are, and large ones get
-rows of zeros up to `rounded_rows`.
+oneDNN builds a kernel for every shape that is not in its cache. With AMX a build takes as long as 3 to 20 matmuls (2 to
+9 ms for 2,000 rows, 30 ms for the output layer); with AVX-512 it took 0.3 to 3 ms. Batches come in many shapes. So
+small matmuls do not use oneDNN, and large ones are padded with zero rows to a few sizes (`rounded_rows`).
 
-Large products that belong together are formed in one function (`together`, `model.kernels.cpu.feed_forward`): rows are
-copied once, and less waits for a single thread.
+Large matmuls that follow each other or share an input are one autograd function (`joined_linear`,
+`model.kernels.cpu.feed_forward`): rows are copied once, and fewer steps run on a single thread.
 """
 
 import contextlib
@@ -26,117 +24,117 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-LEAST_MULTIPLICATIONS = 1 << 24
-"""Of numbers, in a large product: below, a new kernel of oneDNN takes longer than some products by it save."""
+MIN_ONEDNN_MACS = 1 << 24
+"""Multiply-adds of a matmul from which oneDNN is used: below this, building its kernel costs more than it saves."""
 
-ROW_COUNTS = 16 if torch.cpu.get_capabilities().get("amx_tile") else 32
-"""Numbers of rows between two powers of two that large products have: more kernels of oneDNN, or more rows of zeros."""
+SIZES_PER_DOUBLING = 16 if torch.cpu.get_capabilities().get("amx_tile") else 32
+"""Row counts between two powers of two to which large matmuls are padded: more cost more kernels, fewer more zeros."""
 
 
 class CpuLinear(nn.Linear):
-    """`nn.Linear`; what goes to oneDNN, forward and backward, by `multiply` and with rounded rows."""
+    """`nn.Linear`, whose large matmuls use oneDNN on padded rows, forward and backward."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., I) to (..., O)."""
-        if not goes_to_onednn(x, self.weight):
+        if not uses_onednn(x, self.weight):
             return F.linear(x, self.weight, self.bias)
         out: Tensor = _Linear.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
         return out
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x weight^T + bias, in (..., O), of x (..., I) and weight (O, I) in any strides. Gradients are not recorded."""
+    """x weight^T + bias (..., O) for x (..., I) and weight (O, I) with any strides; not recorded by autograd."""
     with torch.no_grad():
-        if x.dtype != torch.float32 or not goes_to_onednn(x, weight):
+        if x.dtype != torch.float32 or not uses_onednn(x, weight):
             return F.linear(x, weight, bias)
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return out
 
 
 def weight_gradient(grad_RO: Tensor, x_RI: Tensor) -> Tensor:
-    """grad^T x, (O, I): the gradient of a weight, in the layout that is had sooner. Gradients are not recorded."""
-    if _is_sooner_transposed(grad_RO, x_RI):
+    """The gradient of a weight, grad^T x (O, I), in whichever layout is faster; not recorded by autograd."""
+    if _is_faster_transposed(grad_RO, x_RI):
         return multiply(x_RI.T, grad_RO.T).T
     return multiply(grad_RO.T, x_RI.T)
 
 
 def add_weight_gradient(total_OI: Tensor | None, grad_RO: Tensor, x_RI: Tensor) -> Tensor:
-    """The total, which changes, with `weight_gradient` added to it in fp32. None stands for zeros."""
+    """Add `weight_gradient` to the total in fp32, in place; returns the total. None stands for zeros."""
     if total_OI is None:
         return weight_gradient(grad_RO, x_RI).float()
-    if grad_RO.dtype == torch.float32 and not goes_to_onednn(grad_RO.T, x_RI.T):
+    if grad_RO.dtype == torch.float32 and not uses_onednn(grad_RO.T, x_RI.T):
         return total_OI.addmm_(grad_RO.T, x_RI)
     return total_OI.add_(weight_gradient(grad_RO, x_RI))
 
 
-def _is_sooner_transposed(grad_RO: Tensor, x_RI: Tensor) -> bool:
-    """In fp32 oneDNN is faster with the larger side as the second."""
+def _is_faster_transposed(grad_RO: Tensor, x_RI: Tensor) -> bool:
+    """In fp32 oneDNN is faster when the second operand is the larger one."""
     is_wide = grad_RO.shape[1] > x_RI.shape[1]
-    return grad_RO.dtype == torch.float32 and is_wide and goes_to_onednn(x_RI.T, grad_RO.T)
+    return grad_RO.dtype == torch.float32 and is_wide and uses_onednn(x_RI.T, grad_RO.T)
 
 
 def has_onednn() -> bool:
-    """Whether torch was built with oneDNN and the operators that its compiler calls."""
+    """Whether torch was built with oneDNN and has the operators that torch.compile uses for it."""
     return hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
 def is_intel() -> bool:
-    """Whether the processor is Intel's."""
+    """Whether the processor is made by Intel."""
     try:
         return "GenuineIntel" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return "Intel" in platform.processor()
 
 
-def gains_by_bf16() -> bool:
-    """Whether the CPU multiplies bf16 faster than fp32: by AMX, or by AVX512-BF16 where it is not Intel's.
+def bf16_is_faster() -> bool:
+    """Whether matmuls are faster in bf16 than in fp32: with AMX, or with AVX512-BF16 on a non-Intel processor.
 
-    By AVX512-BF16 products were seen to be twice as fast as in fp32 on AMD's Zen 5, and half as fast on an Intel Xeon
-    whose AMX was hidden from its virtual machine. Without either they are several times slower.
+    With AVX512-BF16, bf16 matmuls were measured to be twice as fast as fp32 on AMD Zen 5, but half as fast on an Intel
+    Xeon whose virtual machine hid AMX. With neither they are several times slower.
     """
     has = torch.cpu.get_capabilities()
     return bool(has.get("amx_bf16") or (has.get("avx512_bf16") and not is_intel()))
 
 
 def _has_bf16() -> bool:
-    """Whether torch multiplies bf16 matrices by oneDNN on this processor."""
+    """Whether oneDNN supports bf16 matmuls on this processor."""
     return has_onednn() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 _onednn_has_bf16 = _has_bf16()
-_onednn_is_wanted = has_onednn() and torch.backends.mkl.is_available() and not is_intel()  # type: ignore[no-untyped-call]
+_fp32_prefers_onednn = has_onednn() and torch.backends.mkl.is_available() and not is_intel()  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager
 def without_onednn() -> Iterator[None]:
-    """Within it, multiply fp32 as torch does.
+    """A context in which fp32 matmuls use torch's default.
 
-    For where memory may run out: oneDNN then fails at the same product for good, or ends the process.
+    For code that may run out of memory: after that, oneDNN fails at the same matmul for ever or ends the process.
     """
-    global _onednn_is_wanted
-    before, _onednn_is_wanted = _onednn_is_wanted, False
+    global _fp32_prefers_onednn
+    before, _fp32_prefers_onednn = _fp32_prefers_onednn, False
     try:
         yield
     finally:
-        _onednn_is_wanted = before
+        _fp32_prefers_onednn = before
 
 
-def wants_onednn(dtype: torch.dtype) -> bool:
-    """Whether matrices of this type are multiplied faster by oneDNN on this processor, or by nothing else."""
-    return _onednn_is_wanted if dtype == torch.float32 else dtype == torch.bfloat16 and _onednn_has_bf16
+def prefers_onednn(dtype: torch.dtype) -> bool:
+    """Whether oneDNN is the fastest, or the only, way to multiply matrices of this type on this processor."""
+    return _fp32_prefers_onednn if dtype == torch.float32 else dtype == torch.bfloat16 and _onednn_has_bf16
 
 
-def goes_to_onednn(x: Tensor, weight: Tensor) -> bool:
-    """Whether x (..., I) times weight^T goes to oneDNN, and is large enough to."""
+def uses_onednn(x: Tensor, weight: Tensor) -> bool:
+    """Whether the matmul of x (..., I) and weight^T uses oneDNN: it is preferred and the matmul is large enough."""
     if torch.compiler.is_compiling():
         return False
-    return wants_onednn(x.dtype) and x.numel() * weight.shape[0] >= LEAST_MULTIPLICATIONS
+    return prefers_onednn(x.dtype) and x.numel() * weight.shape[0] >= MIN_ONEDNN_MACS
 
 
-def are_joined(x: Tensor, *layers: nn.Linear) -> bool:
-    """Whether the products of these layers are formed outside of them: large ones of x, for gradients.
+def can_join(x: Tensor, *layers: nn.Linear) -> bool:
+    """Whether these layers of x can be one autograd function, without calling each: large matmuls in training.
 
-    A layer with hooks is called, since they wait for that: ZeRO-3's gather its weights.
+    Layers with hooks must be called, because the hooks run then: those of ZeRO-3 gather the weights.
     """
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return False
@@ -144,35 +142,36 @@ def are_joined(x: Tensor, *layers: nn.Linear) -> bool:
         return False
     if any(getattr(layer, hooks) for layer in layers for hooks in _HOOKS):
         return False
-    return x.numel() * layers[0].weight.shape[0] >= LEAST_MULTIPLICATIONS
+    return x.numel() * layers[0].weight.shape[0] >= MIN_ONEDNN_MACS
 
 
-def together(x: Tensor, layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
-    """What each of several layers makes of the same x (..., I), (..., O) each; where products are large, by one."""
-    if len({layer.bias is None for layer in layers}) > 1 or not are_joined(x, *layers):
+def joined_linear(x: Tensor, layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
+    """The output (..., O) of each layer for the same x (..., I); one matmul for all of them if they are large."""
+    if len({layer.bias is None for layer in layers}) > 1 or not can_join(x, *layers):
         return tuple(layer(x) for layer in layers)
     weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
-    out: tuple[Tensor, ...] = _Together.apply(x, len(layers), *weights, *biases)  # type: ignore[no-untyped-call]
+    out: tuple[Tensor, ...] = _JoinedLinear.apply(x, len(layers), *weights, *biases)  # type: ignore[no-untyped-call]
     return out
 
 
-def rounded_rows(num_rows: int, *, up: bool = True, least_step: int = 1) -> int:
-    """The next, or last, of `ROW_COUNTS` numbers between two powers of two: at most a fraction 1 / ROW_COUNTS away.
+def rounded_rows(num_rows: int, *, up: bool = True, multiple: int = 1) -> int:
+    """Round up, or down, to one of `SIZES_PER_DOUBLING` sizes between two powers of two.
 
-    Of these the multiples of `least_step`, a power of two.
+    The result differs by at most a fraction of 1 / SIZES_PER_DOUBLING, unless `multiple`, a power of two that it must
+    be divisible by, is larger.
     """
-    step = max(least_step, (1 << num_rows.bit_length()) // (2 * ROW_COUNTS))
+    step = max(multiple, (1 << num_rows.bit_length()) // (2 * SIZES_PER_DOUBLING))
     return (-(-num_rows // step) if up else num_rows // step) * step
 
 
 def as_rows(x: Tensor, weight: Tensor) -> Tensor:
-    """(..., I) as (R, I), for a product with the weight (O, I): with rows of zeros at the end if it goes to oneDNN."""
+    """(..., I) as (R, I) for a matmul with weight (O, I), padded with zero rows if it uses oneDNN."""
     num_rows = x[..., 0].numel()
-    return with_rows(x, rounded_rows(num_rows) if goes_to_onednn(x, weight) else num_rows)
+    return with_rows(x, rounded_rows(num_rows) if uses_onednn(x, weight) else num_rows)
 
 
 def with_rows(x: Tensor, num_rows: int) -> Tensor:
-    """(..., I) as (num_rows, I), the last ones zeros."""
+    """(..., I) as (num_rows, I), padded with zero rows."""
     known = x[..., 0].numel()
     if known == num_rows:
         return x.flatten(0, -2)
@@ -205,8 +204,8 @@ class _Linear(torch.autograd.Function):
         return grad_x, grad_weight, grad_RO[:num_rows].sum(0) if needs_bias else None
 
 
-class _Together(torch.autograd.Function):
-    """x weight^T + bias of several weights, each a part of one."""
+class _JoinedLinear(torch.autograd.Function):
+    """x weight^T + bias for several weights, concatenated into one."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, count: int, *parameters: Tensor) -> tuple[Tensor, ...]:

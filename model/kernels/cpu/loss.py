@@ -1,22 +1,22 @@
-"""The loss on a CPU: rows of padding left out, chunks of few sizes, and blocks that a core's cache holds."""
+"""The loss on a CPU: no padding rows, few different chunk sizes, and blocks that fit the cache of a core."""
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from model.kernels.cpu.linear import add_weight_gradient, goes_to_onednn, multiply, rounded_rows
+from model.kernels.cpu.linear import add_weight_gradient, multiply, rounded_rows, uses_onednn
 from model.loss import CrossEntropy, Loss, LossSteps, OutputLayer, cross_entropy_sums
 
 CHUNK_ELEMENTS = 1 << 24
-"""Logits held at once, 64 MB in fp32, where the vocabulary is not too large for that."""
-LEAST_CHUNK_ROWS = 256
-"""With fewer, adding up the weight's gradient takes longer than its products: all of it moves for every chunk."""
+"""Logits in memory at once: 64 MB in fp32, unless `MIN_CHUNK_ROWS` needs more."""
+MIN_CHUNK_ROWS = 256
+"""With fewer rows, adding a chunk's gradient to that of the whole weight takes longer than the matmul."""
 BLOCK_ELEMENTS = 1 << 19
-"""Of these, made to probabilities at once: 2 MB in fp32, which a core's own cache holds."""
+"""Logits that become probabilities at once: 2 MB in fp32, which fits the cache of a core."""
 
 
 class CpuOutputLayer(OutputLayer):
-    """OutputLayer, whose cross-entropy computes nothing for padding. Other losses are as they are."""
+    """OutputLayer whose cross-entropy skips padding. Other losses are unchanged."""
 
     def sums(self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
         """See OutputLayer."""
@@ -24,7 +24,7 @@ class CpuOutputLayer(OutputLayer):
             return super().sums(hidden_ND, targets_N, loss)
         rows = (targets_N != self.padding_id).nonzero()[:, 0]
         targets_N = targets_N.index_select(0, rows)
-        if goes_to_onednn(hidden_ND, self.weight):  # the first row again and again, as padding
+        if uses_onednn(hidden_ND, self.weight):  # repeats the first row as padding
             more = -len(rows) % CPU_STEPS.chunk_rows(len(rows), self.weight)
             rows, targets_N = F.pad(rows, (0, more)), F.pad(targets_N, (0, more), value=self.padding_id)
         return cross_entropy_sums(
@@ -43,8 +43,8 @@ class CpuLossSteps(LossSteps):
     """See LossSteps."""
 
     def chunk_rows(self, num_rows: int, weight_VD: Tensor) -> int:
-        """Rows whose logits are held at once: of few sizes over all batches (see `model.kernels.cpu.linear`)."""
-        most = rounded_rows(max(LEAST_CHUNK_ROWS, CHUNK_ELEMENTS // weight_VD.shape[0]), up=False)
+        """Rows of a chunk: one of few sizes over all batches (see `model.kernels.cpu.linear`)."""
+        most = rounded_rows(max(MIN_CHUNK_ROWS, CHUNK_ELEMENTS // weight_VD.shape[0]), up=False)
         num_chunks = max(1, -(-num_rows // most))
         return max(1, rounded_rows(-(-num_rows // num_chunks)))
 
@@ -59,7 +59,7 @@ class CpuLossSteps(LossSteps):
     def likelihoods_(
         self, logits_NV: Tensor, targets_N1: Tensor, smoothing: float, with_grad: bool, gradient_scale: float
     ) -> tuple[Tensor, Tensor]:
-        """See LossSteps: some rows at a time."""
+        """See LossSteps; works on some rows at a time."""
         vocab = logits_NV.shape[1]
         rows = max(1, BLOCK_ELEMENTS // vocab)
         found = []

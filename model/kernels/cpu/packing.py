@@ -1,4 +1,4 @@
-"""Layers whose weights are laid out for the kernels that multiply by them, while a model decodes on a CPU."""
+"""Weights repacked into the layout of the CPU's matmul kernels, for decoding."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -10,40 +10,40 @@ from torch.nn import functional as F
 
 from model.attention import MultiHeadAttention
 from model.kernels.cpu.attention import CpuAttention
-from model.kernels.cpu.linear import CpuLinear, rounded_rows, wants_onednn
+from model.kernels.cpu.linear import CpuLinear, prefers_onednn, rounded_rows
 from model.kernels.cpu.loss import CpuOutputLayer
 from model.loss import OutputLayer
 
-LEAST_STEP = 32
-"""Rows in bf16 are a multiple of it: two tiles of AMX, which take hardly longer than one row."""
+BF16_ROW_MULTIPLE = 32
+"""bf16 rows are padded to a multiple of this: two AMX tiles take hardly longer than one row."""
 
 Layer = nn.Linear | OutputLayer
 _LAYERS = (nn.Linear, CpuLinear, OutputLayer, CpuOutputLayer)
 _ATTENTIONS = (MultiHeadAttention, CpuAttention)
-"""These alone: what derives from them may compute otherwise."""
-Product = Callable[[Tensor], Tensor]
+"""Exactly these classes: a subclass may compute something else."""
+LinearFunction = Callable[[Tensor], Tensor]
 
 
 @contextlib.contextmanager
-def packed(models: Sequence[nn.Module]) -> Iterator[None]:
-    """Within it, the models' layers multiply by packed copies of their weights, which must not change.
+def packed_weights(models: Sequence[nn.Module]) -> Iterator[None]:
+    """A context in which the models' layers use packed copies of their weights. The weights must not change inside it.
 
-    oneDNN lays the weights out anew for every product unless they are packed. In fp32 this also takes products of any
-    size to it, summed in another order, where it is quicker (see `model.kernels.cpu.linear`); MKL gets them transposed.
-    In bf16 the bits stay the same but for a rare last one, and rows of zeros make up the next of few numbers: kernels
-    for as many rows as sentences are left take longer than the products themselves. What attention projects from one
-    input is one product. Each copy is made when it is first wanted.
+    Without packing, oneDNN repacks the weights for every matmul. In fp32, where oneDNN is preferred (see
+    `model.kernels.cpu.linear`), matmuls of any size use it here, summed in another order; MKL gets transposed weights.
+    In bf16 results are the same except for a rare last bit, and rows are padded to a few sizes: building kernels for
+    each number of remaining sentences would take longer than the matmuls. The projections of attention from the same
+    input are one matmul. Each copy is made at its first use.
     """
     modules = [module for model in models for module in model.modules()]
     functions: list[tuple[nn.Module, str, Any]] = [
-        (layer, "forward", _product(layer)) for layer in modules if isinstance(layer, Layer) and _is_packed(layer)
+        (layer, "forward", _packed_linear(layer)) for layer in modules if isinstance(layer, Layer) and _can_pack(layer)
     ]
     functions += [
         (attention, "project", _projection(attention))
         for attention in modules
         if isinstance(attention, MultiHeadAttention)
         and type(attention) in _ATTENTIONS
-        and all(_is_packed(layer) for layer in (attention.query, attention.key, attention.value))
+        and all(_can_pack(layer) for layer in (attention.query, attention.key, attention.value))
     ]
     for module, name, function in functions:
         vars(module)[name] = function
@@ -54,20 +54,20 @@ def packed(models: Sequence[nn.Module]) -> Iterator[None]:
             vars(module).pop(name, None)
 
 
-def _is_packed(layer: Layer) -> bool:
-    """Whether it is a layer of ours, and its weight in a format for which there is such a layout."""
+def _can_pack(layer: Layer) -> bool:
+    """Whether the layer is one of `_LAYERS` and there is a packed layout for its weight's dtype."""
     weight = layer.weight
     if type(layer) not in _LAYERS:
         return False
     by_mkl = weight.dtype == torch.float32 and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
-    return by_mkl or wants_onednn(weight.dtype)
+    return by_mkl or prefers_onednn(weight.dtype)
 
 
 def _projection(attention: MultiHeadAttention) -> Callable[[Tensor, Tensor], tuple[Tensor, ...]]:
-    """What `MultiHeadAttention.project` does."""
+    """`MultiHeadAttention.project` with packed weights."""
     query, key, value = attention.query, attention.key, attention.value
     widths = [len(layer.weight) for layer in (query, key, value)]
-    all_three, of_memory = _product(query, key, value), _product(key, value)
+    all_three, of_memory = _packed_linear(query, key, value), _packed_linear(key, value)
 
     def project(queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
         if queries_BLD is memory_BSD:
@@ -77,27 +77,27 @@ def _projection(attention: MultiHeadAttention) -> Callable[[Tensor, Tensor], tup
     return project
 
 
-def _product(*layers: Layer) -> Product:
-    """What the layers make of one input, beside one another, as their `forward` does."""
-    made: list[Product] = []
+def _packed_linear(*layers: Layer) -> LinearFunction:
+    """A function from an input to the concatenated outputs of the layers; packs their weights at its first call."""
+    packed: list[LinearFunction] = []
 
-    def product(x: Tensor) -> Tensor:
-        if not made:
-            made.append(_laid_out(*layers))
-        return made[0](x)
+    def linear(x: Tensor) -> Tensor:
+        if not packed:
+            packed.append(_pack(*layers))
+        return packed[0](x)
 
-    return product
+    return linear
 
 
 @torch.inference_mode()
-def _laid_out(*layers: Layer) -> Product:
-    """The same, by a copy of the weights."""
+def _pack(*layers: Layer) -> LinearFunction:
+    """Packs a copy of the weights; returns the function of `_packed_linear`."""
     weights = [layer.weight.detach() for layer in layers]
     biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
     assert len(biases) in (0, len(layers)), "biases in all of them or none"
     weight = weights[0] if len(weights) == 1 else torch.cat(weights)
     bias = torch.cat(biases) if biases else None
-    if not wants_onednn(weight.dtype):
+    if not prefers_onednn(weight.dtype):
         transposed = weight.T.contiguous().T
         return lambda x: F.linear(x, transposed, bias)
     multiply = torch.ops.mkldnn._linear_pointwise
@@ -109,7 +109,7 @@ def _laid_out(*layers: Layer) -> Product:
             return out
         x_RI = x.flatten(0, -2)
         num_rows = x_RI.shape[0]
-        padded_RI = F.pad(x_RI, (0, 0, 0, rounded_rows(num_rows, least_step=LEAST_STEP) - num_rows))
+        padded_RI = F.pad(x_RI, (0, 0, 0, rounded_rows(num_rows, multiple=BF16_ROW_MULTIPLE) - num_rows))
         out_RO: Tensor = multiply(padded_RI, packed_weight, bias, "none", [], "")
         return out_RO[:num_rows].view(*x.shape[:-1], -1)
 

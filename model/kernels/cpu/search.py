@@ -1,18 +1,18 @@
-"""What search asks of a CPU at every step."""
+"""CPU versions of the functions that a search calls at every step."""
 
 import torch
 from torch import Tensor
 
-STEPS_BETWEEN_LOOKS = 1
-"""See `model.kernels.steps_between_looks`."""
+STEPS_BETWEEN_SYNCS = 1
+"""See `model.kernels.steps_between_syncs`."""
 GROUP = 128
-"""Neighbours of which the best one alone is looked at first."""
+"""Number of neighbouring elements whose maximum is computed first."""
 
 
 def argmax(x_NV: Tensor) -> Tensor:
-    """See `model.kernels.argmax`; (N). First the best of each group of neighbours, by a maximum.
+    """See `model.kernels.argmax`; returns (N). Computes the maximum of each group, then the argmax over groups.
 
-    A CPU finds that ten times as fast as its place.
+    A CPU computes a maximum ten times as fast as an argmax.
     """
     in_groups = x_NV.shape[1] // GROUP * GROUP
     if in_groups == 0:

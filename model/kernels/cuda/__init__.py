@@ -1,4 +1,4 @@
-"""Kernels for GPUs; each has a plain implementation, so that all of it can run on a CPU as well."""
+"""GPU kernels. Each also has a plain implementation, so that everything here runs on a CPU too."""
 
 from torch import nn
 
@@ -33,7 +33,7 @@ FASTER: dict[type[nn.Module], type[nn.Module]] = {
 
 
 def use(module: nn.Module) -> None:
-    """See `model.kernels.use_kernels`. What classes of ours know beside the plain ones is given to them here."""
+    """See `model.kernels.use_kernels`. Also sets the attributes that the classes here have beyond the plain ones."""
     current, site = Current(), 0
     for name, part in module.named_modules():
         if type(part) not in FASTER:

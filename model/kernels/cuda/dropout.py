@@ -1,7 +1,7 @@
-"""Dropout whose mask is a pure function of (the lane's seed, layer, pair, position, feature).
+"""Dropout whose mask is a pure function of lane seed, dropout layer, pair, position and feature.
 
-Padded, packed, merged, recomputed and compiled passes drop the same elements, and nothing is kept for the backward
-pass: it makes the mask again. `torch.ops.zeromt.drop` is one kernel on a GPU (Triton) and plain torch elsewhere.
+Padded, packed, merged, recomputed and compiled passes drop the same elements. The backward pass recomputes the mask
+instead of storing it. `torch.ops.zeromt.drop` is one Triton kernel on a GPU and plain torch elsewhere.
 """
 
 from typing import Any
@@ -18,24 +18,24 @@ _LIBRARY.define("drop(Tensor x, Tensor tokens_N4, int site, float p) -> Tensor")
 
 
 class CudaDropout(Dropout):
-    """Dropout by position, where the pass says where its tokens stand; as torch draws it elsewhere.
+    """Dropout by position if the pass has a layout, else torch's dropout.
 
-    `use` of this package sets the three.
+    `use` of this package sets the three attributes.
     """
 
     current: Current
     side: SideName
-    """Whose tokens its rows are."""
+    """Whether its rows are source or target tokens."""
     site: int
-    """Which dropout of the model it is."""
+    """Number of this dropout within the model."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """See Dropout; (..., F), the rows of `x` are the tokens."""
+        """See Dropout; `x` is (..., F) with a row for each token."""
         layout = self.current.layout
         if layout is None or not self.training or self.p == 0:
             return super().forward(x)
         tokens_N4 = layout.side(self.side).places
-        if x.shape[:-1].numel() != tokens_N4.shape[0]:  # attention's weights, in a part of somebody else's
+        if x.shape[:-1].numel() != tokens_N4.shape[0]:  # such as attention weights in a plugin's component
             return super().forward(x)
         out: Tensor = torch.ops.zeromt.drop(x, tokens_N4, self.site, self.p)
         return out
@@ -49,7 +49,7 @@ def _plain(x: Tensor, tokens_N4: Tensor, site: int, p: float) -> Tensor:
 
 @torch.library.impl(_LIBRARY, "drop", "CUDA")
 def _by_triton(x: Tensor, tokens_N4: Tensor, site: int, p: float) -> Tensor:
-    from model.kernels.cuda.triton_kernels.drop import drop  # Triton is there where torch is built for GPUs
+    from model.kernels.cuda.triton_kernels.drop import drop  # torch built for GPUs comes with Triton
 
     return drop(x, tokens_N4, site, p)
 

@@ -1,4 +1,4 @@
-"""The feed-forward sub-layer, whose ReLU is part of its first matmul."""
+"""The feed-forward sub-layer with ReLU fused into its first matmul."""
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -8,17 +8,17 @@ from model.kernels.cuda.linear import FirstLinear
 
 
 class CudaFeedForward(FeedForward):
-    """FeedForward."""
+    """FeedForward for GPUs."""
 
     def forward(self, x: Tensor) -> Tensor:
         """See FeedForward."""
         inner = self.inner
         if self.activation is not F.relu or not isinstance(inner, FirstLinear):
             return super().forward(x)
-        inner.is_activated = True
+        inner.applies_relu = True
         try:
             hidden = inner(x)
         finally:
-            inner.is_activated = False
+            inner.applies_relu = False
         out: Tensor = self.outer(self.dropout(hidden))
         return out

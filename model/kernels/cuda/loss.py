@@ -1,6 +1,7 @@
-"""The loss on a GPU: likelihoods and the logits' gradient in one kernel, which reads the logits twice and writes once.
+"""The loss on a GPU: one kernel computes the likelihoods and the gradient of the logits.
 
-Of a 16-bit logit 6 bytes move beside the matmuls, where the plain steps move 26.
+It reads the logits twice and writes them once: 6 bytes of memory traffic for a 16-bit logit, besides the matmuls; the
+plain steps take 26.
 """
 
 from typing import Any
@@ -15,7 +16,7 @@ from model.loss import PLAIN_STEPS, ChunkedCrossEntropy, CrossEntropy, Loss, Out
 
 
 class CudaOutputLayer(OutputLayer):
-    """OutputLayer, whose cross-entropy moves the logits three times. Other losses are as they are."""
+    """OutputLayer with the fused cross-entropy. Other losses are unchanged."""
 
     def sums(self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
         """See OutputLayer."""
@@ -34,7 +35,7 @@ class CudaOutputLayer(OutputLayer):
 
 
 class FusedCrossEntropy(ChunkedCrossEntropy):
-    """See `model.loss.cross_entropy_sums`: the same by `zeromt::cross_entropy_`, in a padded vocabulary."""
+    """`ChunkedCrossEntropy` with the operator `zeromt::cross_entropy_` and a padded vocabulary."""
 
     @staticmethod
     def forward(
@@ -52,7 +53,7 @@ class FusedCrossEntropy(ChunkedCrossEntropy):
         """See `model.loss.cross_entropy_sums`."""
         num_rows, vocab = len(hidden_ND), len(weight_VD)
         weight_PD, bias_P = padded(weight_VD), None if bias_V is None else padded(bias_V)
-        # with a hidden state of zero a padding row adds nothing to the weight's gradient, whatever stood there
+        # zero hidden states: padding rows add nothing to the weight's gradient, even where they held NaN
         hidden_ND = hidden_ND.masked_fill((targets_N == padding_id)[:, None], 0.0)
         grad_hidden_ND = torch.empty_like(hidden_ND) if with_grad else None
         grad_weight_PD: Tensor | None = None
@@ -70,8 +71,8 @@ class FusedCrossEntropy(ChunkedCrossEntropy):
             torch.mm(logits_RP, weight_PD, out=grad_hidden_ND[rows])
             grad_weight_PD = PLAIN_STEPS.add_weight_gradient(grad_weight_PD, logits_RP, h)
             if bias_P is not None:
-                by_bias_P = logits_RP.sum(0, dtype=torch.float32)
-                grad_bias_P = by_bias_P if grad_bias_P is None else grad_bias_P.add_(by_bias_P)
+                chunk_grad_bias_P = logits_RP.sum(0, dtype=torch.float32)
+                grad_bias_P = chunk_grad_bias_P if grad_bias_P is None else grad_bias_P.add_(chunk_grad_bias_P)
         if with_grad and grad_weight_PD is None:  # no rows at all
             grad_weight_PD = torch.zeros_like(weight_PD, dtype=torch.float32)
             grad_bias_P = None if bias_P is None else torch.zeros_like(bias_P, dtype=torch.float32)
@@ -87,13 +88,13 @@ class FusedCrossEntropy(ChunkedCrossEntropy):
 
 
 def chunk_rows(num_rows: int, num_columns: int, element: int) -> int:
-    """Rows whose logits are held at once: chunks of one size."""
+    """Rows of a chunk, so that all chunks have about the same size."""
     num_chunks = max(1, -(-num_rows * num_columns * element // CHUNK_BYTES))
     return max(1, -(-num_rows // num_chunks))
 
 
 def padded(x: Tensor) -> Tensor:
-    """(P, ...) of (V, ...) with zeros behind, in memory of its own unless there are none."""
+    """(V, ...) padded with zeros to (P, ...): a copy, or `x` itself if nothing is missing."""
     vocab, rows = x.shape[0], padded_vocabulary(x.shape[0])
     if rows == vocab:
         return x
@@ -136,16 +137,16 @@ likelihoods = define(
     cost=Operator(launches=1),
     fake=lambda *_: None,
 )
-"""Losses and negative log-likelihoods of rows into `found` (2, R) in fp32, 0 where the target is padding.
+"""Write losses and negative log-likelihoods of the rows to `found` (2, R) in fp32; 0 where the target is padding.
 
-Args: logits (R, P), of which the first `vocab` columns count; targets (R); see `model.loss.cross_entropy_sums`.
+Args: logits (R, P), only the first `vocab` columns count; targets (R); see `model.loss.cross_entropy_sums`.
 """
 cross_entropy_ = define(
     "cross_entropy_(Tensor(a!) logits, Tensor targets, Tensor(b!) found, int vocab, int padding_id, float smoothing, "
     "float gradient_scale) -> ()",
     _plain_cross_entropy_,
-    cost=Operator(launches=1, again=(2,)),
+    cost=Operator(launches=1, extra_moves=(2,)),
     fake=lambda *_: None,
 )
-"""`likelihoods`; and the logits become the scaled gradient of the loss by them, 0 in rows of padding and beyond
-`vocab`."""
+"""`likelihoods`, which also overwrites the logits with their scaled gradient: 0 in padding rows and in columns from
+`vocab` on."""

@@ -1,6 +1,6 @@
-"""Operators of ours, each in two ways: plain PyTorch, the oracle, which runs where there is no GPU, and Triton.
+"""Custom operators, each with two implementations: Triton for GPUs, and plain PyTorch, the reference, elsewhere.
 
-A device that is not there (`tests.device.pseudo`) runs the plain way and counts what is stated here of the other.
+The pseudo device of the tests (`tests.device.pseudo`) runs the plain one and counts the costs stated here for Triton.
 """
 
 import importlib
@@ -15,29 +15,29 @@ _LIBRARY: Any = torch.library.Library("zeromt", "FRAGMENT")  # type: ignore[no-u
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Operator:
-    """What the Triton way of an operator costs a GPU."""
+    """The cost of an operator's Triton implementation on a GPU."""
 
     launches: int
-    """Kernels."""
-    again: tuple[int, ...] = ()
-    """How often the first of its tensor arguments, in their order, move to or from the chip's memory beside once."""
+    """Number of kernel launches."""
+    extra_moves: tuple[int, ...] = ()
+    """For each of the first tensor arguments, how often it is read or written beyond the first time."""
 
 
 OPERATORS: dict[str, Operator] = {}
-"""By name, as `zeromt::cross_entropy_`."""
+"""By name, such as `zeromt::cross_entropy_`."""
 
 
 def define(schema: str, plain: Callable[..., Any], *, cost: Operator, fake: Callable[..., Any] | None = None) -> Any:
-    """Make an operator; returns what calls it.
+    """Define an operator; returns the function that calls it.
 
-    The Triton way is the function of the operator's name, without an underscore at its end, in
-    `model.kernels.cuda.triton_kernels.NAME`; it is imported when a GPU first wants it.
+    The Triton implementation is `model.kernels.cuda.triton_kernels.NAME.NAME`, where NAME is the operator's name
+    without a trailing underscore. It is imported at the first call on a GPU.
 
     Args:
-        schema: `name(Tensor x, ...) -> ...`, with what changes in place marked.
-        plain: takes the arguments of the schema.
-        cost: of the Triton way.
-        fake: gives tensors of the right shapes without numbers; `plain` does where it is not given.
+        schema: `name(Tensor x, ...) -> ...`, with in-place arguments marked as such.
+        plain: the implementation in PyTorch, with the arguments of the schema.
+        cost: of the Triton implementation.
+        fake: the shape function for fake tensors; `plain` by default.
     """
     name = schema.partition("(")[0]
     _LIBRARY.define(schema)

@@ -1,4 +1,4 @@
-"""Passes whose parts know where their tokens stand: forward, and again where layers are computed anew."""
+"""Forward passes, and recomputed ones, whose modules know the position of each token."""
 
 import contextlib
 from typing import cast
@@ -9,10 +9,10 @@ from torch.utils.checkpoint import checkpoint
 
 from model.attention import MultiHeadAttention
 from model.kernels.cuda.attention import CudaAttention
+from model.kernels.cuda.joined import can_join, join
 from model.kernels.cuda.search import share
-from model.kernels.cuda.together import can_join, join
 from model.kernels.cuda.varlen import why_not_varlen
-from model.layout import Current, Layout, LayoutKind, Product
+from model.layout import Current, Layout, LayoutKind, Projection
 from model.objective import Objective, ObjectiveOutput
 from model.positions import check_length
 from model.transformer import DecoderLayer, DecoderState, EncoderLayer, Stack, Transformer
@@ -21,18 +21,18 @@ _MEMORY = "memory"
 
 
 class CudaObjective(Objective):
-    """Objective; with a layout, dropout goes by it."""
+    """Objective whose dropout follows the layout, if there is one."""
 
     current: Current
 
     def layout_kind(self, device: torch.device, dtype: torch.dtype) -> tuple[LayoutKind, str]:
-        """See Objective. On a CPU and in tests rows are packed whatever the precision, by plain attention."""
+        """See Objective. On a CPU (in tests) rows are packed in every precision, with plain attention."""
         for part in self.modules():
             if not type(part).__module__.startswith(("model.", "torch.nn.")):
-                return "padded", f"{type(part).__name__} may look across rows"
+                return "padded", f"{type(part).__name__} may mix rows"
             if isinstance(part, MultiHeadAttention):
                 if part.dropout.p:
-                    return "padded", "attention without padding has no dropout (model.attention.dropout)"
+                    return "padded", "attention without padding needs model.attention.dropout: 0"
                 if device.type == "cuda" and (why := why_not_varlen(device, dtype, part.head_width)) is not None:
                     return "padded", why
         return "packed", ""
@@ -48,16 +48,16 @@ class CudaObjective(Objective):
         """See Objective.
 
         Args:
-            source_BS, target_input_BT, target_output_BT: (1, N) each where the layout is packed.
+            source_BS, target_input_BT, target_output_BT: (1, N) each if the layout is packed.
             gradient_scale: see Objective.
-            layout: of these tokens; without one, dropout is drawn from torch's generator and rows are padded.
+            layout: of these tokens; without one, rows are padded and dropout uses torch's generator.
         """
         with self.current.using(layout):
             return super().forward(source_BS, target_input_BT, target_output_BT, gradient_scale)
 
 
 class CudaTransformer(Transformer):
-    """Transformer; packed, it embeds each token at its own position and hides no padding."""
+    """Transformer; in a packed pass it embeds each token at its own position and masks no padding."""
 
     current: Current
 
@@ -66,27 +66,27 @@ class CudaTransformer(Transformer):
         return share(super().start(source_BS))
 
     def forward(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
-        """See Transformer; packed, (1, N) each, and (1, N, D)."""
+        """See Transformer; in a packed pass (1, N) each to (1, N, D)."""
         layout = self.current.layout
         if layout is None or not layout.is_packed:
             return super().forward(source_BS, target_BT)
         for side in (layout.source, layout.target):
             check_length(side.longest, self.max_positions)
-        products = self._products()
-        with self.current.using(layout, products):
+        projections = self._projections()
+        with self.current.using(layout, projections):
             memory = self.encoder(self.source_embedding(source_BS, layout.source.positions), None)
-        if _MEMORY in products:  # keys and values of all layers
-            both = iter(products[_MEMORY](memory))
+        if _MEMORY in projections:  # one matmul for keys and values of all layers
+            both = iter(projections[_MEMORY](memory))
             for layer in cast(list[DecoderLayer], self.decoder.layers):
-                products[cast(CudaAttention, layer.cross_attention).name] = _known(next(both), next(both))
-        with self.current.using(layout, products):
+                projections[cast(CudaAttention, layer.cross_attention).name] = _constant(next(both), next(both))
+        with self.current.using(layout, projections):
             out: Tensor = self.decoder(self.target_embedding(target_BT, layout.target.positions), memory, None)
         return out
 
-    def _products(self) -> dict[str, Product]:
-        """Of what attention projects: from one input by one matmul each, all by one copy of the weights.
+    def _projections(self) -> dict[str, Projection]:
+        """The joined projections of attention by name: one matmul for each input, all from one copy of the weights.
 
-        None where layers are compiled, which would be done anew for every new product.
+        Empty if layers are compiled, because every new function would recompile them.
         """
         if any(layer._compiled_call_impl is not None for layer in self.layers):
             return {}
@@ -99,12 +99,12 @@ class CudaTransformer(Transformer):
         return dict(join(groups)) if can_join([layer for group in groups.values() for layer in group]) else {}
 
 
-def _known(*results: Tensor) -> Product:
+def _constant(*results: Tensor) -> Projection:
     return lambda _: results
 
 
 class CudaStack(Stack):
-    """Stack; layers that are computed again know the layout that they were computed with."""
+    """Stack whose recomputed layers use the layout of their first computation."""
 
     current: Current
 
@@ -112,7 +112,7 @@ class CudaStack(Stack):
         """See Stack."""
         if not (self.is_checkpointed and torch.is_grad_enabled()):
             return super().forward(x_BLD, *context)
-        then = self.current.layout, self.current.products
+        then = self.current.layout, self.current.projections
 
         def contexts() -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
             return contextlib.nullcontext(), self.current.using(*then)

@@ -1,4 +1,4 @@
-"""Attention of rows that stand one behind the other, without padding.
+"""Attention for packed rows: one after the other, without padding.
 
 Shapes: N queries and M keys in R rows, H heads of width K.
 """
@@ -14,7 +14,7 @@ from model.layout import Side
 
 _HALVES = (torch.float16, torch.bfloat16)
 _HEAD_MULTIPLE, _WIDEST_HEAD = 8, 256
-_LEAST_CAPABILITY = (8, 0)
+_MIN_CAPABILITY = (8, 0)
 
 
 def packed_attention(
@@ -22,13 +22,13 @@ def packed_attention(
 ) -> Tensor:
     """softmax(scale q k^T) v within each row.
 
-    By torch's flash attention for rows of different lengths (Dao, 2023) on a device, in half precision; elsewhere
-    plainly, see `plain_attention`.
+    Uses torch's flash attention for rows of different lengths (Dao, 2023) on a GPU in half precision, else
+    `plain_attention`.
 
     Args:
         query: (N, H, K). key, value: (M, H, K).
-        queries, keys: where they stand.
-        is_causal: position l of a row sees positions up to l only; then both sides are the same.
+        queries, keys: the positions of their tokens.
+        is_causal: position l of a row attends to positions up to l only; then both sides are the same.
         scale: of the scores.
 
     Returns:
@@ -41,17 +41,17 @@ def packed_attention(
 
 
 class _Varlen(torch.autograd.Function):
-    """`torch.nn.attention.varlen.varlen_attn`, whose own backward pass fills two more tensors with zeros each time."""
+    """`torch.nn.attention.varlen.varlen_attn` without the two extra zero tensors that its own backward pass fills."""
 
     @staticmethod
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, queries: Side, keys: Side, is_causal: bool, scale: float
     ) -> Tensor:
-        import torch.nn.attention.varlen  # makes the operators
+        import torch.nn.attention.varlen  # registers the operators
 
         assert queries.bounds is not None
         assert keys.bounds is not None
-        ctx.lengths = queries.room, keys.room, is_causal
+        ctx.lengths = queries.padded_longest, keys.padded_longest, is_causal
         ctx.rest = scale, [-1, 0] if is_causal else [-1, -1]
         bounds = queries.bounds, keys.bounds
         found = torch.ops.torch_attn._varlen_attn(query, key, value, *bounds, *ctx.lengths, *ctx.rest)
@@ -69,7 +69,7 @@ class _Varlen(torch.autograd.Function):
 def plain_attention(
     query: Tensor, key: Tensor, value: Tensor, queries: Side, keys: Side, *, is_causal: bool, scale: float
 ) -> Tensor:
-    """See `packed_attention`: over all rows at once under a mask (N, M) that hides the other rows."""
+    """`packed_attention` over all rows at once, with a mask (N, M) that hides the other rows."""
     rows = [_rows(side, x.shape[0]) for side, x in ((queries, query), (keys, key))]
     is_seen = rows[0][:, None] == rows[1]
     if is_causal:
@@ -79,12 +79,12 @@ def plain_attention(
 
 
 def why_not_varlen(device: torch.device, dtype: torch.dtype, head_width: int) -> str | None:
-    """Why a device has no attention for rows of different lengths; None where it has."""
+    """Why a device has no attention for rows of different lengths; None if it has."""
     if dtype not in _HALVES:
         return "attention without padding needs bf16 or fp16"
     if head_width % _HEAD_MULTIPLE or head_width > _WIDEST_HEAD:
         return f"heads are {head_width} wide; attention without padding needs a multiple of 8 up to {_WIDEST_HEAD}"
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) < _LEAST_CAPABILITY:
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < _MIN_CAPABILITY:
         return "attention without padding needs a GPU of compute capability 8.0 or newer"
     if find_spec("torch.nn.attention.varlen") is None:
         return "this torch has no attention without padding"

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from configs import ModelSection
 from launcher.planning.costs.activations import activations, cpu, output_bytes
 from model import Objective
-from model.costs.flops import Shape
+from model.costs.flops import BatchShape
 from model.parameters import Vocabularies
 from tests.launcher.planning.options import models
 from tests.launcher.planning.test_counts import LOSS, build, ids
 
 
-def saved_bytes(section: ModelSection, vocabularies: Vocabularies, shape: Shape) -> int:
+def saved_bytes(section: ModelSection, vocabularies: Vocabularies, shape: BatchShape) -> int:
     """Of every storage that autograd saves, but for weights, buffers and token ids. The loss is there too."""
     objective = Objective(build(section, vocabularies, "cpu"), LOSS.build()).train()
     source, target = ids(shape.rows, shape.source), ids(shape.rows, shape.target)
@@ -34,7 +34,7 @@ def saved_bytes(section: ModelSection, vocabularies: Vocabularies, shape: Shape)
     return sum(storage.nbytes() for storage in saved.values()) - selected
 
 
-SHAPE = Shape(rows=3, source=5, target=7)
+SHAPE = BatchShape(rows=3, source=5, target=7)
 
 
 def kept_by_the_output(section: ModelSection, vocabularies: Vocabularies) -> int:

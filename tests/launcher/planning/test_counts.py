@@ -9,14 +9,14 @@ from configs.components import make
 from configs.reading.shipped import shipped_presets
 from model import Objective, SpecialIds, Transformer, build_transformer
 from model.costs import flops
-from model.costs.flops import Shape
+from model.costs.flops import BatchShape
 from model.kernels import use_kernels
 from model.parameters import PARTS, Vocabularies, by_part, parameters
 from tests.flops import flop_counter
 from tests.launcher.planning.options import models
 
 SPECIAL = SpecialIds(pad=0, bos=1, eos=2)
-SHAPE = Shape(rows=3, source=5, target=7)
+SHAPE = BatchShape(rows=3, source=5, target=7)
 LOSS = make("loss", "cross_entropy")
 
 
@@ -71,8 +71,8 @@ def count(section: ModelSection, vocabularies: Vocabularies, *, backward: bool) 
 @settings(max_examples=15, deadline=None)
 @given(models())
 def test_flops_are_those_that_torch_counts(drawn: tuple[ModelSection, Vocabularies]) -> None:
-    assert count(*drawn, backward=False) == sum(flops.forward(drawn[0], LOSS, drawn[1], SHAPE).values())
-    assert count(*drawn, backward=True) == sum(flops.training(drawn[0], LOSS, drawn[1], SHAPE).values())
+    assert count(*drawn, backward=False) == sum(flops.forward_flops(drawn[0], LOSS, drawn[1], SHAPE).values())
+    assert count(*drawn, backward=True) == sum(flops.executed_flops(drawn[0], LOSS, drawn[1], SHAPE).values())
 
 
 def test_flops_by_part() -> None:
@@ -86,7 +86,7 @@ def test_flops_by_part() -> None:
         model.output(model(ids(SHAPE.rows, SHAPE.source), ids(SHAPE.rows, SHAPE.target)))
     measured = {name: sum(ops.values()) for name, ops in counter.get_flop_counts().items()}
     in_layers = measured["Transformer.encoder"] + measured["Transformer.decoder"]
-    expected = flops.forward(section, LOSS, vocabularies, SHAPE)
+    expected = flops.forward_flops(section, LOSS, vocabularies, SHAPE)
     for part, stack, name in (
         ("encoder attention", "encoder", "self_attention"),
         ("encoder feed-forward", "encoder", "feed_forward"),
@@ -114,5 +114,5 @@ def test_flops_of_recomputation(norm_position: str, dropout: float, activation: 
     )
     vocabularies = Vocabularies(source=9, target=9)
     assert count(section, vocabularies, backward=True) == sum(
-        flops.training(section, LOSS, vocabularies, SHAPE).values()
+        flops.executed_flops(section, LOSS, vocabularies, SHAPE).values()
     )

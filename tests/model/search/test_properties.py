@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.attention import ROOM
+from model.attention import CACHE_MULTIPLE
 from model.search import Ensemble, search
 from model.search.ensemble import EnsembleState
 from model.search.greedy import DROPPED_FRACTION
@@ -77,7 +77,7 @@ class TestProperties:
         changes = [(n, m) for n, m in itertools.pairwise(counts) if n != m]
         assert len(changes) > 3
         assert all(m <= n * (1 - DROPPED_FRACTION) for n, m in changes)
-        assert len(counts) > ROOM, "longer than the room of a new cache"
+        assert len(counts) > CACHE_MULTIPLE, "longer than the room of a new cache"
         assert sum(counts) > sum(len(h.ids) + 1 for (h,) in together)
         for i, (hypothesis,) in enumerate(together):
             (alone,) = search(model, pad(sources[i : i + 1]), section, keys=[i])

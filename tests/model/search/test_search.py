@@ -159,12 +159,12 @@ class TestAgainstPlainSearch:
 class TestArguments:
     @pytest.mark.parametrize("n_best", [0, 5])
     def test_n_best_beyond_the_beam(self, n_best: int) -> None:
-        with pytest.raises(ValueError, match=rf"n_best: {n_best} is not allowed with beam=4; allowed is 1 to the beam"):
+        with pytest.raises(ValueError, match=rf"n_best: {n_best} must be between 1 and beam=4"):
             search(peaked_model(1), pad(SOURCES), section_of(beam=4), n_best=n_best)
 
     def test_a_source_beyond_the_positions(self) -> None:
         model = peaked_model(1, max_positions=5)
-        with pytest.raises(ValueError, match="source: 6 tokens; allowed is at most max_positions=5"):
+        with pytest.raises(ValueError, match="source: 6 tokens exceed max_positions=5"):
             search(model, pad(SOURCES), section_of())
 
     def test_a_model_that_trains(self) -> None:

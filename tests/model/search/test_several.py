@@ -43,7 +43,7 @@ class TestEnsemble:
         torch.testing.assert_close(found.double(), expected, rtol=0, atol=SCORE)
 
     def test_other_vocabularies(self) -> None:
-        with pytest.raises(ValueError, match=r"target vocabularies of \[7, 9\] pieces; allowed is one for all"):
+        with pytest.raises(ValueError, match=r"target vocabularies have \[7, 9\] pieces; they must be equal"):
             Ensemble([peaked_model(1), peaked_model(1, vocab=9)])
         with pytest.raises(ValueError, match="no model"):
             Ensemble([])
@@ -80,7 +80,7 @@ class TestScore:
             assert one.score == pytest.approx(other.score, abs=SCORE)
 
     def test_beyond_the_positions(self) -> None:
-        with pytest.raises(ValueError, match="7 tokens to score; allowed is at most max_positions=6"):
+        with pytest.raises(ValueError, match="7 tokens to score exceed max_positions=6"):
             score(peaked_model(1, max_positions=6), pad(SOURCES[:1]), [[3] * 6], section_of())
 
     def test_no_sentences(self) -> None:
@@ -112,8 +112,8 @@ class TestConstraints:
     @pytest.mark.parametrize(
         ("prefix", "said"),
         [
-            ([3] * 16, "prefix: 16 tokens; allowed is less than 16"),
-            ([3, EOS], "holds PAD, BOS or EOS"),
+            ([3] * 16, "prefix: 16 tokens; must be fewer than 16"),
+            ([3, EOS], "contains PAD, BOS or EOS"),
         ],
     )
     def test_bad_prefixes(self, prefix: list[int], said: str) -> None:

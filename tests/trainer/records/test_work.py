@@ -10,7 +10,7 @@ import torch
 from configs import load_run
 from data_pipeline.stream.batch import MicroBatch, Ragged, collate
 from model import SpecialIds, build_transformer
-from model.costs.flops import Shape, training
+from model.costs.flops import BatchShape, executed_flops
 from model.costs.gpus import GPUS, known_gpu
 from model.parameters import Vocabularies
 from trainer.engines.protocol import Engine
@@ -36,13 +36,13 @@ def micro_batch(sources: list[int], targets: list[int]) -> MicroBatch:
 
 
 def test_only_tokens_count_and_a_missing_matrix_is_shared() -> None:
-    """That `training` is what torch counts, `tests/launcher/planning/test_counts.py` holds."""
-    shapes = [Shape(rows=2, source=4, target=21), Shape(rows=1, source=10, target=2)]  # with EOS
+    """That `executed_flops` is what torch counts, `tests/launcher/planning/test_counts.py` holds."""
+    shapes = [BatchShape(rows=2, source=4, target=21), BatchShape(rows=1, source=10, target=2)]  # with EOS
     for tied in ("none", "three-way"):
         settings = (f"model.tied_embeddings={tied}", "model.activation_checkpointing=false")
         config = load_run("debug", [*SETTINGS, *settings])
         sizes = Vocabularies(source=VOCABULARY, target=VOCABULARY)
-        expected = sum(sum(training(config.model, config.loss, sizes, shape).values()) for shape in shapes)
+        expected = sum(sum(executed_flops(config.model, config.loss, sizes, shape).values()) for shape in shapes)
         assert work_of(*settings).flops(micro_batch([3, 9, 3], [20, 1, 20])) == expected
 
 

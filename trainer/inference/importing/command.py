@@ -79,7 +79,7 @@ def _import_huggingface(folder: str, source_language: str | None, target_languag
 def _import_reference(weights: Path, preset: str, tokenizer: Path, num_heads: int | None, output: Path) -> int:
     state = read_state(weights)
     pieces = read_tokenizer(tokenizer)
-    heads = num_heads or reference.usual_heads(preset)
+    heads = num_heads or reference.default_num_heads(preset)
     model = reference.load(preset, state, num_heads=heads)
     for side, given, wanted in (
         ("source", pieces.source_vocab_size, model.source_embedding.tokens.num_embeddings),

@@ -8,7 +8,7 @@ import torch
 from configs import SearchSection, UserError
 from data_pipeline.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from model import Transformer
-from model.kernels import laid_out
+from model.kernels import packed_weights
 from model.search import Ensemble, Hypothesis, score, search
 from model.search.alignment import cross_attention
 from trainer.inference.translation.languages import LanguageTags, encode_source, encode_target
@@ -98,7 +98,7 @@ class Translator:
         rows_each = self._section.beam if self._section.sampler is None else n_best
         filled = [i for i, source in enumerate(sources) if len(source) > 1]
         batches = cut_batches([len(sources[i]) for i in filled], self._section.batch_tokens // rows_each)
-        with laid_out(self._model.models, self._device):
+        with packed_weights(self._model.models, self._device):
             for batch in batches[rank::world_size]:
                 if stop_requested():
                     raise Interrupted

@@ -1,1 +1,1 @@
-"""Kernels in Triton, imported where a GPU wants them or under its interpreter: elsewhere there may be no triton."""
+"""Triton kernels, imported only on a GPU or under Triton's interpreter: elsewhere Triton may be missing."""

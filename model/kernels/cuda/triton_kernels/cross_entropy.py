@@ -1,15 +1,15 @@
-"""`zeromt::cross_entropy_`: one program for each row of logits, block by block.
+"""`zeromt::cross_entropy_`: one program for each row of logits, which it reads in blocks of columns.
 
-The largest logit and the sum of exponentials are found in one pass by scaling the sum whenever a larger one comes
-(Milakov and Gimelshein, 2018); a second pass writes the gradient where the logits stood.
+One pass finds the largest logit and the sum of exponentials, rescaling the sum at each new maximum (online softmax,
+Milakov and Gimelshein, 2018); a second pass overwrites the logits with the gradient.
 """
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
-MOST_COLUMNS = 8192
-"""Of a block."""
+MAX_COLUMNS = 8192
+"""Most columns of a block."""
 
 
 def cross_entropy(
@@ -23,12 +23,12 @@ def cross_entropy(
     *,
     with_grad: bool = True,
 ) -> None:
-    """See `model.kernels.cuda.loss`; without the gradient, the sums alone."""
-    assert logits_RP.stride(1) == targets_R.stride(0) == found_2R.stride(1) == 1, "rows lie in one piece"
+    """See `model.kernels.cuda.loss`; with `with_grad=False`, the operator `zeromt::likelihoods`."""
+    assert logits_RP.stride(1) == targets_R.stride(0) == found_2R.stride(1) == 1, "rows must be contiguous"
     num_rows, num_columns = logits_RP.shape
     if num_rows == 0:
         return
-    block = min(MOST_COLUMNS, triton.next_power_of_2(num_columns))
+    block = min(MAX_COLUMNS, triton.next_power_of_2(num_columns))
     _rows[(num_rows,)](
         logits_RP, targets_R, found_2R, vocab, num_columns, logits_RP.stride(0), found_2R.stride(0), padding_id,
         smoothing, gradient_scale, WITH_GRAD=with_grad, BLOCK=block, num_warps=max(4, min(16, block // 512)),
@@ -61,7 +61,7 @@ def _rows(
         total = total * tl.exp(largest - new) + tl.sum(tl.exp(x - new), 0)
         largest = new
         sums += tl.where(c < vocab, x, 0.0)
-        at_target += tl.where(c == target, x, 0.0)  # here and not by a load of its own: the second pass writes there
+        at_target += tl.where(c == target, x, 0.0)  # not a separate load: the second pass writes there
     log_total = tl.log(total) + largest
     nll = log_total - tl.sum(at_target, 0)
     mean_nll = log_total - tl.sum(sums, 0) / vocab

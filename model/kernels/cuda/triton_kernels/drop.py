@@ -1,4 +1,4 @@
-"""`zeromt::drop` in Triton: the integers of `model.kernels.cuda.philox`, one pass over the memory."""
+"""`zeromt::drop` in Triton: the random words of `model.kernels.cuda.philox`, in one pass over memory."""
 
 import torch
 import triton
@@ -7,13 +7,13 @@ from torch import Tensor
 
 from model.kernels.cuda.philox import threshold
 
-MOST_FEATURES = 1024
-"""Of a token, in one program."""
+MAX_FEATURES = 1024
+"""Most features of a token in one program."""
 
 
 @triton.jit
-def words_of(tokens, token, site, first_block, BLOCKS: tl.constexpr):
-    """Words of 32 bits for the features 4 first_block, ... of a token: (4 BLOCKS,)."""
+def random_words(tokens, token, site, first_block, BLOCKS: tl.constexpr):
+    """32-bit random words (4 BLOCKS,) for the features of a token from 4 first_block on."""
     at = tokens + token.to(tl.int64) * 4
     low, high = tl.load(at).to(tl.uint32, bitcast=True), tl.load(at + 1).to(tl.uint32, bitcast=True)
     pair, position = tl.load(at + 2).to(tl.uint32, bitcast=True), tl.load(at + 3).to(tl.uint32, bitcast=True)
@@ -24,20 +24,20 @@ def words_of(tokens, token, site, first_block, BLOCKS: tl.constexpr):
 
 
 @triton.jit
-def _drop(x, out, tokens, site, least, scale, num_features, BLOCKS: tl.constexpr):
+def _drop(x, out, tokens, site, drop_below, scale, num_features, BLOCKS: tl.constexpr):
     token, part = tl.program_id(0), tl.program_id(1)
     feature = part * 4 * BLOCKS + tl.arange(0, 4 * BLOCKS)
-    words = words_of(tokens, token, site, part * BLOCKS, BLOCKS)
+    words = random_words(tokens, token, site, part * BLOCKS, BLOCKS)
     at = token.to(tl.int64) * num_features + feature
     value = tl.load(x + at, mask=feature < num_features).to(tl.float32) * scale
-    tl.store(out + at, tl.where(words >= least, value, 0.0).to(out.dtype.element_ty), mask=feature < num_features)
+    tl.store(out + at, tl.where(words >= drop_below, value, 0.0).to(out.dtype.element_ty), mask=feature < num_features)
 
 
 def drop(x: Tensor, tokens_N4: Tensor, site: int, p: float) -> Tensor:
     """See `model.kernels.cuda.dropout`."""
     x = x.contiguous()
     num_features, out = x.shape[-1], torch.empty_like(x)
-    blocks = triton.next_power_of_2(-(-min(num_features, MOST_FEATURES) // 4))
+    blocks = triton.next_power_of_2(-(-min(num_features, MAX_FEATURES) // 4))
     grid = (len(tokens_N4), triton.cdiv(num_features, 4 * blocks))
     _drop[grid](x, out, tokens_N4.contiguous(), site, threshold(p), 1 / (1 - p), num_features, BLOCKS=blocks)
     return out

@@ -1,6 +1,6 @@
-"""`zeromt::relu_backward`: each program takes a few columns of all rows, so that one launch adds them up, in one order.
+"""`zeromt::relu_backward`: each program handles a few columns of all rows, so one launch sums them in a fixed order.
 
-A row's part is 32 bytes of 16-bit numbers, which is what the memory hands out at once.
+16 columns of 16-bit numbers are 32 bytes, the size of a memory transaction.
 """
 
 import torch

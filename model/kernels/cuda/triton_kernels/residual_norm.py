@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from model.kernels.cuda.philox import threshold
-from model.kernels.cuda.triton_kernels.drop import words_of
+from model.kernels.cuda.triton_kernels.drop import random_words
 
 
 def residual_norm(
@@ -24,29 +24,29 @@ def residual_norm(
     num_rows, width = x_ND.shape
     summed, normed = torch.empty_like(x_ND), torch.empty_like(x_ND)
     mean = torch.empty(num_rows, dtype=torch.float32, device=x_ND.device)
-    deviation = torch.empty_like(mean)
+    rstd = torch.empty_like(mean)
     if num_rows:
         _rows[(num_rows,)](
-            x_ND, y_ND, linear_bias_D, weight_D, bias_D, tokens_N4, summed, normed, mean, deviation,
+            x_ND, y_ND, linear_bias_D, weight_D, bias_D, tokens_N4, summed, normed, mean, rstd,
             site, threshold(p), 1 / (1 - p), eps, width, BLOCK=block_of(width), num_warps=warps_of(width),
             HAS_LINEAR_BIAS=linear_bias_D is not None, HAS_BIAS=bias_D is not None, DROPS=tokens_N4 is not None,
         )  # fmt: skip
-    return summed, normed, mean, deviation
+    return summed, normed, mean, rstd
 
 
 def block_of(width: int) -> int:
-    """Numbers that a program holds of a row: all, up to a power of two."""
+    """Elements of a row in a program: the whole row, rounded up to a power of two."""
     return max(4, int(triton.next_power_of_2(width)))
 
 
 def warps_of(width: int) -> int:
-    """Of a program."""
+    """Number of warps of a program."""
     return max(1, min(8, block_of(width) // 256))
 
 
 @triton.jit
 def _rows(
-    x, y, linear_bias, weight, bias, tokens, summed, normed, means, deviations, site, least, scale, eps, width,
+    x, y, linear_bias, weight, bias, tokens, summed, normed, means, rstds, site, drop_below, scale, eps, width,
     BLOCK: tl.constexpr, HAS_LINEAR_BIAS: tl.constexpr, HAS_BIAS: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
@@ -57,19 +57,19 @@ def _rows(
     if HAS_LINEAR_BIAS:
         added += tl.load(linear_bias + column, mask=is_in, other=0.0).to(tl.float32)
     if DROPS:
-        words = words_of(tokens, row, site, 0, BLOCK // 4)
-        added = tl.where(words >= least, added * scale, 0.0)
+        words = random_words(tokens, row, site, 0, BLOCK // 4)
+        added = tl.where(words >= drop_below, added * scale, 0.0)
     total = (tl.load(x + at, mask=is_in, other=0.0).to(tl.float32) + added).to(summed.dtype.element_ty)
     tl.store(summed + at, total, mask=is_in)
-    s = total.to(tl.float32)  # rounded, as the backward pass will see it
+    s = total.to(tl.float32)  # rounded, as in the backward pass
     mean = 0.0
     if HAS_BIAS:
         mean = tl.sum(s, 0) / width
     s = tl.where(is_in, s - mean, 0.0)
-    deviation = 1.0 / tl.sqrt(tl.sum(s * s, 0) / width + eps)
-    out = s * deviation * tl.load(weight + column, mask=is_in, other=0.0).to(tl.float32)
+    rstd = 1.0 / tl.sqrt(tl.sum(s * s, 0) / width + eps)
+    out = s * rstd * tl.load(weight + column, mask=is_in, other=0.0).to(tl.float32)
     if HAS_BIAS:
         out += tl.load(bias + column, mask=is_in, other=0.0).to(tl.float32)
     tl.store(normed + at, out.to(normed.dtype.element_ty), mask=is_in)
     tl.store(means + row, mean)
-    tl.store(deviations + row, deviation)
+    tl.store(rstds + row, rstd)

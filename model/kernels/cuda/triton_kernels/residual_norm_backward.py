@@ -1,4 +1,4 @@
-"""`zeromt::residual_norm_backward`: some programs that each take every so manieth row and add up what they find."""
+"""`zeromt::residual_norm_backward`: program i of P handles rows i, i + P, ... and sums their parameter gradients."""
 
 import torch
 import triton
@@ -6,21 +6,21 @@ import triton.language as tl
 from torch import Tensor
 
 from model.kernels.cuda.philox import threshold
-from model.kernels.cuda.triton_kernels.drop import words_of
+from model.kernels.cuda.triton_kernels.drop import random_words
 from model.kernels.cuda.triton_kernels.residual_norm import block_of, warps_of
 
 PROGRAMS = 256
-"""Two for each multiprocessor of an H100. Their sums are added in one order, so that the result is always the same."""
+"""About two for each multiprocessor of an H100. Their sums are added in a fixed order, so results are deterministic."""
 COLUMNS = 64
-"""Of which a program adds up what all have found."""
+"""Columns for which one program adds the sums of all programs."""
 
 
 def residual_norm_backward(
-    by_norm_ND: Tensor,
-    by_sum_ND: Tensor | None,
+    grad_normed_ND: Tensor,
+    grad_summed_ND: Tensor | None,
     summed_ND: Tensor,
     mean_N: Tensor,
-    deviation_N: Tensor,
+    rstd_N: Tensor,
     weight_D: Tensor,
     tokens_N4: Tensor | None,
     site: int,
@@ -29,61 +29,61 @@ def residual_norm_backward(
 ) -> tuple[Tensor, ...]:
     """See `model.kernels.cuda.residuals`."""
     num_rows, width = summed_ND.shape
-    by_x = torch.empty_like(summed_ND)
-    by_y = summed_ND.new_empty(0) if tokens_N4 is None else torch.empty_like(summed_ND)
+    grad_x = torch.empty_like(summed_ND)
+    grad_y = summed_ND.new_empty(0) if tokens_N4 is None else torch.empty_like(summed_ND)
     sums_3D = weight_D.new_empty((3, width))
     programs = max(1, min(PROGRAMS, num_rows))
     parts_P3D = torch.empty((programs, 3, width), dtype=torch.float32, device=summed_ND.device)
     _rows[(programs,)](
-        by_norm_ND, by_sum_ND, summed_ND, mean_N, deviation_N, weight_D, tokens_N4, by_x, by_y, parts_P3D,
+        grad_normed_ND, grad_summed_ND, summed_ND, mean_N, rstd_N, weight_D, tokens_N4, grad_x, grad_y, parts_P3D,
         site, threshold(p), 1 / (1 - p), num_rows, width, programs, BLOCK=block_of(width), num_warps=warps_of(width),
-        HAS_BY_SUM=by_sum_ND is not None, IS_CENTRED=is_centred, DROPS=tokens_N4 is not None,
+        HAS_GRAD_SUMMED=grad_summed_ND is not None, IS_CENTRED=is_centred, DROPS=tokens_N4 is not None,
     )  # fmt: skip
     _add_up[(triton.cdiv(3 * width, COLUMNS),)](
         parts_P3D, sums_3D, programs, 3 * width, ROWS=triton.next_power_of_2(programs), BLOCK=COLUMNS
     )
-    return by_x, by_y, sums_3D
+    return grad_x, grad_y, sums_3D
 
 
 @triton.jit
 def _rows(
-    by_norm, by_sum, summed, means, deviations, weight, tokens, by_x, by_y, parts, site, least, scale,
-    num_rows, width, programs, BLOCK: tl.constexpr, HAS_BY_SUM: tl.constexpr, IS_CENTRED: tl.constexpr,
+    grad_normed, grad_summed, summed, means, rstds, weight, tokens, grad_x, grad_y, parts, site, drop_below, scale,
+    num_rows, width, programs, BLOCK: tl.constexpr, HAS_GRAD_SUMMED: tl.constexpr, IS_CENTRED: tl.constexpr,
     DROPS: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
     column = tl.arange(0, BLOCK)
     is_in = column < width
     w = tl.load(weight + column, mask=is_in, other=0.0).to(tl.float32)
-    by_weight, by_bias, by_linear = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32), tl.zeros(
+    grad_weight, grad_bias, grad_linear_bias = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32), tl.zeros(
         (BLOCK,), tl.float32
     )  # fmt: skip
     for number in range(program, num_rows, programs):
         row = tl.cast(number, tl.int64)
         at = row * width + column
-        grad = tl.load(by_norm + at, mask=is_in, other=0.0).to(tl.float32)
+        grad = tl.load(grad_normed + at, mask=is_in, other=0.0).to(tl.float32)
         s = tl.load(summed + at, mask=is_in, other=0.0).to(tl.float32)
-        deviation = tl.load(deviations + row)
-        normed = tl.where(is_in, (s - tl.load(means + row)) * deviation, 0.0)
+        rstd = tl.load(rstds + row)
+        normed = tl.where(is_in, (s - tl.load(means + row)) * rstd, 0.0)
         scaled = grad * w
         inner = scaled - normed * (tl.sum(scaled * normed, 0) / width)
         if IS_CENTRED:
             inner -= tl.sum(scaled, 0) / width
-        out = inner * deviation
-        if HAS_BY_SUM:
-            out += tl.load(by_sum + at, mask=is_in, other=0.0).to(tl.float32)
-        tl.store(by_x + at, out.to(by_x.dtype.element_ty), mask=is_in)
+        out = inner * rstd
+        if HAS_GRAD_SUMMED:
+            out += tl.load(grad_summed + at, mask=is_in, other=0.0).to(tl.float32)
+        tl.store(grad_x + at, out.to(grad_x.dtype.element_ty), mask=is_in)
         if DROPS:
-            words = words_of(tokens, row, site, 0, BLOCK // 4)
-            out = tl.where(words >= least, out * scale, 0.0)
-            tl.store(by_y + at, out.to(by_y.dtype.element_ty), mask=is_in)
-        by_weight += grad * normed
-        by_bias += grad
-        by_linear += out
+            words = random_words(tokens, row, site, 0, BLOCK // 4)
+            out = tl.where(words >= drop_below, out * scale, 0.0)
+            tl.store(grad_y + at, out.to(grad_y.dtype.element_ty), mask=is_in)
+        grad_weight += grad * normed
+        grad_bias += grad
+        grad_linear_bias += out
     at = parts + program.to(tl.int64) * 3 * width + column
-    tl.store(at, by_weight, mask=is_in)
-    tl.store(at + width, by_bias, mask=is_in)
-    tl.store(at + 2 * width, by_linear, mask=is_in)
+    tl.store(at, grad_weight, mask=is_in)
+    tl.store(at + width, grad_bias, mask=is_in)
+    tl.store(at + 2 * width, grad_linear_bias, mask=is_in)
 
 
 @triton.jit

@@ -25,7 +25,7 @@ def run(
     layer: FeedForward, x: Tensor, grad: Tensor, least: int, monkeypatch: pytest.MonkeyPatch, *, again: bool = False
 ) -> list[Tensor | None]:
     """Output and gradients, with products that are large from `least` multiplications on."""
-    monkeypatch.setattr(linear_module, "LEAST_MULTIPLICATIONS", least)
+    monkeypatch.setattr(linear_module, "MIN_ONEDNN_MACS", least)
     torch.manual_seed(5)
     layer.zero_grad()
     x = x.clone().requires_grad_()
@@ -43,7 +43,7 @@ def run(
 def test_the_same_in_one_function(
     p: float, training: bool, bias: bool, shape: tuple[int, ...], by_onednn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linear_module, "_onednn_is_wanted", by_onednn and has_onednn())
+    monkeypatch.setattr(linear_module, "_fp32_prefers_onednn", by_onednn and has_onednn())
     torch.manual_seed(1)
     layer = feed_forward(p, bias=bias).train(training)
     x, grad = torch.randn(*shape, 6), torch.randn(*shape, 6)
@@ -84,7 +84,7 @@ def test_some_frozen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_one_function_and_keeps_one_inner_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_module, "LEAST_MULTIPLICATIONS", 1)
+    monkeypatch.setattr(linear_module, "MIN_ONEDNN_MACS", 1)
     layer = feed_forward(0.3)
     kept: list[Tensor] = []
 
@@ -99,7 +99,7 @@ def test_it_is_one_function_and_keeps_one_inner_width(monkeypatch: pytest.Monkey
 
 
 def test_a_layer_with_hooks_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_module, "LEAST_MULTIPLICATIONS", 1)
+    monkeypatch.setattr(linear_module, "MIN_ONEDNN_MACS", 1)
     layer = feed_forward(0.0)
     called: list[Tensor] = []
     layer.outer.register_forward_hook(lambda _, args, out: called.append(out))

@@ -11,7 +11,7 @@ from model.attention import MultiHeadAttention
 from model.components.attention import MultiHead
 from model.feed_forward import FeedForward
 from model.kernels.cpu import linear, use
-from model.kernels.cpu.packing import packed
+from model.kernels.cpu.packing import packed_weights
 from model.loss import OutputLayer
 from tests.model.test_loss import TARGETS, make_inputs
 
@@ -56,8 +56,8 @@ def doubled() -> nn.Module:
 @pytest.mark.parametrize("make", [attention, feed_forward, doubled])
 @pytest.mark.parametrize("by_onednn", [True, False])
 def test_computes_the_same(make: Any, by_onednn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "_onednn_is_wanted", by_onednn and linear.has_onednn())
-    monkeypatch.setattr(linear, "LEAST_MULTIPLICATIONS", 1)
+    monkeypatch.setattr(linear, "_fp32_prefers_onednn", by_onednn and linear.has_onednn())
+    monkeypatch.setattr(linear, "MIN_ONEDNN_MACS", 1)
     module, x = make().eval(), torch.randn(2, 5, 12)
     inputs = (x, x) if isinstance(module, MultiHeadAttention) else (x,)
     kinds = {name: type(part) for name, part in module.named_modules() if type(part).__module__ == __name__}
@@ -65,7 +65,7 @@ def test_computes_the_same(make: Any, by_onednn: bool, monkeypatch: pytest.Monke
         plain = module(*inputs)
         use(module)
         torch.testing.assert_close(module(*inputs), plain, rtol=2e-6, atol=2e-6)
-        with packed([module]):
+        with packed_weights([module]):
             torch.testing.assert_close(module(*inputs), plain, rtol=2e-6, atol=2e-6)
     assert kinds
     assert all(type(module.get_submodule(name)) is kind for name, kind in kinds.items())

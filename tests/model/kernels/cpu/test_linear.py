@@ -7,15 +7,15 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from model.kernels.cpu import linear as linear_module
-from model.kernels.cpu.linear import CpuLinear, has_onednn, multiply, rounded_rows, together, without_onednn
+from model.kernels.cpu.linear import CpuLinear, has_onednn, joined_linear, multiply, rounded_rows, without_onednn
 from tests.flops import flop_counter
 
 
 @pytest.fixture(autouse=True)
 def _products_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Go to oneDNN, whatever the processor."""
-    monkeypatch.setattr(linear_module, "_onednn_is_wanted", has_onednn())
-    monkeypatch.setattr(linear_module, "LEAST_MULTIPLICATIONS", 1)
+    monkeypatch.setattr(linear_module, "_fp32_prefers_onednn", has_onednn())
+    monkeypatch.setattr(linear_module, "MIN_ONEDNN_MACS", 1)
 
 
 def expected(x: Tensor, layer: CpuLinear, grad: Tensor) -> list[Tensor]:
@@ -74,7 +74,7 @@ def test_bf16_is_close(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("row_counts", [16, 32])
 def test_rounded_rows(row_counts: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_module, "ROW_COUNTS", row_counts)
+    monkeypatch.setattr(linear_module, "SIZES_PER_DOUBLING", row_counts)
     for num_rows in range(5000):
         above, below = rounded_rows(num_rows), rounded_rows(num_rows, up=False)
         assert below <= num_rows <= above
@@ -85,14 +85,14 @@ def test_rounded_rows(row_counts: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("row_counts", [16, 32])
 def test_rounded_rows_with_a_least_step(row_counts: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_module, "ROW_COUNTS", row_counts)
-    assert {rounded_rows(n, least_step=32) for n in range(1, 513)} == set(range(32, 513, 32))
-    assert all(rounded_rows(n, least_step=32) == rounded_rows(n) for n in range(32 * row_counts, 5000))
+    monkeypatch.setattr(linear_module, "SIZES_PER_DOUBLING", row_counts)
+    assert {rounded_rows(n, multiple=32) for n in range(1, 513)} == set(range(32, 513, 32))
+    assert all(rounded_rows(n, multiple=32) == rounded_rows(n) for n in range(32 * row_counts, 5000))
 
 
 @pytest.mark.skipif(not has_onednn(), reason="torch was built without oneDNN")
 def test_few_numbers_of_rows_are_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_module, "ROW_COUNTS", 16)
+    monkeypatch.setattr(linear_module, "SIZES_PER_DOUBLING", 16)
     layer = CpuLinear(6, 4)
     flops = [sum(operators(torch.randn(n, 6, requires_grad=True), layer).values()) for n in (1921, 1950, 1984, 1985)]
     assert flops[0] == flops[1] == flops[2] == 3 * 2 * 1984 * 6 * 4
@@ -132,7 +132,7 @@ def operators(x: Tensor, layer: CpuLinear) -> dict[str, int]:
 
 @pytest.mark.skipif(not has_onednn(), reason="torch was built without oneDNN")
 def test_large_products_in_fp32_go_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_module, "LEAST_MULTIPLICATIONS", 5 * 6 * 4)
+    monkeypatch.setattr(linear_module, "MIN_ONEDNN_MACS", 5 * 6 * 4)
     layer = CpuLinear(6, 4)
     assert operators(torch.randn(5, 6, requires_grad=True), layer) == {"mkldnn._linear_pointwise": 3 * 2 * 5 * 6 * 4}
     assert "mkldnn._linear_pointwise" not in operators(torch.randn(4, 6, requires_grad=True), layer)
@@ -148,14 +148,14 @@ def test_large_products_in_fp32_go_to_onednn(monkeypatch: pytest.MonkeyPatch) ->
 def test_several_layers_of_one_input(
     widths: tuple[int, ...], shape: tuple[int, ...], bias: bool, by_onednn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linear_module, "_onednn_is_wanted", by_onednn and has_onednn())
+    monkeypatch.setattr(linear_module, "_fp32_prefers_onednn", by_onednn and has_onednn())
     torch.manual_seed(1)
     layers = [CpuLinear(6, width, bias=bias) for width in widths]
     x = torch.randn(*shape, 6).requires_grad_()
     grads = [torch.randn(width, *shape).movedim(0, -1) for width in widths]  # strided, as attention's are
-    outs = together(x, layers)
+    outs = joined_linear(x, layers)
     torch.autograd.backward(outs, grads)
-    assert {type(out.grad_fn).__name__ for out in outs} == {"_TogetherBackward"}
+    assert {type(out.grad_fn).__name__ for out in outs} == {"_JoinedLinearBackward"}
     by_x = torch.zeros_like(x, dtype=torch.float64)
     for out, layer, grad in zip(outs, layers, grads, strict=True):
         wanted = expected(x, layer, grad)
@@ -171,7 +171,7 @@ def test_one_of_several_layers_is_not_used_and_others_are_frozen() -> None:
     layers = [CpuLinear(6, 4) for _ in range(3)]
     layers[0].requires_grad_(False)
     x = torch.randn(33, 6)
-    together(x, layers)[1].sum().backward()  # type: ignore[no-untyped-call]
+    joined_linear(x, layers)[1].sum().backward()  # type: ignore[no-untyped-call]
     assert layers[0].weight.grad is None
     torch.testing.assert_close(layers[1].weight.grad, x.sum(0).expand(4, 6))
     assert layers[2].weight.grad is not None
@@ -184,7 +184,7 @@ def test_layers_with_hooks_are_called(kind: str) -> None:
     called: list[torch.nn.Module] = []
     getattr(layers[1], f"register_{kind}_hook")(lambda layer, *_: called.append(layer))
     x = torch.randn(5, 6, requires_grad=True)
-    outs = together(x, layers)
+    outs = joined_linear(x, layers)
     torch.testing.assert_close(outs, tuple(F.linear(x, layer.weight, layer.bias) for layer in layers))
     torch.autograd.backward(outs, [torch.ones(5, 4)] * 2)
     assert called == [layers[1]]
@@ -194,8 +194,8 @@ def test_layers_with_hooks_are_called(kind: str) -> None:
 def test_without_gradients_or_some_biases_layers_are_called(bias: bool) -> None:
     layers = [CpuLinear(6, 4), CpuLinear(6, 4, bias=bias)]
     if not bias:
-        outs = together(x := torch.randn(5, 6), layers)
+        outs = joined_linear(x := torch.randn(5, 6), layers)
         torch.testing.assert_close(outs, tuple(F.linear(x, layer.weight, layer.bias) for layer in layers))
     with torch.no_grad():
         x = torch.randn(5, 6)
-        assert all(torch.equal(out, layer(x)) for out, layer in zip(together(x, layers), layers, strict=True))
+        assert all(torch.equal(out, layer(x)) for out, layer in zip(joined_linear(x, layers), layers, strict=True))

@@ -16,10 +16,10 @@ from tests.model.test_loss import VOCAB, WIDTH, make_inputs
 @pytest.mark.parametrize("rows_a_chunk", [3, 7, 40, 1000])
 def test_chunks_of_one_size_by_onednn(rows_a_chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are filled up with a row that counts as padding; the first one holds no numbers here and is padding."""
-    monkeypatch.setattr(linear_module, "_onednn_is_wanted", has_onednn())
-    monkeypatch.setattr(linear_module, "LEAST_MULTIPLICATIONS", 1)
+    monkeypatch.setattr(linear_module, "_fp32_prefers_onednn", has_onednn())
+    monkeypatch.setattr(linear_module, "MIN_ONEDNN_MACS", 1)
     monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", rows_a_chunk * VOCAB)
-    monkeypatch.setattr(loss_module, "LEAST_CHUNK_ROWS", 1)
+    monkeypatch.setattr(loss_module, "MIN_CHUNK_ROWS", 1)
     generator = torch.Generator().manual_seed(4)
     targets = torch.randint(3, VOCAB, (5, 21), generator=generator)
     targets[0, 0] = PAD

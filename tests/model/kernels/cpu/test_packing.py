@@ -1,15 +1,27 @@
 """Weights laid out for a CPU while a model decodes."""
 
+import inspect
+import re
+
 import pytest
 import torch
 from torch import nn
 
+from model import kernels
+from model.kernels import cpu
 from model.kernels.cpu import linear, use
-from model.kernels.cpu.packing import packed
+from model.kernels.cpu.packing import packed_weights
 from model.search import search
 from tests.flops import flop_counter
 from tests.model.reference import pad
 from tests.model.search.plain import SOURCES, assert_same, peaked_model, section_of
+
+
+def test_cpu_kernels_have_every_attribute_that_is_looked_up() -> None:
+    """A name that they do not have counts as None: the search would only become slower."""
+    names = re.findall(r'_device_attribute\(\S+, "(\w+)"\)', inspect.getsource(kernels))
+    assert len(names) == 5
+    assert [name for name in names if not hasattr(cpu, name)] == []
 
 
 @pytest.mark.parametrize("by_onednn", [True, False])
@@ -17,12 +29,12 @@ from tests.model.search.plain import SOURCES, assert_same, peaked_model, section
 def test_changes_no_result_and_leaves_nothing(
     changes: dict[str, bool], by_onednn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linear, "_onednn_is_wanted", by_onednn and linear.has_onednn())
+    monkeypatch.setattr(linear, "_fp32_prefers_onednn", by_onednn and linear.has_onednn())
     model, section = peaked_model(5, vocab=9, **changes), section_of()
     use(model)
     before = [dict(vars(module)) for module in model.modules()]
     plain = search(model, pad(SOURCES), section, n_best=4)
-    with packed([model]):
+    with kernels.packed_weights([model], torch.device("cpu")):
         found = search(model, pad(SOURCES), section, n_best=4)
         for name in ("forward", "project"):
             assert any(name in vars(module) for module in model.modules())
@@ -37,7 +49,7 @@ def test_changes_no_result_and_leaves_nothing(
 def test_keeps_every_bit_in_bf16() -> None:
     model, section = peaked_model(5, vocab=9).to(torch.bfloat16), section_of()
     plain = search(model, pad(SOURCES), section, n_best=4)
-    with packed([model]):
+    with packed_weights([model]):
         assert any("forward" in vars(module) for module in model.modules())
         assert search(model, pad(SOURCES), section, n_best=4) == plain
 
@@ -52,7 +64,7 @@ def test_bf16_comes_in_few_numbers_of_rows(length: int) -> None:
     x = torch.randn(70, length, query.weight.shape[1], dtype=torch.bfloat16)
     plain = [query(x[:n]) for n in range(1, 71)]
     flops = set()
-    with packed([model]), torch.inference_mode():
+    with packed_weights([model]), torch.inference_mode():
         for n, wanted in enumerate(plain, 1):
             with flop_counter() as counter:
                 found = query(x[:n])
@@ -67,5 +79,5 @@ def test_bf16_comes_in_few_numbers_of_rows(length: int) -> None:
 
 def test_leaves_other_precisions_alone() -> None:
     model = peaked_model(5).to(torch.float64)
-    with packed([model]):
+    with packed_weights([model]):
         assert not any("forward" in vars(module) for module in model.modules())

@@ -39,25 +39,25 @@ def _variants() -> list[tuple[Any, dict[str, str], Constants, int]]:
 
     numbers = dict.fromkeys(
         ("vocab", "num_columns", "logits_stride", "found_stride", "padding_id", "site", "width", "num_rows", "programs",
-         "num_features", "least"),
+         "num_features", "drop_below"),
         INT,
     )  # fmt: skip
     scalars = dict.fromkeys(("smoothing", "gradient_scale", "scale", "eps"), "fp32")
     common = {**numbers, **scalars, "tokens": "*i32"}
     loss = {**common, "logits": BF16, "targets": "*i64", "found": FP32}
     rows = {**common, **dict.fromkeys(("x", "y", "linear_bias", "weight", "bias", "summed", "normed"), BF16)}
-    rows |= {"means": FP32, "deviations": FP32}
-    back = {**rows, **dict.fromkeys(("by_norm", "by_sum", "by_x", "by_y"), BF16), "parts": FP32}
+    rows |= {"means": FP32, "rstds": FP32}
+    back = {**rows, **dict.fromkeys(("grad_normed", "grad_summed", "grad_x", "grad_y"), BF16), "parts": FP32}
     columns = {**common, **dict.fromkeys(("grad", "out", "masked", "sums", "x"), BF16), "parts": FP32}
-    few, none = {"least": "i64"}, {"linear_bias": None, "bias": None, "tokens": None, "by_sum": None}
+    few, none = {"drop_below": "i64"}, {"linear_bias": None, "bias": None, "tokens": None, "grad_summed": None}
 
     def forward(has: bool) -> Constants:
         left_out = {} if has else {name: none[name] for name in ("linear_bias", "bias", "tokens")}
         return {"BLOCK": 1024, "HAS_LINEAR_BIAS": has, "HAS_BIAS": has, "DROPS": has, **left_out}
 
     def backward(has: bool) -> Constants:
-        left_out = {} if has else {name: none[name] for name in ("by_sum", "tokens")}
-        return {"BLOCK": 1024, "HAS_BY_SUM": has, "IS_CENTRED": has, "DROPS": has, **left_out}
+        left_out = {} if has else {name: none[name] for name in ("grad_summed", "tokens")}
+        return {"BLOCK": 1024, "HAS_GRAD_SUMMED": has, "IS_CENTRED": has, "DROPS": has, **left_out}
 
     return [
         *((cross_entropy._rows, loss, {"WITH_GRAD": grad, "BLOCK": 8192}, 16) for grad in (True, False)),

@@ -15,7 +15,7 @@ def losses(cases: list[Case]) -> list[dict[str, float]]:
 
     found = []
     for vocab, rows, precision, smoothing, scale in cases:
-        cross_entropy.MOST_COLUMNS = 8192 if vocab < 100_000 else 1 << 17  # the interpreter takes its time by blocks
+        cross_entropy.MAX_COLUMNS = 8192 if vocab < 100_000 else 1 << 17  # the interpreter takes its time by blocks
         dtype: torch.dtype = getattr(torch, precision)
         logits, targets = logits_and_targets(vocab, rows, dtype)
         expected = logits[:, :vocab].double().requires_grad_()
@@ -70,19 +70,30 @@ def residuals(cases: list[Sizes]) -> list[dict[str, float]]:
     from model.kernels.cuda.triton_kernels.residual_norm_backward import residual_norm_backward
 
     found = []
-    for rows, width, precision, p, has_bias, has_linear_bias, has_by_sum in cases:
+    for rows, width, precision, p, has_bias, has_linear_bias, has_grad_summed in cases:
         generator = torch.Generator().manual_seed(width)
         shapes = [(rows, width)] * 4 + [(width,)] * 3
-        x, y, by_norm, by_sum, linear_bias, weight, bias = (
+        x, y, grad_normed, grad_summed, linear_bias, weight, bias = (
             torch.randn(shape, generator=generator).to(getattr(torch, precision)) for shape in shapes
         )
         tokens = torch.randint(-(2**31), 2**31 - 1, (rows, 4), generator=generator, dtype=torch.int32) if p else None
         given = (x, y, linear_bias if has_linear_bias else None, weight, bias if has_bias else None, tokens, 7, p, 1e-5)
         forward = [residual_norm(*given), plain.residual_norm(*given)]
-        summed, _, mean, deviation = forward[1]
-        kept = (by_norm, by_sum if has_by_sum else None, summed, mean, deviation, weight, tokens, 7, p, has_bias)
+        summed, _, mean, rstd = forward[1]
+        kept = (
+            grad_normed,
+            grad_summed if has_grad_summed else None,
+            summed,
+            mean,
+            rstd,
+            weight,
+            tokens,
+            7,
+            p,
+            has_bias,
+        )
         backward = [residual_norm_backward(*kept), plain.residual_norm_backward(*kept)]
-        names = ("summed", "normed", "mean", "deviation", "by_x", "by_y", "sums")
+        names = ("summed", "normed", "mean", "rstd", "grad_x", "grad_y", "sums")
         pairs = zip((*forward[0], *backward[0]), (*forward[1], *backward[1]), strict=True)
         found.append({name: apart(*pair) for name, pair in zip(names, pairs, strict=True)})
     return found

@@ -145,7 +145,7 @@ def test_what_is_not_packed_says_why() -> None:
 
     objective = objective_of({})
     objective.model.encoder.norm = Foreign()
-    assert objective.layout_kind(CPU, bf16) == ("padded", "Foreign may look across rows")
+    assert objective.layout_kind(CPU, bf16) == ("padded", "Foreign may mix rows")
 
 
 def test_what_is_too_long_is_refused() -> None:

@@ -46,7 +46,7 @@ def test_gradients(kind: type[nn.LayerNorm] | type[nn.RMSNorm], p: float) -> Non
         for parameter in norm.parameters():
             parameter.uniform_(0.5, 2)
     tokens = torch.arange(24, dtype=torch.int32).view(6, 4) if p else None
-    x, h, by_sum, by_norm = torch.randn(4, 2, 3, 10).unbind()
+    x, h, grad_summed, grad_normed = torch.randn(4, 2, 3, 10).unbind()
     found: list[list[Tensor]] = []
     for is_fused in (False, True):
         a, b = x.clone().requires_grad_(), h.clone().requires_grad_()
@@ -61,7 +61,7 @@ def test_gradients(kind: type[nn.LayerNorm] | type[nn.RMSNorm], p: float) -> Non
             summed = a + (y if tokens is None else torch.ops.zeromt.drop(y, tokens, 3, p))
             normed = norm(summed)
         inputs = [a, b, *norm.parameters(), *linear.parameters()]
-        grads = torch.autograd.grad((summed * by_sum).sum() + (normed * by_norm).sum(), inputs)
+        grads = torch.autograd.grad((summed * grad_summed).sum() + (normed * grad_normed).sum(), inputs)
         found.append([summed.detach(), normed.detach(), *grads])
     for plain, ours in zip(*found, strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-5)

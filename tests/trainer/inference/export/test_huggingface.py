@@ -103,10 +103,10 @@ def test_half_precision_is_checked_before(joint: Tokenizer, tmp_path: Path) -> N
     ("options", "words"),
     [
         ({"norm": "rms"}, ["model.norm.kind: 'rms'; allowed is layer, sample"]),
-        ({"norm_eps": 1e-6}, ["model.norm.eps: 1e-06; allowed is 1e-05"]),
+        ({"norm_eps": 1e-6}, ["model.norm.eps: 1e-06 must be 1e-05"]),
         ({"final_norm": False}, ["model.final_norm: false with pre; allowed is true"]),
         ({"norm_position": "post", "final_norm": True}, ["model.final_norm: true with post; allowed is false"]),
-        ({"head_width": 4}, ["model.attention.head_width: 4; allowed is d_model / num_heads"]),
+        ({"head_width": 4}, ["model.attention.head_width: 4 must be d_model / num_heads"]),
         (
             {"positions": "rotary", "activation": "swiglu"},
             ["model.positions.kind: 'rotary'", "model.feed_forward.kind: 'swiglu'"],

@@ -38,7 +38,7 @@ def test_what_is_taken(
     asked: str | None, trained_with: str, device: torch.device, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On devices that are faster in bf16."""
-    monkeypatch.setattr(precision, "gains_by_bf16", lambda _: True)
+    monkeypatch.setattr(precision, "bf16_is_faster", lambda _: True)
     assert translating_precision(asked, trained_with, device) == expected
 
 

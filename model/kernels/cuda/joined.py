@@ -1,6 +1,6 @@
-"""Linear layers of one input as one matmul.
+"""Several linear layers of the same input as one matmul.
 
-Their weights stay parameters of their own: checkpoints and optimizer know nothing of it.
+Each weight remains its own parameter, so checkpoints and the optimizer are not affected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,34 +11,34 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+from model.kernels.cuda.linear import has_hooks
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Joined:
-    """Layers of one input, and copies of their weights below one another."""
+    """Layers of the same input, with their weights and biases concatenated."""
 
     layers: Sequence[nn.Linear]
     weight: Tensor
     bias: Tensor | None
 
     def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
-        """What each layer makes of x (..., I), (..., O) each."""
+        """The output (..., O) of each layer for x (..., I)."""
         weights, biases = _parameters(self.layers)
-        out: tuple[Tensor, ...] = _Together.apply(  # type: ignore[no-untyped-call]
+        out: tuple[Tensor, ...] = _JoinedLinear.apply(  # type: ignore[no-untyped-call]
             x, self.weight, self.bias, len(weights), *weights, *biases
         )
         return out
 
 
 def can_join(layers: Sequence[nn.Linear]) -> bool:
-    """Whether they are alike, and nobody waits for their being called, as ZeRO-3 does to gather their weights."""
+    """Whether the layers agree in input width, bias and dtype and have no hooks, with which ZeRO-3 gathers weights."""
     alike = {(layer.in_features, layer.bias is None, layer.weight.dtype) for layer in layers}
-    return len(alike) == 1 and not any(getattr(layer, hooks) for layer in layers for hooks in _HOOKS)
+    return len(alike) == 1 and not any(map(has_hooks, layers))
 
 
 def join(groups: Mapping[str, Sequence[nn.Linear]]) -> dict[str, Joined]:
-    """Join the layers of each group, all by one copy of weights and one of biases; see `can_join`."""
+    """Join the layers of each group, with one copy of all weights and one of all biases; see `can_join`."""
     weights, biases = _parameters([layer for layers in groups.values() for layer in layers])
     with torch.no_grad():
         weight, bias = torch.cat(weights), torch.cat(biases) if biases else None
@@ -50,10 +50,10 @@ def join(groups: Mapping[str, Sequence[nn.Linear]]) -> dict[str, Joined]:
     return found
 
 
-def together(x: Tensor, layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
-    """What each of several layers makes of the same x (..., I), (..., O) each.
+def joined_linear(x: Tensor, layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
+    """The output (..., O) of each layer for the same x (..., I), by one matmul in training.
 
-    One by one in a search, whose few rows would not be worth the copy of the weights.
+    Without gradients, as in a search, the layers run one by one: its few rows are not worth copying the weights.
     """
     if torch.is_grad_enabled() and can_join(layers):
         return join({"": layers})[""](x)
@@ -64,8 +64,8 @@ def _parameters(layers: Sequence[nn.Linear]) -> tuple[list[Tensor], list[Tensor]
     return [layer.weight for layer in layers], [layer.bias for layer in layers if layer.bias is not None]
 
 
-class _Together(torch.autograd.Function):
-    """x weight^T + bias of several weights, each a part of one; the gradients are parts of one as well."""
+class _JoinedLinear(torch.autograd.Function):
+    """x weight^T + bias for concatenated weights; the gradients are split again."""
 
     @staticmethod
     def forward(
@@ -81,6 +81,6 @@ class _Together(torch.autograd.Function):
         grad_RO = torch.cat([grad.flatten(0, -2) for grad in grads], 1)
         x_RI = x.flatten(0, -2)
         grad_x = torch.mm(grad_RO, weight).view(x.shape) if ctx.needs_input_grad[0] else None
-        by_weights = torch.split(torch.mm(grad_RO.T, x_RI), ctx.widths)
-        by_biases = torch.split(grad_RO.sum(0), ctx.widths) if ctx.has_bias else ()
-        return grad_x, None, None, None, *by_weights, *by_biases
+        grad_weights = torch.split(torch.mm(grad_RO.T, x_RI), ctx.widths)
+        grad_biases = torch.split(grad_RO.sum(0), ctx.widths) if ctx.has_bias else ()
+        return grad_x, None, None, None, *grad_weights, *grad_biases

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from model.kernels.cuda.together import can_join, join, together
+from model.kernels.cuda.joined import can_join, join, joined_linear
 from tests.device.pseudo import DEVICE, metered
 
 
@@ -13,7 +13,7 @@ def test_results_and_gradients_are_those_of_the_layers(bias: bool) -> None:
     layers = [nn.Linear(6, width, bias=bias) for width in (4, 2, 5)]
     x = torch.randn(2, 3, 6, requires_grad=True)
     found = []
-    for outs in (together(x, layers), tuple(layer(x) for layer in layers)):
+    for outs in (joined_linear(x, layers), tuple(layer(x) for layer in layers)):
         weighted = torch.stack([(out * (i + 1)).square().sum() for i, out in enumerate(outs)]).sum()
         inputs = [x, *(p for layer in layers for p in layer.parameters())]
         found.append([*outs, *torch.autograd.grad(weighted, inputs)])
@@ -38,7 +38,7 @@ def test_what_others_wait_for_is_called() -> None:
     calls = []
     layers[1].register_forward_pre_hook(lambda *_: calls.append(1))
     assert not can_join(layers)
-    together(torch.randn(3, 6), layers)
+    joined_linear(torch.randn(3, 6), layers)
     assert calls == [1]
     assert not can_join([nn.Linear(6, 4), nn.Linear(6, 4, bias=False)])
 
@@ -47,5 +47,5 @@ def test_a_search_copies_no_weights() -> None:
     layers = [nn.Linear(6, 4).to(DEVICE) for _ in range(3)]
     x = torch.randn(3, 6).to(DEVICE)
     with metered() as meter, torch.no_grad():
-        together(x, layers)
+        joined_linear(x, layers)
     assert meter.by_operator() == {"addmm": 3}
