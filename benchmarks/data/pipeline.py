@@ -134,13 +134,13 @@ def measure_disk(bench: Bench) -> Figures:
         rows.append(_size(name, "zeromt: shards, tables, index", tokens, ours, ours))
         rows.extend(_size(name, one_pair.FORMS[form], tokens, size, ours) for form, size in others.items())
         figures[name] = {"bytes_a_pair": ours, "one_pair": others, "times": {f: s / ours for f, s in others.items()}}
-    measure.print_table("Size on disk, beside one pair a sample", rows)
+    measure.print_table("Size on disk, compared with one pair per sample", rows)
     return figures
 
 
 def _size(name: str, form: str, tokens: str, size: float, ours: float) -> dict[str, str]:
     times = f"{size / ours:.1f}"
-    return {"text": name, "form": form, "tokens a pair": tokens, "bytes a pair": f"{size:,.1f}", "times ours": times}
+    return {"text": name, "form": form, "tokens per pair": tokens, "bytes per pair": f"{size:,.1f}", "times ours": times}
 
 
 def measure_reading(bench: Bench) -> Figures:
@@ -204,7 +204,7 @@ def measure_padding(bench: Bench) -> Figures:
             fractions[f"zeromt {label}"] = 1 - read["tokens"] / read["padded"]
         rows.append({"text": name, **{n: f"{fraction:.2%}" for n, fraction in fractions.items()}})
         figures[name] = fractions
-    measure.print_table(f"Padding at {TOKENS:,} padded tokens a side", rows)
+    measure.print_table(f"Padding at {TOKENS:,} padded tokens per side", rows)
     return figures
 
 

@@ -98,8 +98,8 @@ def measure_scale(folder: Path, ranks: int, rounds: int) -> list[dict[str, Any]]
                 "plan s": f"{result['plan']:.3f}",
                 "deal s": f"{result['deal']:.2f}",
                 "next pass s": f"{result['next_pass']:.2f}",
-                "windows a lane": f"{result['windows_a_lane']:.0f}",
-                "pairs a window": f"{result['window_pairs']:,.0f}",
+                "windows per lane": f"{result['windows_a_lane']:.0f}",
+                "pairs per window": f"{result['window_pairs']:,.0f}",
                 "window s": f"{result['window']:.3f}",
                 "anonymous MiB": f"{result['anonymous'] / MIB:,.0f}",
                 "with files": f"{result['resident'] / MIB:,.0f}",
@@ -151,7 +151,7 @@ def measure_shuffling(folder: Path, num_blocks: int) -> list[dict[str, Any]]:
             "neighbours' distance": f"{r['distance']:.4f}",
             "of one block": f"{r['same_block']:.4f}",
             "padding": f"{r['padding']:.2%}",
-            "s a million pairs": f"{r['seconds_a_million']:.2f}",
+            "s per million pairs": f"{r['seconds_a_million']:.2f}",
         }
         for r in results
     ]
@@ -168,11 +168,11 @@ def measure_balance(folder: Path, num_blocks: int) -> list[dict[str, Any]]:
     rows = [
         {
             "K": f"{r['lanes']:,}",
-            "blocks a lane": f"{r['blocks'] / r['lanes']:.1f}",
+            "blocks per lane": f"{r['blocks'] / r['lanes']:.1f}",
             "dealt by": "blocks" if r["by_blocks"] else "pairs",
             "updates": f"{r['updates']:,}",
             "empty": f"{r['empty']:.2%}",
-            "lanes looked at": str(r["lanes_looked_at"]),
+            "lanes sampled": str(r["lanes_looked_at"]),
         }
         for r in results
     ]

@@ -85,7 +85,7 @@ def _cells(figures: Figures) -> dict[str, str]:
     """The cells of a table row."""
     return {
         "tokens/s": f"{figures['tokens_per_second']:,.0f}",
-        "s an update": f"{figures['seconds_per_update']:.4f}",
+        "s/update": f"{figures['seconds_per_update']:.4f}",
         "padding": f"{figures['padding']:.1%}",
         "MFU": f"{figures['mfu']:.1%}",
         **{name: _fraction(figures.get(key)) for name, key in FRACTIONS.items()},

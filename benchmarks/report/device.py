@@ -74,7 +74,7 @@ BUDGET = Section(
             choice=_times(offload=False),
             columns=(
                 PRESET,
-                column("tokens", "tokens a rank"),
+                column("tokens", "tokens per rank"),
                 STAGE,
                 column("kernels of before", "kernels before"),
                 column("kernels of after", "after"),

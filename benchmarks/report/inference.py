@@ -3,7 +3,7 @@
 from typing import Any
 
 from benchmarks.common.results import Result, Row
-from benchmarks.report.plots import bars_beside, curves
+from benchmarks.report.plots import bars_side_by_side, curves
 from benchmarks.report.section import MACHINE, Section, columns_of
 from benchmarks.report.tables import Table, column, newest, on_each_machine, pivoted
 
@@ -55,7 +55,7 @@ DECODING = Section(
             for search in ("greedy", "beam 5")
         ),
     ),
-    plot=bars_beside(
+    plot=bars_side_by_side(
         {f"sentences_per_second of {search}": search for search in ("greedy", "beam 5")}, "sentences a second"
     ),
     plot_name="decoding",

@@ -42,7 +42,7 @@ def bars(key: str, axis: str, *, by: str = "program", target: str | None = None)
     return draw
 
 
-def bars_beside(keys: Mapping[str, str], axis: str, *, by: str = "program") -> Draw:
+def bars_side_by_side(keys: Mapping[str, str], axis: str, *, by: str = "program") -> Draw:
     """`bars` side by side: a subplot for each key, whose value is the title."""
 
     def draw(figure: Figure, rows: Sequence[Row]) -> None:

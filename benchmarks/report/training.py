@@ -96,7 +96,7 @@ GROWTH = Section(
             columns=(
                 column("varied", "varied"),
                 column("value", "to"),
-                column("seconds_per_update", "s an update", ".3f"),
+                column("seconds_per_update", "s/update", ".3f"),
                 column("tokens_per_second", "target tokens/s"),
                 column("peak_mib", "peak MiB"),
                 column("gflop_per_second", "GFLOP/s", ",.1f"),

@@ -188,8 +188,8 @@ def _row(part: str, value: int, found: Sequence[Figures], ratios: Sequence[float
     return {
         part: f"{value} + {value}" if part == "depth" else f"{value:,}",
         "parameters": of("parameters", ",.0f"),
-        "GFLOP an update": of("flops", ",.1f", 1e-9),
-        "s an update": of("seconds_per_update", ".3f"),
+        "GFLOP/update": of("flops", ",.1f", 1e-9),
+        "s/update": of("seconds_per_update", ".3f"),
         "target tokens/s": of("tokens_per_second", ",.0f"),
         "padding": of("padding", ".1%"),
         "peak MiB": of("peak_memory", ",.0f", 1 / MIB),

@@ -233,7 +233,7 @@ def report(figures: dict[str, Any], args: Any, threads: int) -> dict[str, list[f
             {
                 "program": name,
                 "tokens/s": f"{of('tokens_per_second'):,.0f}",
-                "s an update": f"{of('seconds_per_update'):.3f}",
+                "s/update": f"{of('seconds_per_update'):.3f}",
                 "peak MiB": f"{peak / 2**20:,.0f}",
                 "waiting for data": f"{of('waiting_for_data'):.2%}",
                 "logging": f"{of('logging'):.2%}",

@@ -168,7 +168,7 @@ def report(rounds: Sequence[dict[str, dict[str, Any]]], args: Any) -> None:
                 "stolen": of("stolen", ".1%"),
                 "undisturbed updates": of("undisturbed_updates", ",.0f"),
                 "their tokens/s": of(UNDISTURBED, ",.0f"),
-                "s an update": of("seconds_per_update", ".3f"),
+                "s/update": of("seconds_per_update", ".3f"),
                 "padded": of("padded_per_update", ",.0f"),
                 "padding": of("padding", ".1%"),
                 "peak MiB": of("peak_memory", ",.0f", scale=2**-20),
