@@ -140,7 +140,13 @@ def measure_disk(bench: Bench) -> Figures:
 
 def _size(name: str, form: str, tokens: str, size: float, ours: float) -> dict[str, str]:
     times = f"{size / ours:.1f}"
-    return {"text": name, "form": form, "tokens per pair": tokens, "bytes per pair": f"{size:,.1f}", "times ours": times}
+    return {
+        "text": name,
+        "form": form,
+        "tokens per pair": tokens,
+        "bytes per pair": f"{size:,.1f}",
+        "times ours": times,
+    }
 
 
 def measure_reading(bench: Bench) -> Figures:
