@@ -106,8 +106,16 @@ def _differences(then: Any, now: Any, where: str) -> Iterator[tuple[str, tuple[A
     if isinstance(then, dict) and isinstance(now, dict):
         for key in {**then, **now}:
             yield from _differences(then.get(key), now.get(key), f"{where}.{key}" if where else str(key))
+    elif _are_items(then) and _are_items(now) and len(then) == len(now):
+        for number, (one, other) in enumerate(zip(then, now, strict=True)):
+            yield from _differences(one, other, f"{where}.{number}")
     elif then != now:
         yield where, (then, now)
+
+
+def _are_items(value: Any) -> bool:
+    """Whether it is a list of sections, as phases are."""
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def _shown(value: Any) -> str:

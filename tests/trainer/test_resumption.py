@@ -148,6 +148,8 @@ class TestChanges:
     def test_the_same_again_says_nothing(self) -> None:
         run = load_run("debug")
         assert changed_fields(run, load_run("debug", ["output=elsewhere", "name=other"])) == {}
+        phases = [[f"phases=[{{name: a, until: {{updates: {n}}}}}, {{name: b}}]"] for n in (5, 6)]
+        assert changed_fields(*(load_run("debug", one) for one in phases)) == {"phases.0.until.updates": (5, 6)}
         changed = changed_fields(run, load_run("debug", ["training.max_epochs=3", "training.tensorboard=false"]))
         assert describe(changed, 7) == [
             "changed at step 7: training.max_epochs was none and is 3",

@@ -96,7 +96,7 @@ def _show_table(
         **({"phases": "; ".join(describe_phases(config))} if config.phases else {}),
         "an update": _update(config, reader, updates),
         "an epoch": f"about {updates:,.0f} updates",
-        "schedule": _schedule(config.schedule, config),
+        "schedule": f"{_schedule(config.schedule, config)}; {config.optimizer.kind}",
         "limits": ", ".join(_limits(config, state)),
         "evaluation": _evaluation(config, held_out),
         "checkpoints": _checkpoints(config),
@@ -155,13 +155,12 @@ def describe_phases(config: RunConfig) -> Iterator[str]:
         read = ", ".join(source.path for source in stream.datasets) or config.prepare.output
         end = "to the end" if phase.until is None else phase.until.describe()
         own = "" if phase.schedule is None else f", schedule {_schedule(phase.schedule, config)}"
-        yield f"{phase.name}: {end} of {read}{own}"
+        yield f"{phase.name}: {end}, of {read}{own}"
 
 
 def _schedule(schedule: Schedule, config: RunConfig) -> str:
-    optimizer = config.optimizer
     end = f", to its end with the {schedule.ends_with}" if schedule.ends else ""
-    return f"{schedule.kind}, {schedule.warmup_updates:,} updates up to {optimizer.lr:g}{end}; {optimizer.kind}"
+    return f"{schedule.kind}, {schedule.warmup_updates:,} updates up to {config.optimizer.lr:g}{end}"
 
 
 def _limits(config: RunConfig, state: TrainerState) -> Iterator[str]:
