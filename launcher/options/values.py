@@ -88,6 +88,8 @@ def number(low: float, high: float = math.inf, *, is_open: bool = False) -> Call
 
 def pattern(text: str) -> re.Pattern[str]:
     """A regular expression of Python's."""
+    if not text:
+        raise argparse.ArgumentTypeError("'' finds nothing; give a regular expression, such as '\\d+'")
     try:
         return re.compile(text)
     except re.error as error:

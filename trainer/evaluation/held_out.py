@@ -7,6 +7,7 @@ from pathlib import Path
 from configs import RunConfig, UserError
 from configs.components import ScoredText
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.augmentation.texts import check_spelling
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.model_files import build_model
 from trainer.datasets import dataset_names, tokenizer_of
@@ -39,6 +40,11 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
     if not any(text.role == "validation" for text in texts):
         _check_without(config, texts, world)
     copies = perturbed([text for text in texts if text.role == "validation"], config.evaluation.perturb)
+    for number, modifier in enumerate(config.evaluation.perturb if world.is_main else ()):
+        try:
+            check_spelling(modifier, tokenizer_of(datasets), f"evaluation.perturb.{number}: {modifier.kind}")
+        except UserError as error:  # a score all the same, if a low one
+            log.warning("%s", error)
     check_names(texts := [*texts, *copies], "evaluation.perturb")
     found = []
     for text in texts:

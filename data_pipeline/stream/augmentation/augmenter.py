@@ -15,7 +15,7 @@ from configs.components import MergingModifier, Modifier, SubwordModifier, make
 from data_pipeline.order.randomness import GOLDEN, Purpose, mixed, random_bits, threshold
 from data_pipeline.order.windows import Budget
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.augmentation.texts import PairTexts
+from data_pipeline.stream.augmentation.texts import PairTexts, check_spelling
 from data_pipeline.stream.augmentation.variants import Variants
 from data_pipeline.stream.augmentation.vocabulary import Vocabulary, gather
 from data_pipeline.stream.batch import Ragged
@@ -87,7 +87,7 @@ class Augmenter:
                     vocabulary.check(modifier.model_type, where)
                 self._subwords = number, modifier
             else:
-                self._texts.check(modifier, where)
+                check_spelling(modifier, tokenizer, where)
                 self._text_modifiers.append((number, modifier))
         self._variants: list[Variants] = []
         if self._subwords is not None:

@@ -28,30 +28,6 @@ class PairTexts:
         self._tokenizer = tokenizer
         self._is_control = [set(np.flatnonzero(v.is_control).tolist()) for v in (vocabularies[0], vocabularies[-1])]
 
-    def check(self, modifier: Modifier, where: str) -> None:
-        """Refuse a modifier that brings in what the tokenizer has no pieces for.
-
-        Raises:
-            UserError: naming the characters, or the tag.
-        """
-        if not isinstance(modifier, TextModifier):
-            return
-        encoders = (self._tokenizer.encode_source, self._tokenizer.encode_target)
-        for side, texts, encode in zip(("source", "target"), modifier.brings_in(), encoders, strict=True):
-            wanted = sorted(set(texts))
-            missing = [a for a, row in zip(wanted, encode(wanted), strict=True) if not row or UNK_ID in row]
-            if missing:
-                raise UserError(
-                    f"{where}: the {side} vocabulary has no pieces for {' '.join(missing[:5])}"
-                    f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}; prepare the data with "
-                    "prepare.tokenizer.byte_fallback=true, or name other characters, or leave it out"
-                )
-        if tags := self._tokenizer.tags_that_are_text(modifier.brings_in()[0]):
-            raise UserError(
-                f"{where}: {min(tags)} is no piece of the tokenizer, whose tags are "
-                f"{', '.join(self._tokenizer.tags) or 'none'}; prepare the data with it in prepare.tokenizer.tags"
-            )
-
     def decode(self, numbers: NDArray[np.int64], source: Ragged, target: Ragged) -> dict[int, Text]:
         """The texts of some rows. None have those that hold an unknown piece, or a tag in the text behind their tags:
         encoded again it would be one more.
@@ -102,3 +78,28 @@ class PairTexts:
                 break
             count += 1
         return count
+
+
+def check_spelling(modifier: Modifier, tokenizer: Tokenizer, where: str) -> None:
+    """Refuse a modifier that brings in what the tokenizer has no pieces for.
+
+    Raises:
+        UserError: naming the characters, or the tag.
+    """
+    if not isinstance(modifier, TextModifier):
+        return
+    encoders = (tokenizer.encode_source, tokenizer.encode_target)
+    for side, texts, encode in zip(("source", "target"), modifier.brings_in(), encoders, strict=True):
+        wanted = sorted(set(texts))
+        missing = [a for a, row in zip(wanted, encode(wanted), strict=True) if not row or UNK_ID in row]
+        if missing:
+            raise UserError(
+                f"{where}: the {side} vocabulary has no pieces for {' '.join(missing[:5])}"
+                f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}; prepare the data with "
+                "prepare.tokenizer.byte_fallback=true, or name other characters, or leave it out"
+            )
+    if tags := tokenizer.tags_that_are_text(modifier.brings_in()[0]):
+        raise UserError(
+            f"{where}: {min(tags)} is no piece of the tokenizer, whose tags are "
+            f"{', '.join(tokenizer.tags) or 'none'}; prepare the data with it in prepare.tokenizer.tags"
+        )

@@ -1,5 +1,6 @@
 """What is scored of a run's datasets, and what is said of it before anything is trained."""
 
+import dataclasses
 import logging
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from configs import CorpusFiles, PrepareSection, RunConfig, TokenizerSection, UserError, load_run
+from configs.components import make
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
 from trainer import build as build_module
@@ -49,6 +51,21 @@ def test_a_script_without_spaces_is_warned_of(thai: RunConfig, caplog: pytest.Lo
     assert message.startswith("evaluation.tokenizer: data: BLEU's tokenizer 13a takes what stands between spaces")
     assert held_out.languages == ("en", "tha")
     assert "tok:13a" in held_out.scorer.signatures["bleu"]
+
+
+def test_modified_copies_that_the_tokenizer_cannot_spell_are_warned_of(
+    thai: RunConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their scores would be low whatever the model has learnt."""
+    perturb = [make("modifier", kind) for kind in ("emoji", "upper_case")]
+    config = dataclasses.replace(
+        thai, evaluation=dataclasses.replace(thai.evaluation, perturb=perturb, tokenizer="char")
+    )
+    with caplog.at_level(logging.WARNING):
+        found = held_out_sets(config, [Dataset.load(thai.datasets[0].path)], world_of(0))
+    assert [one.name for one in found] == ["data", "data-emoji", "data-upper_case"]
+    [message] = caplog.messages
+    assert message.startswith("evaluation.perturb.0: emoji: the source vocabulary has no pieces for ")
 
 
 @pytest.mark.parametrize("tokenizer", ["flores200", "ko-mecab"])

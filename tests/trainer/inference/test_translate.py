@@ -159,6 +159,7 @@ def test_a_killed_process_is_exit_code_1(trained: TrainedRun, start: Start, tmp_
         (["{run}", "--sample", "--beam", "2"], "--beam: 2 with a sampler; allowed is 1"),
         (["{run}", "--alignment-layer", "2"], "--alignment-layer: 2; allowed is 1 to 1"),
         (["{run}", "--placeholders", "("], "'(' is no regular expression: missing )"),
+        (["{run}", "--placeholders", ""], "'' finds nothing; give a regular expression"),
         (["{run}", "--placeholders", "a", "--score"], "--placeholders: given with --score; give one of them"),
         (["{run}", "--placeholders", "a", "-i", "one"], "--placeholders: this run has not learnt to copy any"),
     ],

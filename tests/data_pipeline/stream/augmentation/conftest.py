@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,7 @@ def spelling(small_section: PrepareSection, tmp_path_factory: pytest.TempPathFac
 def everything() -> list[Modifier]:
     """Every modifier of text, each for some pairs, and BPE-dropout for all."""
     assert {*TEXT_KINDS, "bpe_dropout", "unigram_sampling"} <= set(kinds("modifier"))
-    fields = {"prefix": {"text": ">>bt<<"}}
-    texts = [make("modifier", kind, probability=0.1, **fields.get(kind, {})) for kind in TEXT_KINDS]
+    often = {"probability": 0.8}  # few pairs have what these look for
+    fields: dict[str, dict[str, Any]] = {"prefix": {"text": ">>bt<<"}, "inline_tags": often, "placeholders": often}
+    texts = [make("modifier", kind, **{"probability": 0.1, **fields.get(kind, {})}) for kind in TEXT_KINDS]
     return [*texts, make("modifier", "bpe_dropout")]
