@@ -1,4 +1,4 @@
-"""The typed tree of a run's configuration, and how it is read."""
+"""A run's configuration as typed dataclasses, and how it is read."""
 
 from configs.components import Optimizer, Schedule
 from configs.data import (

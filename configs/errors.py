@@ -1,14 +1,14 @@
-"""Errors that are the user's to mend. The command line turns them into exit code 2 and one line each."""
+"""Errors that the user can fix. The command line prints each as one line and exits with code 2."""
 
 from collections.abc import Sequence
 
 
 class UserError(Exception):
-    """The user's input is wrong. The message is one line: what, which value, and what is allowed."""
+    """The user's input is wrong. The message is one line: the field or option, its value, and what to do."""
 
 
 class ConfigError(UserError):
-    """A configuration is wrong; `problems` holds every error that was found, one line each."""
+    """A configuration has errors; `problems` has a line for each."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = list(problems)

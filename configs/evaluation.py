@@ -1,6 +1,6 @@
-"""The sections about translating: how it is searched, how translations are scored, and what ends by scores.
+"""The sections about evaluation: search, held-out sets, metrics and early stopping.
 
-See `configs.schema` for the rules of all sections.
+`configs.schema` says what all sections have in common.
 """
 
 import shlex
@@ -26,23 +26,24 @@ _OTHER_FIGURES = frozenset(
         "series", "total_target_tokens", "phase", "phase_number",
     }
 )  # fmt: skip
-"""Other keys of an evaluation in metrics.jsonl, which no metric's name may be."""
+"""Other keys of an evaluation in metrics.jsonl, which are not allowed as names of metrics."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class SearchSection:
-    """Greedy search (beam 1), beam search, or sampling. Lengths are in pieces, EOS counted."""
+    """Greedy search, beam search or sampling. Lengths are in pieces, including EOS."""
 
     __pydantic_config__ = STRICT
 
     beam: Annotated[int, Field(ge=1, le=256)] = 1
-    """Hypotheses kept; 1 is greedy."""
+    """Beam size; 1 is greedy search."""
     patience: NonNegativeFloat = 1.0
-    """A beam search ends when this times the beam have ended (Kasai et al., 2022); 0: when no open one can win."""
+    """A beam search stops when patience x beam translations are complete (Kasai et al., 2022) or no open one can win; 0
+    uses only the second rule."""
     length_penalty: NonNegativeFloat = 1.0
-    """alpha; 0 compares bare sums of log-probabilities."""
+    """Exponent alpha of the length penalty; 0 compares sums of log-probabilities without a penalty."""
     length_penalty_kind: Literal["gnmt", "mean"] = "gnmt"
-    """Divide by ((5 + length) / 6)^alpha (Wu et al., 2016, equation 14), or by length^alpha."""
+    """gnmt divides by ((5 + length) / 6)^alpha (Wu et al., 2016, equation 14), mean by length^alpha."""
     min_length_ratio: NonNegativeFloat = 0.0
     """Minimum length of a translation: this times the source's length, plus `min_length_extra`."""
     min_length_extra: Count = 0
@@ -58,18 +59,18 @@ class SearchSection:
     seed: Count = 1
     """Seed of sampling; each line has its own random numbers, whatever its batch."""
     batch_tokens: Positive = 4096
-    """Maximum of padded source tokens times the beam in a batch."""
+    """Maximum size of a batch: its padded source tokens times the beam size."""
 
     def problems(self) -> Iterator[str]:
-        """What is wrong between the fields, one line each."""
+        """Errors that concern several fields, one line each."""
         if self.beam > self.batch_tokens:
-            yield f"beam: {self.beam} is more than batch_tokens={self.batch_tokens}; allowed is at most that"
+            yield f"beam: {self.beam} is more than batch_tokens={self.batch_tokens}; lower beam or raise batch_tokens"
         if self.sampler is not None and self.beam > 1:
-            yield f"beam: {self.beam} with a sampler; allowed is 1"
+            yield f"beam: {self.beam} with a sampler; set it to 1, or remove the sampler"
         for name in ("length_ratio", "length_extra"):
             shortest, longest = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
             if shortest > longest:
-                yield f"min_{name}: {shortest} is more than max_{name}={longest}; allowed is at most that"
+                yield f"min_{name}: {shortest} is more than max_{name}={longest}; lower the one or raise the other"
 
 
 def _listed(value: Any) -> Any:
@@ -78,33 +79,33 @@ def _listed(value: Any) -> Any:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class HeldOutSection:
-    """A set to evaluate on: from files, one of sacreBLEU's sets, or the datasets' prepared set."""
+    """A held-out set: from files, one of sacreBLEU's sets, or a prepared set of the datasets."""
 
     __pydantic_config__ = STRICT
 
     name: Name
-    """The name in its figures, such as bleu/NAME, and in its files in eval/."""
+    """Name of the set in its figures, such as bleu/NAME, and in its files in eval/."""
     role: Literal["validation", "test"] = "validation"
-    """Only validation sets decide which step is best, and early stopping. If one is named here, the datasets' prepared
-    validation sets are evaluated only if they are named too.
+    """Only validation sets decide which checkpoint is best, and when to stop early. If a validation set is given here,
+    the datasets' prepared validation sets are evaluated only if they are listed too.
     """
     source: PathText | None = None
-    """A file, compressed or not."""
+    """File with the sources, which may be compressed."""
     references: Annotated[list[PathText], BeforeValidator(_listed)] = field(default_factory=list)
-    """One or more files, parallel to the source. The loss is computed on the first."""
+    """One or more files with references, line by line. The loss is computed on the first."""
     sacrebleu: str | None = None
-    """One of sacreBLEU's sets, such as wmt14/full; downloaded if it is not in sacreBLEU's cache."""
+    """Name of one of sacreBLEU's sets, such as wmt14/full; it is downloaded if it is not in sacreBLEU's cache."""
     prepared: Literal["valid", "test"] | None = None
-    """The prepared set of this name, of every dataset that has it."""
+    """The prepared set of this name, of every dataset that has one."""
     source_language: Language | None = None
-    """Default: that of the section `prepare`."""
+    """Language of the sources; by default `prepare.source_language`."""
     target_language: Language | None = None
-    """Default: that of the section `prepare`."""
+    """Language of the references; by default `prepare.target_language`."""
     tag: Tag | None = None
-    """Put before every source line of files and of sacreBLEU's sets, as `prepare.target_tag` is in the data."""
+    """Tag put before every source line, like `prepare.target_tag`; for files and sacreBLEU's sets only."""
 
     def problems(self) -> Iterator[str]:
-        """What is wrong between the fields, one line each."""
+        """Errors that concern several fields, one line each."""
         forms = {
             "source and references": bool(self.source or self.references),
             "sacrebleu": self.sacrebleu is not None,
@@ -112,14 +113,14 @@ class HeldOutSection:
         }
         given = [form for form, is_given in forms.items() if is_given]
         if len(given) != 1:
-            yield f"name: {self.name} has {' and '.join(given) or 'no text'}; allowed is one of {', '.join(forms)}"
+            yield f"name: {self.name} has {' and '.join(given) or 'no text'}; give one of {', '.join(forms)}"
         elif self.source is None and self.references:
-            yield "source: missing beside references; name a file"
+            yield "source: missing, but references are given; name a file"
         elif self.source is not None and not self.references:
-            yield "references: none beside source; name at least one file"
+            yield "references: none, but a source is given; name at least one file"
         for field_ in ("source_language", "target_language", "tag") if self.prepared is not None else ():
             if getattr(self, field_) is not None:
-                yield f"{field_}: {getattr(self, field_)} with prepared; allowed without, as the dataset has it"
+                yield f"{field_}: {getattr(self, field_)} with prepared; remove it, because the dataset defines it"
 
 
 def _split(value: Any) -> Any:
@@ -128,30 +129,31 @@ def _split(value: Any) -> Any:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class QueuedMetric:
-    """A metric that is a command, such as a neural one: it runs while training goes on, so that no GPU waits for it.
+    """A metric computed by a command, such as a neural one, while training goes on, so that no GPU waits for it.
 
-    It reads JSON lines (set, languages, source, hypothesis, references) from standard input, and answers with a number
-    for each, whose mean is the score, or with one line `{"scores": {SET: number}}`.
+    The command reads JSON lines (set, languages, source, hypothesis, references) from standard input. It writes one
+    number per line, whose mean is the score, or a single line `{"scores": {SET: number}}`.
     """
 
     __pydantic_config__ = STRICT
 
     name: MetricName
-    """The name of its figures."""
+    """Name of the metric's figures."""
     command: Annotated[list[str], BeforeValidator(_split)]
-    """The program and its arguments, without a shell."""
+    """The program and its arguments; they are not passed through a shell."""
     higher_is_better: bool = True
     """Whether higher scores are better."""
     digits: Count = 4
     """Decimals in displayed scores."""
     version: str = ""
-    """Version of what the command computes, for the signature: only scores of one signature may be compared."""
+    """Version of the metric, for the signature: only scores with the same signature are compared."""
     timeout_minutes: PositiveFloat = 60.0
-    """Time limit after which the command is killed, and the step has no such score."""
+    """Time limit after which the command is killed; then the step has no such score."""
     most_waiting: Positive = 4
-    """Waiting requests at most; of more, the oldest is dropped. Checkpoints that may become the best are kept."""
+    """Maximum number of steps that wait for this metric; beyond it, the oldest gets no score. Checkpoints that may yet
+    become the best are kept."""
     devices: str = ""
-    """`CUDA_VISIBLE_DEVICES` of the command, naming GPUs that training does not use; by default no GPU."""
+    """`CUDA_VISIBLE_DEVICES` of the command: GPUs that training does not use; by default none."""
 
     @property
     def signature(self) -> str:
@@ -160,14 +162,14 @@ class QueuedMetric:
         return f"command:{shlex.join(self.command)}{version}"
 
     def problems(self) -> Iterator[str]:
-        """What is wrong between the fields, one line each."""
+        """Errors that concern several fields, one line each."""
         if not self.command:
-            yield f"command: {self.name} has none; allowed is a program and its arguments"
+            yield f"command: {self.name} has none; give a program and its arguments"
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class EvaluationSection:
-    """Loss and scores on the validation set while training."""
+    """Evaluation during training: loss and scores on held-out sets."""
 
     __pydantic_config__ = STRICT
 
@@ -175,52 +177,51 @@ class EvaluationSection:
     """Updates between evaluations; 0 evaluates only at the end."""
     search: SearchSection = field(default_factory=SearchSection)
     sets: list[HeldOutSection] = field(default_factory=list)
-    """The sets to evaluate on; by default the validation sets of the datasets."""
+    """The held-out sets to evaluate on; by default the prepared validation sets of the datasets."""
     perturb: list[Annotated[Modifier, Choice("modifier")]] = field(default_factory=list)
-    """Modifiers of text (docs/augmentation.md). Each makes a modified copy of every validation set, NAME-KIND, with its
-    own figures, which do not decide anything.
+    """Modifiers of text (docs/augmentation.md). Each makes a modified copy of every validation set, NAME-KIND, whose
+    figures are logged but never decide which checkpoint is best or when to stop.
     """
     metrics: list[Annotated[Metric, Choice("metric")]] = field(
         default_factory=lambda: [make("metric", "bleu"), make("metric", "chrf")]
     )
     """Metrics of translations: components of trainer/metrics, or plugins."""
     queued: list[QueuedMetric] = field(default_factory=list)
-    """Metrics that are commands, whose scores come late and are logged at the step that they are of."""
+    """Metrics computed by commands. Their scores come late, and are logged at the step that they belong to."""
     queued_end_minutes: NonNegativeFloat = 5.0
-    """How long a finished run waits for outstanding scores; the rest come at the next start."""
+    """How long a finished run waits for outstanding scores; the next start computes the rest."""
     tokenizer: BleuTokenizer = "auto"
-    """BLEU's tokenizer, one of sacreBLEU's; auto chooses by the script of the target language: zh, ja-mecab, ko-mecab,
-    else 13a. 13a is of little use for languages without spaces between words (Thai, Khmer): use char, flores200 or
-    spm.
+    """BLEU's tokenizer, one of sacreBLEU's. auto chooses by the script of the target language: zh, ja-mecab, ko-mecab,
+    or else 13a. 13a does not suit languages without spaces between words (Thai, Khmer): use char, flores200 or spm.
     """
     max_pairs: Positive | None = None
-    """Evaluate only on the first pairs of each set, this many."""
+    """Evaluate only on this many pairs of each set, the first ones."""
     samples: Count = 5
-    """Number of translations shown in TensorBoard: half of them always the same, half changing."""
+    """Number of translations shown in TensorBoard; half of them are always the same, half change."""
     attention_maps: Count = 2
-    """Number of short validation pairs whose attention is drawn in TensorBoard, always the same: for the reference, and
+    """Number of short validation pairs, always the same, whose attention is drawn in TensorBoard, for the reference and
     for the translation.
     """
 
     @property
     def directions(self) -> dict[str, bool]:
-        """Whether higher is better, for every figure that can decide something: `at_once`, then queued metrics."""
+        """Whether higher is better, for each possible `checkpoint.best_by`: those of `at_once`, then queued metrics."""
         return {**self.at_once, **{metric.name: metric.higher_is_better for metric in self.queued}}
 
     @property
     def at_once(self) -> dict[str, bool]:
-        """Whether higher is better, for the figures known at the end of an evaluation: metrics, then loss and nll."""
+        """Whether higher is better, for the figures that an evaluation ends with: metrics, then loss and nll."""
         of_metrics = {metric.key(): metric.higher_is_better for metric in self.metrics}
         of_references = {name: one.higher_is_better for name, one in OF_REFERENCES.items()}
         return {name: is_higher for name, is_higher in {**of_metrics, **of_references}.items() if is_higher is not None}
 
     def problems(self) -> Iterator[str]:
-        """What is wrong between the fields, one line each."""
+        """Errors that concern several fields, one line each."""
         if not self.metrics:
             yield "metrics: none; give at least one"
         for number, modifier in enumerate(self.perturb):
             if not isinstance(modifier, TextModifier):
-                yield f"perturb.{number}: {modifier.kind} changes no text by itself; name one that does, as typos"
+                yield f"perturb.{number}: {modifier.kind} is not a modifier of text; use one that is, such as typos"
             if modifier.datasets:
                 yield (
                     f"perturb.{number}.datasets: {modifier.datasets[0]}; every validation set has a copy, so leave "
@@ -231,25 +232,25 @@ class EvaluationSection:
         taken = set(_OTHER_FIGURES)
         for place, key in keys.items():
             if key in taken or key.endswith(SIGNATURE):
-                yield f"{place}: the figures of another are called {key}; give it a name of its own"
+                yield f"{place}: {key} is the name of another figure, too; give it one of its own"
             taken.add(key)
         names = [one.name for one in self.sets]
         for number, name in enumerate(names):
             if name in names[:number]:
-                yield f"sets.{number}.name: {name} is the name of another; give it one of its own"
+                yield f"sets.{number}.name: {name} is the name of another set, too; give it one of its own"
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class EarlyStoppingSection:
-    """The run ends when a figure of the validation set has not improved for some evaluations."""
+    """Ends the run when a figure of the validation sets has not improved for some evaluations."""
 
     __pydantic_config__ = STRICT
 
     metric: str | None = None
     """The name of one of `evaluation.metrics`, loss or nll; by default `checkpoint.best_by`."""
     patience: Positive = 10
-    """Evaluations in a row without an improvement."""
+    """Number of evaluations in a row without an improvement."""
     min_delta: NonNegativeFloat = 0.0
     """An improvement must be larger than this, in the figure's unit."""
     after: Count = 0
-    """Evaluations before this update do not count towards `patience`; the best of them still counts."""
+    """Evaluations before this update do not count towards `patience`, but they can be the best so far."""

@@ -1,4 +1,4 @@
-"""Types of fields that several sections share."""
+"""Types of fields that are used in several sections."""
 
 from typing import Annotated
 
@@ -7,20 +7,20 @@ from pydantic import AfterValidator, ConfigDict, Field
 from configs.errors import UserError
 from configs.files import expand
 
-MOST = 2**63 - 1
-"""The largest number that torch and numpy hold; they fail in ways of their own beyond it."""
-Positive = Annotated[int, Field(gt=0, le=MOST)]
-Count = Annotated[int, Field(ge=0, le=MOST)]
+MAX_INTEGER = 2**63 - 1
+"""The largest integer in torch and numpy, which raise unhelpful errors for larger ones."""
+Positive = Annotated[int, Field(gt=0, le=MAX_INTEGER)]
+Count = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 Size = Annotated[int, Field(gt=0, le=1 << 24)]
-"""Of one dimension; a product of two is a number that torch can hold."""
+"""Size of one dimension. The product of two is still a valid integer for torch."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=128)]
 Home = AfterValidator(lambda text: _expanded(text))
-"""`~` at the beginning is the home folder."""
+"""Replaces `~` at the beginning with the home folder."""
 PathText = Annotated[str, Home]
-"""A file or folder."""
+"""Path of a file or folder."""
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([_-][A-Za-z0-9]+)*$")]
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)

@@ -1,4 +1,4 @@
-"""Files and folders that the user names: what the file system says of them becomes one line that says what to do."""
+"""Files and folders that the user names: errors of the file system become one line that says what to do."""
 
 import contextlib
 import errno
@@ -16,19 +16,19 @@ from configs.errors import UserError
 
 _ADVICE = {
     errno.ENAMETOOLONG: "give a shorter name",
-    errno.ELOOP: "its links lead in a circle; mend them",
-    errno.ENOTDIR: "a file stands where a folder should; move it or give another name",
+    errno.ELOOP: "its symbolic links form a loop; fix them",
+    errno.ENOTDIR: "a file is where a folder should be; move it or give another name",
     errno.EISDIR: "it is a folder; give a file",
-    errno.EEXIST: "something of that name is there; move it or give another name",
+    errno.EEXIST: "something with this name exists; move it or give another name",
     errno.EACCES: "change its permissions or give another place",
     errno.EPERM: "change its permissions or give another place",
     errno.EROFS: "give a place that can be written",
-    errno.ENOSPC: "make room, or give another place",
-    errno.EDQUOT: "make room, or give another place",
+    errno.ENOSPC: "free some space, or give another place",
+    errno.EDQUOT: "free some space, or give another place",
     errno.ENOENT: "no such file or folder",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
-_USERS = (
+_USER_ERRORS = (
     errno.ENAMETOOLONG,
     errno.ELOOP,
     errno.ENOTDIR,
@@ -39,11 +39,11 @@ _USERS = (
     errno.EROFS,
     errno.EXDEV,
 )
-"""What the user can mend before anything is tried again."""
+"""Errors that the user must fix, since trying again does not help."""
 
 
 TEMPORARY = ".zeromt-"
-"""What the names of files that are being written begin with."""
+"""Prefix of the names of files that are being written."""
 
 
 class FileError(UserError):
@@ -51,62 +51,62 @@ class FileError(UserError):
 
 
 def explain(error: OSError) -> str:
-    """What an error of the file system says, and what to do about it; without the file's name."""
-    said = error.strerror or str(error) or type(error).__name__
+    """The message of a file system error and what to do about it, without the file's name."""
+    message = error.strerror or str(error) or type(error).__name__
     advice = _ADVICE.get(error.errno or 0)
-    return said if advice is None or advice.lower() == said.lower() else f"{said}; {advice}"
+    return message if advice is None or advice.lower() == message.lower() else f"{message}; {advice}"
 
 
 def describe(error: OSError) -> str:
-    """`explain`, behind the name of the file where it is known."""
+    """`explain`, with the file's name before it if it is known."""
     names = " -> ".join(repr(os.fspath(n)) for n in (error.filename, error.filename2) if isinstance(n, str | bytes))
     return f"{names}: {explain(error)}" if names else explain(error)
 
 
-def problem_of(error: OSError) -> FileError | None:
-    """An error of the file system as one of the user's; None where it is none, or names no file."""
-    return FileError(describe(error)) if error.errno in _USERS and error.filename is not None else None
+def as_file_error(error: OSError) -> FileError | None:
+    """The error as a `FileError`, if the user must fix it and it names a file; else None."""
+    return FileError(describe(error)) if error.errno in _USER_ERRORS and error.filename is not None else None
 
 
 def expand(name: str) -> str:
-    """A path as the user means it: `~` is the home folder, as in a shell.
+    """Replace `~` at the beginning of a path with the home folder, as a shell does.
 
     Raises:
-        FileError: there is no such user, or no path.
+        FileError: there is no such user, or the path is invalid.
     """
     if "\0" in name:
-        raise FileError(f"{name!r}: holds a NUL character; give a path without")
+        raise FileError(f"{name!r}: contains a NUL character; give a path without one")
     if not name.startswith("~"):
         return name
     try:
         return str(Path(name).expanduser())
     except RuntimeError as error:
-        raise FileError(f"{name!r}: no such home folder; write the path out, or ./~ for that name") from error
+        raise FileError(f"{name!r}: no such home folder; write the whole path, or ./~ for that name") from error
 
 
 @contextlib.contextmanager
 def naming(what: str) -> Iterator[None]:
-    """Put an option or a field in front of what the file system says.
+    """Turn file system errors that the user can fix into ones that begin with the name of an option or field.
 
     Raises:
-        FileError: something was said that the user can mend.
+        FileError: the user must fix something.
     """
     try:
         yield
     except FileError as error:
-        said = str(error)
-        raise FileError(said if said.startswith(f"{what}:") else f"{what}: {said}") from error
+        message = str(error)
+        raise FileError(message if message.startswith(f"{what}:") else f"{what}: {message}") from error
     except OSError as error:
-        if (problem := problem_of(error)) is None:
+        if (problem := as_file_error(error)) is None:
             raise
         raise FileError(f"{what}: {problem}") from error
 
 
 def status_of(path: str | os.PathLike[str]) -> os.stat_result | None:
-    """What is at a path; None where nothing is.
+    """The status of the file or folder at a path; None if there is none.
 
     Raises:
-        FileError: that cannot be told.
+        FileError: the status cannot be read.
     """
     try:
         return Path(path).stat()
@@ -117,53 +117,53 @@ def status_of(path: str | os.PathLike[str]) -> os.stat_result | None:
     except OSError as error:
         raise FileError(f"{os.fspath(path)!r}: {explain(error)}") from error
     except ValueError as error:  # a NUL character
-        raise FileError(f"{os.fspath(path)!r}: {error}; give a path without") from error
+        raise FileError(f"{os.fspath(path)!r}: {error}; give a path without one") from error
 
 
 def exists(path: str | os.PathLike[str]) -> bool:
-    """Whether something is there; see `status_of`."""
+    """Whether a file or folder exists; see `status_of`."""
     return status_of(path) is not None
 
 
 def is_dir(path: str | os.PathLike[str]) -> bool:
-    """Whether a folder is there; see `status_of`."""
+    """Whether a folder exists; see `status_of`."""
     found = status_of(path)
     return found is not None and stat.S_ISDIR(found.st_mode)
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:
-    """Whether a regular file is there; see `status_of`."""
+    """Whether a regular file exists; see `status_of`."""
     found = status_of(path)
     return found is not None and stat.S_ISREG(found.st_mode)
 
 
 def check_apart(inputs: Mapping[str, str | None], outputs: Mapping[str, str | None]) -> None:
-    """See that no path of a command is two things: by whatever names, links or redirections.
+    """Check that a command does not use the same file for two purposes, under whatever names, links or redirections.
 
-    Nothing may be written to an input or into an input folder, or twice to one place. A stream (a pipe, a terminal) can
-    be read once. Standard output and error are outputs whether or not they are named; they may be one. Devices such as
-    /dev/null may be named as often as one likes.
+    An output must not be an input, be in an input folder, or be another output. A stream (a pipe, a terminal) can be
+    read only once. Standard output and standard error count as outputs even if they are not named; they may be the same
+    file. A device such as /dev/null may be used any number of times.
 
     Args:
-        inputs: paths by what the user knows them by; None for standard input.
+        inputs: paths by the option or field that names them; None for standard input.
         outputs: the same; None for standard output.
 
     Raises:
-        FileError: naming both.
+        FileError: two paths are the same file; the message names both.
     """
     seen: dict[object, str] = {}
     for what, path in inputs.items():
         with naming(what):
             place = _Place.of(path, 0)
         if place.is_stream and place.key in seen:
-            raise FileError(f"{what}: {place.name} is what {seen[place.key]}, too; give another")
+            raise FileError(f"{what}: {place.name} is also what {seen[place.key]}; give another")
         seen.setdefault(place.key, f"{what} reads")
     folders = [(what, os.path.realpath(path)) for what, path in inputs.items() if path is not None and is_dir(path)]
     for what, path in outputs.items():
         with naming(what):
             place = _Place.of(path, 1)
         if place.key in seen and not place.may_be_shared:
-            raise FileError(f"{what}: {place.name} is what {seen[place.key]}, too; give another file")
+            raise FileError(f"{what}: {place.name} is also what {seen[place.key]}; give another file")
         for other, folder in folders:
             if path is not None and f"{os.path.realpath(path)}/".startswith(f"{folder.rstrip('/')}/"):
                 raise FileError(f"{what}: {place.name} is in {folder!r}, which {other} reads; give another place")
@@ -173,23 +173,23 @@ def check_apart(inputs: Mapping[str, str | None], outputs: Mapping[str, str | No
     for what, number in (("standard output", 1), ("standard error", 2)):
         place = _Place.of(None, number)
         if place.key in seen and place.key not in own and not place.is_stream:
-            raise FileError(f"{what}: is sent to the file that {seen[place.key]}; send it to another")
+            raise FileError(f"{what}: goes to the file that {seen[place.key]}; redirect it to another")
 
 
 @contextlib.contextmanager
 def written(path: str, what: str, mode: str = "w") -> Iterator[IO[Any]]:
-    """A file to write, which appears when all went well and not otherwise; what was there stays till then.
+    """Open a file to write atomically: it appears, or replaces an old one, only if the block ends without an error.
 
-    It is opened at once, so that what cannot be written is known before the work. What is no regular file (a pipe, a
-    device) is written as it is, and so is an open stream of this process, such as /dev/stdout.
+    It is opened at once, so that a path that cannot be written is reported before the work. A pipe, a device or an open
+    stream of this process such as /dev/stdout is written directly.
 
     Args:
-        path: of the file; where it is a link, what that leads to.
+        path: path of the file; a symbolic link is followed.
         what: the option or field that names it, for messages.
         mode: w for text, wb for bytes.
 
     Raises:
-        FileError: it cannot be written. Errors of anything else are left as they are.
+        FileError: the file cannot be written. Other errors in the block are not changed.
     """
     with naming(what):
         found, descriptor = status_of(path), _descriptor(path)
@@ -202,7 +202,7 @@ def written(path: str, what: str, mode: str = "w") -> Iterator[IO[Any]]:
     target = Path(os.path.realpath(path))
     with _told(path, what):
         if found is not None:
-            os.close(os.open(target, os.O_WRONLY))  # whether it may be written at all
+            os.close(os.open(target, os.O_WRONLY))  # raises an error if it must not be written
         raw, beside = _temporary(target)
     try:
         with _opened(raw, path, what, mode) as file:
@@ -211,7 +211,7 @@ def written(path: str, what: str, mode: str = "w") -> Iterator[IO[Any]]:
             os.chmod(beside, stat.S_IMODE(found.st_mode) if found is not None else 0o666 & ~umask())  # noqa: PTH101
             try:
                 Path(beside).replace(target)
-            except OSError:  # a mount point, or a file that may be written in a folder that may not
+            except OSError:  # a mount point, or a writable file in a read-only folder
                 if found is None:
                     raise
                 shutil.copyfile(beside, target)
@@ -220,7 +220,7 @@ def written(path: str, what: str, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def _temporary(target: Path) -> tuple[int, str]:
-    """A new file, open: beside the target, or in the system's folder where that may not be written and the file may."""
+    """A new open file beside the target, or in the system's temporary folder if only the target itself is writable."""
     try:
         return tempfile.mkstemp(prefix=TEMPORARY, dir=target.parent)
     except OSError as error:
@@ -231,20 +231,20 @@ def _temporary(target: Path) -> tuple[int, str]:
 
 @contextlib.contextmanager
 def _opened(descriptor: int, path: str, what: str, mode: str) -> Iterator[IO[Any]]:
-    """A file on a descriptor whose own errors name it; those of whoever writes to it are left as they are."""
+    """A file on a descriptor. Errors of writing name the option; other errors in the block are not changed."""
     buffered = io.BufferedWriter(_Raw(descriptor, path, what))
     file: IO[Any] = buffered if "b" in mode else io.TextIOWrapper(buffered, encoding="utf-8", newline="\n")
     try:
         yield file
     except BaseException:
-        with contextlib.suppress(Exception):  # what it holds is of no use, and what was raised matters more
+        with contextlib.suppress(Exception):  # the file is discarded, and the error above must not be hidden
             file.close()
         raise
     file.close()
 
 
 class _Raw(io.FileIO):
-    """Unbuffered, with an option's name in its errors."""
+    """An unbuffered file whose errors name an option."""
 
     def __init__(self, descriptor: int, path: str, what: str) -> None:
         super().__init__(descriptor, "wb")
@@ -257,7 +257,7 @@ class _Raw(io.FileIO):
 
 
 def umask() -> int:
-    """The process's mask of permissions."""
+    """The process's umask."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
@@ -265,11 +265,11 @@ def umask() -> int:
 
 @contextlib.contextmanager
 def _told(path: str, what: str) -> Iterator[None]:
-    """Turn what the file system says into an error that names the option."""
+    """Turn a file system error into one that names the option."""
     try:
         yield
     except BrokenPipeError as error:
-        if _descriptor(path) is not None:  # whoever reads standard output has enough
+        if _descriptor(path) is not None:  # the reader of standard output has closed it, which is no error
             raise
         raise FileError(f"{what}: {path!r} cannot be written: nobody reads it any more") from error
     except OSError as error:
@@ -277,7 +277,7 @@ def _told(path: str, what: str) -> Iterator[None]:
 
 
 def _descriptor(path: str) -> int | None:
-    """The open file of this process that a path such as /dev/stdout or /dev/fd/3 names; None where it names another."""
+    """The descriptor that a path such as /dev/stdout or /dev/fd/3 stands for; None for other paths."""
     for _ in range(40):  # as many links as the kernel follows
         folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100
         if os.path.realpath(folder) == f"/proc/{os.getpid()}/fd":
@@ -290,19 +290,19 @@ def _descriptor(path: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What a path or a descriptor stands for."""
+    """The file, stream or device that a path or a descriptor stands for."""
 
     key: object
-    """The same for two names of one thing."""
+    """Equal for two names of the same file."""
     name: str
     is_stream: bool = False
-    """What is read from it is gone: a pipe, a socket, a terminal."""
+    """Whether its content can be read only once: a pipe, a socket, a terminal."""
     may_be_shared: bool = False
-    """By what is read and what is written: a device, such as a terminal or /dev/null, or a socket."""
+    """Whether it may be input and output at once: a device, such as a terminal or /dev/null, or a socket."""
 
     @classmethod
     def of(cls, path: str | None, descriptor: int) -> "_Place":
-        """Of a path; of a descriptor where that is None."""
+        """The place of a path or, if that is None, of a descriptor."""
         name = ("standard input", "standard output", "standard error")[descriptor] if path is None else repr(path)
         try:
             found = os.fstat(descriptor) if path is None else status_of(path)
@@ -317,5 +317,5 @@ class _Place:
 
 
 def _is_terminal(found: os.stat_result) -> bool:
-    """Of a device: pseudo-terminals and consoles (major numbers 4, 5 and 136 to 143 of Linux)."""
+    """Whether a device is a pseudo-terminal or console (Linux's major numbers 4, 5 and 136 to 143)."""
     return os.major(found.st_rdev) in (4, 5, *range(136, 144))

@@ -1,8 +1,8 @@
-"""Languages by any of their codes, for scoring, language identification and tags alike.
+"""Languages by any of their codes, for scoring, language identification and tags.
 
-ISO 639-1, -2 (both forms) and -3, and BCP 47 with script and territory, with hyphens or underscores, of any case:
-`zh`, `chi`, `zho`, `cmn`, `zho_Hans` and `zh-CN` are one. What codes mean comes from `langcodes`, which has it from
-Unicode's CLDR and the registry of BCP 47. A code that is none of these is a language of its own.
+Codes are those of ISO 639-1, -2 (both forms) and -3, and of BCP 47 with script and territory, with hyphens or
+underscores, in any case: `zh`, `chi`, `zho`, `cmn`, `zho_Hans` and `zh-CN` are the same language. The package
+`langcodes` says what codes mean, from Unicode's CLDR and the BCP 47 registry. Any other code is a language of its own.
 """
 
 import functools
@@ -10,32 +10,32 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 _ALIASES = {
-    "nb": "no",  # Bokmål is what `no` means where nothing else is said, as CLDR has it
-    "ns": "nso",  # of M2M100, which took the letters for Northern Sotho
+    "nb": "no",  # CLDR: `no` (Norwegian) means Bokmål by default
+    "ns": "nso",  # M2M100's code for Northern Sotho
 }
 _UNDETERMINED = "und"
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Language:
-    """What a code means."""
+    """The meaning of a language code."""
 
     code: str
-    """The shortest one of its language; that of the macrolanguage for the member that it stands for (`zh` of `cmn`)."""
+    """Shortest code of the language; for the main member of a macrolanguage, the macrolanguage's (`zh` for `cmn`)."""
     macrolanguage: str
-    """What ISO 639-3 counts it under, such as `zh` of `yue`; `code` where that is nothing else."""
+    """The macrolanguage in ISO 639-3, such as `zh` for `yue`; equal to `code` if the language is not part of one."""
     script: str | None
-    """ISO 15924: what the code says, or else what the language is usually written in; None where it is unknown."""
+    """ISO 15924 code of the script: the one in the code, else the language's usual one; None if unknown."""
     territory: str | None
-    """What the code says, or else where most of its speakers are."""
+    """The territory in the code, else that of most speakers; None if unknown."""
     names_territory: bool
-    """Whether the code itself says it."""
+    """Whether the code itself names the territory."""
 
 
 @functools.lru_cache(maxsize=4096)
 def language(code: str) -> Language:
     """The meaning of a code."""
-    import langcodes  # its tables take a twentieth of a second, and most commands ask for no language
+    import langcodes  # imported late: its tables take 50 ms, and most commands need no language
     from langcodes.data_dicts import LIKELY_SUBTAGS, MACROLANGUAGES, NORMALIZED_MACROLANGUAGES
 
     text = code.strip().replace("_", "-")
@@ -48,7 +48,7 @@ def language(code: str) -> Language:
         own = text.lower()
         return Language(code=own, macrolanguage=own, script=None, territory=None, names_territory=False)
     name = str(found.language)
-    # What is likely of a language that Unicode says nothing of is what is likely of any: English.
+    # For a language that is not in CLDR, `maximize` would return the defaults of any language: those of English.
     tags = (tag for tag in found.broader_tags() if not tag.startswith(_UNDETERMINED))
     likely = found.maximize() if any(tag in LIKELY_SUBTAGS for tag in tags) else found
     short = NORMALIZED_MACROLANGUAGES.get(name, name)
@@ -63,11 +63,11 @@ def language(code: str) -> Language:
 
 
 def same_language(code: str, codes: Iterable[str]) -> list[str]:
-    """Those of some codes that mean the same as one: the same language in the same script.
+    """The codes among `codes` that mean the same as `code`: the same language in the same script.
 
-    Better matches hide others: the code itself, then the same territory (`zh-TW` is `zho_Hant`, not `zh-HK`), then one
-    that names none. Where nothing else is left, a macrolanguage stands for its members (`ps` for `pbt_Arab`). More than
-    one is an ambiguity, for whoever asks to refuse.
+    Only the best matches are returned: the code itself, else codes with the same territory (`zh-TW` matches `zho_Hant`,
+    not `zh-HK`), else codes without a territory, else members of the macrolanguage `code` (`ps` matches `pbt_Arab`). If
+    there are several, the code is ambiguous, and the caller must refuse it.
     """
     there = list(codes)
     if code in there:

@@ -1,4 +1,4 @@
-"""Reading a configuration: defaults < preset < YAML < `section.key=value`, validated as a whole, written resolved."""
+"""Reads a configuration: defaults < preset < YAML < `section.key=value`. It is validated and saved as a whole."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ from configs.errors import ConfigError, UserError
 from configs.model import ModelSection
 from configs.plugins import OtherPluginError, Pin, PluginError, another_file, installed, loaded, missing, pinned
 from configs.plugins.of_run import plugins_of_run
-from configs.reading.old_keys import OLD_KEYS, without_meaningless
+from configs.reading.old_keys import OLD_KEYS, without_dropped_keys
 from configs.reading.scalars import Texts, as_written, number_problems, place_of
 from configs.reading.sections import expanded, unknown_keys, without_leftovers, without_unknown
 from configs.reading.shipped import find_config, find_preset
@@ -26,9 +26,9 @@ from configs.schema import RunConfig
 
 RUN_CONFIG = "config.yaml"
 """The resolved configuration in a run's folder."""
-SIGNS_OF_A_RUN = ("checkpoints", "status.json", "metrics.jsonl")
-"""What stands beside it there, and tells it from a configuration that a person wrote."""
-SIGN_OF_A_CHECKPOINT = "manifest.json"
+RUN_FILES = ("checkpoints", "status.json", "metrics.jsonl")
+"""Files beside it, by which it is distinguished from a configuration that a person wrote."""
+CHECKPOINT_FILE = "manifest.json"
 _SECTIONS = ("name", "output", "prepare", "stream", "model", "loss", "optimizer", "schedule", "engine", "training")
 
 
@@ -42,18 +42,18 @@ def load_run(
 ) -> RunConfig:
     """Read a run's configuration: defaults < preset < YAML < overrides.
 
-    The preset is what the key `preset` of the file or of an override names; the result is merged, and names none.
-    Plugins are run: those that the file names, unless a run wrote it, and those that are given here.
+    The key `preset` of the file or of an override names the preset; the result holds the merged values, not its name.
+    The plugins given here are run, and those that the file names, unless it is the saved configuration of a run.
 
     Args:
         name: a YAML file, or the name of a shipped run.
-        overrides: `section.key=value` settings, the last one wins. Values are read as YAML.
+        overrides: `section.key=value` settings, of which the last one wins. Values are read as YAML.
         plugins: further files with components.
-        pins: the bytes of all of them; what whoever started this process has read unless given.
-        say: is given a line for each key of an earlier version that the user writes.
+        pins: the content of all plugins; by default that given by the process that started this one, if any.
+        say: called with a line for each key of an earlier version in the user's own input.
 
     Raises:
-        ConfigError: with every error that was found.
+        ConfigError: the configuration has errors; the message has a line for each.
         UserError: the file, or a plugin, cannot be read.
     """
     path, what = find_config(name), f"CONFIG: {name}"
@@ -67,23 +67,23 @@ def load_run(
     base = path.parent if path == Path(name) else Path.cwd()
     pins = pinned(name, os.environ) if pins is None else pins
     found = plugins_of_run(named, plugins, base=base, saved=saved, pins=pins)
-    plain = _meant(tree, RunConfig, what=what)
+    plain = _current(tree, RunConfig, what=what)
     config = parse_run({**plain, "plugins": list(map(dataclasses.asdict, found))}, tree.texts)
     return dataclasses.replace(config, plugins=[*found, *installed(config)])
 
 
 def load_plugins(name: str) -> None:
-    """Load the plugins that a configuration of the user's names, before anything else is read of it.
+    """Load the plugins that a configuration of the user names, without reading the rest of it.
 
     Args:
-        name: a YAML file, or the name of a shipped run; what is neither has none.
+        name: a YAML file, or the name of a shipped run; any other name is ignored.
 
     Raises:
         UserError: the file, or a plugin, cannot be read.
     """
     try:
         path = find_config(name)
-    except UserError:  # said by whoever reads the rest
+    except UserError:  # reported when the rest is read
         return
     if not is_resolved_one(path):
         what = f"CONFIG: {name}"
@@ -92,14 +92,14 @@ def load_plugins(name: str) -> None:
 
 
 def load_saved(path: Path, *, any_version: bool = False) -> RunConfig:
-    """Read the resolved configuration of a run or checkpoint. No plugin that it names is run because of it.
+    """Read the resolved configuration of a run or checkpoint. The plugins that it names are not run.
 
     Args:
-        any_version: take plugins whose bytes are not those that it was made with.
+        any_version: accept plugins whose content differs from that of the run's.
 
     Raises:
-        PluginError: a plugin was not given.
-        OtherPluginError: another file was given in its place.
+        PluginError: a plugin that it needs was not given.
+        OtherPluginError: a given plugin has different content.
         UserError: the file cannot be read.
     """
     tree = Tree.read(path, what=str(path), old_keys=OLD_KEYS)
@@ -109,11 +109,11 @@ def load_saved(path: Path, *, any_version: bool = False) -> RunConfig:
         raise PluginError("\n".join(problems))
     if problems := [] if any_version else list(another_file(named, loaded(), path)):
         raise OtherPluginError("\n".join(problems))
-    return parse_run({**_meant(tree, RunConfig, what=str(path)), "plugins": named}, tree.texts)
+    return parse_run({**_current(tree, RunConfig, what=str(path)), "plugins": named}, tree.texts)
 
 
 def folder_of(name: str, overrides: Sequence[str]) -> Path:
-    """The folder of a run, before its plugins are known; for arguments and errors see `load_run`."""
+    """The folder of a run, without loading its plugins; for arguments and errors see `load_run`."""
     path, what = find_config(name), f"CONFIG: {name}"
     tree = Tree.read(path, what=what, old_keys=OLD_KEYS)
     _merge(tree, path, overrides, what=what)
@@ -122,12 +122,12 @@ def folder_of(name: str, overrides: Sequence[str]) -> Path:
 
 
 def _merge(tree: Tree, path: Path, overrides: Sequence[str], *, what: str) -> None:
-    """Put overrides above a file's tree, and its preset below."""
-    if is_resolved(tree.node):  # nobody has written its keys
+    """Merge a file's tree with the overrides, which replace its values, and with its preset, which it replaces."""
+    if is_resolved(tree.node):  # zeromt wrote it, so the user need not be told of old keys
         tree.said.clear()
     if "name" not in tree.node:
         tree.node["name"] = path.stem
-    if is_of_a_run(path, tree.node):  # wherever it was when it was written, it goes on where it is
+    if is_of_a_run(path, tree.node):  # the run's folder may have been moved: it resumes where it is now
         here = path.parent.absolute()
         here = here.resolve() if ".." in here.parts else here
         if Path(str(tree.node["output"]), str(tree.node["name"])).resolve() != here.resolve():
@@ -140,24 +140,24 @@ def _merge(tree: Tree, path: Path, overrides: Sequence[str], *, what: str) -> No
 
 
 def is_of_a_run(path: Path, tree: Mapping[Any, Any]) -> bool:
-    """Whether a file is the resolved configuration that a run keeps in its own folder.
+    """Whether a file is the resolved configuration in a run's own folder.
 
     Args:
-        path: of the file.
-        tree: what it holds.
+        path: path of the file.
+        tree: its content.
     """
-    has_signs = any(files.exists(path.parent / name) for name in SIGNS_OF_A_RUN)
-    return path.name == RUN_CONFIG and is_resolved(tree) and has_signs
+    is_in_run = any(files.exists(path.parent / name) for name in RUN_FILES)
+    return path.name == RUN_CONFIG and is_resolved(tree) and is_in_run
 
 
 def is_resolved(tree: Mapping[Any, Any]) -> bool:
-    """Whether a configuration holds what one that this project has written does; people leave most of it out."""
+    """Whether a configuration has all sections, as those written by zeromt have; people omit most of them."""
     return set(_SECTIONS) <= set(tree)
 
 
 def is_resolved_one(path: Path) -> bool:
-    """Whether a file is the configuration of a run, a checkpoint or an export, by whatever links."""
-    beside = (*SIGNS_OF_A_RUN, SIGN_OF_A_CHECKPOINT, "model.safetensors")
+    """Whether a file is the saved configuration of a run, a checkpoint or an export; symbolic links are followed."""
+    beside = (*RUN_FILES, CHECKPOINT_FILE, "model.safetensors")
     return any(
         one.name == RUN_CONFIG and any(files.exists(one.parent / name) for name in beside)
         for one in (path, path.resolve())
@@ -165,11 +165,11 @@ def is_resolved_one(path: Path) -> bool:
 
 
 def preset_model(preset: str, *changes: Mapping[str, Any]) -> ModelSection:
-    """The model of a preset with some fields changed, as files would, the last one last: see `model_section`.
+    """The section `model` of a preset, changed by each of `changes` in turn; see `model_section`.
 
     Raises:
         UserError: there is no such preset.
-        ConfigError: with every error that was found.
+        ConfigError: the section has errors; the message has a line for each.
     """
     tree = _read_preset(preset)
     for change in changes:
@@ -178,10 +178,10 @@ def preset_model(preset: str, *changes: Mapping[str, Any]) -> ModelSection:
 
 
 def model_section(**fields: Any) -> ModelSection:
-    """A model from plain values, as the section `model` of a file has them, keys of earlier versions too.
+    """The section `model` with these fields, given as in a YAML file; keys of earlier versions are accepted.
 
     Raises:
-        ConfigError: with every error that was found.
+        ConfigError: the section has errors; the message has a line for each.
     """
     tree = Tree.empty(old_keys=OLD_KEYS)
     tree.put_values({"model": fields})
@@ -189,30 +189,30 @@ def model_section(**fields: Any) -> ModelSection:
 
 
 def parse_run(tree: dict[str, Any], texts: Texts | None = None) -> RunConfig:
-    """The typed configuration of a plain tree of dictionaries.
+    """Validate a configuration that consists of plain dictionaries, and make it typed.
 
     Args:
-        tree: what is given.
-        texts: how its values were written, where they were read from YAML.
+        tree: the given values.
+        texts: how the values were written in YAML, if they were read from it.
 
     Raises:
-        ConfigError: with every error that was found.
+        ConfigError: the configuration has errors; the message has a line for each.
     """
     config: RunConfig = parse_tree(tree, RunConfig, texts)
     return config
 
 
 def parse_tree(tree: dict[str, Any], type_: Any, texts: Texts | None = None) -> Any:
-    """A typed section of a plain tree of dictionaries; see `parse_run`.
+    """Like `parse_run`, for a section of any type.
 
     Raises:
-        ConfigError: with every error that was found.
+        ConfigError: the section has errors; the message has a line for each.
     """
     texts = texts or {}
     tree = expanded(tree, type_)
     unknown = list(unknown_keys(tree, type_, ""))
     problems = list(unknown)
-    adapter = _adapter(type_)  # once: it takes longer than all that is done with it
+    adapter = _adapter(type_)  # made only once, because that takes longer than using it
     known = as_written(without_unknown(tree, type_), texts, lambda given: _errors(adapter, given))
     odd_numbers = dict(number_problems(known, texts))
     try:
@@ -222,18 +222,18 @@ def parse_tree(tree: dict[str, Any], type_: Any, texts: Texts | None = None) -> 
         problems += [_describe(e, texts) for e in errors]
         problems += [line for place, line in odd_numbers.items() if place not in map(place_of, errors)]
         broken = {str(e["loc"][0]) for e in errors if e["loc"]}
-        for section in dataclasses.fields(type_):  # sections that stand by themselves still report what they know
+        for section in dataclasses.fields(type_):  # valid sections still report rules between their own fields
             if section.name in known and section.name not in broken and dataclasses.is_dataclass(section.type):
                 problems += _section_problems(_typed(_adapter(section.type), known[section.name]), section.name)
         raise ConfigError(problems) from error
-    problems += [*odd_numbers.values(), *_not_its_consequences(unknown, _section_problems(config, ""))]
+    problems += [*odd_numbers.values(), *_without_consequences(unknown, _section_problems(config, ""))]
     if problems:
         raise ConfigError(problems)
     return config
 
 
-def _not_its_consequences(unknown: Sequence[str], problems: Iterable[str]) -> Iterator[str]:
-    """Problems without those of an item of a list that has an unknown key: what is missing is most often that key."""
+def _without_consequences(unknown: Sequence[str], problems: Iterable[str]) -> Iterator[str]:
+    """Problems, except those of list items that have an unknown key, which is usually the cause of their problems."""
     items = {line.partition(":")[0].rpartition(".")[0] for line in unknown}
     for line in problems:
         place = line.partition(":")[0].rpartition(".")[0]
@@ -245,33 +245,33 @@ def _read_preset(preset: object) -> Tree:
     return Tree.read(find_preset(preset), what=f"preset: {preset}", old_keys=OLD_KEYS)
 
 
-def _meant(tree: Tree, type_: Any, *, what: str) -> dict[str, Any]:
-    """What a tree says, in today's keys, without what means nothing in it."""
-    plain = without_meaningless(tree.plain(what=what))
+def _current(tree: Tree, type_: Any, *, what: str) -> dict[str, Any]:
+    """A tree's values as plain dictionaries with today's keys only, without old keys that have no meaning any more."""
+    plain = without_dropped_keys(tree.plain(what=what))
     found: dict[str, Any] = without_leftovers(expanded(plain, type_), type_, tree.leftovers)
     return found
 
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
 class _Model:
-    """A model by itself."""
+    """A configuration that has only the section `model`."""
 
     model: ModelSection
 
 
 def _model_of(tree: Tree) -> ModelSection:
-    given = _meant(tree, _Model, what="model")
+    given = _current(tree, _Model, what="model")
     found: _Model = parse_tree({"model": given.get("model", {})}, _Model)
     return found.model
 
 
 def save_run(config: RunConfig, path: Path) -> None:
-    """Write the resolved tree as YAML."""
+    """Write the resolved configuration as YAML."""
     path.write_text(dump_run(config), encoding="utf-8")
 
 
 def dump_run(config: RunConfig) -> str:
-    """The resolved tree as YAML. A run without phases has no such key, as before there were any."""
+    """The resolved configuration as YAML. Without phases the key is omitted, as in versions that had none."""
     tree = to_jsonable_python(dataclasses.asdict(config))
     if not config.phases:
         del tree["phases"]
@@ -279,7 +279,7 @@ def dump_run(config: RunConfig) -> str:
 
 
 def _section_problems(section: Any, where: str) -> list[str]:
-    """Problems of a section and of the sections in it, each with the path of its field."""
+    """Problems of a section and of its subsections, each beginning with the path of a field."""
     prefix = f"{where}." if where else ""
     found = [prefix + p for p in section.problems()] if hasattr(section, "problems") else []
     for f in dataclasses.fields(section):
@@ -295,12 +295,12 @@ def _adapter(type_: Any) -> TypeAdapter[Any]:
 
 
 def _typed(adapter: TypeAdapter[Any], tree: Any) -> Any:
-    """The tree as the adapter's type. Through JSON, where strict mode takes a mapping but no string for a number."""
+    """The validated tree. It goes through JSON, since strict mode then takes mappings, but no text for numbers."""
     return adapter.validate_json(json.dumps(tree))
 
 
 def _errors(adapter: TypeAdapter[Any], tree: Any) -> list[Any]:
-    """What pydantic says against a tree."""
+    """Pydantic's errors for a tree."""
     try:
         _typed(adapter, tree)
     except ValidationError as error:
@@ -344,6 +344,6 @@ def _describe(error: Any, texts: Texts | None = None) -> str:
     if error["type"] == "string_pattern_mismatch":
         return f"{where}: {shown}; allowed is text that matches {error['ctx']['pattern']}"
     if error["type"] == "string_type" and isinstance(value, bool | int | float):
-        return f"{where}: {shown}; allowed is text: in quotes, '{(texts or {}).get(place, shown)}', it is"
+        return f"{where}: {shown}; allowed is text: put it in quotes, '{(texts or {}).get(place, shown)}'"
     message = _TYPES.get(error["type"]) or re.sub(r"^(Input should be|[A-Z]\w+ should have) ", "", error["msg"])
     return f"{where}: {shown}; allowed is {message}"

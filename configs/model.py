@@ -1,4 +1,4 @@
-"""The section of the model: sizes, and the parts that it is made of, each a component with fields of its own."""
+"""The section `model`: sizes, and the parts of the model, each a component with its own fields."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class ModelSection:
     decoder_layers: Layers = 6
     """Layers of the decoder."""
     max_positions: Size = 1024
-    """Maximum length of a sequence, and number of learned positions; anything longer is refused."""
+    """Maximum length of a sequence, in pieces with EOS, and number of learned positions."""
     attention: Annotated[Attention, Choice("attention", "multi_head")] = field(
         default_factory=lambda: make("attention", "multi_head")
     )
@@ -40,35 +40,35 @@ class ModelSection:
     residual: Annotated[Residual, Choice("residual", "pre")] = field(default_factory=lambda: make("residual", "pre"))
     """The order of a sub-layer, its norm and the residual sum."""
     final_norm: bool | None = None
-    """A norm after the last layer of either stack; by default if the residual stream has none."""
+    """Whether encoder and decoder end with a norm; by default they do if norms come before sub-layers (pre-norm)."""
     tied_embeddings: Literal["three-way", "decoder", "none"] = "three-way"
-    """three-way: source, target and output share one matrix; decoder: target and output do."""
+    """three-way: source embedding, target embedding and output layer share one matrix; decoder: the latter two do."""
     scale_embeddings: bool = True
     """Multiply embeddings by the square root of d_model."""
     output_bias: bool = False
-    """Of the logits."""
+    """Add a bias to the logits."""
     initialisation: Annotated[Initialisation, Choice("initialisation", "xavier")] = field(
         default_factory=lambda: make("initialisation", "xavier")
     )
     dropout: Probability = 0.1
     """Dropout on the output of each sub-layer."""
     embedding_dropout: Probability | None = None
-    """Dropout on embeddings with their positions; by default `dropout`."""
+    """Dropout on the sum of embeddings and positions; by default `dropout`."""
     activation_checkpointing: bool = False
     """Keep only the input of each layer and recompute the rest in the backward pass (Chen et al., 2016)."""
 
     @property
     def has_final_norm(self) -> bool:
-        """Whether either stack ends with a norm."""
+        """Whether encoder and decoder end with a norm."""
         return not self.residual.is_post_norm if self.final_norm is None else self.final_norm
 
     @property
     def actual_embedding_dropout(self) -> float:
-        """Dropout on embeddings, given or not."""
+        """Dropout on embeddings: `embedding_dropout`, or else `dropout`."""
         return self.dropout if self.embedding_dropout is None else self.embedding_dropout
 
     def problems(self) -> Iterator[str]:
-        """What is wrong between the parts, one line each."""
+        """Errors that concern several parts of the model, one line each."""
         found = [f"attention.{line}" for line in self.attention.problems_at(self.d_model)]
         yield from found
         if not found:

@@ -1,6 +1,6 @@
-"""The profile of a site: `scheduler: KIND`, and a section for each kind of cluster. The files lie in `configs/sites/`.
+"""The profile of a site: `scheduler: KIND`, and a section for each kind of cluster. Examples are in `configs/sites/`.
 
-What a section holds says the cluster itself, a component of the family `cluster`.
+The fields of a section are those of the cluster, a component of the family `cluster`.
 """
 
 import dataclasses
@@ -30,18 +30,18 @@ def load_site(
     *,
     say: Callable[[str], None] | None = None,
 ) -> Any:
-    """A cluster, as the profile of a site says.
+    """Read the profile of a site; returns the cluster.
 
     Args:
-        kind: of the cluster.
-        name: a YAML file, or the name of a shipped profile; None takes the defaults.
-        settings: `key=value`, which replace fields of the kind's section. Values are read as YAML.
-        changes: fields and their values, which replace them too; what is a mapping is merged.
-        say: is given a line where the profile has keys of earlier versions.
+        kind: kind of the cluster.
+        name: a YAML file, or the name of a shipped profile; None uses the defaults.
+        settings: `key=value`, which replace fields in the section of this kind. Values are read as YAML.
+        changes: values by field, which replace fields in the same section; mappings are merged.
+        say: called with a line if the profile has keys of earlier versions.
 
     Raises:
-        ConfigError: with every error that was found.
-        UserError: there is no such file, it cannot be read, or it is another scheduler's.
+        ConfigError: the profile has errors; the message has a line for each.
+        UserError: the file does not exist or cannot be read, or is a profile for another scheduler.
     """
     what = f"--site: {name}"
     tree = Tree.empty() if name is None else Tree.read(_find(name), what=what, old_keys=OLD_SITE_KEYS)
@@ -67,7 +67,7 @@ def load_site(
 
 
 def _problems(profile: Mapping[str, Any], kind: str, what: str) -> Iterator[str]:
-    """What is wrong with a profile beside the section that is taken."""
+    """Errors of a profile outside the section that is used."""
     known = kinds("cluster")
     fields = [field.name for field in dataclasses.fields(known[kind])]
     names = {name: name for name in (SCHEDULER, *known)} | {f: f"{kind}.{f}" for f in fields}
@@ -81,13 +81,13 @@ def _problems(profile: Mapping[str, Any], kind: str, what: str) -> Iterator[str]
     if chosen is not None and not (isinstance(chosen, str) and chosen in known):
         yield f"{SCHEDULER}: {unknown(chosen, known)}"
     elif chosen is not None and chosen != kind:
-        yield f"{what}: {SCHEDULER}: {chosen}; allowed is `zeromt launch {chosen}`, or a profile of {kind}"
+        yield f"{what}: {SCHEDULER}: {chosen}; use `zeromt launch {chosen}`, or a profile for {kind}"
     elif chosen is None and sections and kind not in sections:
-        yield f"{what}: has a section {sections[0]} and none {kind}; allowed is `zeromt launch {sections[0]}`"
+        yield f"{what}: has a section {sections[0]} but none for {kind}; use `zeromt launch {sections[0]}`"
 
 
 def _changed(section: dict[str, Any], changes: Mapping[str, object]) -> dict[str, Any]:
-    """A section with other values."""
+    """A copy of a section with changed values."""
     merged = dict(section)
     for name, value in changes.items():
         before = merged.get(name)

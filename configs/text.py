@@ -1,4 +1,4 @@
-"""What is shown: text from outside, such as names of files and lines of a corpus, and figures as JSON."""
+"""Makes text from outside, such as file names and lines of a corpus, safe to display; and writes figures as JSON."""
 
 import json
 import math
@@ -6,27 +6,27 @@ import unicodedata
 from typing import Any
 
 _INVISIBLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
-_TURNING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+_BIDI_CONTROLS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 
 
 def visible(text: str) -> str:
-    """The text in one line: control characters, line separators and lone surrogates as Python writes them.
+    """The text as one line: control characters, line separators and lone surrogates become Python's escape sequences.
 
-    A name with a line feed or an escape sequence would otherwise write lines of its own, or to the terminal.
+    Otherwise a name with a line feed could fake a line of output, and one with an escape sequence control the terminal.
     """
     return "".join(ascii(c)[1:-1] if unicodedata.category(c) in _INVISIBLE else c for c in text)
 
 
-def upright(text: str) -> str:
-    """As `visible`, without what turns the direction of the text behind it, for names that stand within a line.
+def visible_name(text: str) -> str:
+    """Like `visible`, and bidirectional control characters are escaped too: for names within a line.
 
-    Sentences keep such characters: they may belong there, and stand alone.
+    They would reverse the rest of the line. Sentences may need them, and have a line of their own.
     """
-    return "".join(ascii(c)[1:-1] if unicodedata.bidirectional(c) in _TURNING else c for c in visible(text))
+    return "".join(ascii(c)[1:-1] if unicodedata.bidirectional(c) in _BIDI_CONTROLS else c for c in visible(text))
 
 
 def to_json(tree: Any, *, indent: int | None = None) -> str:
-    """JSON as every reader takes it: where a number is not finite, null and not Python's own `Infinity` and `NaN`."""
+    """Standard JSON: a number that is not finite becomes null, not Python's `Infinity` or `NaN`."""
     return json.dumps(_finite(tree), indent=indent, allow_nan=False)
 
 

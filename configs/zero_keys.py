@@ -1,7 +1,7 @@
-"""What DeepSpeed takes in `zero_optimization`, checked without importing it, and before any rank starts.
+"""Checks the keys of DeepSpeed's `zero_optimization` without importing DeepSpeed, before any rank starts.
 
-The names, types and bounds are those of `deepspeed.runtime.zero.config.DeepSpeedZeroConfig`, 0.19; a test holds them
-against the version that is installed. A key that DeepSpeed does not know ended every rank, after all of its imports.
+Names, types and bounds are those of `deepspeed.runtime.zero.config.DeepSpeedZeroConfig` 0.19; a test compares them with
+the installed version. Without this check, an unknown key would fail every rank, after all imports.
 """
 
 import difflib
@@ -11,10 +11,10 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from configs.errors import UserError
-from configs.fields import MOST
+from configs.fields import MAX_INTEGER
 
 OWN = ("stage", "offload_optimizer", "offload_param")
-"""What this project sets itself."""
+"""Keys that zeromt sets itself."""
 REMOVED = {
     "cpu_offload": "engine.offload_optimizer",
     "cpu_offload_param": "engine.zero_stage=3 with engine.offload_optimizer",
@@ -27,7 +27,7 @@ REMOVED = {
     "mics_hierarchical_params_gather": "zero_hpz_partition_size, at stage 3",
     "zeropp_loco_param": "zero_quantized_gradients, without its error feedback",
 }
-"""What DeepSpeed dropped or is about to drop, with what to use in its place."""
+"""Keys that DeepSpeed has removed or deprecated, with what to use instead."""
 _Size = Annotated[int, Field(ge=0)]
 _LEAF_MODULE: dict[str, Any] = dict.fromkeys(("classes", "names", "name_suffixes"), str | list[str])
 _STAGE_3: dict[str, Any] = {
@@ -69,76 +69,77 @@ KEYS: dict[str, Any] = {
     "save_muon_momentum_buffer_in_memory": bool,
     "leaf_module": _LEAF_MODULE,
 }
-"""The type of each key; of a section in it, its own keys."""
+"""The type of each key; for a section, the types of its own keys."""
 HPZ = "zero_hpz_partition_size"
 QUANTIZED = ("zero_quantized_weights", "zero_quantized_nontrainable_weights", "zero_quantized_gradients")
-AT_STAGE_3_ALONE = (HPZ, *QUANTIZED)
-"""What is asked for and would be missed; other keys of stage 3 do no harm elsewhere, and stay when a stage is tried."""
+STAGE_3_ONLY = (HPZ, *QUANTIZED)
+"""Keys that are refused below stage 3, because they would silently do nothing. Stage 3's other keys, which only tune
+it, are allowed at any stage."""
 
 
 def zero_problems(given: Mapping[str, Any], stage: int, *, offload: bool = False) -> Iterator[str]:
-    """What is wrong with `zero_optimization`, one line each.
+    """Errors in `zero_optimization`, one line each.
 
     Args:
-        given: its keys.
+        given: the section `zero_optimization`.
         stage: `engine.zero_stage`.
         offload: `engine.offload_optimizer`.
     """
     for key, value in given.items():
         if key in OWN:
             yield (
-                f"zero_optimization.{key}: set by this project; "
-                "allowed in its place is engine.zero_stage or engine.offload_optimizer"
+                f"zero_optimization.{key}: set by zeromt itself; "
+                "use engine.zero_stage or engine.offload_optimizer instead"
             )
         elif key in REMOVED:
-            yield f"zero_optimization.{key}: DeepSpeed removed it; allowed in its place is {REMOVED[key]}"
+            yield f"zero_optimization.{key}: DeepSpeed removed it; instead use {REMOVED[key]}"
         elif key == "zenflow":
             if value is not None:
                 yield (
-                    "zero_optimization.zenflow: updates some parameters in other steps than those of the trainer; "
-                    "allowed in its place is engine.offload_optimizer"
+                    "zero_optimization.zenflow: not supported: it updates some parameters outside the trainer's steps; "
+                    "use engine.offload_optimizer instead"
                 )
         else:
             yield from _key_problems("zero_optimization", key, value, KEYS)
     for name in _STAGE_3:
         if name in given and f"stage3_{name}" in given:
-            yield f"zero_optimization.{name}: is stage3_{name} by another name; allowed is one of them"
+            yield f"zero_optimization.{name}: another name for stage3_{name}, which is given too; give one of them"
     for problem in _contradictions({key: value_of(given, key) for key in given}, stage, offload):
         yield f"zero_optimization.{problem}"
 
 
 def _contradictions(given: Mapping[str, Any], stage: int, offload: bool) -> Iterator[str]:
-    """What cannot be had together, or at this stage: DeepSpeed raises an error, or says nothing and does nothing."""
+    """Keys that exclude each other or this stage: DeepSpeed would raise an error, or silently ignore them."""
     if stage < 2 and given.get("overlap_comm"):
-        yield f"overlap_comm: true at zero_stage={stage}; allowed at stages 2 and 3"
+        yield f"overlap_comm: true at zero_stage={stage}; it works at stages 2 and 3 only"
     if given.get("legacy_stage1"):
-        yield "legacy_stage1: true; DeepSpeed removed it; allowed is false"
+        yield "legacy_stage1: true; DeepSpeed removed it; remove the key"
     if given.get("compute_grad_norm") is False:
         if stage not in (1, 2):
-            yield f"compute_grad_norm: false at zero_stage={stage}; allowed at stages 1 and 2"
+            yield f"compute_grad_norm: false at zero_stage={stage}; it works at stages 1 and 2 only"
         elif offload:
-            yield "compute_grad_norm: false with offload_optimizer=true; allowed is one of them"
+            yield "compute_grad_norm: false with offload_optimizer=true; use one of them"
     if stage in (1, 2) and (given.get("allgather_bucket_size") or 0) % 2:
         yield f"allgather_bucket_size: {given['allgather_bucket_size']}; allowed is an even number"
     if stage in (1, 2) and given.get("round_robin_gradients"):
-        yield "round_robin_gradients: true, with which DeepSpeed gives checkpoints wrong weights; allowed is false"
+        yield "round_robin_gradients: true makes DeepSpeed write wrong weights to checkpoints; remove the key"
     if stage < 3:
-        for key in (key for key in AT_STAGE_3_ALONE if (given.get(key) or 0) > (key == HPZ)):
-            yield f"{key}: {_yaml(given[key])} at zero_stage={stage}, where it does nothing; allowed at stage 3"
+        for key in (key for key in STAGE_3_ONLY if (given.get(key) or 0) > (key == HPZ)):
+            yield f"{key}: {_yaml(given[key])} at zero_stage={stage}, where it does nothing; use it at stage 3 only"
 
 
 def check_ranks(given: Mapping[str, Any], *, ranks: int, on_each: int) -> None:
-    """Refuse keys of `zero_optimization` that so many ranks cannot have.
+    """Check the keys of `zero_optimization` that depend on the number of ranks.
 
     Args:
-        given: the keys; nothing is wrong with them by themselves.
-        ranks: of the job.
-        on_each: of its machines.
+        given: the section `zero_optimization`, already checked by `zero_problems`.
+        ranks: number of ranks in the job.
+        on_each: number of ranks on each machine.
 
     Raises:
-        UserError: groups of `zero_hpz_partition_size` ranks would not come out even, or lie across machines.
+        UserError: groups of `zero_hpz_partition_size` ranks would have unequal sizes, or straddle machines.
     """
-    size = min(value_of(given, HPZ) or 1, ranks)  # DeepSpeed makes one group where there are fewer
+    size = min(value_of(given, HPZ) or 1, ranks)  # with fewer ranks, DeepSpeed makes a single group
     if ranks % size or (on_each % size and size % on_each):
         allowed = [n for n in range(1, ranks + 1) if not (ranks % n or (on_each % n and n % on_each))]
         raise UserError(
@@ -148,17 +149,17 @@ def check_ranks(given: Mapping[str, Any], *, ranks: int, on_each: int) -> None:
 
 
 def needs_quantizer(given: Mapping[str, Any]) -> str | None:
-    """A key that DeepSpeed needs its CUDA kernels for, which it compiles as it starts; None where there is none."""
+    """The first given key for which DeepSpeed compiles a CUDA kernel when it starts; None if there is none."""
     return next((key for key in QUANTIZED if value_of(given, key)), None)
 
 
 def by_deepspeeds_names(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys under the names that our own settings have: of a key under two names DeepSpeed takes one value."""
+    """The keys under the names that zeromt's own settings use; DeepSpeed must not get a key under both its names."""
     return {f"stage3_{key}" if key in _STAGE_3 else key: value for key, value in given.items()}
 
 
 def value_of(given: Mapping[str, Any], key: str) -> Any:
-    """What DeepSpeed reads under a key; None where there is nothing, or nothing that it takes."""
+    """The value that DeepSpeed reads for a key; None if it is missing, `auto` or invalid."""
     value = given.get(key)
     try:
         return None if value in ("auto", None) else TypeAdapter(KEYS[key]).validate_python(value)
@@ -175,7 +176,7 @@ def _key_problems(where: str, key: str, value: Any, keys: Mapping[str, Any]) -> 
         near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
         hint = f"did you mean engine.{where}.{near[0]}?" if near else f"allowed: {', '.join(keys)}"
         yield f"{where}.{key}: unknown key of DeepSpeed; {hint}"
-    elif value == "auto":  # DeepSpeed leaves it to itself
+    elif value == "auto":  # DeepSpeed chooses the value
         return
     elif isinstance(keys[key], dict):
         if isinstance(value, dict):
@@ -191,5 +192,5 @@ def _key_problems(where: str, key: str, value: Any, keys: Mapping[str, Any]) -> 
             shown = "a section" if isinstance(value, dict) else repr(value)
             yield f"{where}.{key}: {shown}; allowed is {wanted}"
             return
-        if isinstance(found, int) and abs(found) > MOST:
-            yield f"{where}.{key}: {value!r}; allowed is at most {MOST}"
+        if isinstance(found, int) and abs(found) > MAX_INTEGER:
+            yield f"{where}.{key}: {value!r}; allowed is at most {MAX_INTEGER}"

@@ -1,8 +1,8 @@
-"""`zeromt`: reads the command line, starts what it names, and turns errors into exit codes.
+"""`zeromt`: parses the command line, runs the command, and turns errors into exit codes.
 
-0 done; 2 the user's input is wrong, one line on stderr for each error; 75 stopped on request after a
-complete save; 130 interrupted; 1 anything else, with a traceback. Nothing heavy is imported before a
-command is well formed.
+0 done; 2 the user's input is wrong, with one line on stderr for each error; 75 stopped on request after a complete
+save; 130 interrupted; 1 anything else, with a traceback. Nothing heavy is imported before the command line has been
+checked.
 """
 
 import difflib
@@ -24,7 +24,7 @@ try:
     from trainer.runs.process.streams import leave_standard_streams, open_standard_streams
 except ImportError as error:
     print(
-        f"zeromt: error: {error}: another `trainer` is found before zeromt's own: rename it, or mend PYTHONPATH",
+        f"zeromt: error: {error}: another `trainer` is found before zeromt's own: rename it, or fix PYTHONPATH",
         file=sys.stderr,
     )
     raise SystemExit(2) from error
@@ -32,7 +32,7 @@ except ImportError as error:
 
 COMMANDS: dict[str, Command] = {
     "prepare": Command(
-        summary="raw text -> tokenizer, shards and index",
+        summary="prepare a corpus: raw text -> tokenizer, shards and index",
         usage="CONFIG [--tokenizer-of RUN] [--part I/N | --merge] [section.key=value ...]",
         add_arguments=options.add_prepare,
         target="launcher.commands:prepare",
@@ -47,53 +47,53 @@ COMMANDS: dict[str, Command] = {
     ),
     **clusters.commands(),
     "launch node": Command(
-        summary="torchrun on one of several machines; other ways to launch start this on each",
+        summary="train on several machines: start torchrun on this one; the other `launch` commands run this on each",
         usage="CONFIG --nnodes N --rendezvous HOST:PORT --job-id ID [--node-rank R] [--nproc N] [...]",
         add_arguments=node_options.add_launch_node,
         target="launcher.commands:launch_node",
         computes=True,
     ),
     "status": Command(
-        summary="what a run is doing: state, speed, time left, scores, checkpoints, errors, where its time went",
+        summary="show what a run is doing: state, speed, time left, scores, checkpoints, errors, use of its time",
         usage="RUN [--json]",
         add_arguments=options.add_status,
         target="launcher.monitoring.control:status",
     ),
     "stop": Command(
-        summary="have a run save and stop",
+        summary="make a run save a checkpoint and stop",
         usage="RUN [--no-wait]",
         add_arguments=options.add_stop,
         target="launcher.monitoring.control:stop",
     ),
     "log": Command(
-        summary="the output of a run's job, or of its ranks",
+        summary="print the output of a run's job, or of its ranks",
         usage="RUN [--follow]",
         add_arguments=options.add_log,
         target="launcher.monitoring.control:log",
     ),
     "translate": Command(
-        summary="translate lines; stdin -> stdout by default",
+        summary="translate lines, by default from stdin to stdout",
         usage="RUN [-i FILE] [-o FILE] [--beam N] [--n-best K] [--processes N] [--ensemble RUN ...] [--score] [...]",
         add_arguments=options.add_translate,
         target="trainer.inference.translate:run",
         computes=True,
     ),
     "evaluate": Command(
-        summary="corpus scores (BLEU, chrF, TER ...) as JSON, with signatures",
+        summary="translate and score a test set (BLEU, chrF, TER ...): prints JSON with signatures",
         usage="RUN [--source FILE --reference FILE | --set SET] [--metrics METRIC ...] [--beam N] [-o FILE]",
         add_arguments=options.add_evaluate,
         target="trainer.evaluation.command:run",
         computes=True,
     ),
     "compare": Command(
-        summary="runs side by side: scores with tests, where they differ, curves, cost",
+        summary="compare runs: scores with significance tests, differing translations, curves, cost",
         usage="RUN RUN [...] [--set SET] [--json | --markdown] [--html FILE] [...]",
         add_arguments=options.add_compare,
         target="trainer.comparison.command:compare_runs",
         computes=True,
     ),
     "report": Command(
-        summary="the same of one run",
+        summary="report on one run, as compare does on several",
         usage="RUN [--set SET] [--json | --markdown] [--html FILE] [...]",
         add_arguments=options.add_report,
         target="trainer.comparison.command:report",
@@ -107,60 +107,60 @@ COMMANDS: dict[str, Command] = {
         computes=True,
     ),
     "average": Command(
-        summary="make a run of the mean of several checkpoints' weights",
+        summary="average the weights of several checkpoints into a new run",
         usage="RUN --last K | --best K -o DIR",
         add_arguments=options.add_average,
         target="trainer.inference.averaging:run",
         computes=True,
     ),
     "import": Command(
-        summary="make a run of weights that others trained, to translate with or to fine-tune",
+        summary="make a run from weights trained elsewhere, to translate with it or to fine-tune it",
         usage="STATE.safetensors --preset NAME --tokenizer MODEL -o RUN [...] | --huggingface DIR -o RUN [...]",
         add_arguments=options.add_import,
         target="trainer.inference.importing.command:run",
         computes=True,
     ),
     "plan": Command(
-        summary="memory, time, cost and checkpoint interval of a run on a cluster",
+        summary="estimate memory, time, cost and checkpoint interval of a run on a cluster",
         usage=planning_options.USAGE,
         add_arguments=planning_options.add_plan,
         target="launcher.planning.command:run",
     ),
     "doctor": Command(
-        summary="what of this machine would end or slow down a run, and what to do about it",
+        summary="find what on this machine would fail a run or slow it down, and what to do about it",
         usage="[CONFIG] [--json] [section.key=value ...]",
         add_arguments=options.add_doctor,
         target="launcher.doctor.command:run",
     ),
     "completion": Command(
-        summary='a script that completes commands and options: eval "$(zeromt completion bash)"',
+        summary='print a script that completes commands and options: eval "$(zeromt completion bash)"',
         usage="{bash,zsh,fish}",
         add_arguments=options.add_completion,
         target="launcher.cli:completion",
     ),
     "batch": Command(
-        summary="the pairs of an update as text: where they come from, and their loss",
+        summary="print the pairs of an update as text, with their origin and their loss",
         usage="RUN UPDATE [--loss] [--json]",
         add_arguments=options.add_batch,
         target="trainer.looking.batch:run",
         computes=True,
     ),
     "diff": Command(
-        summary="the first update at which two runs part, and what differs there",
+        summary="find the first update at which two runs differ, and what differs there",
         usage="RUN_A RUN_B",
         add_arguments=options.add_diff,
         target="trainer.looking.diff:run",
         computes=True,
     ),
     "replay": Command(
-        summary="updates of a run again with some pairs left out, or what is behind a spike of the loss",
+        summary="repeat updates of a run without some pairs, or find the cause of a loss spike",
         usage="RUN --at UPDATE [--updates N] [--without-dataset D ... | --without-pairs FILE | --blame]",
         add_arguments=options.add_replay,
         target="trainer.looking.replay:run",
         computes=True,
     ),
     "inspect": Command(
-        summary="what a dataset, a checkpoint or a run holds, and whether it is whole",
+        summary="describe a dataset, a checkpoint or a run, and check whether it is complete",
         usage="PATH",
         add_arguments=options.add_inspect,
         target="trainer.inference.inspect:run",
@@ -172,7 +172,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        argv: the arguments behind `zeromt`; those of this process unless given.
+        argv: the arguments after `zeromt`; by default those of this process.
 
     Returns:
         The exit code.
@@ -193,16 +193,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: list[str]) -> int:
     try:
         command, arguments = parse(argv)
-    except SystemExit as leaving:  # argparse has said what there is to say: help, version or an error
+    except SystemExit as leaving:  # argparse has printed help, the version or an error
         return leaving.code if isinstance(leaving.code, int) else 2
     if command.computes:
         from trainer.runs.process.environment import check_process
 
-        check_process(os.environ)  # before libraries read it, and write lines of their own
+        check_process(os.environ)  # before libraries read the environment and print messages of their own
     from trainer.runs.process.caller import restored_environment
 
-    with restored_environment():  # whoever calls `main` in a process of their own has one too
-        if "config" not in arguments and (plugins := arguments.pop("plugins", [])):  # else they are the configuration's
+    with restored_environment():  # `main` may have been called by another program, whose environment must not change
+        if "config" not in arguments and (plugins := arguments.pop("plugins", [])):  # with CONFIG, it loads them itself
             resolve("configs.plugins:load_named")(plugins)
         return int(resolve(command.target)(**command.given, **arguments))
 
@@ -225,10 +225,10 @@ def parse(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
 
 
 def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
-    """The command's name, of one word or two, the command, and what follows. Leaves for everything else."""
+    """The name of the command (one or two words), the command, and its arguments. Exits for help and errors."""
     parser = Parser(prog="zeromt", usage=_usage(), add_help=False)
     if not argv:
-        parser.error(f"COMMAND: none given; allowed is one of {', '.join(COMMANDS)}")
+        parser.error(f"COMMAND: none given; give one of {', '.join(COMMANDS)}")
     if argv[0] in ("-h", "--help"):
         parser.exit(_print(_help(COMMANDS)))
     if argv[0] == "--version":
@@ -241,7 +241,7 @@ def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
     if name in COMMANDS:
         return name, COMMANDS[name], rest
     commands = COMMANDS
-    if argv[0] == "launch":  # a cluster may be somebody else's
+    if argv[0] == "launch":  # plugins can define clusters
         commands = COMMANDS | resolve("launcher.jobs.command:commands")(rest) | COMMANDS  # ours, in our order
     if name in commands:
         return name, commands[name], rest
@@ -249,16 +249,16 @@ def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
         parser.exit(_print(_help(commands, argv[0])))
     if name in groups:
         allowed = ", ".join(command for command in commands if command.startswith(f"{name} "))
-        return parser.error(f"COMMAND: {name!r} is not whole; allowed is one of {allowed}")
+        return parser.error(f"COMMAND: {name!r} is incomplete; give one of {allowed}")
     near = difflib.get_close_matches(name, commands, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"allowed is one of {', '.join(commands)}"
-    if argv[0] == "launch" and (argv[1].startswith("-") or "." in argv[1]):  # its CONFIG, or an option
-        hint = f"say where; on this machine: `zeromt launch local {' '.join(argv[1:])}`"
+    hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(commands)}"
+    if argv[0] == "launch" and (argv[1].startswith("-") or "." in argv[1]):  # CONFIG or an option, without a place
+        hint = f"say where to launch; on this machine: `zeromt launch local {' '.join(argv[1:])}`"
     return parser.error(f"COMMAND: {name!r} is unknown; {hint}")
 
 
 def _helped(words: Sequence[str], parser: Parser) -> list[str]:
-    """The arguments that `help` and some words stand for. Leaves where they name fields of the configuration."""
+    """The arguments that are equivalent to `help` and some words. If they are fields, prints their help and exits."""
     groups = {name.split()[0] for name in COMMANDS}
     if not words or words[0] in groups or words[0].startswith("-"):
         return [*words, "--help"]
@@ -268,7 +268,7 @@ def _helped(words: Sequence[str], parser: Parser) -> list[str]:
 
 
 def completion(*, shell: str) -> int:
-    """`zeromt completion SHELL`: a script that completes commands and options."""
+    """`zeromt completion SHELL`: print a script that completes commands and options."""
     print(resolve("launcher.completion:script")(COMMANDS, shell))
     return 0
 
@@ -284,13 +284,13 @@ def _help(commands: Mapping[str, Command], group: str = "") -> str:
             lines += [f"  zeromt {name} {command.usage}", f"      {command.summary}"]
     lines += [
         "",
-        "`zeromt help optimizer` lists a section's fields, `zeromt help lr` those of a name.",
-        "CONFIG is a YAML file or the name of an example run; RUN is a run's folder or one checkpoint in it.",
+        "`zeromt help optimizer` lists the fields of a section, `zeromt help lr` the fields with a name.",
+        "CONFIG is a YAML file or the name of an example run; RUN is a run's folder or a checkpoint in it.",
     ]
     return "\n".join(
         [
             *lines,
-            "`zeromt COMMAND --help` (or `zeromt help COMMAND`) says more; `zeromt --version` names the version.",
+            "`zeromt COMMAND --help` (or `zeromt help COMMAND`) lists options; `zeromt --version` prints the version.",
         ]
     )
 
@@ -301,7 +301,7 @@ def _print(text: str) -> int:
 
 
 def _version() -> str:
-    from importlib import metadata  # 30 ms that no other command needs
+    from importlib import metadata  # imported late: it takes 30 ms, and only this needs it
 
     try:
         return metadata.version("zeromt")

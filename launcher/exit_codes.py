@@ -23,11 +23,11 @@ def code_of(error: Exception) -> int:
             tell(f"zeromt: error: {clash}")
             return 2
     if isinstance(error, OSError) and error.errno is not None:
-        from configs.files import describe, problem_of  # imported only when needed
+        from configs.files import as_file_error, describe  # imported only when needed
 
         of_output = "standard output: " if error.filename is None and not _takes_output() else ""
         tell(f"zeromt: error: {of_output}{describe(error)}")
-        return 1 if problem_of(error) is None else 2
+        return 1 if as_file_error(error) is None else 2
     traceback.print_exc()
     return 1
 

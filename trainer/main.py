@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from configs import RunConfig, UserError
-from configs.files import problem_of
+from configs.files import as_file_error
 from configs.plugins import keep_copies
 from trainer.checkpoint.state import TrainerState
 from trainer.limits import NothingToDo
@@ -134,7 +134,7 @@ def run(
         _note(folder, "refused", exit_code=EXIT_REFUSED, error=str(error))
         raise
     except OSError as error:
-        if (problem := problem_of(error)) is not None:
+        if (problem := as_file_error(error)) is not None:
             _note(folder, "refused", exit_code=EXIT_REFUSED, error=str(problem))
             raise problem from error
         return _failed(error, folder, rank)

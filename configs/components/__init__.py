@@ -1,4 +1,4 @@
-"""Components that a configuration chooses by kind: the registry, and the base class of each family."""
+"""Components, which a configuration chooses by kind: the registry, and the base class of each family."""
 
 from configs.components.filter import Change, ChangingFilter, Corpus, DroppingFilter, Filter, Find
 from configs.components.metric import Lines, Metric, ScoredText, Scoring

@@ -12,28 +12,29 @@ Change = Callable[[list[str], list[str]], tuple[list[str], list[str]]]
 
 @dataclasses.dataclass(kw_only=True, frozen=True, slots=True)
 class Corpus:
-    """What a filter may know besides the pairs."""
+    """What a filter can know about the corpus besides the pairs."""
 
     source_language: str
-    """Any code of the language: see `configs.languages`."""
+    """Code of the source language, in any form of `configs.languages`."""
     target_language: str
+    """Code of the target language, likewise."""
     held_out: Sequence[tuple[str, str]] = ()
-    """The pairs of the validation and test sets, if a filter needs them."""
+    """The pairs of the validation and test sets, if a filter `needs_held_out`."""
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Filter(Component):
     """A filter of training pairs; components derive from `DroppingFilter` or `ChangingFilter`.
 
-    It must be pure: a pair is always treated alike, whatever the other pairs and the process. It is pickled for
-    processes, so `open` must load what is large or cannot be pickled.
+    It must be pure: the result for a pair must not depend on other pairs or on the process. Filters are pickled and
+    sent to other processes, so anything large, or that cannot be pickled, must be loaded in `open`.
     """
 
     needs_held_out: ClassVar[bool] = False
-    """Whether it needs the pairs of the held-out sets."""
+    """Whether it needs the pairs of the validation and test sets."""
 
     def report_name(self) -> str:
-        """Its name in the report; if two filters have the same name, the later gets a number."""
+        """The filter's name in the report; if two filters have the same name, the later one gets a number."""
         return self.kind
 
 
@@ -42,7 +43,7 @@ class DroppingFilter(Filter):
     """A filter that drops pairs."""
 
     def open(self, corpus: Corpus, place: str) -> Find:
-        """Prepare to work: called once per process, and once before any long work begins.
+        """Load what the filter needs; called once in each process, and once before any long work begins.
 
         Args:
             corpus: the corpus.
@@ -52,28 +53,27 @@ class DroppingFilter(Filter):
             A function like `find`.
 
         Raises:
-            UserError: it cannot work with these fields or languages, or a package is missing.
+            UserError: the filter cannot work with these fields or languages, or a package is missing.
         """
         return self.find
 
     def find(self, sources: list[str], targets: list[str]) -> Sequence[int]:
-        """The rows to drop of a chunk of any number of pairs, none too; line N of one side belongs to line N of the
-        other."""
+        """The indices of the pairs to drop, in a list of any number of pairs (or none), given by their two sides."""
         raise NotImplementedError
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class ChangingFilter(Filter):
-    """A filter that changes lines."""
+    """A filter that changes the text of pairs."""
 
     def open(self, corpus: Corpus, place: str) -> Change:
-        """Prepare to work, as `DroppingFilter.open`.
+        """Load what the filter needs, like `DroppingFilter.open`; returns a function like `change`.
 
         Raises:
-            UserError: it cannot work with these fields or languages, or a package is missing.
+            UserError: the filter cannot work with these fields or languages, or a package is missing.
         """
         return self.change
 
     def change(self, sources: list[str], targets: list[str]) -> tuple[list[str], list[str]]:
-        """Both sides of a chunk after the change, with the same number of lines."""
+        """Both sides of some pairs after the change, with the same number of lines."""
         raise NotImplementedError

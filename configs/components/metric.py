@@ -20,83 +20,86 @@ class Scoring(Protocol):
     """Computes a metric: one of sacreBLEU's metrics, or any object with these two methods."""
 
     def corpus_score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Any:
-        """An object whose `score` is the corpus score; line N of each of the references belongs to hypothesis N."""
+        """An object whose `score` is the corpus score; line N of each list of references belongs to hypothesis N."""
         ...
 
     def get_signature(self) -> Any:
-        """Whose text says how it was computed: scores of one signature may be compared. Asked after a first score."""
+        """An object whose text says how scores are computed: only scores with the same signature are compared.
+
+        Called only after a first `corpus_score`.
+        """
         ...
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True, slots=True)
 class ScoredText:
-    """What a metric may know about the translations to score."""
+    """What a metric can know about the translations to score."""
 
     target_language: str
-    """Any code of the language: see `configs.languages`."""
+    """Code of the language, in any form of `configs.languages`."""
     tokenizer: str = "auto"
-    """What `evaluation.tokenizer` says."""
+    """The value of `evaluation.tokenizer`."""
     tokenizer_option: str = "evaluation.tokenizer"
-    """The option or field that gave it, for messages."""
+    """The option or field that the value comes from, for messages."""
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Metric(Component):
-    """A metric of translations against references. It sees only text."""
+    """A metric that compares translations with references. It receives only text."""
 
     name: MetricName | None = None
-    """The name of its figures; by default its kind. Needed if two would have the same name."""
+    """Name of the metric's figures; by default its kind. Needed if two metrics would have the same name."""
 
     title: ClassVar[str] = ""
-    """Its display name."""
+    """Name to display."""
     higher_is_better: ClassVar[bool | None] = True
-    """None: neither is better, so that it cannot decide which step is best."""
+    """Whether higher scores are better; None if neither is: then it cannot decide which checkpoint is best."""
     digits: ClassVar[int] = 2
     """Decimals in displayed scores."""
 
     def key(self) -> str:
-        """The name of its figures in metrics.jsonl and wherever else programs read."""
+        """The name of the metric's figures in metrics.jsonl and in other files for programs."""
         return self.name or self.kind
 
     def label(self) -> str:
-        """Its displayed name."""
+        """The name that is displayed to people."""
         return self.name or self.title or self.kind
 
     def build(self, text: ScoredText) -> Scoring:
-        """The object that computes it.
+        """The object that computes the metric.
 
         Args:
             text: the text to score.
 
         Raises:
-            UserError: it cannot be computed here: a package or a file is missing.
+            UserError: the metric cannot be computed here, because a package or a file is missing.
         """
         raise NotImplementedError
 
     def score(self, scoring: Scoring, *, sources: Lines, hypotheses: Lines, references: Sequence[Lines]) -> float:
-        """The score of a corpus; to be overridden by metrics that need the sources.
+        """The score of a corpus; metrics that need the sources override this.
 
         Args:
-            scoring: from `build`.
-            sources: what was translated.
-            hypotheses: its translations, cased and detokenised.
-            references: one or more of each, as lists of lines.
+            scoring: the object from `build`.
+            sources: the sentences that were translated.
+            hypotheses: their translations, cased and detokenized.
+            references: one or more lists of references.
         """
         return float(scoring.corpus_score(hypotheses, references).score)
 
     def lowercased(self) -> "Metric":
-        """The same metric, ignoring case if it has a field `lowercase`."""
+        """The same metric ignoring case, if it has a field `lowercase`; else the metric itself."""
         fields = {field.name for field in dataclasses.fields(self)}
         return dataclasses.replace(self, lowercase=True) if "lowercase" in fields else self  # type: ignore[call-arg]
 
     def doubt(self, scoring: Scoring, references: Sequence[Sequence[str]]) -> str | None:
-        """Why its scores mean little with such references; None if they do not."""
+        """Why scores with these references mean little, for a warning; None if there is no such reason."""
         return None
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True, slots=True)
 class Described:
-    """How to format a metric's figures."""
+    """How to display a metric's figures."""
 
     label: str
     higher_is_better: bool | None = True
@@ -104,20 +107,20 @@ class Described:
 
 
 def metric_keys(figures: Mapping[str, Any]) -> list[str]:
-    """The metrics in an evaluation's figures, in order: the figures that have a signature."""
+    """The names of the metrics among an evaluation's figures, in order: those that have a signature."""
     return [key for key in figures if f"{key}{SIGNATURE}" in figures]
 
 
 OF_REFERENCES = {name: Described(label=name, higher_is_better=False, digits=4) for name in ("loss", "nll")}
-"""Figures of an evaluation that are of the references, by name."""
+"""Figures of an evaluation that are computed on the references, by name."""
 
 
 def describe_metrics(entries: object, queued: object = None) -> dict[str, Described]:
-    """How to format the metrics of a run, by the names of their figures.
+    """How to display the metrics of a run, by the names of their figures.
 
     Args:
-        entries: of `evaluation.metrics` in a resolved configuration, however broken, or of another version.
-        queued: those of `evaluation.queued`.
+        entries: `evaluation.metrics` of a resolved configuration, which may be invalid or of another version.
+        queued: `evaluation.queued`, likewise.
     """
     found = {}
     for entry in entries if isinstance(entries, list) else [{"kind": "bleu"}, {"kind": "chrf"}]:
@@ -125,7 +128,7 @@ def describe_metrics(entries: object, queued: object = None) -> dict[str, Descri
         kind = str(fields.pop("kind", ""))
         try:
             metric: Metric = make("metric", kind, **fields)
-        except (UserError, TypeError):  # from a package that is not installed here
+        except (UserError, TypeError):  # a plugin that is not loaded, or a package that is not installed
             name = str(fields.get("name") or kind)
             found[name] = Described(label=name)
         else:

@@ -15,13 +15,13 @@ _MASK = 2**64 - 1
 
 
 class Draws:
-    """Random numbers for one pair and one modifier: SplitMix64 (Steele et al., 2014) with a given state.
+    """Random numbers for one pair and one modifier: SplitMix64 (Steele et al., 2014) with a given initial state.
 
-    The same state gives the same numbers on any machine and any version of Python.
+    The same state gives the same numbers on every machine and with every version of Python.
     """
 
     def __init__(self, state: int) -> None:
-        """Begin anywhere."""
+        """Start at a state, which may be any integer."""
         self._state = state & _MASK
 
     def bits(self) -> int:
@@ -33,7 +33,7 @@ class Draws:
         return x ^ (x >> 31)
 
     def below(self, count: int) -> int:
-        """A number of `range(count)`."""
+        """A number in `range(count)`."""
         return self.bits() * count >> 64
 
     def chance(self, probability: float) -> bool:
@@ -41,7 +41,7 @@ class Draws:
         return self.bits() < int(probability * 2**64)
 
     def choice(self, items: Sequence[T]) -> T:
-        """One of the items, which are not empty."""
+        """One of the items; there must be at least one."""
         return items[self.below(len(items))]
 
 
@@ -49,26 +49,26 @@ class Draws:
 class Modifier(Component):
     """Changes training pairs when they are read; components derive from one of the three classes below.
 
-    It must be pure: its result depends only on its fields, the pair and the draws. It is not applied to held-out sets
-    or to the tokenizer's training text.
+    It must be pure: its result must depend only on its fields, the pair and the draws. It is not applied to held-out
+    sets or to the tokenizer's training text.
     """
 
     probability: Chance = 0.05
-    """Probability with which a pair is changed, each time that it is read."""
+    """Probability of changing a pair, each time that it is read."""
     datasets: list[PathText] = dataclasses.field(default_factory=list)
-    """Paths of `stream.datasets`, or of a phase's, whose pairs it changes; empty for all."""
+    """Paths of the datasets whose pairs are changed, as in `stream.datasets` or in a phase; empty for all."""
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class TextModifier(Modifier):
-    """Changes the normalised text of a pair, without its tags."""
+    """Changes the normalized text of a pair, without its tags."""
 
     def brings_in(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Texts that it may insert in source and target; a tokenizer that cannot spell one of them is refused."""
+        """Texts that it may insert into source and target; the tokenizer must be able to spell all of them."""
         return (), ()
 
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
-        """Both sides after the change. A pair that becomes empty, or cannot be spelled, stays unchanged."""
+        """Both sides after the change. A pair that becomes empty, or that cannot be spelled, is left unchanged."""
         raise NotImplementedError
 
 
@@ -77,17 +77,17 @@ class MergingModifier(Modifier):
     """Merges a pair with the next pair of the same dataset in the same window."""
 
     def merge(self, pair: tuple[str, str], neighbour: tuple[str, str], draws: Draws) -> tuple[str, str]:
-        """Source and target of the merged pair. The neighbour has not been changed."""
+        """Source and target of the merged pair. The neighbour is unchanged by other modifiers."""
         raise NotImplementedError
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class SubwordModifier(Modifier):
-    """Cuts words into other pieces of the vocabulary; their text stays. The last of the list, and one for a dataset."""
+    """Segments words into other pieces. It must be the last modifier, and there can be only one per dataset."""
 
     probability: Chance = 1.0
     model_type: ClassVar[str] = ""
-    """Kind of the tokenizers that it works with: `bpe` or `unigram`."""
+    """Kind of tokenizer that it works with: `bpe` or `unigram`."""
 
     def build(self, vocabulary: Any) -> Any:
         """The object that draws segmentations: see `data_pipeline.stream.augmentation.variants.Segmenter`.
@@ -99,12 +99,12 @@ class SubwordModifier(Modifier):
 
 
 def dataset_problems(modifiers: Sequence[Modifier], paths: Sequence[str], field: str) -> Iterator[str]:
-    """Datasets of a list of modifiers that it is not for, one line each.
+    """Datasets that modifiers name and that they cannot change, one line each.
 
     Args:
         modifiers: `augment` of the stream or of a phase.
-        paths: of datasets that they may change.
-        field: that names these.
+        paths: paths of the datasets that they may change.
+        field: the field that lists these.
     """
     for number, modifier in enumerate(modifiers):
         for path in modifier.datasets:
@@ -114,7 +114,7 @@ def dataset_problems(modifiers: Sequence[Modifier], paths: Sequence[str], field:
 
 
 def order_problems(modifiers: Sequence[Modifier]) -> Iterator[str]:
-    """Modifiers of a list that stand where they may not, one line each.
+    """Modifiers in a list that are in the wrong order, one line each.
 
     Args:
         modifiers: `augment` of the stream or of a phase.
@@ -123,14 +123,14 @@ def order_problems(modifiers: Sequence[Modifier]) -> Iterator[str]:
         if not isinstance(modifier, SubwordModifier):
             continue
         for later in modifiers[number + 1 :]:
-            if _share(modifier, later):
+            if _have_common_dataset(modifier, later):
                 yield (
-                    f"augment.{number}: {modifier.kind} stands before {later.kind}; put it last, once for a dataset: "
-                    "it cuts the text that the others leave"
+                    f"augment.{number}: {modifier.kind} stands before {later.kind}; put it last, once per dataset, "
+                    "since it segments the text that the others produce"
                 )
                 break
 
 
-def _share(one: Modifier, other: Modifier) -> bool:
-    """Whether both may apply to the same dataset."""
+def _have_common_dataset(one: Modifier, other: Modifier) -> bool:
+    """Whether both apply to a common dataset."""
     return not one.datasets or not other.datasets or bool(set(one.datasets) & set(other.datasets))

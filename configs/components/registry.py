@@ -12,10 +12,10 @@ component is a class with typed fields, registered under a kind:
         def factor(self, update: int, last: int) -> float:
             return min(1.0, (last - update) / self.decay_updates)
 
-Its file holds fields, costs and limits, and imports torch only in the functions that need it, so that plans do not need
-torch. Our own components are in the family's package: every module in it is found automatically, and in each of its
-folders the module with the family's name. Other packages name theirs by entry points of the group `zeromt.plugins`, and
-users name single files: see `configs.plugins`.
+Its file contains fields, costs and limits, and imports torch only in the functions that need it, so that plans work
+without torch. Our own components are in the family's package: every module in it is found automatically, and the module
+with the family's name in each of its folders. Other packages list theirs as entry points of the group `zeromt.plugins`,
+and users name single files: see `configs.plugins`.
 """
 
 import dataclasses
@@ -77,8 +77,8 @@ def component(family: str, kind: str) -> Callable[[type[C]], type[C]]:
     """Make a class a component: a frozen dataclass with strictly checked fields, chosen by `kind`.
 
     Args:
-        family: one of `FAMILIES`; its base class defines what its components do.
-        kind: its name, unique in the family.
+        family: one of `FAMILIES`; the family's base class defines the interface.
+        kind: the component's name, unique in the family.
 
     Raises:
         UserError: another component has this name, or there is no such family.
@@ -95,7 +95,7 @@ def component(family: str, kind: str) -> Callable[[type[C]], type[C]]:
         known = _registered.setdefault(family, {})
         if kind in known:
             where = f"{_place(known[kind])} and in {_place(made)}"
-            raise UserError(f"{family}: two components are called {kind!r}, in {where}; rename one of them")
+            raise UserError(f"{family}: two components are named {kind!r}, in {where}; rename one of them")
         known[kind] = made
         return made
 
@@ -103,10 +103,10 @@ def component(family: str, kind: str) -> Callable[[type[C]], type[C]]:
 
 
 def kinds(family: str) -> Mapping[str, type[Any]]:
-    """The components of a family by kind: ours, and those of installed packages.
+    """The components of a family by kind: zeromt's own, those of installed packages, and those of loaded plugins.
 
     Raises:
-        UserError: an installed package's cannot be imported.
+        UserError: an installed package with components cannot be imported.
     """
     _import_ours(family)
     _load_installed()
@@ -114,20 +114,22 @@ def kinds(family: str) -> Mapping[str, type[Any]]:
 
 
 def check(component: type[Any]) -> None:
-    """Check that somebody else's component is valid: the base class of `feed_forward` is called FeedForward.
+    """Check that a component of a plugin is valid.
+
+    It must derive from the family's base class, which has the family's name: FeedForward for `feed_forward`.
 
     Raises:
-        UserError: it does not belong to its family, or its fields cannot be checked.
+        UserError: it does not derive from that class, or its fields cannot be checked.
     """
     own = next(c for c in kinds(component.family).values() if c.__module__.startswith(FAMILIES[component.family]))
     name = component.family.title().replace("_", "")
     base = next(c for c in own.__mro__ if c.__name__ == name)
     what = f"{component.family} {component.kind}"
     if not issubclass(component, base):
-        raise UserError(f"{what}: {component.__qualname__} is no {base.__name__}; derive it from that")
+        raise UserError(f"{what}: {component.__qualname__} is not a {base.__name__}; derive it from that class")
     try:
         TypeAdapter(component)
-    except Exception as error:  # of whatever kind: pydantic's own, or of what an annotation names
+    except Exception as error:  # any error: pydantic's own, or one raised by the code of an annotation
         said = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(f"{what}: its fields cannot be checked: {said}") from error
 
@@ -145,13 +147,13 @@ def registered(leaving_out: Collection[type[Any]] = ()) -> dict[str, dict[str, t
 
 
 def restore(components: Mapping[str, Mapping[str, type[Any]]]) -> None:
-    """Make these the only registered components."""
+    """Make these the only registered components; `registered` returns such a mapping."""
     for family, found in components.items():
         _registered[family] = dict(found)
 
 
 def make(family: str, kind: str, **fields: Any) -> Any:
-    """Make a component with given fields, which are not checked, and defaults for the others.
+    """Make a component from some fields, which are not checked, and defaults for the others.
 
     Raises:
         UserError: there is no such kind.
@@ -163,7 +165,7 @@ def make(family: str, kind: str, **fields: Any) -> Any:
 
 
 def unknown(name: object, known: Mapping[str, object], *, what: str = "kind") -> str:
-    """The message for an unknown name, with the nearest known names, or all."""
+    """The error message for an unknown name: it suggests the most similar known name, or lists all."""
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
     return f"there is no {what} {name!r}; {hint}"
@@ -171,26 +173,27 @@ def unknown(name: object, known: Mapping[str, object], *, what: str = "kind") ->
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choice:
-    """In an annotation, `Annotated[Schedule, Choice("schedule", "cosine")]`: any component of a family.
+    """Part of an annotation, `Annotated[Schedule, Choice("schedule", "cosine")]`: the field is a component of a family.
 
-    In a configuration it is a kind alone, or a mapping, which may omit the kind if there is a default.
+    In a configuration the value is a kind, or a mapping with the component's fields, which may omit the kind if there
+    is a default.
     """
 
     family: str
     default: str | None = None
-    """The default kind; None: a kind must be named."""
+    """The default kind; None if a kind must be given."""
     is_optional: bool = False
-    """Whether the field may be null."""
+    """Whether the field can be null."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """A union of all components, discriminated by kind."""
-        # `function-` is what `configs.reading.scalars.place_of` takes for no part of a place
+        """The union of all components of the family, discriminated by kind."""
+        # `configs.reading.scalars.place_of` ignores parts of an error's location that begin with `function-`
         found = {f"function-{kind}": handler.generate_schema(cls) for kind, cls in kinds(self.family).items()}
         union = core_schema.tagged_union_schema(found, discriminator=_tag)
         return core_schema.nullable_schema(union) if self.is_optional else union
 
     def expanded(self, value: Any) -> Any:
-        """A value as a mapping that names its kind."""
+        """The value as a mapping with a `kind`; a value that cannot be made one is returned unchanged."""
         if isinstance(value, str):
             return {"kind": value}
         if self.default is None or not isinstance(value, dict):
@@ -204,12 +207,12 @@ class Choice:
 
 
 def choice_of(annotation: Any) -> Choice | None:
-    """The choice that an annotation holds."""
+    """The `Choice` in an annotation; None if there is none."""
     return next((part for part in getattr(annotation, "__metadata__", ()) if isinstance(part, Choice)), None)
 
 
 def item_of(annotation: Any) -> Any:
-    """What the items of a list of components or sections, which may be left out, are annotated with; else None."""
+    """The annotation of the items, if a field is a list of components or of sections (or None); else None."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is types.UnionType:
         return next((item for part in inner if (item := item_of(part)) is not None), None)
@@ -243,12 +246,12 @@ def _import_ours(family: str) -> None:
         order.append(importlib.import_module(name).__name__)
         if module.ispkg and util.find_spec(f"{name}.{family}") is not None:
             order.append(importlib.import_module(f"{name}.{family}").__name__)
-    known = _registered.get(family, {})  # in the package's order, whichever module somebody had imported before
+    known = _registered.get(family, {})  # sorted, since modules may have been imported in another order before
     _registered[family] = dict(sorted(known.items(), key=lambda item: _index(order, item[1])))
 
 
 def _index(modules: Sequence[str], component: type[Any]) -> int:
-    """Where a component's module stands among those of its package; behind them, where it is none of these."""
+    """The index of a component's module among the modules; if it is not there, their number."""
     return modules.index(component.__module__) if component.__module__ in modules else len(modules)
 
 
@@ -257,7 +260,7 @@ def _load_installed() -> None:
         return
     _searched.add(ENTRY_POINTS)
     for entry in metadata.entry_points(group=ENTRY_POINTS):
-        for family in FAMILIES:  # ours first, so that a plugin with one of our kinds is refused
+        for family in FAMILIES:  # ours first: then the error about a kind that we have too names the plugin
             _import_ours(family)
         before = registered()
         try:

@@ -1,4 +1,4 @@
-"""The base class of samplers, for translations drawn at random."""
+"""The base class of samplers, which draw translations at random."""
 
 import dataclasses
 from typing import Any
@@ -8,24 +8,24 @@ from configs.components.registry import Component
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Sampler(Component):
-    """Gives the distribution of the next piece. The search makes the random draw itself."""
+    """Computes the distribution that the next piece is drawn from. The search draws from it."""
 
     def candidates(self, log_p_NV: Any) -> tuple[Any, Any]:
-        """The candidates of each row.
+        """The candidates for the next piece of each row.
 
         Args:
-            log_p_NV: log-probabilities of the vocabulary, a tensor in fp32, which must not be changed. Forbidden
-                pieces, such as all except EOS at the maximum length, have -1e30 and must get probability 0.
+            log_p_NV: log-probabilities of the vocabulary, an fp32 tensor, which must not be modified. Forbidden pieces,
+                such as all except EOS at the maximum length, have -1e30 and must get probability 0.
 
         Returns:
-            Tensors: probabilities (N, C), which need not sum to 1, and their tokens (N, C), the most probable first.
+            Two tensors (N, C): probabilities, most probable first, which need not sum to 1, and the pieces' ids.
         """
         raise NotImplementedError
 
     def exported(self, program: str) -> dict[str, Any] | None:
-        """Another program's options for the same sampling; None if it cannot do it.
+        """Another program's options for the same sampling; None if the program does not support it.
 
         Args:
-            program: huggingface (`generate`) or ctranslate2 (`translate_batch`).
+            program: `huggingface` (options of `generate`) or `ctranslate2` (options of `translate_batch`).
         """
         return None

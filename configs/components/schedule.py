@@ -9,37 +9,37 @@ from configs.fields import Count
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Schedule(Component):
-    """The learning rate as a pure function of applied updates: a linear warm-up, then `factor` of the peak."""
+    """The learning rate as a pure function of the number of applied updates: linear warm-up, then `factor` x peak."""
 
     warmup_updates: Count = 4000
-    """Number of updates over which the rate grows linearly to its peak."""
+    """Number of updates over which the learning rate grows linearly to its peak."""
     ends_with: Literal["updates", "minutes"] = "updates"
-    """Which limit a schedule ends with: `training.max_updates`, or `training.max_minutes` if that comes first at the
-    mean pace so far.
+    """When a schedule ends. updates: at `training.max_updates`; minutes: at `training.max_minutes`, if that comes first
+    at the mean speed so far.
     """
     ends: ClassVar[bool] = False
-    """Whether it ends at the last update, and so depends on its number."""
+    """Whether the schedule has an end, so that it depends on the number of the last update."""
 
     def rate(self, update: int, *, peak: float, last: int) -> float:
-        """The rate of an update.
+        """The learning rate of an update.
 
         Args:
-            update: its number, from 1, counting those that were applied.
+            update: number of the update, counting from 1 and only updates that were applied.
             peak: the highest rate, reached at the end of the warm-up.
-            last: number of the last update, at which a schedule that ends has its end.
+            last: number of the update at which a schedule that has an end reaches it.
         """
         if update <= self.warmup_updates:
             return peak * update / self.warmup_updates
         return peak * self.factor(update, last)
 
     def factor(self, update: int, last: int) -> float:
-        """The factor of the peak after the warm-up; for the arguments see `rate`."""
+        """The learning rate after the warm-up, as a fraction of the peak; for the arguments see `rate`."""
         raise NotImplementedError
 
     def done(self, update: int, last: int) -> float:
-        """The fraction of updates after the warm-up that are done, from 0 to 1.
+        """The fraction of the updates after the warm-up that are done, from 0 to 1.
 
-        Without a warm-up the first update still runs at the peak.
+        Even without a warm-up, it is 0 at the first update, which has the peak rate.
         """
         begin = max(self.warmup_updates, 1)
         return min(max((update - begin) / max(last - begin, 1), 0.0), 1.0)

@@ -1,4 +1,4 @@
-"""The base class of trackers of runs, such as TensorBoard."""
+"""The base class of trackers, such as TensorBoard."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -12,26 +12,26 @@ Samples = Sequence[tuple[str, str, str]]
 
 
 class Writer(Protocol):
-    """Where a run's figures go, beside metrics.jsonl. One that raises is dropped with a warning; training goes on.
+    """Writes a run's figures to a tracker. A writer that raises an error is dropped with a warning; training goes on.
 
-    Its methods are called one after the other in the writer's own thread, for which training does not wait: if a writer
+    Its methods are called one after the other in the writer's own thread. Training does not wait for them: if a writer
     falls too far behind, records are dropped with a warning.
     """
 
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
-        """Figures of a log step, by their names in metrics.jsonl."""
+        """Write the figures of a log step, given by their names in metrics.jsonl."""
         ...
 
     def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
-        """Scores; samples of source, reference and translation; attention to draw (`heat_map.draw`)."""
+        """Write the scores of an evaluation, sample translations, and attention to draw (`heat_map.draw`)."""
         ...
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
-        """Something that happened, such as a checkpoint, a skipped update or a rewind."""
+        """Write something that happened, such as a checkpoint, a skipped update or a rewind."""
         ...
 
     def close(self) -> None:
-        """Write out what is still held; of a writer that has raised, too."""
+        """Flush and close; also called after another method has raised an error."""
         ...
 
 
@@ -40,14 +40,14 @@ class Tracker(Component):
     """A tracker of runs."""
 
     def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
-        """Start writing, or continue. Called in the writer's thread.
+        """Open a writer for a new or resumed run. Called in the writer's thread.
 
         Args:
-            folder: of the run.
-            config: the run's resolved configuration, as plain mappings.
-            resume_step: of the checkpoint that the run resumes from; records of later steps are void.
+            folder: the run's folder.
+            config: the run's resolved configuration as plain mappings.
+            resume_step: step of the checkpoint that the run resumes from, or 0; records of later steps are invalid.
 
         Raises:
-            Exception: any error; the run goes on without the tracker.
+            Exception: any error; training goes on without the tracker.
         """
         raise NotImplementedError

@@ -1,4 +1,6 @@
-"""Files of the user's with components in them: read once, known by their SHA-256, run where the user names them."""
+"""Plugin files: the user's Python files with components. They are read once, identified by SHA-256, and run only where
+the user names them.
+"""
 
 from configs.plugins.files import Source, dumps, load, load_named, loaded, loads, read, source_of
 from configs.plugins.pins import PINS, Pin, keep_copies, pinned, pins_of, read_pins, variables, write_copy

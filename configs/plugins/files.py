@@ -1,4 +1,4 @@
-"""Plugin files: read once, so that what is hashed, run, copied and sent to other processes are the same bytes."""
+"""Reads and runs plugin files. Each is read once, so that the same bytes are hashed, run, copied and sent on."""
 
 import dataclasses
 import hashlib
@@ -25,15 +25,15 @@ _NO_WORD = re.compile(r"[^A-Za-z0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A plugin file as it was read."""
+    """A plugin file and its content."""
 
     file: str
-    """Its path, absolute."""
+    """Absolute path."""
     content: bytes
 
     @property
     def sha256(self) -> str:
-        """Of the content, in hexadecimal."""
+        """SHA-256 of the content, in hexadecimal."""
         return hashlib.sha256(self.content).hexdigest()
 
 
@@ -41,12 +41,12 @@ def read(name: str, what: str, *, base: Path | None = None) -> Source:
     """Read a plugin file.
 
     Args:
-        name: its path; `~` is the home folder.
+        name: path of the file; `~` is the home folder.
         what: the option or field that names it, for messages.
-        base: folder that a relative path is relative to; the current one unless given.
+        base: folder that a relative path is relative to; by default the current one.
 
     Raises:
-        FileError: it cannot be read, or needs modules that stand beside it.
+        FileError: the file cannot be read, or imports modules from its own folder.
     """
     try:
         path = ((base or Path.cwd()) / expand(name)).absolute()
@@ -55,7 +55,7 @@ def read(name: str, what: str, *, base: Path | None = None) -> Source:
     except FileError as error:
         raise FileError(f"{what}: {error}") from error
     except UnicodeEncodeError as error:
-        raise FileError(f"{what}: {name!r}: is not UTF-8; give the file a name that is") from error
+        raise FileError(f"{what}: {name!r}: the name is not UTF-8; give the file one that is") from error
     except FileNotFoundError as error:
         raise FileError(f"{what}: {str(path)!r}: no such file; give a Python file") from error
     except OSError as error:
@@ -63,28 +63,26 @@ def read(name: str, what: str, *, base: Path | None = None) -> Source:
     source = Source(str(path), content)
     if (sibling := next(_siblings(source), None)) is not None:
         raise FileError(
-            f"{what}: {str(path)!r} imports {sibling}, which stands beside it: a plugin is one file, known by its "
-            f"SHA-256; put {sibling} into it, or install both as a package with an entry point (zeromt.plugins)"
+            f"{what}: {str(path)!r} imports {sibling} from its own folder, but a plugin must be a single file; "
+            f"put {sibling} into it, or install both as a package with an entry point (zeromt.plugins)"
         )
     return source
 
 
 def load(source: Source) -> Plugin:
-    """Run a file, once in a process, and register its components.
-
-    An earlier version of the same file gives way to this one.
+    """Run a plugin file, once per process, and register its components. They replace those of an earlier version.
 
     Raises:
-        UserError: it raises, or registers nothing that is a component, or a kind that there is.
+        UserError: the file raises an error, registers no valid component, or registers a kind that already exists.
     """
     if (known := _loaded.get(source.sha256)) is not None:
         return dataclasses.replace(known, file=source.file)
-    for family in FAMILIES:  # ours come first: a kind of theirs is refused then, not one of ours
+    for family in FAMILIES:  # ours first, so that the error about a kind that exists names the plugin
         kinds(family)
     before = registered()
     module = types.ModuleType(f"zeromt_plugin_{_word(source.file)}_{source.sha256[:12]}")
     module.__file__ = source.file
-    sys.modules[module.__name__] = module  # where dataclasses, pydantic and pickle look for what its classes name
+    sys.modules[module.__name__] = module  # dataclasses, pydantic and pickle look up names in the module
     try:
         made = _execute(source, module)
         for component in made:
@@ -94,7 +92,7 @@ def load(source: Source) -> Plugin:
         del sys.modules[module.__name__]
         if isinstance(error, KeyboardInterrupt):
             raise
-        raise UserError(f"plugin {source.file!r}: {_said(error, source)}") from error
+        raise UserError(f"plugin {source.file!r}: {_describe(error, source)}") from error
     plugin = Plugin(file=source.file, sha256=source.sha256, components=sorted(map(label, made)))
     for old in [one for one in _loaded.values() if one.file == source.file]:
         del _loaded[str(old.sha256)]
@@ -104,7 +102,7 @@ def load(source: Source) -> Plugin:
 
 
 def load_named(names: Sequence[str]) -> list[Plugin]:
-    """Load what the option `--plugins` names.
+    """Load the files that the option `--plugins` names.
 
     Raises:
         UserError: see `read` and `load`.
@@ -113,24 +111,24 @@ def load_named(names: Sequence[str]) -> list[Plugin]:
 
 
 def loaded() -> list[Plugin]:
-    """The files that this process has loaded."""
+    """The plugin files that this process has loaded."""
     return list(_loaded.values())
 
 
 def source_of(plugin: Plugin) -> Source:
-    """What a file that this process has loaded held."""
+    """The source of a plugin file that this process has loaded."""
     return _sources[str(plugin.sha256)]
 
 
 def dumps(work: object) -> bytes:
-    """An object for another process of ours, with the files that its classes come from."""
+    """Pickle an object for another process, together with the loaded plugin files."""
     import pickle
 
     return pickle.dumps(([source_of(plugin) for plugin in loaded()], pickle.dumps(work)))
 
 
 def loads(content: bytes) -> Any:
-    """The object of `dumps`, in the other process.
+    """Load the plugin files that `dumps` has pickled, and unpickle the object.
 
     Raises:
         UserError: see `load`.
@@ -144,17 +142,17 @@ def loads(content: bytes) -> Any:
 
 
 def copy_name(plugin: Plugin) -> str:
-    """What a copy of the file is called among those of others."""
+    """The name of the copy of a plugin file in the run's folder."""
     return f"{_word(str(plugin.file))}-{str(plugin.sha256)[:16]}.py"
 
 
 def _content(path: Path) -> bytes:
-    # without waiting for whoever writes to a pipe
+    # O_NONBLOCK: do not wait for a writer if it is a pipe
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
-        raise FileError(f"{str(path)!r} is {'a folder' if stat.S_ISDIR(mode) else 'no file'}; give a Python file")
+        raise FileError(f"{str(path)!r} is {'a folder' if stat.S_ISDIR(mode) else 'not a file'}; give a Python file")
     with os.fdopen(descriptor, "rb") as file:
         return file.read()
 
@@ -164,13 +162,13 @@ def _word(file: str) -> str:
 
 
 def _siblings(source: Source) -> Iterator[str]:
-    """Modules that the file imports from its own folder; such as are found elsewhere are left out."""
-    import ast  # not before there is a file: configurations are read wherever a command starts
+    """Modules that the file imports from its own folder and that cannot be imported from elsewhere."""
+    import ast  # imported late: most commands read a configuration, but few load a plugin
 
     folder = Path(source.file).parent
     try:
         nodes = list(ast.walk(ast.parse(source.content)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # said when it is run
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # reported when the file is run
         return
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -185,7 +183,7 @@ def _siblings(source: Source) -> Iterator[str]:
 
 
 def _is_elsewhere(name: str, folder: Path) -> bool:
-    """Whether a module is found, and not in this folder."""
+    """Whether a module can be imported from outside this folder."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -204,10 +202,10 @@ def _is_elsewhere(name: str, folder: Path) -> bool:
 
 
 def _execute(source: Source, module: types.ModuleType) -> list[type[Any]]:
-    """Run the file; the components that it registers."""
+    """Run the file; returns the components that it registers."""
     kept = registered(leaving_out={c for c, plugin in origins.items() if plugin.file == source.file})
     restore(kept)
-    importlib.util.decode_source(source.content)  # compile() alone lets other bytes stand in comments
+    importlib.util.decode_source(source.content)  # compile() alone accepts invalid UTF-8 in comments
     exec(compile(source.content, source.file, "exec", dont_inherit=True), module.__dict__)
     made = [c for family, found in registered().items() for kind, c in found.items() if kind not in kept[family]]
     if not made:
@@ -215,18 +213,18 @@ def _execute(source: Source, module: types.ModuleType) -> list[type[Any]]:
     return made
 
 
-def _said(error: BaseException, source: Source) -> str:
-    """What went wrong, and in which line, as one line."""
+def _describe(error: BaseException, source: Source) -> str:
+    """The error and the line of the file that caused it, as one line."""
     if isinstance(error, UserError):
         return visible(str(error))
     if isinstance(error, SyntaxError) and error.filename in (source.file, None):
-        where, said = f"line {error.lineno}: " if error.lineno else "", f"{type(error).__name__}: {error.msg}"
+        where, message = f"line {error.lineno}: " if error.lineno else "", f"{type(error).__name__}: {error.msg}"
     else:
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == source.file]
-        where, said = f"line {lines[-1]}: " if lines else "", f"{type(error).__name__}: {error}"
-    return f"cannot be run: {where}{visible(' '.join(said.split()))}"
+        where, message = f"line {lines[-1]}: " if lines else "", f"{type(error).__name__}: {error}"
+    return f"cannot be run: {where}{visible(' '.join(message.split()))}"
 
 
 _loaded: dict[str, Plugin] = {}
-"""By their SHA-256."""
+"""The loaded files by SHA-256."""
 _sources: dict[str, Source] = {}

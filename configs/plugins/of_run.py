@@ -1,4 +1,4 @@
-"""The plugins of a run: what its configuration and the command line name, loaded."""
+"""Loads the plugins of a run, which its configuration and the command line name."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,17 +16,17 @@ def plugins_of_run(
 ) -> list[Plugin]:
     """Load the plugins of a run, those of the configuration first.
 
-    Files with nothing but clusters are run and left out: where a run is launched is no part of it.
+    Files that contain only clusters are run but not returned, because the cluster is not part of a run.
 
     Args:
-        named: the user's own `plugins`: of a file that a person wrote, or of a setting on the command line.
-        options: what `--plugins` names.
-        base: folder that the first are relative to.
-        saved: a resolved configuration and its `plugins`, of which none is run.
-        pins: what is loaded in place of all these.
+        named: the user's own `plugins`, from a file that a person wrote or from a setting on the command line.
+        options: the files that `--plugins` names.
+        base: folder that paths in `named` are relative to.
+        saved: path of a run's saved configuration and its `plugins`, which are not run; None for other files.
+        pins: if given, these files are loaded instead of all others.
 
     Raises:
-        UserError: a file cannot be read or run, or the resolved configuration needs one that the user does not name.
+        UserError: a file cannot be read or run, or the saved configuration needs one that the user does not name.
     """
     if pins is not None:
         found = [load(pin.read()) for pin in pins]
@@ -40,10 +40,10 @@ def plugins_of_run(
 
 
 def _names(named: Any) -> list[str]:
-    """The paths that a configuration names.
+    """The paths in a configuration's `plugins`.
 
     Raises:
-        ConfigError: it names something else.
+        ConfigError: `plugins` is not a list of paths.
     """
     if not isinstance(named, list):
         shown = "a section" if isinstance(named, dict) else "null" if named is None else repr(named)
@@ -54,10 +54,10 @@ def _names(named: Any) -> list[str]:
             names.append(item)
         elif isinstance(item, dict) and isinstance(item.get("file"), str):
             problems.append(
-                f"plugins.{number}: {item['file']!r} stands here as a run writes it down, and is not run; allowed is "
-                f"its path alone, or --plugins {item['file']}"
+                f"plugins.{number}: {item['file']!r} is written as in a run's saved configuration, and is not run; "
+                f"give only its path, or --plugins {item['file']}"
             )
-        elif not (isinstance(item, dict) and item.get("package")):  # installed, or the kind is said to be unknown
+        elif not (isinstance(item, dict) and item.get("package")):  # a missing package gives an unknown kind later
             shown = "a section" if isinstance(item, dict) else repr(item)
             problems.append(f"plugins.{number}: {shown}; allowed is the path of a Python file")
     if problems:

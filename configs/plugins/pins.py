@@ -1,7 +1,7 @@
-"""Plugins that were read when a run was started, for the processes that it starts: they read no edited file.
+"""Pins: the content of plugin files at a run's start, so that processes started later do not read edited files.
 
-A launcher says in an environment variable which bytes they are. Their copies lie in the run's folder; until it is
-there, and where it is not, the files themselves will do as long as they hold these bytes.
+A launcher passes the SHA-256 of each file in an environment variable. The run's folder has copies of the files. If
+there is no copy (yet), the original file is used, provided that its content is still the same.
 """
 
 import base64
@@ -24,27 +24,29 @@ from configs.plugins.record import Plugin
 from configs.plugins.saved import COPIES
 
 PINS = "ZEROMT_PLUGINS"
-"""The environment variable."""
-_LONGEST = 120_000
-"""Characters of it; Linux takes no variable of more than 128 KiB."""
+"""Name of the environment variable."""
+_MAX_LENGTH = 120_000
+"""Maximum length of its value; Linux's limit is 128 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A file by its bytes."""
+    """A plugin file with a fixed content."""
 
     file: str
-    """As the user named it."""
+    """Path of the file, as the user gave it."""
     sha256: str
+    """SHA-256 of the content."""
     copy: str
+    """Path of the copy in the run's folder."""
     content: str | None = None
-    """The bytes themselves, compressed and in base64, for machines that see neither file nor copy."""
+    """The content itself, compressed and in base64, for machines that have neither file nor copy."""
 
     def read(self) -> Source:
-        """The bytes.
+        """Read the content.
 
         Raises:
-            UserError: neither the copy nor the file holds them.
+            UserError: neither the copy nor the file has it.
         """
         if self.content is not None:
             with contextlib.suppress(ValueError, zlib.error):
@@ -57,22 +59,22 @@ class Pin:
                 if source.sha256 == self.sha256:
                     return source
         raise UserError(
-            f"plugin {self.file!r}: neither it nor {self.copy!r} has the SHA-256 that the run was started with, "
-            f"{self.sha256}; start it again with the file as it is now"
+            f"plugin {self.file!r}: neither the file nor its copy {self.copy!r} has the SHA-256 that the run was "
+            f"started with, {self.sha256}; start the run again to use the file as it is now"
         )
 
 
-def pins_of(plugins: Sequence[Plugin], folder: Path, *, travels: bool = False) -> list[Pin]:
-    """What processes of a run read.
+def pins_of(plugins: Sequence[Plugin], folder: Path, *, with_content: bool = False) -> list[Pin]:
+    """The pins for the processes of a run.
 
     Args:
-        plugins: of the run.
-        folder: the run's.
-        travels: whether they see no file of this machine.
+        plugins: the run's plugins.
+        folder: the run's folder.
+        with_content: whether to include the content, for processes that cannot read this machine's files.
     """
 
     def content(plugin: Plugin) -> str | None:
-        return base64.b64encode(zlib.compress(source_of(plugin).content)).decode() if travels else None
+        return base64.b64encode(zlib.compress(source_of(plugin).content)).decode() if with_content else None
 
     return [
         Pin(str(p.file), str(p.sha256), str(folder / COPIES / copy_name(p)), content(p))
@@ -82,51 +84,51 @@ def pins_of(plugins: Sequence[Plugin], folder: Path, *, travels: bool = False) -
 
 
 def variables(config_name: str, pins: Sequence[Pin]) -> dict[str, str]:
-    """The environment of processes that are started for a configuration.
+    """The environment variables for processes that are started for a configuration.
 
     Raises:
-        UserError: the files have to travel in it, and are too large.
+        UserError: the pins include the content, which is too large for a variable.
     """
     if not pins:
         return {}
     text = json.dumps({"config": config_name, "plugins": [dataclasses.asdict(pin) for pin in pins]})
-    if len(text) > _LONGEST:
+    if len(text) > _MAX_LENGTH:
         raise UserError(
-            f"plugins: compressed and with their names they take {len(text):,} bytes to go with the job; allowed are "
-            f"{_LONGEST:,}: install what is large as a package with an entry point (zeromt.plugins)"
+            f"plugins: {len(text):,} bytes after compression, but at most {_MAX_LENGTH:,} can be sent with the job; "
+            "install large plugins as a package with an entry point (zeromt.plugins)"
         )
     return {PINS: text}
 
 
 def read_pins(tree: object) -> list[Pin]:
-    """Pins that were written as JSON.
+    """The pins in a tree that was read from JSON.
 
     Raises:
-        ValueError: they are none.
+        ValueError: the tree does not consist of pins.
     """
     return TypeAdapter(list[Pin]).validate_python(tree)
 
 
 def pinned(config_name: str, environ: Mapping[str, str]) -> list[Pin] | None:
-    """What whoever started this process has read for a configuration; None where nobody has."""
+    """The pins that the process which started this one has passed for a configuration; None if it has passed none."""
     try:
         tree = json.loads(environ.get(PINS, "null"))
         if tree is None or tree["config"] != config_name:
             return None
         return read_pins(tree["plugins"])
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{PINS}: is not what a launch of zeromt has set; take it out of the environment") from error
+        raise UserError(f"{PINS}: has a value that zeromt did not set; remove it from the environment") from error
 
 
 def keep_copies(folder: Path, plugins: Sequence[Plugin]) -> None:
-    """Write the files that a run was started with into its folder, each under a name with its hash.
+    """Copy the plugin files that a run was started with to its folder; their names contain their hashes.
 
     Args:
-        folder: of the run; it is there.
-        plugins: of the run.
+        folder: the run's folder, which exists.
+        plugins: the run's plugins.
 
     Raises:
-        UserError: they cannot be written.
+        UserError: a copy cannot be written.
     """
     for plugin, pin in zip((p for p in plugins if p.file is not None), pins_of(plugins, folder), strict=True):
         try:
@@ -136,7 +138,7 @@ def keep_copies(folder: Path, plugins: Sequence[Plugin]) -> None:
 
 
 def write_copy(path: Path, content: bytes) -> None:
-    """A whole file, or the one that was there; nothing where it holds that already."""
+    """Write a file atomically, unless it already has this content."""
     with contextlib.suppress(OSError):
         if path.read_bytes() == content:
             return

@@ -1,4 +1,4 @@
-"""What a resolved configuration says of the plugins that it was made with."""
+"""The record of plugins in a resolved configuration."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -13,42 +13,42 @@ from configs.components.registry import ENTRY_POINTS, FAMILIES, Component
 from configs.fields import STRICT
 
 _OURS = frozenset({"configs", *(package.partition(".")[0] for package in FAMILIES.values())})
-"""Packages of zeromt's own components."""
+"""Top-level packages that contain zeromt's own components."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Plugin:
-    """Where components of a run come from that are not zeromt's own: a file, or an installed package."""
+    """The origin of components that are not zeromt's own: a plugin file, or an installed package."""
 
     __pydantic_config__ = STRICT
 
     file: str | None = None
-    """Its path, absolute, as the user named it."""
+    """Absolute path of the file that the user named."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """Of the file's bytes: by it two are the same."""
+    """SHA-256 of the file, which identifies it."""
     package: str | None = None
-    """Name and version of a distribution."""
+    """Name and version of the installed package."""
     components: list[str] = field(default_factory=list)
-    """Family and kind of each: `filter few_words`. Of a package, those that the run uses."""
+    """Family and kind of each component, such as `filter few_words`; of a package, only those that the run uses."""
 
 
 def hashes(plugins: Iterable[Plugin]) -> dict[str, dict[str, str]]:
-    """The files' names and SHA-256 as a checkpoint's manifest has them, under `plugins`; nothing where there are none.
+    """The names and SHA-256 of plugin files, under the key `plugins` of a checkpoint's manifest; empty without any.
 
     Args:
-        plugins: of the run.
+        plugins: the run's plugins.
     """
     found = {f"{Path(p.file).name} ({', '.join(p.components)})": str(p.sha256) for p in plugins if p.file is not None}
     return {"plugins": found} if found else {}
 
 
 def label(component: type[Any]) -> str:
-    """A component's family and kind."""
+    """The family and kind of a component."""
     return f"{component.family} {component.kind}"
 
 
 def origin_of(component: type[Any]) -> Plugin | None:
-    """Where a component comes from; None for zeromt's own."""
+    """The origin of a component; None for zeromt's own."""
     if (found := origins.get(component)) is not None:
         return found
     top = component.__module__.partition(".")[0]
@@ -61,7 +61,7 @@ def origin_of(component: type[Any]) -> Plugin | None:
 
 
 def used(section: Any) -> Iterator[Component]:
-    """Every component of a section and of what is in it."""
+    """Every component in a section and its subsections."""
     if isinstance(section, Component):
         yield section
     if dataclasses.is_dataclass(section):
@@ -73,7 +73,7 @@ def used(section: Any) -> Iterator[Component]:
 
 
 def installed(section: Any) -> list[Plugin]:
-    """The installed packages that components of a section come from."""
+    """The installed packages that the components of a section come from."""
     found: dict[str, set[str]] = {}
     for component in used(section):
         origin = origin_of(type(component))
@@ -83,4 +83,4 @@ def installed(section: Any) -> list[Plugin]:
 
 
 origins: dict[type[Any], Plugin] = {}
-"""Of the components that came from files."""
+"""The plugin file of each component that comes from one."""

@@ -1,4 +1,4 @@
-"""What a resolved configuration names of plugins. It runs none: a run may come from anywhere."""
+"""The plugins that a saved configuration names. They are never run, because a run may come from an untrusted source."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -12,24 +12,24 @@ from configs.plugins.record import Plugin
 from configs.text import visible
 
 COPIES = "plugins"
-"""The folder in a run's in which copies are kept."""
+"""The folder with copies of plugins, in the run's folder."""
 
 
 class PluginError(UserError):
-    """A plugin that a run or checkpoint was made with is not at hand."""
+    """A plugin that a run or checkpoint was made with was not given."""
 
 
 class OtherPluginError(UserError):
-    """A plugin has other bytes than the one that a run or checkpoint was made with."""
+    """A given plugin differs from the one that a run or checkpoint was made with."""
 
 
 def missing(named: Sequence[Any], given: Sequence[Plugin], where: Path) -> Iterator[str]:
-    """What a resolved configuration needs and is not at hand, one line each.
+    """The plugins that a saved configuration needs and that were not given, one line each.
 
     Args:
-        named: its `plugins`, as they stand there; anybody may have written them.
-        given: files that the user named.
-        where: the configuration.
+        named: the configuration's `plugins`, which may be invalid.
+        given: the files that the user named.
+        where: path of the configuration.
     """
     for item in named:
         record = _read(item)
@@ -37,21 +37,21 @@ def missing(named: Sequence[Any], given: Sequence[Plugin], where: Path) -> Itera
         if record.file is not None and not any(_rivals(record, plugin) for plugin in given):
             what = f"{', '.join(record.components) or 'a component'} of the plugin {name}{_hash(record)}"
             yield visible(
-                f"{where}: needs {what}, and plugins are run only where you name them: give it by "
+                f"{where}: needs {what}, but plugins are run only if you name them; add "
                 f"--plugins {_nearest(record, where)}"
             )
         if record.package is not None and (gone := [c for c in record.components if not _is_known(c)]):
             yield visible(
-                f"{where}: needs {', '.join(gone)} of the package {record.package}, which is not installed: "
+                f"{where}: needs {', '.join(gone)} of the package {record.package}, which is not installed; "
                 f"install it (pip install {record.package.partition(' ')[0]}), or give a file that has it by --plugins"
             )
 
 
 def another_file(named: Sequence[Any], given: Sequence[Plugin], where: Path) -> Iterator[str]:
-    """The files that were given in place of those that something was made with, one line each.
+    """The given files that differ from those that a saved configuration names, one line each.
 
     Args:
-        named, given, where: as of `missing`.
+        named, given, where: see `missing`.
     """
     hashes = {plugin.sha256 for plugin in given}
     for record in map(_read, named):
@@ -60,14 +60,14 @@ def another_file(named: Sequence[Any], given: Sequence[Plugin], where: Path) -> 
         for plugin in given:
             if _rivals(record, plugin):
                 yield visible(
-                    f"plugin {plugin.file!r}: its SHA-256 is {plugin.sha256}, and {where.parent} was made with "
-                    f"{record.sha256}; allowed is the file that it was made with, "
+                    f"plugin {plugin.file!r}: its SHA-256 is {plugin.sha256}, but {where.parent} was made with "
+                    f"{record.sha256}; give the file that it was made with, "
                     f"such as {_nearest(record, where)}"
                 )
 
 
 def _read(item: Any) -> Plugin:
-    """A record, or as much of one as there is."""
+    """A record, from whatever fields the item has."""
     if isinstance(item, str):
         return Plugin(file=item)
     if not isinstance(item, dict):
@@ -78,7 +78,7 @@ def _read(item: Any) -> Plugin:
 
 
 def _rivals(record: Plugin, plugin: Plugin) -> bool:
-    """Whether a file is what a record names, or stands in its place: by its bytes, its name or its components."""
+    """Whether a file is, or replaces, the one in a record: it has the same content, name, or one of its components."""
     return (
         record.sha256 == plugin.sha256
         or Path(record.file or "").name == Path(plugin.file or "").name
@@ -91,7 +91,10 @@ def _hash(record: Plugin) -> str:
 
 
 def _nearest(record: Plugin, where: Path) -> str:
-    """A file that is what the record names, the user's own before a copy in the run's folder; else its name."""
+    """Path of a file with the recorded content: the user's own, or else a copy in the run's folder.
+
+    If there is none, it is the recorded path.
+    """
     copies = [folder / COPIES / copy_name(record) for folder in (where.parent, *where.parents[2:3])]
     for path in (Path(str(record.file)), *copies):
         try:

@@ -1,4 +1,4 @@
-"""A configuration of the user's, written with some values changed and nothing else."""
+"""Writes a copy of the user's configuration in which only some values are changed."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,13 +11,13 @@ from configs.reading.tree import Tree
 
 
 def dump_changed(name: str, overrides: Sequence[str], changes: Mapping[str, Any], *, plugins: Sequence[str]) -> str:
-    """A configuration of the user's as YAML, with overrides and changes, and without what it leaves to defaults.
+    """The user's configuration as YAML, with overrides and changes applied; fields with default values stay omitted.
 
     Args:
         name: a YAML file, or the name of a shipped run.
         overrides: `section.key=value` settings.
         changes: values by dotted keys.
-        plugins: paths of the files with components that it needs.
+        plugins: paths of the plugin files that it needs.
 
     Raises:
         UserError: the file cannot be read.

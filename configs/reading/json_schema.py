@@ -1,6 +1,6 @@
-"""The configuration as a JSON schema, for editors: what completes and checks a YAML file while it is written.
+"""The configuration as a JSON schema, with which editors complete and check YAML files.
 
-It is looser than `load_run`, which is the judge: what stands between fields is checked there alone.
+It is less strict than `load_run`: rules between fields are checked only there.
 """
 
 import dataclasses
@@ -27,9 +27,9 @@ _BOUNDS = {
 
 
 def schema() -> dict[str, Any]:
-    """Of a run's configuration, by draft 2020-12."""
+    """The JSON schema of a run's configuration (draft 2020-12)."""
     found = _section(RunConfig)
-    found["properties"]["preset"] = {"type": "string", "description": "The name of an architecture, or a file."}
+    found["properties"]["preset"] = {"type": "string", "description": "The name of a preset."}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A run of zeromt",
@@ -69,7 +69,9 @@ def _of(annotation: Any) -> dict[str, Any]:
 
 
 def _component(choice: Choice) -> dict[str, Any]:
-    """A component: its kind alone, or a section with its fields; of a plugin's kind nothing is known."""
+    """The schema of a component: its kind as text, or a section with its fields. Fields of a plugin's kind are not
+    checked.
+    """
     known = kinds(choice.family)
     sections = [_section(component, kind) for kind, component in known.items()]
     other = {"type": "object", "properties": {"kind": {"not": {"enum": list(known)}}}, "required": ["kind"]}

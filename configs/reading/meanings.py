@@ -1,6 +1,6 @@
-"""Every field of the configuration with its meaning, type, bounds and default, for people: `zeromt help`.
+"""Help on every field of the configuration, with its type, bounds and default: `zeromt help`.
 
-All of it is read from the typed tree itself: a field's meaning is the string below it.
+All of it is read from the dataclasses of the configuration: a field's help is the string below it.
 """
 
 import ast
@@ -23,32 +23,32 @@ _WIDTH = 110
 _WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", dict: "mapping", Any: "anything"}
 _BOUNDS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
 _HUGE = 2**62
-"""A bound beyond it says no more than that a computer must hold the number."""
+"""Bounds beyond this are not shown: they only exclude integers that are too large for a computer."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class FieldHelp:
-    """One field."""
+    """The help on one field."""
 
     path: str
-    """Such as `optimizer.lr`; an item of a list is `evaluation.sets[N].name`."""
+    """Path of the field, such as `optimizer.lr`, or `evaluation.sets[N].name` for items of a list."""
     kind: str | None
-    """Of the component that has it; None for the fields of sections."""
+    """Kind of the component that the field belongs to; None for fields of sections."""
     type: str
-    """With its bounds."""
+    """Type and bounds in words."""
     default: str
     meaning: str
     is_section: bool = False
-    """Whether its own fields follow."""
+    """Whether it is a section, whose own fields follow."""
 
 
 def fields(type_: Any = RunConfig, where: str = "", kind: str | None = None) -> Iterator[FieldHelp]:
-    """Every field, those of sections and of our own components and of installed packages too, in their order.
+    """Every field in order, including those of subsections and of all registered components.
 
     Args:
         type_: a section, or a component.
-        where: it stands: `model.`; empty for the whole.
-        kind: of the component.
+        where: path of the section, such as `model.`; empty for the whole configuration.
+        kind: kind of the component.
     """
     said = meanings(type_)
     for field in dataclasses.fields(type_):
@@ -69,7 +69,7 @@ def fields(type_: Any = RunConfig, where: str = "", kind: str | None = None) -> 
 
 
 def meanings(type_: type[Any]) -> dict[str, str]:
-    """What stands below the fields of a class and of those that it is derived from, each in a line."""
+    """The strings below the fields of a class and of its base classes, by field, each as one line."""
     found: dict[str, str] = {}
     for one in reversed(type_.__mro__):
         if dataclasses.is_dataclass(one):
@@ -93,7 +93,7 @@ def _own_meanings(type_: type[Any]) -> dict[str, str]:
 
 
 def describe(annotation: Any) -> str:
-    """A type and its bounds, in words."""
+    """A type and its bounds in words."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         choice = next((one for one in inner[1:] if isinstance(one, Choice)), None)
@@ -113,10 +113,10 @@ def describe(annotation: Any) -> str:
 
 
 def text(wanted: str = "") -> str:
-    """The fields as lines.
+    """The help on fields as text.
 
     Args:
-        wanted: a field or section such as `optimizer` or `optimizer.lr`; empty for all.
+        wanted: a field or section, such as `optimizer` or `optimizer.lr`; empty for all.
     """
     lines = []
     for field in fields():
@@ -131,14 +131,14 @@ def text(wanted: str = "") -> str:
 
 
 def paths_of(name: str) -> list[str]:
-    """Fields with that path, or else of that name in any section, those of the fewest dots first."""
+    """Paths of the fields with this path, or else with this name in any section; the least nested first."""
     paths = list(dict.fromkeys(field.path for field in fields() if "[N]" not in field.path))
     found = [path for path in paths if path == name] or [path for path in paths if path.rpartition(".")[2] == name]
     return sorted(found, key=lambda path: path.count("."))
 
 
 def _inside(annotation: Any) -> Iterator[tuple[type[Any], str | None]]:
-    """The section that a field holds, or the components that it may hold with their kinds."""
+    """The section in a field, or the components that can be in it, with their kinds."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         choice = next((one for one in inner[1:] if isinstance(one, Choice)), None)
@@ -159,7 +159,7 @@ def _is_list(annotation: Any) -> bool:
 
 
 def _bounds(constraint: Any) -> Iterator[str]:
-    """What one of pydantic's constraints says; a Field holds several."""
+    """The bounds of a constraint in words; a pydantic Field can have several."""
     for one in getattr(constraint, "metadata", [constraint]):
         for name, word in _BOUNDS.items():
             bound = getattr(one, name, None)
@@ -186,7 +186,7 @@ def _default(field: "dataclasses.Field[Any]") -> str:
 
 
 def _shown(value: Any) -> str:
-    """As YAML has it."""
+    """The value as it is written in YAML."""
     if value is None or isinstance(value, bool | dict):
         return json.dumps(value)
     return str(value)

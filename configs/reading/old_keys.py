@@ -1,7 +1,7 @@
-"""Keys that earlier versions took, and what became of them: one table, which every tree goes through that is read.
+"""Keys of earlier versions and what replaces them: a table that is applied to every configuration that is read.
 
-What users have on their disks (files, and the resolved configurations of runs and checkpoints) is read for ever. A key
-that is in the user's own file or on the command line is said to be old, with its new name.
+Configurations of all earlier versions (users' files, and those saved in runs and checkpoints) can be read for ever. If
+an old key is in the user's own file or on the command line, the user is told its new name.
 """
 
 import dataclasses
@@ -21,30 +21,30 @@ class OldKey:
     """A key of an earlier version."""
 
     old: str
-    """Its path."""
+    """Path of the key."""
     new: str | None
-    """Where its value stands now; None: nowhere, since it means nothing there."""
+    """Path of the key that has replaced it; None if the key is dropped, because it has no effect."""
     applies: Callable[[Tree], bool] = lambda _: True
-    """Whether it is old in this tree, where that depends on the rest."""
+    """Whether the rule applies to a tree, if that depends on other keys."""
     value: Callable[[Any], Any] = lambda value: value
-    """What its value is now."""
+    """Converts the value."""
     is_said: bool = True
-    """Whether the user is told. Not where every resolved configuration of earlier versions has the key, nor where what
-    was written then may be written now."""
+    """Whether to tell the user. False if every saved configuration of earlier versions has the key, or if the old form
+    is still allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewed:
-    """A tree with today's keys."""
+    """A tree whose old keys are replaced by today's."""
 
     tree: Tree
     moves: dict[Place, Place]
-    """Where values stand now, by where they stood."""
+    """The new places of moved values, by their old places."""
     said: list[str]
     """A line for each key whose new name the user is told."""
 
     def now(self, place: Place) -> Place:
-        """Where stands what stood in a place, or in a section or list that has moved."""
+        """The new place of a value; the value itself, or a section or list that contains it, may have moved."""
         for n in range(len(place), 0, -1):
             if place[:n] in self.moves:
                 return self.moves[place[:n]] + place[n:]
@@ -52,7 +52,7 @@ class Renewed:
 
 
 def _is_text(path: str) -> Callable[[Tree], bool]:
-    """Whether a kind stands there alone."""
+    """A test whether the value at a path is text, that is, only a kind."""
 
     def applies(tree: Tree) -> bool:
         found: Any = tree
@@ -63,8 +63,8 @@ def _is_text(path: str) -> Callable[[Tree], bool]:
     return applies
 
 
-def _means_nothing(family: str, field: str, default: Any) -> Callable[[Tree], bool]:
-    """Whether the part of a model that is chosen has no such field, and it stands there as a run without it has it."""
+def _has_no_effect(family: str, field: str, default: Any) -> Callable[[Tree], bool]:
+    """A test whether a tree has a field with its default although the chosen part of the model has no such field."""
 
     def applies(tree: Tree) -> bool:
         section = tree["model"][family]
@@ -80,8 +80,8 @@ def _is_constant(tree: Tree) -> bool:
     return isinstance(schedule, dict) and schedule.get("kind") == "constant"
 
 
-_DRAWN = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
-"""Fields of sampling, with what meant nothing."""
+_SAMPLING = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+"""Fields of sampling, with the values that have no effect."""
 
 
 def _of_search(tree: Tree) -> Mapping[str, Any]:
@@ -100,17 +100,17 @@ def _is_not_off(tree: Tree) -> bool:
 
 
 def _is_idle(name: str) -> Callable[[Tree], bool]:
-    return lambda tree: bool(_of_search(tree)[name] == _DRAWN[name])
+    return lambda tree: bool(_of_search(tree)[name] == _SAMPLING[name])
 
 
 def _draws_nothing(tree: Tree) -> bool:
-    """Whether what sampling is to be like is said, as it would be without, and not that there is to be any."""
+    """Whether the sampler has no kind, and only fields with values that have no effect."""
     sampler = _of_search(tree).get("sampler")
-    return isinstance(sampler, dict) and bool(sampler) and sampler.items() <= _DRAWN.items()
+    return isinstance(sampler, dict) and bool(sampler) and sampler.items() <= _SAMPLING.items()
 
 
 _PARTS = ("attention", "feed_forward", "initialisation", "norm", "positions", "residual")
-"""Of a model; what earlier versions called by the name of a kind alone, which now has fields."""
+"""Parts of a model. In earlier versions each was only the name of a kind; now it is a section with fields."""
 _MODEL = {
     "num_heads": "attention.num_heads",
     "num_kv_heads": "attention.num_kv_heads",
@@ -130,21 +130,21 @@ _MODEL = {
     "norm_position": "residual.kind",
 }
 OLD_KEYS: tuple[OldKey, ...] = (
-    # before the others, which put fields beside the kind; in a model it leaves those as a preset has them
+    # before the other keys, which put fields beside the kind
     *(
         OldKey(old=f"model.{part}", new=f"model.{part}.kind", applies=_is_text(f"model.{part}"), is_said=False)
         for part in _PARTS
     ),
     *(OldKey(old=f"model.{old}", new=f"model.{new}") for old, new in _MODEL.items()),
-    # every run of earlier versions names them, whatever its positions
+    # every run of earlier versions has these, whatever its kind of positions
     *(
-        OldKey(old=f"model.positions.{name}", new=None, applies=_means_nothing("positions", name, value), is_said=False)
+        OldKey(old=f"model.positions.{name}", new=None, applies=_has_no_effect("positions", name, value), is_said=False)
         for name, value in (("base", 10000.0), ("layout", "interleaved"), ("offset", 0))
     ),
-    # in a layer that says that nothing is sampled they stay, and are meaningless
+    # with `sample: false` these are not moved, since they have no effect
     *(
         OldKey(old=f"evaluation.search.{name}", new=f"evaluation.search.sampler.{name}", applies=_is_not_off)
-        for name in _DRAWN
+        for name in _SAMPLING
     ),
     OldKey(
         old="evaluation.search.sample",
@@ -159,9 +159,9 @@ OLD_KEYS: tuple[OldKey, ...] = (
         value=lambda _: None,
         is_said=False,
     ),
-    *(OldKey(old=f"evaluation.search.{name}", new=None, applies=_is_idle(name), is_said=False) for name in _DRAWN),
+    *(OldKey(old=f"evaluation.search.{name}", new=None, applies=_is_idle(name), is_said=False) for name in _SAMPLING),
     OldKey(old="evaluation.search.sampler", new=None, applies=_draws_nothing, is_said=False),
-    # every run of earlier versions names it, also where it meant nothing
+    # every run of earlier versions has it, even if it has no effect
     OldKey(old="schedule.min_lr_ratio", new=None, applies=_is_constant, is_said=False),
 )
 
@@ -172,22 +172,22 @@ _SLURM = (
     *("join_timeout", "node_timeout"),
 )
 OLD_SITE_KEYS = tuple(OldKey(old=key, new=f"slurm.{key}") for key in _SLURM)
-"""Of the profile of a site: it was SLURM's alone."""
+"""Old keys of a site's profile, which used to be for SLURM only."""
 
 
 def renew(tree: Tree) -> Tree:
-    """A whole tree with today's keys alone."""
-    return without_meaningless(moved(tree).tree)
+    """A complete tree with only today's keys."""
+    return without_dropped_keys(moved(tree).tree)
 
 
 def moved(tree: Tree, keys: tuple[OldKey, ...] = OLD_KEYS) -> Renewed:
-    """A tree, or one of the layers that make it, with old keys where they stand today.
+    """A tree, or one of the layers that are merged into it, with the values of old keys moved to today's.
 
-    What stands in the same layer by today's name already goes before.
+    If a layer has an old key and today's, today's wins.
 
     Args:
-        tree: what is given.
-        keys: the table.
+        tree: the given values.
+        keys: the table of old keys.
     """
     moves: dict[Place, Place] = {}
     said = []
@@ -202,8 +202,8 @@ def moved(tree: Tree, keys: tuple[OldKey, ...] = OLD_KEYS) -> Renewed:
     return Renewed(tree=_with_references(tree, moves) if moves else tree, moves=moves, said=said)
 
 
-def without_meaningless(tree: Tree) -> Tree:
-    """A whole tree without the keys that mean nothing in it, and that earlier versions wrote all the same."""
+def without_dropped_keys(tree: Tree) -> Tree:
+    """A complete tree without the keys that have no effect in it, which earlier versions wrote nevertheless."""
     for key in OLD_KEYS:
         path = tuple(key.old.split("."))
         if key.new is None and _has(tree, path) and key.applies(tree):
@@ -212,7 +212,7 @@ def without_meaningless(tree: Tree) -> Tree:
 
 
 def paths(tree: Mapping[str, Any], where: str = "") -> Iterator[str]:
-    """Every leaf of a tree."""
+    """The dotted path of every leaf of a tree."""
     for key, value in tree.items():
         if isinstance(value, dict) and value:
             yield from paths(value, f"{where}{key}.")
@@ -236,11 +236,11 @@ def _without(tree: Tree, path: Place) -> tuple[Tree, Any]:
 
 
 def _with(tree: Tree, path: Place, value: Any) -> Tree:
-    """The tree with a value; what stands there already, by today's name, goes before."""
+    """The tree with a value at a path, unless it already has one there."""
     if len(path) == 1:
         return {path[0]: value, **tree}  # type: ignore[dict-item]
     inner = tree.get(path[0], {})  # type: ignore[arg-type]
-    if not isinstance(inner, dict):  # a kind alone
+    if not isinstance(inner, dict):  # only a kind
         inner = {"kind": inner}
     return {**tree, path[0]: _with(inner, path[1:], value)}  # type: ignore[dict-item]
 
@@ -249,7 +249,7 @@ _REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
 
 
 def _with_references(tree: Any, moves: Mapping[Place, Place]) -> Any:
-    """The tree with references to other keys (`${model.d_ff}`) that lead where these stand now."""
+    """The tree with references to moved keys (`${model.d_ff}`) replaced by ones to their new places."""
     before = {new: old for old, new in moves.items()}
 
     def follow(value: Any, place: Place) -> Any:

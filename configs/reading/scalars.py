@@ -1,8 +1,9 @@
-"""What a plain scalar of YAML was before YAML 1.1 made something else of it than its reader meant.
+"""Restores plain YAML scalars that YAML 1.1 interprets in an unexpected way.
 
-PyYAML and OmegaConf read YAML 1.1, in which `no` is false (and Norwegian), 8:30 is 510, in base 60, and 017 is 15, in
-base 8. What such a value means is kept where it means something: `tensorboard: no` is false. Where text is wanted,
-what YAML 1.2 reads as text is the text that was written; a number in base 60 or 8 is refused where a number is wanted.
+PyYAML and OmegaConf read YAML 1.1, in which `no` is false (but also the code of Norwegian), 8:30 is 510 (base 60), and
+017 is 15 (base 8). If the field accepts the interpreted value, it is kept: `tensorboard: no` is false. If the field is
+text, a scalar that is text in YAML 1.2 becomes the text as it was written. If the field is a number, a scalar in base
+60 or 8 is refused.
 """
 
 import re
@@ -12,13 +13,13 @@ from typing import Any
 import yaml
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""As OmegaConf's: the other one refuses a tab after a colon."""
+"""The loader that OmegaConf uses; the other one refuses a tab after a colon."""
 _TEXT_IS_WANTED = ("string_type", "literal_error")
-"""Kinds of pydantic's errors."""
+"""Types of pydantic's errors for a value that should be text."""
 Place = tuple[str | int, ...]
-"""Names of sections and fields, and numbers of list items."""
+"""A path in a tree: names of sections and fields, and indices of list items."""
 Texts = dict[Place, str]
-"""How values were written, of those that are neither text nor in quotes."""
+"""How plain scalars (without quotes) were written, by their places."""
 
 _NUMBER_OR_WORD_1_2 = re.compile(
     r"""~|null|Null|NULL|true|True|TRUE|false|False|FALSE|
@@ -27,16 +28,16 @@ _NUMBER_OR_WORD_1_2 = re.compile(
     [-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)|""",
     re.VERBOSE,
 )
-"""What is no text in YAML 1.2's core schema, section 10.3.2 of its specification."""
+"""Plain scalars that are not text in the core schema of YAML 1.2 (specification, section 10.3.2)."""
 _OTHER_BASE = re.compile(r"[-+]?(?:0[0-9_]+|[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)")
-"""Numbers that YAML 1.1 reads in base 8 or 60. (0x10 and 0b11 say what they are.)"""
+"""Numbers that YAML 1.1 reads in base 8 or 60. Those such as 0x10 and 0b11 are not included: they show their base."""
 
 
 def texts_of(text: str) -> Texts:
     """How the plain scalars of a document were written, by their places.
 
     Raises:
-        yaml.YAMLError: it is no YAML.
+        yaml.YAMLError: the text is not YAML.
     """
     found: Texts = {}
     waiting: list[tuple[Place, yaml.Node | None]] = [((), yaml.compose(text, Loader=_LOADER))]
@@ -52,7 +53,7 @@ def texts_of(text: str) -> Texts:
 
 
 def _entries(node: yaml.MappingNode) -> dict[str, yaml.Node]:
-    """A mapping's values by their keys, those of merged mappings (`<<`) too, which its own stand before."""
+    """A mapping's values by key, including those of merged mappings (`<<`), which its own replace."""
     own = {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
     merged = own.pop("<<", None)
     others = merged.value if isinstance(merged, yaml.SequenceNode) else [merged]
@@ -63,27 +64,27 @@ def _entries(node: yaml.MappingNode) -> dict[str, yaml.Node]:
 
 
 def is_text(written: str) -> bool:
-    """Whether YAML 1.2 reads it as text."""
+    """Whether YAML 1.2 reads a plain scalar as text."""
     return _NUMBER_OR_WORD_1_2.fullmatch(written) is None
 
 
 def is_in_other_base(written: str) -> bool:
-    """Whether YAML 1.1 reads it as a number in base 8 or 60."""
+    """Whether YAML 1.1 reads a plain scalar as a number in base 8 or 60."""
     return _OTHER_BASE.fullmatch(written) is not None
 
 
 def place_of(error: Any) -> Place:
-    """Where in the tree one of pydantic's errors is."""
+    """The place in the tree of one of pydantic's errors."""
     return tuple(part for part in error["loc"] if not str(part).startswith(("constrained-", "function-")))
 
 
 def as_written(tree: Any, texts: Texts, errors: Callable[[Any], Sequence[Any]]) -> Any:
-    """The tree with the text that was written wherever text is wanted and YAML 1.2 reads text.
+    """The tree with the original text of every scalar that is text in YAML 1.2 and for which the field wants text.
 
     Args:
-        tree: plain.
-        texts: how its values were written.
-        errors: what pydantic says against a tree.
+        tree: plain dictionaries, lists and values.
+        texts: how plain scalars were written.
+        errors: returns pydantic's errors for a tree.
     """
     if not any(is_text(written) for written in texts.values()):
         return tree
@@ -95,15 +96,15 @@ def as_written(tree: Any, texts: Texts, errors: Callable[[Any], Sequence[Any]]) 
 
 
 def number_problems(tree: Any, texts: Texts) -> Iterator[tuple[Place, str]]:
-    """The numbers of a tree that were not written in base 10, and do not look it: where, and a line about it."""
+    """Numbers that were read in base 8 or 60: the place of each, and an error message."""
     for place, written in texts.items():
         value = _at(tree, place) if is_in_other_base(written) else None
         if isinstance(value, int | float) and not _is_the_same_in_base_10(written, value):
             base = 60 if ":" in written else 8
             yield (
                 place,
-                f"{'.'.join(map(str, place))}: YAML reads {written} in base {base}, as {value}; "
-                f"allowed is a number in base 10, such as {value}, or text in quotes",
+                f"{'.'.join(map(str, place))}: YAML reads {written} as {value}, in base {base}; "
+                f"write a number in base 10, such as {value}, or text in quotes",
             )
 
 
@@ -115,7 +116,7 @@ def _at(tree: Any, place: Place) -> Any:
     try:
         for step in place:
             tree = tree[step]
-    except (KeyError, IndexError, TypeError):  # an unknown key, which is left out
+    except (KeyError, IndexError, TypeError):  # an unknown key, which was removed
         return None
     return tree
 

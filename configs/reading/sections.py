@@ -1,4 +1,4 @@
-"""What of a plain tree belongs to which typed section, and which component a section chooses."""
+"""Relates a plain tree to typed sections: unknown keys, and the components that sections choose."""
 
 import dataclasses
 import difflib
@@ -13,21 +13,21 @@ from configs.reading.tree import dotted
 
 
 def section_of(annotation: Any, value: Any) -> Any:
-    """The section that a field holds: its own, or the component that the value chooses; None for other fields."""
+    """The dataclass of a field that is a section, or the component that the value chooses; None for other fields."""
     if (choice := choice_of(annotation)) is not None:
         return choice.section(value)
-    if isinstance(annotation, types.UnionType) and isinstance(value, dict):  # a section that may be left out
+    if isinstance(annotation, types.UnionType) and isinstance(value, dict):  # an optional section
         annotation = next((part for part in annotation.__args__ if dataclasses.is_dataclass(part)), None)
     return annotation if isinstance(annotation, type) and dataclasses.is_dataclass(annotation) else None
 
 
 def unknown_keys(tree: Any, type_: Any, where: str) -> Iterator[str]:
-    """A line for each key that there is not, with the nearest that there is.
+    """An error message for each unknown key, which suggests the most similar known key.
 
     Args:
-        tree: plain, with expanded components.
-        type_: of the section.
-        where: it stands: `model.`; empty for the whole.
+        tree: plain dictionaries, with expanded components.
+        type_: dataclass of the section.
+        where: path of the section, such as `model.`; empty for the whole configuration.
     """
     if not isinstance(tree, dict):
         return
@@ -53,20 +53,20 @@ def unknown_keys(tree: Any, type_: Any, where: str) -> Iterator[str]:
 
 
 def _elsewhere(name: str) -> list[str]:
-    """Fields of sections that somebody may mean who leaves the section out."""
-    from configs.reading.meanings import paths_of  # which imports the whole tree, and what reads it comes here
+    """Fields with this name in any section: the user may have forgotten the section."""
+    from configs.reading.meanings import paths_of  # imported late, because it imports the schema, which needs this
 
     return paths_of(name)[:3]
 
 
 def _old_names(where: str) -> dict[str, str]:
-    """Keys that earlier versions took in a section, and what they are now: who knows them may misspell them."""
+    """Old keys of a section and what has replaced them, so that a misspelled old key gets a suggestion too."""
     inside = {key.old.removeprefix(where): key.new for key in OLD_KEYS if key.old.startswith(where)}
     return {old: new for old, new in inside.items() if new is not None and "." not in old}
 
 
 def without_unknown(tree: Any, type_: Any) -> Any:
-    """The tree without unknown keys, so that the rest is validated in the same pass."""
+    """The tree without unknown keys, so that all other errors can be found at the same time."""
     if not isinstance(tree, dict):
         return tree
     fields = {f.name: f.type for f in dataclasses.fields(type_)}
@@ -80,7 +80,7 @@ def without_unknown(tree: Any, type_: Any) -> Any:
                 section = section_of(annotation, item)
                 kept.append(item if section is None else without_unknown(item, section))
         if item_of(fields[key]) is not None and isinstance(value, list):
-            if len(kept) == len(value):  # else it goes whole, so that the others keep their numbers in messages
+            if len(kept) == len(value):  # else drop the whole list, so that no item gets another index in messages
                 found[key] = kept
         elif kept:
             found[key] = kept[0]
@@ -88,7 +88,7 @@ def without_unknown(tree: Any, type_: Any) -> Any:
 
 
 def _values(key: str, value: Any, annotation: Any) -> Iterator[tuple[str, Any, Any]]:
-    """A field's value, or those of a list of components: name, value, annotation."""
+    """A field's value, or the items of a list of components or sections: name, value and annotation of each."""
     item = item_of(annotation)
     if item is None or not isinstance(value, list):
         yield key, value, annotation
@@ -98,7 +98,7 @@ def _values(key: str, value: Any, annotation: Any) -> Iterator[tuple[str, Any, A
 
 
 def expanded(tree: Any, type_: Any) -> Any:
-    """The tree with the kind of every component that it chooses, in a mapping."""
+    """The tree with every component as a mapping that includes its kind."""
     if not isinstance(tree, dict):
         return tree
     fields = {f.name: f.type for f in dataclasses.fields(type_)}
@@ -117,16 +117,16 @@ def _expanded_value(value: Any, annotation: Any) -> Any:
 
 
 def _names_no_kind(choice: Choice, value: Any) -> bool:
-    """Whether an expanded value names a kind that there is not."""
+    """Whether an expanded value names an unknown kind."""
     return isinstance(value, dict) and isinstance(value.get("kind"), str) and choice.section(value) is None
 
 
 def without_leftovers(tree: Any, type_: Any, leftovers: Collection[Place]) -> Any:
-    """The tree without fields that were given for another kind of component than it chooses, which lacks them.
+    """The tree without fields that were given for another kind of component, and that the chosen kind does not have.
 
     Args:
-        tree: plain, with expanded components.
-        type_: of the section.
+        tree: plain dictionaries, with expanded components.
+        type_: dataclass of the section.
         leftovers: see `Tree`.
     """
     if not isinstance(tree, dict):

@@ -1,4 +1,4 @@
-"""YAML files and `section.key=value` settings, merged into one tree: what is given, before its types are known."""
+"""Merges YAML files and `section.key=value` settings into one tree, before its types are checked."""
 
 import codecs
 import io
@@ -19,46 +19,46 @@ from configs.reading.scalars import Place, Texts, texts_of
 _WORD = re.compile(r"(\[)?([^.\[\]]+)\]?\.?")
 _KEY = re.compile(r"[^.\[\]]+(?:\[[^.\[\]]+\]|\.[^.\[\]]+)*")
 _SHOWN_CHARACTERS = 200
-"""Of a setting, in a message."""
+"""Maximum length of a setting in a message."""
 _UNREADABLE = (OmegaConfBaseException, YAMLError, ValueError, TypeError, OSError, RecursionError)
-"""What reading raises: of YAML, of interpolations, of numbers of thousands of digits, of lists that are keys."""
+"""Errors of reading: of YAML, of interpolations, of numbers with thousands of digits, of lists as keys."""
 
 
 @dataclass(slots=True)
 class Tree:
-    """What is given so far, and how numbers and such were written in it."""
+    """The values given so far, and how plain scalars in them were written."""
 
     node: DictConfig
     texts: Texts
     old_keys: tuple[OldKey, ...] = ()
-    """Keys of earlier versions that are taken for today's."""
+    """The table of old keys, whose values are moved to today's keys."""
     said: list[str] = field(default_factory=list)
-    """A line for each of these whose new name the user is to be told."""
+    """A line for each old key whose new name the user is to be told."""
     leftovers: set[Place] = field(default_factory=set)
-    """Fields beside a `kind` that was chosen otherwise above: where that one lacks them, they are not meant."""
+    """Fields of a component whose kind a higher layer has changed; those that the new kind lacks are dropped."""
 
     @classmethod
     def empty(cls, *, old_keys: tuple[OldKey, ...] = ()) -> "Tree":
-        """Nothing is given."""
+        """A tree without values."""
         return cls(OmegaConf.create({}), {}, old_keys)
 
     @classmethod
     def read(cls, path: Path, *, what: str, old_keys: tuple[OldKey, ...] = ()) -> "Tree":
-        """The tree of a YAML file: UTF-8, or UTF-16 with its byte order mark; YAML 1.1, but see `scalars.py`.
+        """Read a YAML file: UTF-8, or UTF-16 with a byte order mark; YAML 1.1, with the exceptions in `scalars.py`.
 
         Args:
-            path: of the file.
-            what: begins the message.
+            path: path of the file.
+            what: beginning of error messages.
             old_keys: see `Tree`.
 
         Raises:
-            UserError: it cannot be read, or holds no mapping.
+            UserError: the file cannot be read, or is not a mapping.
         """
         try:
             text = _decoded(path.read_bytes())
             node = OmegaConf.load(io.StringIO(text))
             if not isinstance(node, DictConfig):
-                raise UserError(f"{what}: holds no section; write a mapping such as `key: value`")
+                raise UserError(f"{what}: is not a mapping; write lines such as `key: value`")
             tree = cls(OmegaConf.create({}), {}, old_keys)
             tree._add(cast("dict[str, Any]", OmegaConf.to_container(node, resolve=False)), texts_of(text))
             return tree
@@ -66,23 +66,23 @@ class Tree:
             raise UserError(f"{what}: cannot be read: {_line(error)}") from error
 
     def put(self, item: str, *, what: str = "override") -> None:
-        """Set what one `section.key=value` says. The value is YAML; `list[0]` and `list.0` are an item of a list.
+        """Apply one setting `section.key=value`. The value is YAML; `list[0]` and `list.0` are an item of a list.
 
         Raises:
-            UserError: it is no such setting, or names an item beyond the end of a list.
+            UserError: the text is not such a setting, or its key is an item beyond the end of a list.
         """
         key, separator, text = item.partition("=")
         shown = repr(item if len(item) <= _SHOWN_CHARACTERS else f"{item[:_SHOWN_CHARACTERS]}...")
         if not separator or not _KEY.fullmatch(key):
             raise UserError(f"{what}: {shown}; allowed is section.key=value")
-        if text.strip() == "~":  # YAML's null, and in a shell the home folder; null is written as nothing, too
+        if text.strip() == "~":  # null in YAML, but the user means the home folder; null can be written as nothing
             text = "'~'"
         try:
             value = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]), resolve=False)
             place, tree = self._place(key), cast("dict[str, Any]", value)["value"]
             texts = texts_of(text)
         except _UNREADABLE as error:
-            raise UserError(f"{what}: {shown}: the value is no YAML; allowed is section.key=value") from error
+            raise UserError(f"{what}: {shown}: the value is not valid YAML; if it is text, put it in quotes") from error
         try:
             self._add(self._nested(place, tree), {place + p: t for p, t in texts.items()}, at=place)
         except IndexError as error:
@@ -91,14 +91,14 @@ class Tree:
             raise UserError(f"{what}: {shown}: cannot be set: {_line(error)}") from error
 
     def put_values(self, values: dict[str, Any]) -> None:
-        """Set plain values, sections in sections."""
+        """Set values given as nested dictionaries."""
         self._add(values, {})
 
     def take(self, key: str, *, what: str) -> Any:
-        """Take a value out of the uppermost section; None where there is none.
+        """Remove a top-level key and return its value; None if it is missing.
 
         Raises:
-            UserError: it is an interpolation that leads nowhere.
+            UserError: the value is an interpolation of a missing key.
         """
         try:
             return self.node.pop(key, None)
@@ -106,10 +106,10 @@ class Tree:
             raise UserError(f"{what}: cannot be read: {_line(error)}") from error
 
     def take_plain(self, key: str, default: Any, *, what: str) -> Any:
-        """As `take`, in dictionaries, lists and text; the default where the key is not there.
+        """Like `take`, as plain dictionaries, lists and text; the default if the key is missing.
 
         Raises:
-            UserError: it is or holds an interpolation that leads nowhere.
+            UserError: the value has an interpolation of a missing key.
         """
         if key not in self.node:
             return default
@@ -122,10 +122,10 @@ class Tree:
         return value
 
     def put_below(self, lower: "Tree", *, what: str) -> None:
-        """Take from another tree what is not given here.
+        """Add the values of another tree for keys that are not given here.
 
         Raises:
-            UserError: an interpolation is of another kind than what it is to be merged with.
+            UserError: an interpolation cannot be merged with a value of another type.
         """
         try:
             below, above = (OmegaConf.to_container(tree, resolve=False) for tree in (lower.node, self.node))
@@ -135,10 +135,10 @@ class Tree:
             raise UserError(f"{what}: cannot be read: {_line(error)}") from error
 
     def plain(self, *, what: str) -> dict[str, Any]:
-        """Dictionaries, lists, text, numbers and None, with interpolations resolved.
+        """The values as dictionaries, lists, text, numbers and None, with interpolations resolved.
 
         Raises:
-            UserError: an interpolation leads nowhere, or a value is none of these.
+            UserError: an interpolation refers to a missing key, or a value has another type.
         """
         try:
             tree = OmegaConf.to_container(self.node, resolve=True)
@@ -149,11 +149,11 @@ class Tree:
                 kind = type(value).__name__
                 raise UserError(f"{what}: {dotted(place)}: {value!r} is {kind}; allowed is text, a number or a list")
             if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
-                raise UserError(f"{what}: {dotted(place)}: {value!r} is no Unicode text; allowed is UTF-8")
+                raise UserError(f"{what}: {dotted(place)}: {value!r} is not valid Unicode; allowed is UTF-8")
         return cast("dict[str, Any]", tree)
 
     def _place(self, key: str) -> Place:
-        """Where a key leads: names, and numbers where there is a list, or brackets say that there is to be one."""
+        """The place of a key: names, and indices where there is a list or where brackets ask for one."""
         place: Place = ()
         at: Any = OmegaConf.to_container(self.node, resolve=False)
         for bracket, word in _WORD.findall(key):
@@ -163,7 +163,7 @@ class Tree:
         return place
 
     def _nested(self, place: Place, value: Any) -> dict[str, Any]:
-        """A value where a key leads, in sections; of a list, whole."""
+        """A value in nested dictionaries at a place; a list on the way is included as a whole."""
         first = next((n for n, step in enumerate(place) if isinstance(step, int)), len(place))
         if first < len(place):
             above = dotted(place[:first])
@@ -175,12 +175,12 @@ class Tree:
         return cast("dict[str, Any]", value)
 
     def _add(self, values: dict[str, Any], texts: Texts, at: Place = ()) -> None:
-        """Put values over what is given so far.
+        """Merge values into the tree, replacing earlier ones.
 
         Args:
-            values: plain, sections in sections.
-            texts: how they were written.
-            at: where all of them stand.
+            values: nested dictionaries.
+            texts: how plain scalars in them were written.
+            at: place that contains all of the values.
         """
         if self.old_keys:
             renewed = moved(values, self.old_keys)
@@ -223,10 +223,10 @@ def _item(tree: Any, step: str | int) -> Any:
 
 
 def _with(tree: Any, place: Place, value: Any, where: str) -> Any:
-    """A copy of a list, or of what is in one, with a value put somewhere in it.
+    """A copy of a list, or of one of its items, with a value at a place in it.
 
     Raises:
-        IndexError: beyond the end of a list, or where there is none.
+        IndexError: the place is beyond the end of a list, or there is no list.
     """
     if not place:
         return {**tree, **value} if isinstance(tree, dict) and isinstance(value, dict) else value
@@ -236,21 +236,21 @@ def _with(tree: Any, place: Place, value: Any, where: str) -> Any:
         return {**inner, step: _with(inner.get(step), rest, value, f"{where}.{step}")}
     items = [] if tree is None else tree
     if not isinstance(items, list):
-        raise IndexError(f"{where} is no list; allowed is {where}=VALUE")
+        raise IndexError(f"{where} is not a list; use {where}=VALUE")
     if step > len(items):
-        raise IndexError(f"{where} has {len(items)} items; allowed is 0 to {len(items)}, of which the last adds one")
+        raise IndexError(f"{where} has {len(items)} items; use an index from 0 to {len(items)}; {len(items)} adds one")
     changed = _with(items[step] if step < len(items) else None, rest, value, f"{where}.{step}")
     return [*items[:step], changed, *items[step + 1 :]]
 
 
 def _merged(lower: DictConfig, higher: DictConfig) -> DictConfig:
-    """Both, with the higher's values where both have one; a list and a section never mix: the higher one stands."""
+    """Both trees merged; the higher one's values win. A list and a section are not merged: the higher one replaces."""
     plain = [OmegaConf.to_container(tree, resolve=False) for tree in (lower, higher)]
     return cast(DictConfig, OmegaConf.merge(OmegaConf.create(_without_other_kinds(*plain)), higher))
 
 
 def _without_other_kinds(lower: Any, higher: Any) -> Any:
-    """The lower tree without what is a list where the higher one has a section, and the reverse."""
+    """The lower tree without lists where the higher one has a section, and without sections where that has a list."""
     if not (isinstance(lower, dict) and isinstance(higher, dict)):
         return lower
 
@@ -262,7 +262,7 @@ def _without_other_kinds(lower: Any, higher: Any) -> Any:
 
 
 def _leftovers(lower: Any, higher: Any, place: Place = ()) -> Iterator[Place]:
-    """What stands in the lower tree beside a `kind` that the higher one chooses otherwise, and not in that."""
+    """Fields that only the lower tree has, in sections where the higher one has another `kind`."""
     if not (isinstance(lower, dict) and isinstance(higher, dict)):
         return
     if higher.get("kind", lower.get("kind")) != lower.get("kind"):
@@ -272,7 +272,7 @@ def _leftovers(lower: Any, higher: Any, place: Place = ()) -> Iterator[Place]:
 
 
 def _places(tree: Any, place: Place = ()) -> Iterator[Place]:
-    """Of every section and leaf."""
+    """The places of all sections and leaves."""
     yield place
     for key, value in tree.items() if isinstance(tree, dict) else ():
         yield from _places(value, (*place, key))

@@ -1,1 +1,1 @@
-"""`zeromt doctor`: what of this machine, and of a configuration on it, would end, slow down or falsify a run."""
+"""`zeromt doctor`: finds what on this machine would fail a run, slow it down or make its results wrong."""

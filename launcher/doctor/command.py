@@ -1,4 +1,4 @@
-"""`zeromt doctor [CONFIG]`: everything that can be looked at before a run is started."""
+"""`zeromt doctor [CONFIG]`: everything that can be checked before a run is started."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from configs import RunConfig, load_run
 from configs.errors import UserError
 from launcher.agents.job import choose_processes
 from launcher.doctor import configured, machine
-from launcher.doctor.exchange import exchange, variables_of_ranks
+from launcher.doctor.exchange import environment_without_torchrun, exchange
 from launcher.doctor.finding import Finding, good, refused
 from launcher.doctor.packages import packages
 from launcher.machine.hardware import num_cores
@@ -21,16 +21,16 @@ _SHOWN = {"good": "ok", "doubt": "doubt", "fault": "FAULT"}
 
 
 def run(*, config: str | None, overrides: Sequence[str], plugins: Sequence[str], as_json: bool) -> int:
-    """Print what is found, and what to do about each fault.
+    """Print every finding, and for each fault or doubt what to do about it.
 
     Args:
-        config: a YAML file, or the name of a shipped run; None looks at the machine alone.
+        config: a YAML file, or the name of a shipped run; None checks only the machine.
         overrides: `section.key=value` settings.
         plugins: files with components.
-        as_json: a list of objects in place of lines.
+        as_json: print a list of JSON objects instead of lines.
 
     Returns:
-        1 where there is a fault, else 0.
+        1 if there is a fault, else 0.
     """
     found = []
     for finding in findings(config, overrides, plugins):
@@ -48,13 +48,13 @@ def run(*, config: str | None, overrides: Sequence[str], plugins: Sequence[str],
 
 
 def findings(config: str | None, overrides: Sequence[str], plugins: Sequence[str]) -> Iterator[Finding]:
-    """Of every check, the quick ones first."""
+    """The findings of every check, the quick checks first."""
     section: RunConfig | None = None
     gpus = num_gpus(os.environ) if why_unusable() is None else 0
     if config is not None:
         try:
             section = load_run(config, overrides, plugins=plugins)
-            yield good("configuration", f"{config}: can be read, every field is within its bounds")
+            yield good("configuration", f"{config}: can be read, and all its fields are valid")
         except UserError as error:
             yield from refused("configuration", error)
     yield from machine.hardware()
@@ -73,4 +73,4 @@ def findings(config: str | None, overrides: Sequence[str], plugins: Sequence[str
         yield from configured.threads(os.environ, ranks=ranks)
         yield from configured.datasets(section, config, overrides, plugins)
     yield from configured.scores(section)
-    yield from exchange(variables_of_ranks(), gpus=gpus)
+    yield from exchange(environment_without_torchrun(), gpus=gpus)

@@ -1,4 +1,4 @@
-"""What ranks can send each other on this machine, and how fast: tried by ranks."""
+"""Starts ranks on this machine and measures how fast they communicate."""
 
 import json
 import os
@@ -10,19 +10,19 @@ from collections.abc import Iterator, Mapping
 from launcher.doctor.finding import Finding, fault, good
 
 SECONDS = 120
-"""Importing torch takes most of them."""
+"""Time limit of the whole check; most of the time goes to importing torch."""
 MEND = (
-    "choose the interface by GLOO_SOCKET_IFNAME (on one machine: lo), and NCCL_SOCKET_IFNAME on GPUs; "
-    "let a firewall pass TCP among the machines"
+    "set GLOO_SOCKET_IFNAME to the network interface (on one machine: lo), and NCCL_SOCKET_IFNAME on GPUs; "
+    "let the firewall pass TCP between the machines"
 )
 
 
 def exchange(environ: Mapping[str, str], *, gpus: int) -> Iterator[Finding]:
-    """Start ranks that exchange tensors: one for each GPU where there are several, else two on the CPU.
+    """Start ranks that exchange tensors: one per GPU if there are several, else two on the CPU.
 
     Args:
-        environ: of this process.
-        gpus: that ranks can use.
+        environ: environment of this process.
+        gpus: number of GPUs that ranks can use.
     """
     number = gpus if gpus > 1 else 2
     variables = {**environ, "MASTER_ADDR": "localhost", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(number)}
@@ -47,10 +47,10 @@ def exchange(environ: Mapping[str, str], *, gpus: int) -> Iterator[Finding]:
             said[at] = out if rank.returncode == 0 else ""
             if rank.returncode != 0:
                 last = next((line for line in reversed(err.splitlines()) if line.strip()), f"exit {rank.returncode}")
-                yield fault("ranks", f"{number} ranks cannot send each other anything: {last.strip()[:200]}", MEND)
+                yield fault("ranks", f"{number} ranks cannot communicate: {last.strip()[:200]}", MEND)
                 return
     except subprocess.TimeoutExpired:
-        yield fault("ranks", f"{number} ranks have not met within {SECONDS} s", MEND)
+        yield fault("ranks", f"{number} ranks did not connect within {SECONDS} s", MEND)
         return
     finally:
         for rank in ranks:
@@ -61,11 +61,11 @@ def exchange(environ: Mapping[str, str], *, gpus: int) -> Iterator[Finding]:
 
 def _figures(figures: Mapping[str, float | str | None], number: int) -> Iterator[Finding]:
     """What rank 0 has measured."""
-    for way in ("gloo", "nccl", "shared memory"):
-        if (speed := figures.get(f"{way} bytes_per_second")) is not None:
-            delay = 1e3 * float(figures[f"{way} seconds"] or 0)
+    for backend in ("gloo", "nccl", "shared memory"):
+        if (speed := figures.get(f"{backend} bytes_per_second")) is not None:
+            delay = 1e3 * float(figures[f"{backend} seconds"] or 0)
             yield good(
-                "ranks", f"{number} by {way}: 4 bytes in {delay:.2f} ms, 16 MiB at {float(speed) / 1e9:.2f} GB/s"
+                "ranks", f"{number} by {backend}: 4 bytes in {delay:.2f} ms, 16 MiB at {float(speed) / 1e9:.2f} GB/s"
             )
 
 
@@ -75,6 +75,6 @@ def _free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def variables_of_ranks() -> dict[str, str]:
-    """The environment, without what a launcher of ranks has put in."""
+def environment_without_torchrun() -> dict[str, str]:
+    """The environment of this process without torchrun's variables."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("TORCHELASTIC_", "PET_"))}

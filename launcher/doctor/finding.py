@@ -1,4 +1,4 @@
-"""What a check has found."""
+"""The findings of checks."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,37 +15,38 @@ class Finding:
 
     subject: str
     grade: Grade
-    """A fault ends a run or falsifies it; a doubt may."""
+    """A fault fails a run or makes its results wrong; a doubt may do so."""
     said: str
+    """What was found."""
     mend: str = ""
-    """What to do; nothing where all is well."""
+    """What to do about it; empty if nothing is wrong."""
 
 
 def good(subject: str, said: str) -> Finding:
-    """All is well."""
+    """A finding that nothing is wrong."""
     return Finding(subject=subject, grade="good", said=said)
 
 
 def doubt(subject: str, said: str, mend: str) -> Finding:
-    """Something may be wrong."""
+    """A finding that something may be wrong."""
     return Finding(subject=subject, grade="doubt", said=said, mend=mend)
 
 
 def fault(subject: str, said: str, mend: str) -> Finding:
-    """Something is wrong."""
+    """A finding that something is wrong."""
     return Finding(subject=subject, grade="fault", said=said, mend=mend)
 
 
 def refused(subject: str, error: UserError) -> Iterator[Finding]:
-    """What commands say of it, a line for each error: what is wrong, and behind the last semicolon what to do."""
+    """A fault for each line of an error. The part after the last semicolon says what to do."""
     for line in str(error).splitlines():
         said, _, mend = line.rpartition("; ")
         yield fault(subject, said or line, mend if said else "see there")
 
 
-def tried(subject: str, try_: Callable[[], str]) -> Iterator[Finding]:
-    """What comes of a check that raises UserError where something is wrong, and else says what is there."""
+def findings_of(subject: str, check: Callable[[], str]) -> Iterator[Finding]:
+    """The findings of a check: a function that raises UserError, or describes what is there if nothing is wrong."""
     try:
-        yield good(subject, try_())
+        yield good(subject, check())
     except UserError as error:
         yield from refused(subject, error)

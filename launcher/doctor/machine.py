@@ -1,4 +1,4 @@
-"""The machine: cores, memory, devices, environment, limits, names and clocks."""
+"""Checks of the machine: cores, memory, devices, environment variables, limits, host names and clock."""
 
 import os
 import platform
@@ -11,22 +11,22 @@ from pathlib import Path
 
 from configs.errors import UserError
 from configs.files import describe
-from launcher.doctor.finding import Finding, doubt, fault, good, refused, tried
+from launcher.doctor.finding import Finding, doubt, fault, findings_of, good, refused
 from launcher.machine.hardware import num_cores
 from trainer.runs.process.environment import check_machine, check_process
 from trainer.runs.process.gpus import INSTEAD, describe_driver, gpus_to_use, num_gpus, torch_build, why_unusable
 
-FEWEST_FILES = 1024
-"""Each rank holds shards, logs, sockets and libraries open; Linux's own default."""
-LEAST_SHARED = 256 << 20
-"""NCCL takes tens of MB for each GPU; a container has 64 MiB unless asked for more, and NCCL ends with a bus error."""
-MOST_SKEW_SECONDS = 2.0
-"""Locks, time limits and the age of a rank's last sign are judged by the clock of whoever looks."""
+MIN_OPEN_FILES = 1024
+"""Linux's default limit. Each rank keeps shards, logs, sockets and libraries open."""
+MIN_SHARED_BYTES = 256 << 20
+"""NCCL needs tens of MB per GPU and crashes with a bus error if there are fewer; a container has 64 MiB by default."""
+MAX_SKEW_SECONDS = 2.0
+"""Locks, time limits and heartbeats compare time stamps of files with the clock of the machine that reads them."""
 _GB = 1e9
 
 
 def hardware() -> Iterator[Finding]:
-    """Cores and memory."""
+    """Whether there is enough free memory; reports the cores too."""
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines() if Path("/proc/meminfo").exists() else []
     kilobytes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
     total, free = (1024 * kilobytes.get(name, 0) / _GB for name in ("MemTotal", "MemAvailable"))
@@ -34,35 +34,35 @@ def hardware() -> Iterator[Finding]:
         f"{num_cores()} cores, {total:.1f} GB of memory, {free:.1f} GB free, {platform.system()} {platform.release()}"
     )
     if total and free < 1:
-        yield doubt("machine", said, "end what fills the memory: a rank takes about 1 GB beside its model")
+        yield doubt("machine", said, "stop other programs: a rank needs about 1 GB of memory besides its model")
     else:
         yield good("machine", said)
 
 
 def environment(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Variables that ranks read."""
+    """Whether the environment variables that ranks read are valid."""
 
     def check_variables() -> str:
         check_process(environ)
-        return "variables of threads and devices can be read"
+        return "the variables for threads and devices are valid"
 
     def check_network() -> str:
         check_machine({**environ, "OMP_NUM_THREADS": "", "CUDA_VISIBLE_DEVICES": ""})
         return f"interfaces: {', '.join(name for _, name in socket.if_nameindex())}"
 
-    yield from tried("environment", check_variables)
-    yield from tried("network", check_network)
+    yield from findings_of("environment", check_variables)
+    yield from findings_of("network", check_network)
 
 
 def devices(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """GPUs, and torch's build against their driver."""
+    """Whether torch can use the GPUs: its build must fit their driver."""
     build, found = torch_build(), num_gpus(environ)
     if build is None:
-        yield doubt("torch", "its build cannot be read", "install it: `make install`, or `pip install torch`")
+        yield doubt("torch", "not found, or not built for CPUs or CUDA", "`make install`, or `pip install torch`")
         return
     cuda = "CPUs" if build.cuda is None else f"CUDA {build.cuda[0]}.{build.cuda[1]}"
     if not found:
-        yield good("devices", f"no GPU is shown; ranks compute on the CPU (torch {build.version}, built for {cuda})")
+        yield good("devices", f"no GPU visible; ranks compute on the CPU (torch {build.version}, built for {cuda})")
     elif (reason := why_unusable()) is not None:
         yield fault("devices", f"{found} GPU(s), and {reason}", f"`make install CUDA=1`, {INSTEAD}")
     else:
@@ -70,7 +70,7 @@ def devices(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def asked_device(device: str, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether `engine.device` can be had."""
+    """Whether the device that `engine.device` asks for can be used."""
     try:
         gpus_to_use(device, environ)
     except UserError as error:
@@ -78,7 +78,7 @@ def asked_device(device: str, environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def shared_memory(place: Path = Path("/dev/shm"), *, gpus: int) -> Iterator[Finding]:
-    """What NCCL sends through; ranks on the CPU share memory of another kind."""
+    """Whether there is enough shared memory for NCCL: a fault only with several GPUs, since CPU ranks need none."""
     wrong = fault if gpus > 1 else doubt
     mend = "docker run --shm-size=1g (Kubernetes: an emptyDir with medium Memory); mount -o remount,size=1g /dev/shm"
     try:
@@ -89,22 +89,22 @@ def shared_memory(place: Path = Path("/dev/shm"), *, gpus: int) -> Iterator[Find
         return
     free = disk.f_bavail * disk.f_frsize
     said = f"{place}: {free / _GB:.2f} GB free"
-    yield good("shared memory", said) if free >= LEAST_SHARED else wrong("shared memory", said, mend)
+    yield good("shared memory", said) if free >= MIN_SHARED_BYTES else wrong("shared memory", said, mend)
 
 
 def open_files() -> Iterator[Finding]:
-    """How many may be open at once."""
+    """Whether the limit of open files is high enough."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= FEWEST_FILES:
+    if soft == resource.RLIM_INFINITY or soft >= MIN_OPEN_FILES:
         yield good("open files", f"{'any number' if soft == resource.RLIM_INFINITY else soft} at once")
         return
-    can = hard == resource.RLIM_INFINITY or hard >= FEWEST_FILES
+    can = hard == resource.RLIM_INFINITY or hard >= MIN_OPEN_FILES
     mend = "ulimit -n 65536" if can else "raise the hard limit: nofile in /etc/security/limits.conf, or docker --ulimit"
-    yield fault("open files", f"{soft} at once; ranks want {FEWEST_FILES}", mend)
+    yield fault("open files", f"{soft} at once; ranks need {MIN_OPEN_FILES}", mend)
 
 
 def names(host: str | None = None) -> Iterator[Finding]:
-    """Whether this machine's own names lead to it: ranks meet by them."""
+    """Whether `localhost` and this machine's host name resolve quickly; ranks connect by these names."""
     host = socket.gethostname() if host is None else host
     for name, mend in (
         ("localhost", "add `127.0.0.1 localhost` to /etc/hosts"),
@@ -119,18 +119,16 @@ def names(host: str | None = None) -> Iterator[Finding]:
         seconds = time.monotonic() - begin
         said = f"{name} is {', '.join(addresses)}"
         if seconds > 2:
-            yield doubt(
-                "names", f"{said}, after {seconds:.0f} s", f"{mend}, or mend the nameserver in /etc/resolv.conf"
-            )
+            yield doubt("names", f"{said}, after {seconds:.0f} s", f"{mend}, or fix the nameserver in /etc/resolv.conf")
         else:
             yield good("names", said)
 
 
 def clock(folder: Path, now: Callable[[], float] = time.time) -> Iterator[Finding]:
-    """This machine's clock against that of the file system's server.
+    """Whether this machine's clock agrees with that of the file system's server.
 
     Args:
-        folder: that can be written.
+        folder: a folder that can be written.
         now: this machine's clock, in seconds since the epoch.
     """
     try:
@@ -138,11 +136,11 @@ def clock(folder: Path, now: Callable[[], float] = time.time) -> Iterator[Findin
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".zeromt-doctor-") as file:
             theirs = Path(file.name).stat().st_mtime
         after = now()
-    except OSError:  # said of the folder itself
+    except OSError:  # `configured.folders` reports it
         return
     skew = max(before - theirs, theirs - after, 0.0)
-    if skew > MOST_SKEW_SECONDS:
-        mend = "set both by NTP: `timedatectl set-ntp true`, or `chronyc makestep`"
-        yield fault("clock", f"{skew:.0f} s from that of the file system of {folder}", mend)
+    if skew > MAX_SKEW_SECONDS:
+        mend = "synchronise both by NTP: `timedatectl set-ntp true`, or `chronyc makestep`"
+        yield fault("clock", f"{skew:.0f} s off the clock of the file system of {folder}", mend)
     else:
         yield good("clock", f"agrees with the file system of {folder}")

@@ -179,7 +179,7 @@ def _check_datasets(run: RunConfig, order: Order) -> None:
 
 def jobs_of(cluster: BatchCluster, order: Order, run: RunConfig) -> Iterator[Job]:
     """The jobs of an order, in sequence."""
-    pins = pins_of(run.plugins, Path(run.folder), travels=not cluster.shares_files)
+    pins = pins_of(run.plugins, Path(run.folder), with_content=not cluster.shares_files)
     common: dict[str, Any] = {
         "config": order.config,
         "overrides": tuple(order.overrides),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from configs.fields import MOST, Home
+from configs.fields import MAX_INTEGER, Home
 
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=4096)]
 """Any text; it is quoted for the shell."""
@@ -14,7 +14,7 @@ Place = Annotated[Text, Home]
 """A file or folder; it is quoted, so that a shell does not expand `~`."""
 Interface = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}(,[A-Za-z0-9][A-Za-z0-9._-]{0,14})*$")]
 Port = Annotated[int, Field(ge=1024, le=45_535)]
-LossSeconds = Annotated[int, Field(ge=3, le=MOST)]
+LossSeconds = Annotated[int, Field(ge=3, le=MAX_INTEGER)]
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

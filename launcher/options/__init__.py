@@ -1,4 +1,4 @@
-"""The arguments of every command, each checked as far as that needs no configuration."""
+"""The command-line arguments of every command, checked as far as possible without reading the configuration."""
 
 from launcher.options.comparing import add_compare, add_report
 from launcher.options.looking import add_batch, add_diff, add_replay

@@ -1,4 +1,4 @@
-"""Arguments of `zeromt launch KIND` for clusters with a queue, each checked as far as that needs no configuration."""
+"""Arguments of `zeromt launch KIND` for clusters that queue jobs."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -30,13 +30,13 @@ def add_launch_batch(
     job: Callable[[str], object] = str,
     chain: bool = False,
 ) -> None:
-    """What every cluster with a queue can be asked for.
+    """The arguments that all clusters with a queue have.
 
     Args:
-        parser: gets the arguments.
-        options: further ones, of this cluster's profile.
-        job: from text to a job's name, as the cluster knows it.
-        chain: whether jobs may follow one another.
+        parser: the arguments are added to it.
+        options: further options, which replace fields of this cluster's profile.
+        job: parses the name or number that the cluster gives a job.
+        chain: whether the cluster supports `--chain`.
     """
     add_config(parser)
     add_device(parser)
@@ -50,9 +50,9 @@ def add_launch_batch(
 
 
 def add_site(parser: Parser) -> None:
-    """The profile of a cluster."""
+    """`--site` and `--set`: the profile of a site and its fields."""
     parser.add_argument(
-        "--site", metavar="NAME", type=path, help="a YAML file, or the name of an example profile of a cluster"
+        "--site", metavar="NAME", type=path, help="profile of the cluster: a YAML file, or the name of an example"
     )
     parser.add_argument(
         "--set",
@@ -65,8 +65,10 @@ def add_site(parser: Parser) -> None:
 
 
 def _add_size(parser: Parser) -> None:
-    """How many nodes and processes."""
-    parser.add_argument("--nodes", metavar="N", default="1", help="a number, or MIN-MAX for what is free (default: 1)")
+    """`--nodes` and `--nproc`."""
+    parser.add_argument(
+        "--nodes", metavar="N", default="1", help="number of nodes, or MIN-MAX for as many as are free (default: 1)"
+    )
     parser.add_argument(
         "--nproc",
         metavar="N",
@@ -84,14 +86,14 @@ def _add_submission(parser: Parser, job: Callable[[str], object]) -> None:
         default=3,
         help="when a process fails, restart within the job, at most R times without a new checkpoint (default: 3)",
     )
-    parser.add_argument("--after", metavar="JOB", type=job, help="start when that job has succeeded")
+    parser.add_argument("--after", metavar="JOB", type=job, help="start only after this job has succeeded")
     parser.add_argument(
         "--fresh",
         action="store_true",
         help="start at step 0; an existing run is renamed to NAME.replaced-DATE-TIME at once, never deleted",
     )
     add_parent(parser)
-    parser.add_argument("--dry-run", action="store_true", help="print what would be submitted, and submit nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be submitted, but submit nothing")
 
 
 def _add_prepare_jobs(parser: Parser, *, chain: bool) -> None:
@@ -102,11 +104,11 @@ def _add_prepare_jobs(parser: Parser, *, chain: bool) -> None:
             metavar="N",
             type=whole(1, 1000),
             default=1,
-            help="N jobs, each after the one before, for sites without requeue (default: 1)",
+            help="submit N jobs, each of which starts after the one before; for sites without requeue (default: 1)",
         )
     jobs.add_argument(
         "--prepare",
         metavar="N",
         type=whole(1, 10_000),
-        help="prepare the corpus instead of training: an array of N jobs, and one that merges their parts",
+        help="prepare the corpus instead of training: N jobs prepare one part each, and a last one merges them",
     )

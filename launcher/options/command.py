@@ -1,4 +1,4 @@
-"""What a command of `zeromt` is: said without anything heavy, since `zeromt --help` lists them all."""
+"""The description of a `zeromt` command. It imports nothing heavy, because `zeromt --help` lists all commands."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,13 +8,13 @@ from launcher.options.parser import Parser
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Command:
-    """A command: what it does, its arguments, and the `module:function` that receives them by name."""
+    """A command: summary, arguments, and the `module:function` that is called with the arguments by name."""
 
     summary: str
     usage: str
     add_arguments: Callable[[Parser], None]
     target: str
     computes: bool = False
-    """Whether its process takes threads and devices that the environment names."""
+    """Whether it computes, so that the environment variables for threads and devices are checked first."""
     given: Mapping[str, str] = field(default_factory=dict)
-    """Arguments that the command's name says."""
+    """Arguments that follow from the command's name."""

@@ -1,4 +1,4 @@
-"""The arguments of comparing runs, and of reporting one."""
+"""Arguments of `zeromt compare` and `zeromt report`."""
 
 from launcher.options.parser import Parser, add_plugins, add_raw_weights, add_run
 from launcher.options.translating import add_metrics, add_precision, add_search
@@ -12,7 +12,7 @@ def add_compare(parser: Parser) -> None:
         metavar="RUN",
         type=existing,
         nargs="+",
-        help="runs' folders, or checkpoints in them; each of the others is tested against the first",
+        help="folders of runs, or checkpoints in them; each run is tested against the first",
     )
     _add_common(parser)
 
@@ -29,37 +29,37 @@ def _add_common(parser: Parser) -> None:
         dest="sets",
         metavar="SET",
         action="append",
-        help="a set of any of the runs by name, or one such as '{name: N, source: F, references: [G]}', that every run "
-        "translates; again for another (default: the sets that all runs are evaluated on)",
+        help="a held-out set that every run translates: the name of a set of any of the runs, or '{name: N, source: F, "
+        "references: [G]}'; may be repeated (default: the sets that all runs are evaluated on)",
     )
     add_metrics(parser)
     form = parser.add_mutually_exclusive_group()
     parser.set_defaults(form=None)
-    form.add_argument("--json", dest="form", action="store_const", const="json", help="one JSON object")
-    form.add_argument("--markdown", dest="form", action="store_const", const="markdown", help="GitHub's Markdown")
+    form.add_argument("--json", dest="form", action="store_const", const="json", help="print one JSON object")
+    form.add_argument("--markdown", dest="form", action="store_const", const="markdown", help="print GitHub Markdown")
     parser.add_argument(
-        "--html", metavar="FILE", type=other_file, help="write a page with plots, one file that needs no network"
+        "--html", metavar="FILE", type=other_file, help="write a page with plots; the file needs no network"
     )
     parser.add_argument(
         "--sentences",
         metavar="N",
         type=whole(0, 10_000),
         default=10,
-        help="sentences of each set to show, those that differ most (default: 10)",
+        help="number of sentences of each set to show, those that differ most (default: 10)",
     )
     parser.add_argument(
         "--bootstrap",
         metavar="N",
         type=whole(0, 1_000_000),
         default=1000,
-        help="resamples of the intervals and of the paired bootstrap; 0: none (default: sacreBLEU's 1000)",
+        help="number of bootstrap resamples, for confidence intervals and the paired test; 0: none (default: 1000)",
     )
     parser.add_argument(
         "--randomisation",
         metavar="N",
         type=whole(0, 1_000_000),
         default=10_000,
-        help="trials of the approximate randomisation; 0: none (default: sacreBLEU's 10000)",
+        help="number of trials of the paired approximate randomisation test; 0: none (default: 10000)",
     )
     add_raw_weights(parser)
     add_precision(parser)

@@ -1,4 +1,4 @@
-"""What somebody may have meant who typed what there is not: a field as an option, another launcher's option."""
+"""Hints for unknown options: the user may have meant a field of the configuration, or another program's option."""
 
 import argparse
 import difflib
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from launcher.dispatch import resolve
 
-ELSEWHERE = {
+OTHER_PROGRAMS_OPTIONS = {
     "gpus": "--nproc",
     "num-gpus": "--nproc",
     "num-processes": "--nproc",
@@ -28,25 +28,25 @@ ELSEWHERE = {
     "bf16": "engine.precision",
     "resume": "nothing: the same command resumes",
 }
-"""Options of other programs, and what says it here: an option, or a field."""
+"""Options of other programs, and what to use in zeromt: an option, a field, or advice."""
 
 
 def hint(parser: argparse.ArgumentParser, unknown: str) -> str:
-    """What to do about an option that the parser does not know; empty where nothing is known.
+    """What the user may have meant by an unknown option; empty if there is no guess.
 
     Args:
-        parser: of the command.
-        unknown: such as `--lr` or `--lr=5e-4`.
+        parser: the command's parser.
+        unknown: the option, such as `--lr` or `--lr=5e-4`.
     """
     name, _, value = unknown.lstrip("-").partition("=")
     options = [option for action in parser._actions for option in action.option_strings]
-    meant = ELSEWHERE.get(name)
+    meant = OTHER_PROGRAMS_OPTIONS.get(name)
     if meant is None and (near := difflib.get_close_matches(f"--{name}", options, n=1, cutoff=0.75)):
         meant = near[0]
     if meant is not None and meant.startswith("--"):
         if meant in options:
             return f"did you mean {meant}?"
-        return "processes are counted by `zeromt launch local CONFIG --nproc N`" if meant == "--nproc" else ""
+        return "to set the number of processes: `zeromt launch local CONFIG --nproc N`" if meant == "--nproc" else ""
     if not any(action.dest == "overrides" for action in parser._actions):
         return ""
     fields = [meant] if meant is not None else find_fields(name.replace("-", "_"))
@@ -55,13 +55,13 @@ def hint(parser: argparse.ArgumentParser, unknown: str) -> str:
 
 
 def find_fields(name: str) -> Sequence[str]:
-    """Fields of the configuration with that path, or of that name in any section."""
+    """Paths of the fields of the configuration with this path, or else with this name in any section."""
     found: Sequence[str] = resolve("configs.reading.meanings:paths_of")(name)
     return found
 
 
 def first_unknown(message: str) -> str | None:
-    """The first option that argparse's message names as unknown, with its value behind `=` where it has one."""
+    """The first unknown option in a message of argparse, as `--option=value` if it has a value; else None."""
     _, is_there, rest = message.partition("unrecognized arguments: ")
     words = rest.split() if is_there else []
     for word, after in itertools.pairwise([*words, "--"]):

@@ -1,19 +1,21 @@
-"""The arguments of looking into a run."""
+"""Arguments of `zeromt batch`, `zeromt diff` and `zeromt replay`, which inspect the updates of a run."""
 
 from launcher.options.parser import Parser, add_plugins, add_run_folder
 from launcher.options.values import existing_file, existing_folder, whole
 
-MOST_UPDATES = 10**12
+MAX_UPDATES = 10**12
 
 
 def add_batch(parser: Parser) -> None:
     """Arguments of `zeromt batch`."""
     add_run_folder(parser)
-    parser.add_argument("update", metavar="UPDATE", type=whole(1, MOST_UPDATES), help="number of the update, from 1")
+    parser.add_argument("update", metavar="UPDATE", type=whole(1, MAX_UPDATES), help="number of the update, from 1")
     parser.add_argument(
-        "--loss", action="store_true", help="each pair's loss under the newest checkpoint before the update"
+        "--loss",
+        action="store_true",
+        help="print each pair's loss too, computed with the newest checkpoint before the update",
     )
-    parser.add_argument("--json", dest="as_json", action="store_true", help="one JSON object a pair")
+    parser.add_argument("--json", dest="as_json", action="store_true", help="print one JSON object per pair")
     add_plugins(parser)
 
 
@@ -27,9 +29,9 @@ def add_diff(parser: Parser) -> None:
 def add_replay(parser: Parser) -> None:
     """Arguments of `zeromt replay`."""
     add_run_folder(parser)
-    number = whole(1, MOST_UPDATES)
+    number = whole(1, MAX_UPDATES)
     parser.add_argument(
-        "--at", dest="update", metavar="UPDATE", type=number, required=True, help="the update that is looked at"
+        "--at", dest="update", metavar="UPDATE", type=number, required=True, help="first update to replay"
     )
     parser.add_argument(
         "--updates",
@@ -40,10 +42,17 @@ def add_replay(parser: Parser) -> None:
         help="number of updates to replay, from UPDATE on (default: 1)",
     )
     parser.add_argument(
-        "--without-dataset", metavar="D", action="append", default=[], help="a dataset to leave out, by its name"
+        "--without-dataset",
+        metavar="D",
+        action="append",
+        default=[],
+        help="name of a dataset to leave out; may be repeated",
     )
     parser.add_argument(
-        "--without-pairs", metavar="FILE", type=existing_file, help="pairs to leave out: a number first on each line"
+        "--without-pairs",
+        metavar="FILE",
+        type=existing_file,
+        help="file of pairs to leave out: each line begins with the number of a pair",
     )
     parser.add_argument("--blame", action="store_true", help="find the dataset, or the block, behind a spike at UPDATE")
     add_plugins(parser)

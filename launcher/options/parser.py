@@ -1,4 +1,4 @@
-"""The parser of the command line, and the arguments that commands of several kinds share."""
+"""The parser of the command line, and the arguments that several commands share."""
 
 import argparse
 from collections.abc import Sequence
@@ -10,27 +10,27 @@ from launcher.options.values import existing, existing_folder, language, new_pat
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line and exit code 2."""
+    """An argument parser that reports an error in one line and exits with code 2."""
 
     def error(self, message: str) -> NoReturn:
-        """Say in one line what is wrong, and what may have been meant, and leave with exit code 2."""
+        """Print one line with the error and a hint, and exit with code 2."""
         unknown = first_unknown(message)
         meant = hint(self, unknown) if unknown is not None else ""
-        said = "; ".join(filter(None, [" ".join(message.split()), meant]))
-        self.exit(2, f"zeromt: error: {said}; see `{self.prog} --help`\n")
+        line = "; ".join(filter(None, [" ".join(message.split()), meant]))
+        self.exit(2, f"zeromt: error: {line}; see `{self.prog} --help`\n")
 
     def format_help(self) -> str:
-        """The options, and behind them the fields of the configuration where the command takes such."""
+        """The options, followed by the fields of the configuration if the command accepts settings."""
         text = super().format_help()
         if not any(action.dest == "overrides" for action in self._actions):
             return text
         fields = resolve("configs.reading.meanings:text")()
         return (
-            f"{text}\nsettings (section.key=value); `zeromt help optimizer` shows those of a section alone:\n{fields}\n"
+            f"{text}\nsettings (section.key=value); `zeromt help optimizer` lists only those of a section:\n{fields}\n"
         )
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        """Take `--option=--` for what it says: argparse of Python 3.11 makes an empty list of it, unchecked."""
+        """Take `--` in `--option=--` as the value: Python 3.11's argparse turns it into an empty list, unchecked."""
         if action.option_strings and arg_strings == ["--"]:
             value = self._get_value(action, "--")
             self._check_value(action, value)
@@ -39,10 +39,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def read_arguments(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
-    """The arguments by name. Intermixed: overrides may stand before, between and behind options.
+    """Parse the arguments into a dictionary. Settings may come before, between and after options.
 
     Raises:
-        SystemExit: after help (0) or a usage error (2).
+        SystemExit: 0 after printing help, 2 after printing a usage error.
     """
     arguments = vars(parser.parse_intermixed_args(argv))
     if (device := arguments.pop("device", None)) is not None:
@@ -51,22 +51,24 @@ def read_arguments(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
 
 
 def add_run_folder(parser: Parser) -> None:
-    """RUN, a folder."""
+    """RUN: a run's folder."""
     parser.add_argument("run", metavar="RUN", type=existing_folder, help="a run's folder")
 
 
 def add_run(parser: Parser) -> None:
-    """RUN, a folder or a checkpoint."""
+    """RUN: a run's folder or a checkpoint."""
     parser.add_argument("run", metavar="RUN", type=existing, help="a run's folder, or one checkpoint in it")
 
 
 def add_new_folder(parser: Parser) -> None:
-    """Where something is written that was not there."""
-    parser.add_argument("-o", "--output", metavar="DIR", type=new_path, required=True, help="a new or an empty folder")
+    """`--output`: a folder to write."""
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", type=new_path, required=True, help="folder to write; must be new or empty"
+    )
 
 
 def add_raw_weights(parser: Parser) -> None:
-    """Which weights of a checkpoint."""
+    """`--raw-weights`: which weights of a checkpoint to use."""
     parser.add_argument(
         "--raw-weights",
         action="store_true",
@@ -75,24 +77,25 @@ def add_raw_weights(parser: Parser) -> None:
 
 
 def add_plugins(parser: Parser) -> None:
-    """Files with components of somebody else's."""
+    """`--plugins`: files with the user's components."""
     parser.add_argument(
         "--plugins",
         metavar="FILE",
         type=path,
         action="append",
         default=[],
-        help="a Python file with components (filters, schedules, ...), as `plugins` in CONFIG names them; may be "
-        "repeated. A run's own configuration runs no file: name here what it was made with",
+        help="a Python file with components (filters, schedules, ...), as in CONFIG's `plugins`; may be repeated. "
+        "Plugins in the saved configuration of a run are not run: name them here",
     )
 
 
 def add_languages(parser: Parser) -> None:
-    """Of models with tags on both sides."""
+    """`--source-language` and `--target-language`."""
     for side in ("source", "target"):
         parser.add_argument(
             f"--{side}-language",
             metavar="L",
             type=language,
-            help="such as eng_Latn, for models with language tags on both sides, as NLLB (default: the run's)",
+            help=f"{side} language, such as eng_Latn, for models with tags on both sides such as NLLB (default: the "
+            "run's)",
         )

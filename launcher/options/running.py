@@ -1,17 +1,17 @@
-"""The arguments of preparing, training, and of looking at runs."""
+"""Arguments of the commands that prepare data, train, and monitor runs."""
 
 from launcher.options.parser import Parser, add_plugins, add_run_folder
 from launcher.options.values import existing_or_url, part, path, processes, reset, whole
 
 
 def add_config(parser: Parser) -> None:
-    """CONFIG and the overrides behind it."""
+    """CONFIG, followed by settings that replace its own."""
     parser.add_argument("config", metavar="CONFIG", type=path, help="a YAML file, or the name of an example run")
     parser.add_argument(
         "overrides",
         metavar="section.key=value",
         nargs="*",
-        default=[],  # without it argparse calls the overrides required when CONFIG is missing
+        default=[],  # without it argparse reports missing settings too when CONFIG is missing
         help="settings that replace those of CONFIG, such as optimizer.lr=5e-4",
     )
     add_plugins(parser)
@@ -25,15 +25,15 @@ def add_prepare(parser: Parser) -> None:
         "--part",
         metavar="I/N",
         type=part,
-        help="encode only part I of N, on one of N machines that share the file system; --merge joins the parts",
+        help="encode only part I of N, on one of N machines with a shared file system; --merge joins the parts",
     )
-    which.add_argument("--merge", action="store_true", help="make the dataset, when all parts are encoded")
+    which.add_argument("--merge", action="store_true", help="merge the parts into the dataset, once all are encoded")
     parser.add_argument(
         "--tokenizer-of",
         metavar="RUN[@step]",
         type=path,
-        help="encode with the tokenizer of this run (or dataset) and train none, as for fine-tuning it; a dataset that "
-        "another tokenizer made of the same corpus gives way: it is renamed to NAME.replaced-DATE-TIME, never deleted",
+        help="encode with the tokenizer of this run (or dataset) instead of training one, such as for fine-tuning; an "
+        "existing dataset made with another tokenizer is renamed to NAME.replaced-DATE-TIME, never deleted",
     )
 
 
@@ -42,7 +42,7 @@ def add_device(parser: Parser) -> None:
     parser.add_argument(
         "--device",
         choices=("auto", "cpu", "cuda"),
-        help="what to compute on; auto takes GPUs if there are any. The same as engine.device=...",
+        help="device to compute on; auto takes GPUs if there are any. The same as engine.device=...",
     )
 
 
@@ -60,7 +60,7 @@ def add_train(parser: Parser) -> None:
         "--reset",
         metavar="WHAT",
         type=reset,
-        help="data, optimizer or data,optimizer: begin these anew from the checkpoint's weights, and go on in place",
+        help="data, optimizer or data,optimizer: resume from the checkpoint's weights, but start these anew",
     )
     add_parent(parser)
 
@@ -72,8 +72,8 @@ def add_parent(parser: Parser) -> None:
         dest="parent",
         metavar="RUN[@step]",
         type=path,
-        help="begin this run at step 0 with the weights of another (a run, an import, an average), for fine-tuning; "
-        "the newest checkpoint unless a step is named. Once this run has saved, the same command goes on from there",
+        help="start this run at step 0 with the weights of another (a run, an import, an average), for fine-tuning; "
+        "by default those of its newest checkpoint. Once this run has saved, the same command resumes it",
     )
 
 
@@ -84,7 +84,8 @@ def add_launch_local(parser: Parser) -> None:
         "--nproc",
         metavar="N",
         type=processes,
-        help="processes; auto (the default) takes one per GPU, or per core without a GPU, at most stream.micro_batches",
+        help="number of processes; auto (the default): one per GPU, or per core without a GPU, up to "
+        "stream.micro_batches",
     )
     parser.add_argument(
         "--max-restarts",
@@ -97,7 +98,7 @@ def add_launch_local(parser: Parser) -> None:
 
 def add_completion(parser: Parser) -> None:
     """Arguments of `zeromt completion`."""
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="whose script is printed")
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="shell to print the script for")
 
 
 def add_doctor(parser: Parser) -> None:
@@ -107,17 +108,23 @@ def add_doctor(parser: Parser) -> None:
         metavar="CONFIG",
         nargs="?",
         type=path,
-        help="a YAML file, or the name of a shipped run, to be looked at too",
+        help="a YAML file, or the name of an example run, to check as well",
     )
-    parser.add_argument("overrides", metavar="section.key=value", nargs="*", default=[], help="settings of CONFIG")
+    parser.add_argument(
+        "overrides",
+        metavar="section.key=value",
+        nargs="*",
+        default=[],
+        help="settings that replace those of CONFIG",
+    )
     add_plugins(parser)
-    parser.add_argument("--json", dest="as_json", action="store_true", help="a list of objects in place of lines")
+    parser.add_argument("--json", dest="as_json", action="store_true", help="print a JSON list instead of lines")
 
 
 def add_inspect(parser: Parser) -> None:
     """Arguments of `zeromt inspect`."""
     parser.add_argument(
-        "path", metavar="PATH", type=existing_or_url, help="a dataset, a checkpoint or a run; or a dataset's URL"
+        "path", metavar="PATH", type=existing_or_url, help="a dataset (folder or URL), a checkpoint or a run"
     )
 
 
@@ -126,7 +133,7 @@ def add_stop(parser: Parser) -> None:
     add_run_folder(parser)
     add_plugins(parser)
     parser.add_argument(
-        "--no-wait", dest="wait", action="store_false", help="only ask; do not wait until the run has stopped"
+        "--no-wait", dest="wait", action="store_false", help="return at once, without waiting until the run has stopped"
     )
 
 
@@ -134,7 +141,7 @@ def add_log(parser: Parser) -> None:
     """Arguments of `zeromt log`."""
     add_run_folder(parser)
     add_plugins(parser)
-    parser.add_argument("-f", "--follow", action="store_true", help="keep printing until Ctrl-C")
+    parser.add_argument("-f", "--follow", action="store_true", help="keep printing new lines until Ctrl-C")
 
 
 def add_status(parser: Parser) -> None:

@@ -1,4 +1,4 @@
-"""The arguments of translating and of scoring, and the settings of the search."""
+"""Arguments of `zeromt translate` and `zeromt evaluate`, and the settings of the search."""
 
 import argparse
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from launcher.options.values import (
 def add_translate(parser: Parser) -> None:
     """Arguments of `zeromt translate`."""
     _add_runs(parser)
-    parser.add_argument("-i", "--input", metavar="FILE", type=input_file, help="one sentence a line (default: stdin)")
+    parser.add_argument("-i", "--input", metavar="FILE", type=input_file, help="one sentence per line (default: stdin)")
     parser.add_argument("-o", "--output", metavar="FILE", type=output_file, help="translations (default: stdout)")
     add_search(parser)
     parser.add_argument(
@@ -30,50 +30,62 @@ def add_translate(parser: Parser) -> None:
         metavar="K",
         type=whole(1, 256),
         default=1,
-        help="translations per sentence, best first; at most the beam, or samples with --sample (default: 1)",
+        help="translations per sentence, best first: at most the beam size, or that many samples with --sample "
+        "(default: 1)",
     )
-    _add_setting(parser, "--batch-tokens", "N", whole(1, 2**31), "most padded source tokens of a batch, times the beam")
+    _add_setting(
+        parser, "--batch-tokens", "N", whole(1, 2**31), "maximum of padded source tokens times the beam in a batch"
+    )
     parser.add_argument(
         "--prefix",
         metavar="FILE",
         type=existing_file,
-        help="what each translation must begin with, one line per source",
+        help="prefixes that the translations must begin with, one line per source sentence",
     )
     parser.add_argument(
         "--score",
         action="store_true",
-        help="score given translations: SOURCE TAB TRANSLATION in, LOG-PROBABILITY TAB SCORE out",
+        help="score given translations: reads SOURCE TAB TRANSLATION, writes LOG-PROBABILITY TAB SCORE",
     )
     parser.add_argument(
-        "--target", metavar="FILE", type=existing_file, help="the translations to score, if the input has sources alone"
-    )
-    parser.add_argument(
-        "--alignment",
+        "--target",
         metavar="FILE",
-        type=other_file,
-        help="for each translation write i-j, source and target word",
+        type=existing_file,
+        help="translations to score, if the input contains only the sources",
     )
-    parser.add_argument(
-        "--alignment-layer",
-        metavar="L",
-        type=whole(1, 1024),
-        help="decoder layer whose attention aligns, from 1 (default: the middle one)",
-    )
-    parser.add_argument(
-        "--attention", metavar="FILE", type=other_file, help="draw the attention of the first lines as a PNG"
-    )
+    _add_alignment(parser)
     parser.add_argument(
         "--placeholders",
         metavar="REGEX",
         type=pattern,
-        help="copy what this finds by way of placeholders, for runs with that modifier, such as '\\d+([.,:]\\d+)*'",
+        help="copy text that matches this, such as '\\d+([.,:]\\d+)*', to the translation; for runs trained with the "
+        "modifier placeholders",
     )
     parser.add_argument(
         "--processes",
         metavar="N",
         type=processes,
         default=1,
-        help="processes that share the work; auto takes one per GPU, or per core without a GPU (default: 1)",
+        help="number of processes; auto takes one per GPU, or per core without a GPU (default: 1)",
+    )
+
+
+def _add_alignment(parser: Parser) -> None:
+    """Options that write word alignments and draw attention."""
+    parser.add_argument(
+        "--alignment",
+        metavar="FILE",
+        type=other_file,
+        help="write a word alignment of each translation: pairs i-j of source and target words",
+    )
+    parser.add_argument(
+        "--alignment-layer",
+        metavar="L",
+        type=whole(1, 1024),
+        help="decoder layer whose attention gives the alignment, from 1 (default: the middle one)",
+    )
+    parser.add_argument(
+        "--attention", metavar="FILE", type=other_file, help="draw the attention of the first lines to a PNG file"
     )
 
 
@@ -82,19 +94,23 @@ def add_evaluate(parser: Parser) -> None:
     _add_runs(parser)
     parser.add_argument("--source", metavar="FILE", type=existing_file, help="sentences to translate")
     parser.add_argument(
-        "--reference", metavar="FILE", type=existing_file, action="append", help="their references; repeat for several"
+        "--reference",
+        metavar="FILE",
+        type=existing_file,
+        action="append",
+        help="their references; may be repeated",
     )
     parser.add_argument(
         "--set",
         dest="sets",
         metavar="SET",
         action="append",
-        help="in place of files: a set of the run's evaluation.sets by name, or one such as '{name: N, sacrebleu: "
-        "wmt14/full}'; again for another (default without --source: all of the run's)",
+        help="a set instead of files: the name of one of the run's evaluation.sets, or '{name: N, sacrebleu: "
+        "wmt14/full}'; may be repeated (default without --source: all sets of the run)",
     )
     add_search(parser)
     add_metrics(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", type=output_file, help="write the translations here too")
+    parser.add_argument("-o", "--output", metavar="FILE", type=output_file, help="write the translations to this file")
 
 
 def _add_runs(parser: Parser) -> None:
@@ -105,7 +121,7 @@ def _add_runs(parser: Parser) -> None:
         type=existing,
         nargs="+",
         default=[],
-        help="further runs with the same tokenizer, whose probabilities are averaged with those of RUN",
+        help="further runs with the same tokenizer; their probabilities are averaged with RUN's",
     )
     add_raw_weights(parser)
     add_precision(parser)
@@ -114,23 +130,23 @@ def _add_runs(parser: Parser) -> None:
 
 
 def add_metrics(parser: Parser) -> None:
-    """What translations are scored by."""
+    """Options of the metrics."""
     parser.add_argument(
         "--metrics",
         metavar="METRIC",
         nargs="+",
-        help="such as bleu, chrf, ter or '{kind: chrf, word_order: 2}' (default: the run's evaluation.metrics)",
+        help="metrics such as bleu, chrf, ter or '{kind: chrf, word_order: 2}' (default: the run's evaluation.metrics)",
     )
-    parser.add_argument("-lc", "--lowercase", action="store_true", help="ignore case, in the metrics that can")
+    parser.add_argument("-lc", "--lowercase", action="store_true", help="ignore case, in the metrics that support it")
     parser.add_argument(
         "--tokenizer",
         metavar="NAME",
-        help="BLEU's tokeniser, such as 13a, zh or ja-mecab; auto: by the target language (default: the run's)",
+        help="BLEU's tokenizer, such as 13a, zh or ja-mecab; auto: by the target language (default: the run's)",
     )
 
 
 def add_precision(parser: Parser) -> None:
-    """What number format to translate in."""
+    """`--precision`: the number format to translate in."""
     parser.add_argument(
         "--precision",
         metavar="P",
@@ -140,43 +156,61 @@ def add_precision(parser: Parser) -> None:
 
 
 def add_search(parser: Parser) -> None:
-    """What replaces fields of the run's `evaluation.search`; it arrives as one mapping, `search`."""
+    """Options that replace fields of the run's `evaluation.search`; the parsed value is one mapping, `search`."""
     parser.set_defaults(search={})
-    _add_setting(parser, "--beam", "N", whole(1, 256), "hypotheses kept; 1 is greedy")
+    _add_setting(parser, "--beam", "N", whole(1, 256), "beam size; 1 is greedy search")
     _add_setting(
         parser,
         "--patience",
         "P",
         number(0),
-        "stop when P x beam translations are complete; 0: when no open one can win",
+        "stop when P x beam translations are complete, or no open one can win; 0 uses only the second rule",
     )
     _add_setting(parser, "--length-penalty", "A", number(0), "alpha of the length penalty")
-    _add_setting(parser, "--length-penalty-kind", "KIND", one_of("gnmt", "mean"), "gnmt (Wu et al., 2016) or mean")
-    _add_setting(parser, "--min-length-ratio", "R", number(0), "shortest: R times the pieces of the source ...")
-    _add_setting(parser, "--min-length-extra", "N", whole(0, 2**31), "... plus N")
     _add_setting(
-        parser, "--max-length-ratio", "R", number(0, is_open=True), "longest: R times the pieces of the source ..."
+        parser,
+        "--length-penalty-kind",
+        "KIND",
+        one_of("gnmt", "mean"),
+        "gnmt divides by ((5 + length) / 6)^alpha, mean by length^alpha",
     )
-    _add_setting(parser, "--max-length-extra", "N", whole(0, 2**31), "... plus N")
-    _add_setting(parser, "--no-repeat-ngram", "N", whole(0, 2**31), "no sequence of N pieces twice; 0 allows all")
+    _add_setting(parser, "--min-length-ratio", "R", number(0), "minimum length: R times the source length ...")
+    _add_setting(parser, "--min-length-extra", "N", whole(0, 2**31), "... plus N pieces")
+    _add_setting(
+        parser, "--max-length-ratio", "R", number(0, is_open=True), "maximum length: R times the source length ..."
+    )
+    _add_setting(parser, "--max-length-extra", "N", whole(0, 2**31), "... plus N pieces")
+    _add_setting(
+        parser, "--no-repeat-ngram", "N", whole(0, 2**31), "never repeat a sequence of N pieces; 0 allows repetition"
+    )
     parser.add_argument(
         "--sample",
         action=_Setting,
         nargs=0,
         default=argparse.SUPPRESS,
-        help="draw each piece at random: by the run's sampler, or as --sampler truncated",
+        help="sample each piece instead of searching, with the run's sampler or, if it has none, `truncated`",
     )
-    _add_setting(parser, "--sampler", "SAMPLER", str, "draw by this sampler: a kind, or '{kind: KIND, field: value}'")
-    _add_setting(parser, "--temperature", "T", number(0, is_open=True), "of sampling; below 1 is safer, above 1 bolder")
-    _add_setting(parser, "--top-k", "K", whole(0, 2**31), "sample from the K most probable pieces; 0 takes all")
+    _add_setting(parser, "--sampler", "SAMPLER", str, "sample with this: a kind, or '{kind: KIND, field: value}'")
     _add_setting(
-        parser, "--top-p", "P", number(0, 1, is_open=True), "sample from the fewest pieces with probability P together"
+        parser,
+        "--temperature",
+        "T",
+        number(0, is_open=True),
+        "temperature of sampling: below 1 favours probable pieces, above 1 improbable ones",
     )
-    _add_setting(parser, "--seed", "N", whole(0, 2**63), "of sampling")
+    _add_setting(parser, "--top-k", "K", whole(0, 2**31), "sample from the K most probable pieces; 0: from all")
+    _add_setting(
+        parser,
+        "--top-p",
+        "P",
+        number(0, 1, is_open=True),
+        "sample from the smallest set of pieces whose probabilities sum to P",
+    )
+    _add_setting(parser, "--seed", "N", whole(0, 2**63), "seed of sampling")
 
 
 class _Setting(argparse.Action):
-    """Puts a field of the search section into `search`; without an argument, the field is true."""
+    """Stores the value as a field of `search`; an option without an argument stores true."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         value = True if self.nargs == 0 else values

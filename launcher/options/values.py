@@ -1,4 +1,4 @@
-"""What stands behind an option, checked as far as that needs no configuration."""
+"""Parsers and checks for the values of options, for argparse's `type`."""
 
 import argparse
 import math
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def one_of(*names: str) -> Callable[[str], str]:
-    """One of some words."""
+    """A parser for one of these words."""
 
     def parse(text: str) -> str:
         if text not in names:
@@ -20,14 +20,14 @@ def one_of(*names: str) -> Callable[[str], str]:
 
 
 def language(text: str) -> str:
-    """The code of a language, or whatever a model's tag holds between its brackets."""
+    """Parse a language code, or the text between the brackets of a model's language tag."""
     if not text or any(c.isspace() or c in "<>" for c in text):
         raise argparse.ArgumentTypeError(f"{text!r}; allowed is the code of a language, such as fr or fra_Latn")
     return text
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
-    """A whole number from `low` to `high`."""
+    """A parser for a whole number from `low` to `high`."""
 
     def parse(text: str) -> int:
         try:
@@ -42,7 +42,7 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def part(text: str) -> tuple[int, int]:
-    """A part of a preparation, as I/N."""
+    """Parse I/N: part I of N of a preparation."""
     number, slash, of = text.partition("/")
     if slash and number.isascii() and of.isascii() and number.isdigit() and of.isdigit():
         found = int(number), int(of)
@@ -52,7 +52,7 @@ def part(text: str) -> tuple[int, int]:
 
 
 def reset(text: str) -> str:
-    """What to begin anew, in alphabetical order."""
+    """Parse what to start anew; the result is in alphabetical order."""
     parts = text.split(",")
     if not set(parts) <= {"data", "optimizer"} or len(set(parts)) < len(parts):
         raise argparse.ArgumentTypeError(f"{text!r}; allowed is data, optimizer or data,optimizer")
@@ -60,7 +60,7 @@ def reset(text: str) -> str:
 
 
 def processes(text: str) -> int | None:
-    """A number of processes; None stands for auto."""
+    """Parse a number of processes; None stands for auto."""
     if text == "auto":
         return None
     try:
@@ -70,7 +70,7 @@ def processes(text: str) -> int | None:
 
 
 def number(low: float, high: float = math.inf, *, is_open: bool = False) -> Callable[[str], float]:
-    """A finite number from `low`, or above it, to `high`."""
+    """A parser for a finite number from `low` to `high`; with `is_open`, above `low`."""
 
     def parse(text: str) -> float:
         try:
@@ -79,7 +79,7 @@ def number(low: float, high: float = math.inf, *, is_open: bool = False) -> Call
             value = math.nan
         if not (math.isfinite(value) and low <= value <= high and not (is_open and value == low)):
             begin = f"above {low:g}" if is_open else f"from {low:g}"
-            end = f" to {high:g}" if math.isfinite(high) else ""
+            end = f"{' up' if is_open else ''} to {high:g}" if math.isfinite(high) else ""
             raise argparse.ArgumentTypeError(f"{text!r}; allowed is a finite number {begin}{end}")
         return value
 
@@ -87,22 +87,22 @@ def number(low: float, high: float = math.inf, *, is_open: bool = False) -> Call
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """A regular expression of Python's."""
+    """Parse a Python regular expression."""
     if not text:
         raise argparse.ArgumentTypeError("'' finds nothing; give a regular expression, such as '\\d+'")
     try:
         return re.compile(text)
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a Python regular expression: {error}") from None
 
 
 def path(text: str) -> str:
-    """A path as the user means it, with `~` for the home folder."""
-    from configs.errors import UserError  # not before a command is well formed so far
+    """Parse a path; `~` is the home folder."""
+    from configs.errors import UserError  # imported late, so that usage errors and help are fast
     from configs.files import expand
 
     if not text:
-        raise argparse.ArgumentTypeError("'': no path")
+        raise argparse.ArgumentTypeError("'': empty; give a path")
     try:
         return expand(text)
     except UserError as error:
@@ -110,7 +110,7 @@ def path(text: str) -> str:
 
 
 def new_path(text: str) -> str:
-    """A path for what libraries and JSON files will name: those of other encodings can be read, and not be named."""
+    """Parse a path to be written. It must be UTF-8, because libraries and JSON files will contain it."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -119,7 +119,7 @@ def new_path(text: str) -> str:
 
 
 def mode_of(name: str) -> int | None:
-    """What kind of thing is at a path; None where nothing is."""
+    """The mode (`st_mode`) of the file or folder at a path; None if there is none."""
     from configs.errors import UserError
     from configs.files import status_of
 
@@ -131,12 +131,12 @@ def mode_of(name: str) -> int | None:
 
 
 def existing_or_url(text: str) -> str:
-    """A file or folder that is there, or a URL."""
+    """Parse the path of an existing file or folder, or a URL."""
     return text if "://" in text else existing(text)
 
 
 def existing(text: str) -> str:
-    """A file or folder that is there."""
+    """Parse the path of an existing file or folder."""
     name = path(text)
     if mode_of(name) is None:
         raise argparse.ArgumentTypeError(f"{text!r}: no such file or folder; give one that exists")
@@ -144,7 +144,7 @@ def existing(text: str) -> str:
 
 
 def existing_folder(text: str) -> str:
-    """A run's folder."""
+    """Parse the path of a run's folder."""
     name = path(text)
     if (mode := mode_of(name)) is None or not stat.S_ISDIR(mode):
         raise argparse.ArgumentTypeError(f"{text!r}: no such folder; give a run's folder")
@@ -152,12 +152,12 @@ def existing_folder(text: str) -> str:
 
 
 def input_file(text: str) -> str | None:
-    """A file to read; None stands for stdin, also written as `-`."""
+    """Parse the path of a file to read; `-` gives None, which stands for stdin."""
     return None if text == "-" else existing_file(text)
 
 
 def existing_file(text: str) -> str:
-    """A file to read, which may be a pipe."""
+    """Parse the path of an existing file, which may be a pipe."""
     name = path(text)
     if (mode := mode_of(name)) is None or stat.S_ISDIR(mode):
         raise argparse.ArgumentTypeError(f"{text!r}: no such file; give a file that exists")
@@ -165,19 +165,19 @@ def existing_file(text: str) -> str:
 
 
 def output_file(text: str) -> str | None:
-    """A file to write; None stands for stdout, also written as `-`."""
+    """Parse the path of a file to write; `-` gives None, which stands for stdout."""
     if text == "-":
         return None
     name = path(text)
     mode, parent = mode_of(name), mode_of(str(Path(name).absolute().parent))
     if (mode is not None and stat.S_ISDIR(mode)) or parent is None or not stat.S_ISDIR(parent):
-        raise argparse.ArgumentTypeError(f"{text!r}; give a file in a folder that exists")
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give a file in a folder that exists")
     return name
 
 
 def other_file(text: str) -> str:
-    """A file to write beside the output."""
+    """Parse the path of a further file to write, which cannot be stdout."""
     name = output_file(text)
     if name is None:
-        raise argparse.ArgumentTypeError(f"{text!r}; give a file in a folder that exists")
+        raise argparse.ArgumentTypeError(f"{text!r} stands for standard output; give a file in a folder that exists")
     return name

@@ -1,1 +1,1 @@
-"""`zeromt plan`: what a run will take in memory, time and money, from its configuration alone. Imports no torch."""
+"""`zeromt plan`: estimates a run's memory, time and cost from its configuration alone, without torch."""

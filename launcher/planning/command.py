@@ -1,4 +1,4 @@
-"""`zeromt plan`: from arguments to a report."""
+"""The command `zeromt plan`: makes a report from the arguments."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from configs.reading.changed import dump_changed
 from configs.text import to_json
 from launcher.planning import report
 from launcher.planning.corpus import read_corpus
-from launcher.planning.costs.memory import usable
+from launcher.planning.costs.memory import usable_memory
 from launcher.planning.estimate import Estimate, Planner, Prices
 from launcher.planning.hardware import Cluster
-from launcher.planning.trajectory import MOST_MICRO_BATCHES
+from launcher.planning.trajectory import MAX_MICRO_BATCHES
 from model.costs.gpus import GPUS
 from trainer.runs.process.streams import note
 
 TABLE = tuple(2**n for n in range(3, 13))
-"""Numbers of GPUs of `--table`."""
+"""The numbers of GPUs in the rows of `--table`."""
 
 
 class Options(TypedDict):
-    """What the command line says of cluster and prices; see `launcher.planning.options`."""
+    """The command-line options about the cluster and prices; see `launcher.planning.options`."""
 
     nodes: int
     gpus_per_node: int
@@ -54,10 +54,10 @@ def run(
     write: str | None,
     **options: Unpack[Options],
 ) -> int:
-    """Plan a run and print what was found.
+    """Plan a run and print the report.
 
     Raises:
-        UserError: the configuration or an option is wrong, or the run does not fit.
+        UserError: the configuration or an option is wrong, or the run does not fit into memory.
     """
     run_config = load_run(config, overrides, plugins=plugins, say=note)
     # `auto` is bf16 on a GPU
@@ -66,13 +66,13 @@ def run(
     corpus = read_corpus(run_config, length=options["length"])
     if options["epochs"] is not None and corpus.epoch_tokens is None:
         raise UserError(
-            f"--epochs: {options['epochs']:g} without the prepared dataset at hand; allowed then is --tokens, "
-            "or a prepare.output that is there"
+            f"--epochs: {options['epochs']:g}, but the size of an epoch is not known, because a prepared dataset is "
+            "missing; give --tokens, or a prepare.output that exists"
         )
     planner = Planner(run_config, corpus, _prices(options), precision=precision)
     estimate = planner.estimate(cluster)
     if estimate is None:
-        raise too_small(planner, cluster)
+        raise does_not_fit(planner, cluster)
     rows = [(number, planner.estimate(cluster.resized(number))) for number in TABLE] if table else []
     changed = changes(run_config, estimate)
     if as_json:
@@ -88,10 +88,10 @@ def run(
 
 def _cluster(options: Options, precision: str) -> Cluster:
     nodes, per_node, known = options["nodes"], options["gpus_per_node"], GPUS[options["gpu"]]
-    if nodes * per_node > MOST_MICRO_BATCHES:  # each needs a micro-batch of its own
+    if nodes * per_node > MAX_MICRO_BATCHES:  # each needs a micro-batch of its own
         raise UserError(
-            f"--nodes: {nodes} with {per_node} GPUs each are {nodes * per_node}; "
-            f"allowed is at most {MOST_MICRO_BATCHES} GPUs together"
+            f"--nodes: {nodes} nodes with {per_node} GPUs each are {nodes * per_node} GPUs; "
+            f"allowed are at most {MAX_MICRO_BATCHES} GPUs"
         )
     return Cluster(
         nodes=nodes,
@@ -120,7 +120,7 @@ def _prices(options: Options) -> Prices:
 
 
 def changes(config: RunConfig, estimate: Estimate) -> dict[str, Any]:
-    """What the estimate was made for, by dotted keys, where the configuration has it otherwise."""
+    """The fields that the plan sets differently from the configuration, with their new values, by dotted keys."""
     setting, micro_batches = estimate.memory.setting, estimate.micro_batches
     engine, stream = config.engine, config.stream
     values = {
@@ -135,8 +135,8 @@ def changes(config: RunConfig, estimate: Estimate) -> dict[str, Any]:
     return {key: now for key, (before, now) in values.items() if now != before}
 
 
-def too_small(planner: Planner, cluster: Cluster) -> UserError:
-    """What to say where nothing fits: the least memory that would do."""
+def does_not_fit(planner: Planner, cluster: Cluster) -> UserError:
+    """The error if no setting fits: it names the smallest memory that would be enough."""
     low, high = cluster.gpu_memory, cluster.gpu_memory
     while planner.choose(dataclasses.replace(cluster, gpu_memory=high)) is None:
         low, high = high, 2 * high
@@ -144,8 +144,9 @@ def too_small(planner: Planner, cluster: Cluster) -> UserError:
         middle = (low + high) // 2
         fits = planner.choose(dataclasses.replace(cluster, gpu_memory=middle)) is not None
         low, high = (low, middle) if fits else (middle, high)
+    tensors = max(usable_memory(cluster.gpu_memory), 0)
     return UserError(
-        f"--gpu-memory: {cluster.gpu_memory / 1e9:g}GB ({max(usable(cluster.gpu_memory), 0) / 1e9:.3g}GB for tensors) "
-        f"holds no pair of {planner.longest} tokens at any stage on {cluster.num_gpus} GPUs; allowed is at least "
+        f"--gpu-memory: {cluster.gpu_memory / 1e9:g}GB ({tensors / 1e9:.3g}GB for tensors) is too small for a pair of "
+        f"{planner.longest} tokens at any ZeRO stage on {cluster.num_gpus} GPUs; use GPUs with at least "
         f"{high / 1e9:.1f}GB, more GPUs, or a smaller model"
     )

@@ -1,4 +1,4 @@
-"""What a plan must know of the data: from a prepared dataset where there is one, else from the configuration."""
+"""The data sizes that a plan needs: from prepared datasets if they exist, else assumed from the configuration."""
 
 import json
 from collections.abc import Mapping
@@ -11,34 +11,35 @@ from configs.files import is_file, naming
 from model.parameters import Vocabularies
 
 ASSUMED_LENGTH = 32
-"""Tokens of a sentence where no dataset is at hand to say."""
+"""Tokens of a sentence if no prepared dataset exists."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Corpus:
-    """Sizes of the data, EOS counted."""
+    """Sizes of the data. Every sentence has an EOS, which counts as a token."""
 
     vocabularies: Vocabularies
     source_length: float
-    """Tokens of a sentence, on average."""
+    """Mean number of tokens of a source sentence."""
     target_length: float
+    """Mean number of tokens of a target sentence."""
     epoch_tokens: int | None
-    """Target tokens of a pass over all datasets; None where that is not known."""
+    """Target tokens of one pass over all datasets; None if that is not known."""
     assumptions: tuple[str, ...]
-    """What was not known, one line each."""
+    """What had to be assumed, one line each."""
     dataset_tokens: Mapping[str, int] = field(default_factory=dict)
-    """Target tokens of a pass over each dataset that is at hand, by path."""
+    """Target tokens of one pass over each dataset that exists, by path."""
 
 
 def read_corpus(config: RunConfig, *, length: float | None) -> Corpus:
     """Sizes of the run's data.
 
     Args:
-        config: names prepared datasets, or what they will be prepared with.
-        length: tokens of a sentence on either side, where the user says so.
+        config: the run's configuration.
+        length: tokens of a sentence on both sides, which replaces the datasets' mean; None uses that.
 
     Raises:
-        UserError: an index cannot be read.
+        UserError: the index of a dataset cannot be read.
     """
     by_path = {source.path: index for source in config.datasets if (index := _index(source.path)) is not None}
     if not by_path:
@@ -48,7 +49,7 @@ def read_corpus(config: RunConfig, *, length: float | None) -> Corpus:
     sources, targets = (sum(index[f"{side}_tokens"] for index in indices) + pairs for side in ("source", "target"))
     tokenizer = indices[0]["tokenizer"]
     is_whole = len(indices) == len(config.datasets)
-    missing = "some datasets are not at hand: their sizes are left out"
+    missing = "some datasets are missing: lengths and vocabularies are those of the others"
     return Corpus(
         vocabularies=Vocabularies(source=tokenizer["source_vocab_size"], target=tokenizer["target_vocab_size"]),
         source_length=length or sources / max(pairs, 1),
@@ -61,9 +62,9 @@ def read_corpus(config: RunConfig, *, length: float | None) -> Corpus:
 
 def _assumed(config: RunConfig, length: float | None) -> Corpus:
     section = config.prepare.tokenizer
-    assumptions = [f"no prepared dataset at hand: {section.vocab_size} pieces, as prepare.tokenizer says"]
+    assumptions = [f"no prepared dataset found: vocabulary of {section.vocab_size} pieces (prepare.tokenizer)"]
     if length is None:
-        assumptions.append(f"{ASSUMED_LENGTH} tokens a sentence (--length)")
+        assumptions.append(f"{ASSUMED_LENGTH} tokens per sentence (--length)")
     target = section.vocab_size
     if section.vocabulary == "separate":
         target = section.target_vocab_size or section.vocab_size
@@ -86,7 +87,7 @@ def _index(path: str) -> dict[str, Any] | None:
         counts = [tree[key] for key in ("pairs", "source_tokens", "target_tokens")]
         sizes = [tree["tokenizer"][f"{side}_vocab_size"] for side in ("source", "target")]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"prepare.output: {file} cannot be read ({error!r}); allowed is a prepared dataset") from error
+        raise UserError(f"prepare.output: {file} cannot be read ({error!r}); give a prepared dataset") from error
     if not all(isinstance(number, int) for number in [*counts, *sizes]):
-        raise UserError(f"prepare.output: {file} holds sizes that are no numbers; allowed is a prepared dataset")
+        raise UserError(f"prepare.output: {file} has sizes that are not numbers; give a prepared dataset")
     return tree

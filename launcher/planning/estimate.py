@@ -1,4 +1,4 @@
-"""Time, money and energy of a run on a cluster, and the setting that it takes there."""
+"""Chooses the setting of a run on a cluster, and estimates its time, cost and energy there."""
 
 import itertools
 import math
@@ -8,83 +8,91 @@ from dataclasses import dataclass
 from configs import RunConfig
 from launcher.planning import goodput
 from launcher.planning.corpus import Corpus
-from launcher.planning.costs.communication import volume
-from launcher.planning.costs.latency import LAUNCH, num_collectives, num_kernels, round_trip
-from launcher.planning.costs.memory import Memory, MemoryModel, Setting, settings, usable
+from launcher.planning.costs.communication import communication_volume
+from launcher.planning.costs.latency import LAUNCH_SECONDS, num_collectives, num_kernels, round_trip
+from launcher.planning.costs.memory import Memory, MemoryModel, Setting, settings, usable_memory
 from launcher.planning.costs.model_states import ELEMENT, FLOAT, num_moments
 from launcher.planning.goodput import Failures
 from launcher.planning.hardware import Cluster
-from launcher.planning.trajectory import MicroBatches, cut
+from launcher.planning.trajectory import MicroBatches, split_update
 from model.costs import flops
 from model.costs.flops import BatchShape
 
 PCIE_BANDWIDTH = 25e9
-"""Bytes a second between a GPU and its host, one way: PCIe 4.0 x16 in practice."""
+"""Bytes per second between a GPU and its host, one way: PCIe 4.0 x16 in practice."""
 HOST_BANDWIDTH = 20e9
-"""Bytes a second of host memory that one rank's AdamW reaches, where the optimizer is offloaded."""
+"""Bytes per second of host memory that the AdamW of one rank reaches if the optimizer is offloaded."""
 ADAM_BYTES = 28
-"""That AdamW reads and writes for each element in fp32: four tensors in, three out."""
+"""Bytes that AdamW reads and writes per fp32 element: it reads four tensors and writes three."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Prices:
-    """What is paid, and for how long."""
+    """Prices, and the length of the run."""
 
     gpu_hour: float | None
+    """Price of one GPU for an hour."""
     kwh: float | None
+    """Price of a kilowatt hour."""
     watts: float
-    """Of one GPU while it trains."""
+    """Power of one GPU while it trains."""
     tokens: float | None
-    """Target tokens to train on; where None, `epochs`, and where that is None too, `training.max_updates`."""
+    """Target tokens to train on; None: `epochs` decides, or `training.max_updates` if that is None too."""
     epochs: float | None
+    """Passes over the prepared datasets."""
     padding: float
     """Fraction of a micro-batch's tokens that are padding."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Step:
-    """One update."""
+    """The time of one update and what it consists of, in seconds unless stated otherwise."""
 
     flops: float
-    """Of one micro-batch."""
+    """FLOPs of one micro-batch."""
     compute: float
-    """Seconds of matmuls on the device."""
+    """Matmuls on the device."""
     launching: float
-    """Seconds that the host takes to launch an update's kernels; the longer of this and the compute counts."""
+    """Launching the kernels on the host, which runs beside `compute`: the longer of the two counts."""
     communication: float
-    """Seconds, of which at stage 3, or with `overlap_comm`, the compute hides what it can."""
+    """Sending the bytes. It overlaps with the computation at stage 3 and with `overlap_comm`."""
     latency: float
-    """Seconds of the collectives' round trips, which come to that."""
+    """Round trips of the collectives, in addition to `communication`."""
     offload: float
-    """Seconds of copies to the host and of AdamW there."""
+    """Copies to the host, and AdamW there."""
     sent: float
     """Bytes that each rank sends."""
     seconds: float
+    """The whole update."""
     tokens: float
-    """Target tokens without padding."""
+    """Number of target tokens without padding."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Saving:
-    """Checkpoints."""
+    """Size, time and interval of checkpoints."""
 
     bytes: int
+    """Size of a checkpoint."""
     write: float
     """Seconds until a save is complete."""
     stop: float
-    """Seconds that the training stands still for it."""
+    """Seconds that training pauses for a save."""
     interval: float
-    """Seconds between saves."""
+    """Seconds between saves: Daly's optimum, but at least the time of a save and of an update."""
     young: float
+    """Seconds between saves by Young's formula, for comparison."""
     updates: int
     """Updates between saves."""
     goodput: float
+    """Fraction of the time that goes into updates that are not lost."""
     mtbf: float
+    """Seconds between failures of any part of the cluster."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Estimate:
-    """A run on so many GPUs."""
+    """The plan of a run on a cluster."""
 
     cluster: Cluster
     micro_batches: MicroBatches
@@ -94,16 +102,16 @@ class Estimate:
     updates: float
     tokens_per_second: float
     days: float
-    """With failures."""
+    """Duration, including the time that saves and failures cost."""
     gpu_hours: float
     cost: float | None
     energy: float
-    """kWh of the GPUs alone."""
+    """Energy of the GPUs in kWh, without the rest of the machines."""
     energy_cost: float | None
 
 
 class Planner:
-    """Plans one configuration for clusters of any size."""
+    """Plans the run of one configuration on clusters of any size."""
 
     def __init__(self, config: RunConfig, corpus: Corpus, prices: Prices, *, precision: str) -> None:
         self.config, self.corpus, self.prices, self.precision = config, corpus, prices, precision
@@ -112,33 +120,36 @@ class Planner:
         self._flops: dict[tuple[bool, BatchShape], dict[str, int]] = {}  # the same at every stage
 
     def choose(self, cluster: Cluster) -> tuple[MicroBatches, Memory] | None:
-        """The quickest setting that holds the configuration's micro-batches, or smaller ones where none does.
+        """The fastest setting that fits with the configured micro-batches, or with smaller ones if none does.
 
-        Stages without offload and checkpointing come first, which only take time; of equals the lowest stage.
+        Offload and checkpointing are chosen only if nothing fits without them, since they cost time. Of equally fast
+        stages, the lowest is chosen.
         """
-        budget, world_size = usable(cluster.gpu_memory), cluster.num_gpus
+        budget, world_size = usable_memory(cluster.gpu_memory), cluster.num_gpus
         candidates = list(settings(self.config.engine, checkpointing=self.config.model.activation_checkpointing))
-        configured = cut(self.config.stream, world_size, most=1 << 62, longest=self.longest)
+        configured = split_update(self.config.stream, world_size, most=1 << 62, longest=self.longest)
         assert configured is not None
-        if (memory := self._quickest(candidates, configured, cluster)) is not None:
+        if (memory := self._fastest(candidates, configured, cluster)) is not None:
             return configured, memory
-        best = max(candidates, key=lambda s: self.model.largest(s, world_size=world_size, budget=budget))
-        most = self.model.largest(best, world_size=world_size, budget=budget)
-        smaller = cut(self.config.stream, world_size, most=most, longest=self.longest)
+        best = max(candidates, key=lambda s: self.model.largest_micro_batch(s, world_size=world_size, budget=budget))
+        most = self.model.largest_micro_batch(best, world_size=world_size, budget=budget)
+        smaller = split_update(self.config.stream, world_size, most=most, longest=self.longest)
         if smaller is None:
             return None
-        return smaller, self._quickest(candidates, smaller, cluster) or self.memory(best, smaller, world_size)
+        return smaller, self._fastest(candidates, smaller, cluster) or self.memory(best, smaller, world_size)
 
-    def _quickest(self, candidates: Sequence[Setting], micro_batches: MicroBatches, cluster: Cluster) -> Memory | None:
-        """Of the first of the candidates that fit and differ in the stage alone, the one with the shortest step."""
+    def _fastest(self, candidates: Sequence[Setting], micro_batches: MicroBatches, cluster: Cluster) -> Memory | None:
+        """The stage with the shortest step, in the first group of candidates with equal offload and checkpointing that
+        contains one that fits; None if none fits.
+        """
         for _, stages in itertools.groupby(candidates, key=lambda s: (s.offload, s.checkpointing)):
             memories = [self.memory(setting, micro_batches, cluster.num_gpus) for setting in stages]
-            if fitting := [memory for memory in memories if memory.peak <= usable(cluster.gpu_memory)]:
+            if fitting := [memory for memory in memories if memory.peak <= usable_memory(cluster.gpu_memory)]:
                 return min(fitting, key=lambda m: self.step(m.setting, micro_batches, cluster).seconds)
         return None
 
     def memory(self, setting: Setting, micro_batches: MicroBatches, world_size: int) -> Memory:
-        """Of one rank with these micro-batches."""
+        """Memory of one rank with these micro-batches."""
         return self.model.memory(
             setting,
             world_size=world_size,
@@ -147,7 +158,7 @@ class Planner:
         )
 
     def estimate(self, cluster: Cluster) -> Estimate | None:
-        """The run on a cluster; None where not even its longest pair fits."""
+        """The plan for a cluster; None if not even a micro-batch with only the longest pair fits."""
         chosen = self.choose(cluster)
         if chosen is None:
             return None
@@ -173,7 +184,7 @@ class Planner:
         )
 
     def shape(self, micro_batches: MicroBatches) -> BatchShape:
-        """A micro-batch of sentences of average length."""
+        """The shape of a micro-batch in which all sentences have the average length."""
         lengths = [
             max(1, round(length / (1 - self.prices.padding)))
             for length in (self.corpus.source_length, self.corpus.target_length)
@@ -182,7 +193,7 @@ class Planner:
         return BatchShape(rows=max(1, min(rows, self.config.stream.max_rows)), source=lengths[0], target=lengths[1])
 
     def flops(self, setting: Setting, shape: BatchShape) -> dict[str, int]:
-        """Of forward and backward, by part."""
+        """FLOPs of the forward and backward pass of a micro-batch, by part of the model."""
         key = setting.checkpointing, shape
         if key not in self._flops:
             section = self.model.section(setting)
@@ -195,9 +206,10 @@ class Planner:
         once = sum(self.flops(setting, shape).values())
         compute = micro_batches.slots * once / (cluster.peak_flops * cluster.mfu)
         world_size = cluster.num_gpus
-        sent = volume(self.model, setting, world_size=world_size, num_slots=micro_batches.slots).sent(world_size)
+        volume = communication_volume(self.model, setting, world_size=world_size, num_slots=micro_batches.slots)
+        sent = volume.sent(world_size)
         communication = sent / cluster.bandwidth
-        launching = LAUNCH * num_kernels(self.model, setting, num_slots=micro_batches.slots)
+        launching = LAUNCH_SECONDS * num_kernels(self.model, setting, num_slots=micro_batches.slots)
         latency = 0.0
         if world_size > 1:
             trip = round_trip(nodes=cluster.nodes, gpus_per_node=cluster.gpus_per_node)
@@ -208,7 +220,7 @@ class Planner:
             own = self.model.num_parameters / world_size
             copies = (FLOAT + ELEMENT[self.precision]) / PCIE_BANDWIDTH
             offload = own * (copies + ADAM_BYTES / HOST_BANDWIDTH)
-        # DeepSpeed's own default
+        # DeepSpeed's default is to overlap at stage 3 only
         is_overlapped = self.config.engine.zero_optimization.get("overlap_comm", setting.stage == 3)
         busy, sending = max(compute, launching), communication + latency
         seconds = max(busy, sending) if is_overlapped else busy + sending
@@ -225,10 +237,10 @@ class Planner:
         )
 
     def saving(self, cluster: Cluster, step: Step) -> Saving:
-        """How large checkpoints are, and how often to write them.
+        """The size of checkpoints, and how often to save.
 
-        A save in the background stops the training while the states are gathered and copied to the host; a failure
-        before it is written costs the time that it took beside the work since.
+        An asynchronous save pauses training only while the states are gathered and copied to the host. But if a failure
+        comes before it is written, the time of the save is lost in addition to the work since.
         """
         numbers = 1 + num_moments(self.config)
         size = FLOAT * numbers * self.model.num_parameters
@@ -236,7 +248,7 @@ class Planner:
         gather = size / cluster.bandwidth if cluster.num_gpus > 1 else 0.0
         stop = gather + size / cluster.num_gpus / PCIE_BANDWIDTH
         is_asynchronous = self.config.checkpoint.asynchronous
-        # reading is as fast as writing
+        # reading is assumed to be as fast as writing
         restart = cluster.restart + write + (write if is_asynchronous else 0.0)
         failures = Failures(mtbf=cluster.mtbf, save=stop if is_asynchronous else gather + write, restart=restart)
         # a save must end before the next begins
@@ -260,7 +272,7 @@ class Planner:
             tokens = self.prices.epochs * self.corpus.epoch_tokens
         if tokens is not None:
             return tokens / step.tokens
-        # as many tokens as the configured updates have, where an update has grown
+        # if updates are larger than configured, fewer of them give the same number of tokens
         stream = self.config.stream
         configured = stream.micro_batches * stream.target_tokens
         return self.config.training.max_updates * min(1.0, configured / micro_batches.update_tokens)

@@ -1,7 +1,7 @@
-"""How often to save, and what failures cost.
+"""The best interval between saves, and the goodput with failures.
 
-Young (1974): the interval is sqrt(2 d M), with d the time that a save takes from the training and M the mean time
-between failures. Daly (2006) adds the next terms, and gives the expected time of a run that fails at random.
+Young (1974): the interval is sqrt(2 d M), where d is the time that training pauses for a save and M the mean time
+between failures. Daly (2006) adds higher-order terms, and gives the expected duration of a run with random failures.
 """
 
 import math
@@ -10,23 +10,23 @@ from dataclasses import dataclass
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Failures:
-    """What is known of failures and saves, in seconds."""
+    """Times of failures and saves, in seconds."""
 
     mtbf: float
-    """Between two failures anywhere; infinite where there are none."""
+    """Mean time between two failures of any part; infinite if there are none."""
     save: float
-    """That the training stands still for a save."""
+    """Time that training pauses for a save."""
     restart: float
-    """From a failure to the first new update, work that is done again apart."""
+    """Time from a failure until training continues, without the updates that are done again."""
 
 
 def young(failures: Failures) -> float:
-    """Seconds of training between two saves, to first order."""
+    """Seconds of training between two saves by Young's first-order formula."""
     return math.sqrt(2 * failures.save * failures.mtbf)
 
 
 def daly(failures: Failures) -> float:
-    """Seconds of training between two saves: Daly's estimate of higher order; M where a save takes longer than 2 M."""
+    """Seconds of training between two saves by Daly's higher-order formula; M if a save takes 2 M or longer."""
     if failures.save >= 2 * failures.mtbf:
         return failures.mtbf
     ratio = failures.save / (2 * failures.mtbf)
@@ -34,11 +34,11 @@ def daly(failures: Failures) -> float:
 
 
 def goodput(interval: float, failures: Failures) -> float:
-    """Fraction of the time in which lasting updates are made: interval / (M e^(R/M) (e^((interval + d)/M) - 1))."""
+    """Fraction of time that goes into updates that last: interval / (M e^(R/M) (e^((interval + d)/M) - 1))."""
     if math.isinf(failures.mtbf):
         return interval / (interval + failures.save)
     exponent = (interval + failures.save) / failures.mtbf
-    if exponent + failures.restart / failures.mtbf > 700:  # e^700 is the end of floats: nothing gets done
+    if exponent + failures.restart / failures.mtbf > 700:  # exp would overflow: the run makes no progress
         return 0.0
     expected = failures.mtbf * math.exp(failures.restart / failures.mtbf) * math.expm1(exponent)
     return interval / expected

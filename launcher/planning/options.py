@@ -1,4 +1,4 @@
-"""The arguments of `zeromt plan`. Imports nothing heavy, because `zeromt --help` reads them too."""
+"""Arguments of `zeromt plan`. Imports nothing heavy, because `zeromt --help` reads this module too."""
 
 import argparse
 import re
@@ -23,21 +23,21 @@ def add_plan(parser: Parser) -> None:
     _add_speed(parser)
     _add_prices(parser)
     parser.add_argument("--json", dest="as_json", action="store_true", help="print one JSON object instead of lines")
-    parser.add_argument("--table", action="store_true", help="the same for 8, 16, ... 4,096 GPUs")
+    parser.add_argument("--table", action="store_true", help="add a table of plans for 8, 16, ... 4,096 GPUs")
     parser.add_argument(
         "--write",
         metavar="FILE",
         type=_new_file,
-        help="write CONFIG with the chosen settings and no other change",
+        help="write a copy of CONFIG in which only the planned settings are changed",
     )
 
 
 def _add_cluster(parser: Parser) -> None:
-    from model.costs.gpus import GPUS  # another program's `model` must not keep `zeromt --help` from starting
+    from model.costs.gpus import GPUS  # imported late: `zeromt --help` must work even if another `model` is found first
 
-    parser.add_argument("--nodes", metavar="N", type=whole(1, 65_536), required=True, help="machines")
+    parser.add_argument("--nodes", metavar="N", type=whole(1, 65_536), required=True, help="number of nodes")
     parser.add_argument(
-        "--gpus-per-node", metavar="G", type=whole(1, 1024), required=True, help="GPUs, and so ranks, per node"
+        "--gpus-per-node", metavar="G", type=whole(1, 1024), required=True, help="GPUs per node; each runs one rank"
     )
     parser.add_argument(
         "--gpu-memory",
@@ -50,69 +50,77 @@ def _add_cluster(parser: Parser) -> None:
         metavar="NAME",
         type=_gpu,
         default="a100",
-        help=f"{', '.join(GPUS)}: peak, links, power and memory from its data sheet (default: a100)",
+        help=f"model of the GPU, whose data sheet gives peak, links, power and memory: {', '.join(GPUS)} (default: "
+        "a100)",
     )
 
 
 def _add_speed(parser: Parser) -> None:
     positive, size = number(0, is_open=True), quantity(BYTE_UNITS)
     parser.add_argument(
-        "--peak-tflops", metavar="T", type=positive, help="peak of one GPU in the run's precision (default: --gpu's)"
+        "--peak-tflops",
+        metavar="T",
+        type=positive,
+        help="peak TFLOP/s of one GPU in the run's precision (default: --gpu's)",
     )
     parser.add_argument(
         "--mfu",
         metavar="FRACTION",
         type=number(0, 1, is_open=True),
         default=0.35,
-        help="fraction of the peak that a rank reaches while it computes; measure it (default: 0.35)",
+        help="fraction of the peak that a GPU reaches while it computes; measure it on one GPU (default: 0.35)",
     )
     parser.add_argument(
         "--intra-bandwidth",
         metavar="BYTES",
         type=size,
-        help="per second from one GPU within its node (default: --gpu's)",
+        help="bytes per second from one GPU to others in its node, one way (default: --gpu's)",
     )
     parser.add_argument(
         "--inter-bandwidth",
         metavar="BYTES",
         type=size,
         default=int(50e9),
-        help="per second from one node to others, all adapters together (default: 50GB)",
+        help="bytes per second from one node to others, over all its adapters, one way (default: 50GB)",
     )
     parser.add_argument(
         "--storage",
         metavar="BYTES",
         type=size,
         default=int(2e9),
-        help="a second that all ranks together write (default: 2GB)",
+        help="bytes per second that all ranks together write (default: 2GB)",
     )
     parser.add_argument(
         "--mtbf",
         metavar="HOURS[/gpu|/node]",
         type=mtbf,
         default=(50_000.0, None),
-        help="between failures of one GPU, or of one node (default: 50000/gpu)",
+        help="mean time between failures of one GPU, or of one node (default: 50000/gpu)",
     )
     parser.add_argument(
         "--restart-minutes",
         metavar="M",
         type=number(0, is_open=True),
         default=5.0,
-        help="from a failure to work (default: 5)",
+        help="minutes from a failure to the next update, without reading the checkpoint (default: 5)",
     )
     parser.add_argument(
-        "--length", metavar="N", type=number(1), help="tokens of a sentence (default: the dataset's, or 32)"
+        "--length", metavar="N", type=number(1), help="mean tokens of a sentence (default: the dataset's, or 32)"
     )
     parser.add_argument(
-        "--padding", metavar="FRACTION", type=number(0, 0.99), default=0.1, help="of tokens (default: 0.1)"
+        "--padding",
+        metavar="FRACTION",
+        type=number(0, 0.99),
+        default=0.1,
+        help="fraction of a micro-batch's tokens that are padding (default: 0.1)",
     )
 
 
 def _add_prices(parser: Parser) -> None:
     positive = number(0, is_open=True)
-    parser.add_argument("--price", metavar="P", type=positive, help="of one GPU for an hour")
-    parser.add_argument("--watts", metavar="W", type=positive, help="of one GPU (default: --gpu's)")
-    parser.add_argument("--kwh-price", metavar="P", type=positive, help="of a kilowatt hour")
+    parser.add_argument("--price", metavar="P", type=positive, help="price of one GPU for an hour")
+    parser.add_argument("--watts", metavar="W", type=positive, help="power of one GPU (default: --gpu's)")
+    parser.add_argument("--kwh-price", metavar="P", type=positive, help="price of a kilowatt hour")
     limit = parser.add_mutually_exclusive_group()
     limit.add_argument(
         "--tokens",
@@ -124,7 +132,7 @@ def _add_prices(parser: Parser) -> None:
 
 
 def quantity(units: Mapping[str, int]) -> Callable[[str], int]:
-    """A positive amount with a unit, such as 80GB or 1.5GiB."""
+    """A parser for a positive amount with a unit, such as 80GB or 1.5GiB."""
 
     def parse(text: str) -> int:
         match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?(?:e\d{1,2})?)\s?([A-Za-z]{0,3})", text)
@@ -133,13 +141,13 @@ def quantity(units: Mapping[str, int]) -> Callable[[str], int]:
             if 1 <= value < 2**60:
                 return int(value)
         names = ", ".join(sorted(name.replace("I", "i") for name in units if name))
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed is a positive number with one of {names}, or without")
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed is a positive number, alone or with one of {names}")
 
     return parse
 
 
 def mtbf(text: str) -> tuple[float | None, float | None]:
-    """Hours between failures of a GPU and of a node, one of which is None."""
+    """Parse hours between failures, per GPU and per node; one of the two is None."""
     hours, _, unit = text.partition("/")
     if unit in ("", "gpu", "node"):
         try:
@@ -160,8 +168,8 @@ def _gpu(text: str) -> str:
 
 
 def _new_file(text: str) -> str:
-    """A file to write, which is not there."""
+    """Parse the path of a file to write, which must not exist yet."""
     name = output_file(new_path(text))
     if name is None or mode_of(name) is not None:
-        raise argparse.ArgumentTypeError(f"{text!r}; give a new file in a folder that exists")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a new file; give a new file in a folder that exists")
     return name

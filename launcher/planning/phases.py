@@ -1,4 +1,4 @@
-"""When the phases of a run begin, as far as that can be known before."""
+"""When the phases of a run begin, as far as that can be known beforehand."""
 
 from dataclasses import dataclass
 
@@ -7,24 +7,24 @@ from launcher.planning.estimate import Estimate, Planner
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class PlannedPhase:
-    """A phase of a plan."""
+    """A phase in a plan."""
 
     name: str
     until: str
-    """In words."""
+    """When it ends, in words."""
     datasets: tuple[str, ...]
     first: int | None
-    """Updates before it; None behind a phase whose end is not known."""
+    """Number of updates before it; None after a phase whose length is not known."""
     updates: int | None
-    """Of the phase; None where that is not known: until a plateau, or of data that are not at hand."""
+    """Number of its updates; None if it ends at a plateau, or if its datasets are not prepared."""
 
 
 def planned_phases(planner: Planner, estimate: Estimate) -> list[PlannedPhase]:
-    """The phases of a run; none where it has none.
+    """The phases of a run; empty if it has none.
 
     Args:
-        planner: of the run.
-        estimate: whose updates passes are counted in.
+        planner: the run's planner.
+        estimate: the plan, which gives the tokens of an update.
     """
     config, first = planner.config, 0 if planner.config.phases else None
     found = []

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launcher.planning.alternatives import advice, alternatives, other_numbers
-from launcher.planning.costs.latency import LAUNCH, round_trip
-from launcher.planning.costs.memory import usable
-from launcher.planning.costs.model_states import FLOAT
+from launcher.planning.costs.latency import LAUNCH_SECONDS, round_trip
+from launcher.planning.costs.memory import usable_memory
 from launcher.planning.estimate import Estimate, Planner
 from launcher.planning.phases import planned_phases
 from model.parameters import by_part
@@ -17,27 +16,27 @@ GIB = 1 << 30
 Row = tuple[int, Estimate | None]
 
 ASSUMPTIONS = (
-    "activations: fused attention; 1 GiB outside torch's allocator and 5 % of the rest are left free",
-    "time: {mfu:.0%} of {peak:.4g} TFLOP/s while a rank computes; evaluation and waiting for data left out",
-    "launches of kernels: {launch:.0f} us each, counted without a GPU; a collective's round trip: {trip:.0f} us",
-    "communication: rings over all ranks, {intra:.4g} GB/s of each GPU within a node and {inter:.4g} GB/s of each node",
-    "checkpoints: {storage:.4g} GB/s written and read by all ranks together",
-    "failures: exponential, {mtbf}; a restart takes {restart:g} minutes and reads the checkpoint",
-    "energy: GPUs at {watts:g} W, nothing else",
+    "memory: fused attention; 1 GiB outside torch's allocator and 5 % of the rest stay free",
+    "time: {mfu:.0%} of {peak:.4g} TFLOP/s while a rank computes; without evaluation and waiting for data",
+    "kernel launches: {launch:.0f} us each, counted without a GPU; a collective's round trip: {trip:.0f} us",
+    "communication: rings over all ranks, {intra:.4g} GB/s per GPU within a node and {inter:.4g} GB/s per node",
+    "checkpoints: all ranks together read and write {storage:.4g} GB/s",
+    "failures: exponentially distributed, {mtbf}; a restart takes {restart:g} minutes and reads the checkpoint",
+    "energy: {watts:g} W per GPU, without the rest of the machine",
 )
 
 
 def text(
     planner: Planner, estimate: Estimate, rows: Sequence[Row], *, changed: Mapping[str, Any], written: str | None
 ) -> str:
-    """Lines for people.
+    """The report as text.
 
     Args:
-        planner: of the run.
-        estimate: of the cluster that was asked for.
-        rows: of other numbers of GPUs.
-        changed: what was chosen otherwise than configured, by dotted keys.
-        written: the file that has it.
+        planner: the run's planner.
+        estimate: the plan for the given cluster.
+        rows: plans for other numbers of GPUs.
+        changed: fields that the plan sets differently from the configuration, by dotted keys.
+        written: the file that the changed configuration is written to.
     """
     blocks = [
         _advice_lines(planner, estimate, changed),
@@ -55,16 +54,16 @@ def text(
 
 
 def assumptions(planner: Planner, estimate: Estimate) -> list[str]:
-    """What the figures rest on."""
+    """The assumptions behind the figures, one line each."""
     cluster = estimate.cluster
-    mtbf = f"one in {cluster.gpu_mtbf:g} hours of a GPU" if cluster.gpu_mtbf else ""
-    mtbf = mtbf or f"one in {cluster.node_mtbf:g} hours of a node"
+    mtbf = f"on average one every {cluster.gpu_mtbf:g} hours per GPU" if cluster.gpu_mtbf else ""
+    mtbf = mtbf or f"on average one every {cluster.node_mtbf:g} hours per node"
     values = {
         "mtbf": mtbf,
         "restart": cluster.restart / 60,
         "watts": planner.prices.watts,
         "mfu": cluster.mfu,
-        "launch": 1e6 * LAUNCH,
+        "launch": 1e6 * LAUNCH_SECONDS,
         "trip": 1e6 * round_trip(nodes=cluster.nodes, gpus_per_node=cluster.gpus_per_node),
         "peak": cluster.peak_flops / 1e12,
         "intra": cluster.intra_bandwidth / 1e9,
@@ -74,14 +73,14 @@ def assumptions(planner: Planner, estimate: Estimate) -> list[str]:
     lines = [line.format(**values) for line in ASSUMPTIONS]
     lines.insert(
         1,
-        f"batches: sentences of {planner.corpus.source_length:.3g} and {planner.corpus.target_length:.3g} tokens, "
-        f"{planner.prices.padding:.0%} padding",
+        f"micro-batches: sentences of {planner.corpus.source_length:.3g} source and "
+        f"{planner.corpus.target_length:.3g} target tokens, {planner.prices.padding:.0%} padding",
     )
     return [*planner.corpus.assumptions, *lines]
 
 
 def tree(planner: Planner, estimate: Estimate, rows: Sequence[Row]) -> dict[str, Any]:
-    """For machines: bytes, seconds, FLOPs."""
+    """The report for `--json`, in bytes, seconds and FLOPs."""
     setting, shape = estimate.memory.setting, planner.shape(estimate.micro_batches)
     found = advice(planner, estimate)
     return {
@@ -104,12 +103,12 @@ def tree(planner: Planner, estimate: Estimate, rows: Sequence[Row]) -> dict[str,
 def _estimate_tree(estimate: Estimate) -> dict[str, Any]:
     tree = dataclasses.asdict(estimate)
     tree["cluster"]["num_gpus"] = estimate.cluster.num_gpus
-    tree["cluster"]["usable_gpu_memory"] = usable(estimate.cluster.gpu_memory)
+    tree["cluster"]["usable_gpu_memory"] = usable_memory(estimate.cluster.gpu_memory)
     return tree
 
 
 def _advice_lines(planner: Planner, estimate: Estimate, changed: Mapping[str, Any]) -> list[str]:
-    """What to do, in a line, and what to write for it."""
+    """One line of advice, and a second with the settings to change."""
     found = advice(planner, estimate)
     line = f"advice: {_plan(estimate)} (fits)"
     for name, one in (("fewest GPU hours", found.cheapest), ("fastest", found.fastest)):
@@ -133,28 +132,28 @@ def _model_lines(planner: Planner, estimate: Estimate) -> list[str]:
     shape = planner.shape(estimate.micro_batches)
     flops = planner.flops(estimate.memory.setting, shape)
     sizes = by_part(planner.model.parameters)
-    rows = [["model", "parameters", "FLOPs a target token, forward and backward"]]
+    rows = [["model", "parameters", "FLOPs per target token, forward and backward"]]
     for part, size in sizes.items():
         rows.append([f"  {part}", f"{size:,}", _engineering(flops[part] / shape.target_tokens)])
-    rows.append(["  together", f"{sum(sizes.values()):,}", _engineering(sum(flops.values()) / shape.target_tokens)])
+    rows.append(["  total", f"{sum(sizes.values()):,}", _engineering(sum(flops.values()) / shape.target_tokens)])
     return _aligned(rows)
 
 
 def _memory_lines(planner: Planner, estimate: Estimate) -> list[str]:
     cut = estimate.micro_batches
     head = (
-        f"GiB of one of {estimate.cluster.num_gpus} GPUs, {usable(estimate.cluster.gpu_memory) / GIB:.1f} usable; "
+        f"GiB per GPU of {estimate.cluster.num_gpus}, {usable_memory(estimate.cluster.gpu_memory) / GIB:.1f} usable; "
         f"{planner.precision}, micro-batches of {cut.source_tokens:,} + {cut.target_tokens:,} tokens"
     )
     names = ["weights", "gradients", "optimizer", "activations", "output", "buckets", "copy", "step", "peak"]
-    rows = [["  setting", *names, "at", "host", "fits", "largest", "GB sent", "an update"]]
+    rows = [["  setting", *names, "at", "host", "fits", "largest", "GB sent", "update"]]
     for other in alternatives(planner, estimate):
         memory = other.memory
         mark = "->" if memory.setting == estimate.memory.setting else "  "
         values = [f"{getattr(memory, name) / GIB:.2f}" for name in names]
         values += [memory.moment, f"{memory.host / GIB:.2f}", "yes" if other.fits else "no", f"{other.largest:,}"]
         rows.append([f"{mark}{memory.setting}", *values, f"{other.step.sent / 1e9:.3g}", _time(other.step.seconds)])
-    foot = "largest: target tokens of the largest micro-batch that fits; GB sent: by each rank for an update"
+    foot = "largest: target tokens of the largest micro-batch that fits; GB sent: per rank and update"
     return [head, *_aligned(rows), foot]
 
 
@@ -165,40 +164,40 @@ def _other_lines(planner: Planner, estimate: Estimate) -> list[str]:
             rows.append([f"  {number:,}", *[""] * 5, "does not fit"])
             continue
         budgets = f"{cut.source_tokens:,}", f"{cut.target_tokens:,}"
-        same = "the same" if cut.is_same else "cut otherwise"
+        same = "the same" if cut.is_same else "split differently"
         rows.append([f"  {number:,}", f"{cut.number:,}", str(cut.slots), *budgets, f"{cut.idle:.0%}", same])
     return _aligned(rows)
 
 
 def _run_lines(planner: Planner, estimate: Estimate) -> list[str]:
     step, saving, cut = estimate.step, estimate.saving, estimate.micro_batches
-    kept = "as configured: the same updates" if cut.is_same else "other than configured: from the next epoch on"
+    kept = "as configured: the same updates" if cut.is_same else "not as configured: takes effect at the next epoch"
     stream = planner.config.stream
     configured = stream.micro_batches * stream.target_tokens
-    larger = ", larger: each rank must hold the longest pair" if cut.is_larger else ""
+    larger = "; larger, because each rank's budget must allow the longest pair" if cut.is_larger else ""
     rows = [
         ["chosen", f"{estimate.memory.setting} on {estimate.cluster.num_gpus} GPUs"],
         [
             "  update",
-            f"K = {cut.number} micro-batches ({kept}), {cut.slots} for each rank, {cut.idle:.0%} of slots idle",
+            f"K = {cut.number} micro-batches ({kept}), {cut.slots} per rank, {cut.idle:.0%} of slots idle",
         ],
-        ["", f"{cut.update_tokens:,} target tokens of budget, configured {configured:,}{larger}"],
+        ["", f"budget of {cut.update_tokens:,} target tokens (configured: {configured:,}){larger}"],
         [
             "  step",
             f"{_time(step.seconds)}: {_time(step.compute)} computing, {_time(step.launching)} launching kernels "
             f"(the longer counts), {_time(step.communication + step.latency)} communicating, "
-            f"{_time(step.offload)} on the host; {step.sent / 1e9:.3g} GB sent by each rank",
+            f"{_time(step.offload)} for offload; each rank sends {step.sent / 1e9:.3g} GB",
         ],
-        ["  speed", f"{estimate.tokens_per_second:,.0f} target tokens a second"],
+        ["  speed", f"{estimate.tokens_per_second:,.0f} target tokens per second"],
         [
             "  checkpoint",
-            f"{saving.bytes / 1e9:.3g} GB ({2 * FLOAT + FLOAT} bytes a parameter), {_time(saving.write)} to write, "
-            f"{_time(saving.stop)} standing still",
+            f"{saving.bytes / 1e9:.3g} GB ({saving.bytes / planner.model.num_parameters:.0f} bytes per parameter), "
+            f"{_time(saving.write)} to write; training pauses for {_time(saving.stop)}",
         ],
         [
             "  interval",
             f"{saving.updates:,} updates, {_time(saving.updates * step.seconds)} "
-            f"(Daly {_time(saving.interval)}, Young {_time(saving.young)}; a failure each {_time(saving.mtbf)})",
+            f"(Daly {_time(saving.interval)}, Young {_time(saving.young)}; a failure every {_time(saving.mtbf)})",
         ],
         ["  goodput", f"{saving.goodput:.2%}"],
         ["  run", f"{estimate.updates:,.0f} updates, {estimate.days:.3g} days, {estimate.gpu_hours:,.0f} GPU hours"],
@@ -249,13 +248,13 @@ def _table_lines(rows: Sequence[Row]) -> list[str]:
         )
     return [
         *_aligned(lines),
-        "* an update of the same tokens, cut otherwise than configured",
-        "+ a larger update than configured: the same tokens in fewer updates, which is another training",
+        "* an update has the same number of tokens as configured, but is split differently",
+        "+ an update is larger than configured: the same tokens in fewer updates, which may learn differently",
     ]
 
 
 def _aligned(rows: Sequence[Sequence[str]], *, right: bool = True) -> list[str]:
-    """Columns as wide as their widest cell, the first to the left."""
+    """Rows of a table, whose columns are as wide as their widest cell; the first is left-aligned."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
         "  ".join(

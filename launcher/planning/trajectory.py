@@ -1,30 +1,31 @@
-"""K and budgets when the number of GPUs changes: an update keeps its tokens, and its micro-batches where it can."""
+"""K and budgets for any number of GPUs: an update keeps its number of tokens, and if possible its micro-batches."""
 
 from dataclasses import dataclass
 
 from configs import StreamSection
 
-MOST_MICRO_BATCHES = 65_536
-"""That `stream.micro_batches` allows."""
+MAX_MICRO_BATCHES = 65_536
+"""Upper bound of `stream.micro_batches`."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class MicroBatches:
-    """How an update is cut."""
+    """How an update is split into micro-batches."""
 
     number: int
     """K, `stream.micro_batches`."""
     source_tokens: int
-    """Budget of one, padded."""
+    """Budget of a micro-batch in padded source tokens."""
     target_tokens: int
+    """Budget of a micro-batch in padded target tokens."""
     slots: int
-    """Micro-batches of the busiest rank: its accumulation."""
+    """Micro-batches per rank (gradient accumulation), of the rank that has the most."""
     idle: float
-    """Fraction of the ranks' slots that hold nothing."""
+    """Fraction of all ranks' slots that have no micro-batch."""
     is_same: bool
-    """Whether K and budgets are those of the configuration: then the run goes on with the same updates."""
+    """Whether K and budgets are those of the configuration, so that the updates are the same."""
     is_larger: bool
-    """Whether an update holds more than the configuration's."""
+    """Whether an update has a larger budget than the configuration's."""
 
     @property
     def update_tokens(self) -> int:
@@ -32,21 +33,22 @@ class MicroBatches:
         return self.number * self.target_tokens
 
 
-def cut(stream: StreamSection, world_size: int, *, most: int, longest: int) -> MicroBatches | None:
-    """The micro-batches of an update for so many ranks.
+def split_update(stream: StreamSection, world_size: int, *, most: int, longest: int) -> MicroBatches | None:
+    """How an update is split for a number of ranks.
 
-    Those of the configuration, where every rank gets one and they fit. Else the fewest that are a multiple of the
-    ranks and fit, with budgets so much smaller: the update has the same tokens, cut otherwise. With more ranks than
-    the update has pairs of the longest kind, every micro-batch holds one of them, and the update grows.
+    The configured micro-batches are kept if every rank gets one and they fit into memory. Otherwise K becomes the
+    smallest multiple of the number of ranks whose micro-batches fit, and the budgets shrink so that the update keeps
+    its number of tokens. With so many ranks that a micro-batch would be smaller than the longest pair, the budget is
+    that of the longest pair, and the update grows.
 
     Args:
         stream: the run's K and budgets.
         world_size: number of ranks.
-        most: target tokens of a micro-batch that fit a device.
-        longest: tokens of the longest pair, which a micro-batch must hold.
+        most: target tokens of the largest micro-batch that fits into a device's memory.
+        longest: tokens of the longest pair, for which a micro-batch must have room.
 
     Returns:
-        None where not even the longest pair fits, or where K would be more than a configuration allows.
+        None if not even the longest pair fits, or if K would be larger than a configuration allows.
     """
     if stream.micro_batches >= world_size and stream.target_tokens <= most:
         return _micro_batches(stream, stream.micro_batches, stream.source_tokens, stream.target_tokens, world_size)
@@ -54,7 +56,7 @@ def cut(stream: StreamSection, world_size: int, *, most: int, longest: int) -> M
         return None
     total = stream.micro_batches * stream.target_tokens
     number = _multiple(max(-(-total // most), stream.micro_batches), world_size)
-    if number > MOST_MICRO_BATCHES:
+    if number > MAX_MICRO_BATCHES:
         return None
     target = max(total // number, longest)
     source = max(target * stream.source_tokens // stream.target_tokens, longest)

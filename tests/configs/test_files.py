@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from configs import load_run
-from configs.files import FileError, check_apart, describe, exists, expand, is_dir, problem_of, written
+from configs.files import FileError, as_file_error, check_apart, describe, exists, expand, is_dir, written
 from configs.site import load_site
 from tests.conftest import Refused
 
@@ -18,7 +18,11 @@ LONG = "x" * 300
 def test_names_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "file").write_text("")
-    for path, said in ((tmp_path / LONG, "too long"), (tmp_path / "loop", "circle"), (Path("a\0b"), "null byte")):
+    for path, said in (
+        (tmp_path / LONG, "too long"),
+        (tmp_path / "loop", "links form a loop"),
+        (Path("a\0b"), "null byte"),
+    ):
         with pytest.raises(FileError, match=said):
             exists(path)
     assert not exists(tmp_path / "file" / "in-a-file")
@@ -53,7 +57,7 @@ class TestApart:
         (tmp_path / "soft").symlink_to(tmp_path / "a")
         os.link(tmp_path / "a", tmp_path / "hard")
         for name in ("a", "soft", "hard", "../" + tmp_path.name + "/a"):
-            with pytest.raises(FileError, match=r"--output: .* is what --input reads, too"):
+            with pytest.raises(FileError, match=r"--output: .* is also what --input reads"):
                 check_apart({"--input": str(tmp_path / "a")}, {"--output": str(tmp_path / name)})
 
     def test_two_outputs_that_are_not_there(self, tmp_path: Path) -> None:
@@ -77,10 +81,10 @@ class TestApart:
         terminal = os.ttyname(theirs)
         try:
             for name in (str(tmp_path / "pipe"), terminal):
-                with pytest.raises(FileError, match=r"--prefix: .* is what --input reads, too"):
+                with pytest.raises(FileError, match=r"--prefix: .* is also what --input reads"):
                     check_apart({"--input": name, "--prefix": name}, {})
             check_apart({"--input": terminal}, {"--output": terminal, "--alignment": terminal})
-            with pytest.raises(FileError, match=r"--alignment: .* is what --output writes, too"):
+            with pytest.raises(FileError, match=r"--alignment: .* is also what --output writes"):
                 check_apart({}, {"--output": str(tmp_path / "pipe"), "--alignment": str(tmp_path / "pipe")})
         finally:
             os.close(ours)
@@ -94,9 +98,9 @@ class TestApart:
         try:
             with (tmp_path / "a").open("a") as file:
                 os.dup2(file.fileno(), descriptor)
-            with pytest.raises(FileError, match=f"{name}: is sent to the file that --source reads"):
+            with pytest.raises(FileError, match=f"{name}: goes to the file that --source reads"):
                 check_apart({"--source": str(tmp_path / "a")}, {"--output": str(tmp_path / "b")})
-            with pytest.raises(FileError, match=f"{name}: is sent to the file that --output writes"):
+            with pytest.raises(FileError, match=f"{name}: goes to the file that --output writes"):
                 check_apart({}, {"--output": str(tmp_path / "a")})
             check_apart({}, {"--output": f"/dev/fd/{descriptor}"})
         finally:
@@ -137,7 +141,7 @@ class TestWritten:
     def test_devices_are_written_as_they_are(self) -> None:
         with written("/dev/null", "--output") as file:
             file.write("new")
-        with pytest.raises(FileError, match="--output: '/dev/full' cannot be written: No space left on device; make"):  # noqa: SIM117
+        with pytest.raises(FileError, match="--output: '/dev/full' cannot be written: No space left on device; free"):  # noqa: SIM117
             with written("/dev/full", "--output") as file:
                 file.write("new")
 
@@ -189,7 +193,7 @@ class TestWritten:
     def test_is_opened_before_the_work(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with (
-            pytest.raises(FileError, match=r"--output: .* cannot be written: Not a directory; a file stands"),
+            pytest.raises(FileError, match=r"--output: .* cannot be written: Not a directory; a file is"),
             written(str(tmp_path / "file" / "a"), "--output"),
         ):
             pytest.fail("the work has begun")
@@ -223,13 +227,13 @@ def test_the_field_or_option_is_named(
     (tmp_path / "c.yaml").write_text("prepare: {output: out, train: {source: [a], target: [b]}}")
     line = refused(*(argument.replace("PLACE", place) for argument in arguments))
     assert line.startswith(f"{named}: ")
-    assert "circle" in line or "symbolic links" in line or "too long" in line
+    assert "form a loop" in line or "symbolic links" in line or "too long" in line
 
 
 def test_which_errors_are_the_users() -> None:
-    assert str(problem_of(OSError(errno.EROFS, "Read-only file system", "/a"))) == (
+    assert str(as_file_error(OSError(errno.EROFS, "Read-only file system", "/a"))) == (
         "'/a': Read-only file system; give a place that can be written"
     )
-    assert problem_of(OSError(errno.ENOSPC, "No space left on device", "/a")) is None
-    assert problem_of(ConnectionRefusedError(errno.ECONNREFUSED, "refused")) is None
-    assert describe(OSError(errno.ENOSPC, "No space left on device")).endswith("make room, or give another place")
+    assert as_file_error(OSError(errno.ENOSPC, "No space left on device", "/a")) is None
+    assert as_file_error(ConnectionRefusedError(errno.ECONNREFUSED, "refused")) is None
+    assert describe(OSError(errno.ENOSPC, "No space left on device")).endswith("free some space, or give another place")

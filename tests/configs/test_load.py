@@ -57,9 +57,9 @@ WRONG = [
     ("model.d_model.x=1", "model.d_model: a section; allowed is a whole number"),
     ("name=a/b", "name: 'a/b'; allowed is text that matches ^[A-Za-z0-9]"),
     ("stream.datasets=[{weight: 2}]", "stream.datasets.0.path: missing"),
-    ("stream.datasets=[{path: a}, {path: b, weight: 2}]", "stream.datasets: a has no weight, others have"),
+    ("stream.datasets=[{path: a}, {path: b, weight: 2}]", "stream.datasets: a has no weight, but others have"),
     ("stream.datasets=[{path: a}, {path: a}]", "stream.datasets: a is named more than once; name it once"),
-    ("stream={datasets: [{path: a, weight: 1}], temperature: 5}", "stream.temperature: 5 with weights; give one"),
+    ("stream={datasets: [{path: a, weight: 1}], temperature: 5}", "stream.temperature: 5 with weights; use one"),
     ("stream.augment=[{kind: typo}]", "stream.augment.0.kind: there is no kind 'typo'; did you mean typos?"),
     ("stream.augment=[{kind: typos, probability: 1.5}]", "stream.augment.0.probability: 1.5; allowed is less than or"),
     ("stream.augment=[bpe_dropout, typos]", "stream.augment.0: bpe_dropout stands before typos; put it last"),
@@ -70,31 +70,31 @@ WRONG = [
     ("prepare.tokenizer.tags=['>>fra']", "prepare.tokenizer.tags.0: '>>fra'; allowed is text that matches"),
     (
         "prepare.target_tag='>>fra<<'",
-        "prepare.target_tag: >>fra<< is not in tokenizer.tags (none); allowed is one of them",
+        "prepare.target_tag: >>fra<< is not in tokenizer.tags (none); add it there, or use one of them",
     ),
-    ("prepare.train={tsv: [a], jsonl: [b]}", "prepare.train.tsv, jsonl: given together; give one form"),
+    ("prepare.train={tsv: [a], jsonl: [b]}", "prepare.train.tsv, jsonl: given together; use one format"),
     (
         "prepare.cleaning.max_length_ratio=0.5",
         "prepare.cleaning.max_length_ratio: 0.5; allowed is greater than or equal to 1",
     ),
-    ("prepare.train.source=[a]", "prepare.train.source: 1 files, target 0; both must have as many"),
+    ("prepare.train.source=[a]", "prepare.train.source: 1 files, target: 0 files; both need the same number"),
     ("model.num_heads=7", "model.attention.num_heads: 7 must divide d_model=512, unless head_width is given"),
     (
         "engine.zero_optimization.cpu_offload=true",
-        "engine.zero_optimization.cpu_offload: DeepSpeed removed it; allowed in its place is engine.offload",
+        "engine.zero_optimization.cpu_offload: DeepSpeed removed it; instead use engine.offload",
     ),
-    ("engine.zero_optimization.stage=2", "engine.zero_optimization.stage: set by this project;"),
+    ("engine.zero_optimization.stage=2", "engine.zero_optimization.stage: set by zeromt itself;"),
     (
         "prepare.tokenizer.vocabulary=separate",
-        "model.tied_embeddings: three-way with prepare.tokenizer.vocabulary=separate; allowed is decoder",
+        "model.tied_embeddings: three-way with prepare.tokenizer.vocabulary=separate; set it to decoder",
     ),
     (
         "stream.target_tokens=512",
-        "prepare.max_pieces: 512 pieces and EOS can never fit: 512 + 1 > 512",
+        "prepare.max_pieces: 512 pieces and EOS do not fit into a micro-batch of 512 tokens",
     ),
     (
         "prepare.max_pieces=2000",
-        "model.max_positions: 1024 is less than prepare.max_pieces + 1 = 2001; allowed is",
+        "model.max_positions: 1024 is too small for prepare.max_pieces=2000 and EOS; set it to at least 2001",
     ),
     ("evaluation.search.top_k=4", "evaluation.search.sampler.kind: missing; name a kind"),
     ("evaluation.search.sample=true evaluation.search.beam=2", "evaluation.search.beam: 2 with a sampler"),
@@ -105,11 +105,11 @@ WRONG = [
     ),
     (
         "schedule.kind=cosine schedule.warmup_updates=9 training.max_updates=9",
-        "schedule.warmup_updates: 9 leaves nothing of training.max_updates=9 to decay in; allowed is less",
+        "schedule.warmup_updates: 9 leaves no updates to decay in; it must be less than training.max_updates=9",
     ),
     (
         "engine.compile=true engine.zero_stage=3",
-        "engine.compile: true at zero_stage=3, whose hooks cut every layer in pieces; allowed at stages 0 to 2",
+        "engine.compile: true at zero_stage=3, whose hooks prevent it from compiling layers; use stages 0 to 2",
     ),
 ]
 
@@ -146,7 +146,7 @@ def test_all_errors_at_once(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("a: [", "cannot be read"),
-        ("- 1\n- 2\n", "write a mapping"),
+        ("- 1\n- 2\n", "is not a mapping; write lines such as"),
         ("seed: 1\nseed: 2\n", "duplicate key seed"),
         ("seed: ${nope}\n", "Interpolation key 'nope' not found"),
         ("seed: !!python/object/apply:os.system [true]\n", "could not determine a constructor"),
@@ -239,7 +239,7 @@ class TestPresets:
 
     @pytest.mark.parametrize("name", ["nope", "3", "[modern]", "{a: 1}", "../runs/debug"])
     def test_unknown_one_is_refused_by_name(self, name: str, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match=r"^preset: .*; allowed is one of deep_shallow, modern, nllb_3b"):
+        with pytest.raises(UserError, match=r"^preset: .*; use one of deep_shallow, modern, nllb_3b"):
             load_run(write(tmp_path, ""), [f"preset={name}"])
 
     def test_errors_beside_a_preset_are_all_named(self, tmp_path: Path) -> None:

@@ -111,8 +111,8 @@ def test_sections_of_several_clusters(tmp_path: Path) -> None:
     [
         ("scheduler: slrum\n", "scheduler: there is no kind 'slrum'; did you mean slurm?"),
         ("scheduler: [1]\n", "scheduler: there is no kind [1]; known are"),
-        ("scheduler: ssh\n", "FILE: scheduler: ssh; allowed is `zeromt launch ssh`, or a profile of slurm"),
-        ("ssh: {hosts: a}\n", "FILE: has a section ssh and none slurm; allowed is `zeromt launch ssh`"),
+        ("scheduler: ssh\n", "FILE: scheduler: ssh; use `zeromt launch ssh`, or a profile for slurm"),
+        ("ssh: {hosts: a}\n", "FILE: has a section ssh but none for slurm; use `zeromt launch ssh`"),
         ("slrum: {time: x}\n", "slrum: unknown key; did you mean slurm?"),
         ("partitoin: x\n", "partitoin: unknown key; did you mean slurm.partition?"),
         ("1: x\n", "1: unknown key; allowed: scheduler, "),

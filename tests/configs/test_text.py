@@ -2,7 +2,7 @@
 
 import json
 
-from configs.text import to_json, upright, visible
+from configs.text import to_json, visible, visible_name
 
 
 def test_visible() -> None:
@@ -23,4 +23,4 @@ def _no_json(constant: str) -> None:
 
 def test_upright() -> None:
     """A name turns nothing behind it; letters that are read from the right stay."""
-    assert upright("a\u202eb\u2066\n\u05d0\u200f") == "a\\u202eb\\u2066\\n\u05d0\u200f"
+    assert visible_name("a\u202eb\u2066\n\u05d0\u200f") == "a\\u202eb\\u2066\\n\u05d0\u200f"

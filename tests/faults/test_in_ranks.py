@@ -187,7 +187,7 @@ def test_full_disk_on_the_first_rank(ended: dict[str, Ended], undisturbed: Run) 
     assert end.outcomes == ("finished", "finished")
     assert end.run.complete_steps() == [30, 40]
     assert end.run.leftovers() == []
-    assert end.logs[0].count("TensorBoard is given up") == 1
+    assert end.logs[0].count("TensorBoard failed and is dropped") == 1
     assert end.run.weights(40) == undisturbed.weights(40)
 
 

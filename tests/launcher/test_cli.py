@@ -77,13 +77,13 @@ def test_without_torch(zeromt: Zeromt, tmp_path: Path, arguments: list[str], exp
 
 
 BAD = [
-    ([], "COMMAND: none given; allowed is one of prepare, train, launch kubernetes"),
+    ([], "COMMAND: none given; give one of prepare, train, launch kubernetes"),
     (["trian"], "COMMAND: 'trian' is unknown; did you mean train?"),
-    (["zzz"], "COMMAND: 'zzz' is unknown; allowed is one of prepare"),
+    (["zzz"], "COMMAND: 'zzz' is unknown; give one of prepare"),
     (
         ["launch"],
-        "COMMAND: 'launch' is not whole; "
-        "allowed is one of launch kubernetes, launch local, launch slurm, launch ssh, launch node",
+        "COMMAND: 'launch' is incomplete; "
+        "give one of launch kubernetes, launch local, launch slurm, launch ssh, launch node",
     ),
     (["launch", "locla", "debug"], "COMMAND: 'launch locla' is unknown; did you mean launch local?"),
     (["--frob"], "COMMAND: '--frob' is unknown"),
@@ -112,11 +112,14 @@ BAD = [
     (["translate", ".", "-i", "none.txt"], "argument -i/--input: 'none.txt': no such file"),
     (
         ["translate", ".", "-o", "none/out.txt"],
-        "argument -o/--output: 'none/out.txt'; give a file in a folder",
+        "argument -o/--output: 'none/out.txt' cannot be written; give a file in a folder",
     ),
     (["translate", ".", "--beam", "0"], "argument --beam: '0'; allowed is a whole number from 1 to 256"),
-    (["translate", ".", "--top-p", "0"], "argument --top-p: '0'; allowed is a finite number above 0 to 1"),
-    (["translate", ".", "--alignment", "-"], "argument --alignment: '-'; give a file in a folder"),
+    (["translate", ".", "--top-p", "0"], "argument --top-p: '0'; allowed is a finite number above 0 up to 1"),
+    (
+        ["translate", ".", "--alignment", "-"],
+        "argument --alignment: '-' stands for standard output; give a file in a folder",
+    ),
     (
         ["translate", ".", "--length-penalty-kind", "x"],
         "argument --length-penalty-kind: 'x'; allowed is gnmt or mean",
@@ -151,7 +154,7 @@ BAD = [
     ),
     (
         ["launch", "local", "debug", "engine.zero_optimization.mics_shard_size=2"],
-        "engine.zero_optimization.mics_shard_size: DeepSpeed removed it; allowed in its place is zero_hpz_partiti",
+        "engine.zero_optimization.mics_shard_size: DeepSpeed removed it; instead use zero_hpz_partiti",
     ),
     (
         ["train", "debug", "engine.zero_optimization.zero_hpz_size=2"],

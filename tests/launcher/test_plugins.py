@@ -202,8 +202,8 @@ class TestTraining:
         path.write_text(HALVES.replace("0.5", "0.25"))
         for command in (("train",), ("launch", "local", "--nproc", "2")):
             line = _refused(forked.zeromt(*command, "my.yaml", *more, cwd=run))
-            assert f"halves.py': its SHA-256 is {sha256(path)}, and " in line
-            assert f"was made with {then}; allowed is the file that it was made with, such as " in line
+            assert f"halves.py': its SHA-256 is {sha256(path)}, but " in line
+            assert f"was made with {then}; give the file that it was made with, such as " in line
             assert ", another name for a new run, or --reset data,optimizer to go on from the weights alone" in line
         other = ("train", "my.yaml", "training.max_updates=7", "--reset", "data,optimizer")
         path.rename(run / "renamed.py")
@@ -268,7 +268,7 @@ class TestUsing:
         (run / "text").write_text("a b c\nd e\n")
         line = _refused(forked.zeromt(*command, cwd=run))
         assert "needs schedule halves of the plugin halves.py (SHA-256 " in line
-        assert "plugins are run only where you name them: give it by --plugins " in line
+        assert "plugins are run only if you name them; add --plugins " in line
         assert not (run / "made").exists()
         done = forked.zeromt(*command, "--plugins", line.rpartition(" ")[2], cwd=run)
         assert done.code == 0, done.err

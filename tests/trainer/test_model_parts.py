@@ -195,8 +195,8 @@ for kind in ("silent", "liar"):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "silent works",
-        "silent model.norm.kind: 'silent' does not say its parameters, which a plan adds up; allowed is a component "
-        "with a method `parameters`",
+        "silent model.norm.kind: 'silent' does not state its parameters, which a plan needs; add a method "
+        "`parameters` to the component, or use another kind",
         "liar model.norm.kind 'liar': `parameters` declares encoder.layers.0.feed_forward.inner.weight (64, 32), but "
         "the module has encoder.layers.0.self_attention_residual.norm.bias (32,); make them equal",
         "liar works",

@@ -239,7 +239,7 @@ A = "{name: a, until: {updates: 5}}"
     ("phases", "said"),
     [
         ((A, "{name: a}"), "phases.1.name: a is the name of another"),
-        (("{name: a}", "{name: b}"), "phases.0.until: missing, and b follows"),
+        (("{name: a}", "{name: b}"), "phases.0.until: missing, but b follows"),
         (("{name: a, until: {updates: 5, passes: 1}}",), "phases.0.until.updates: updates and passes given"),
         (("{name: a, until: {}}",), "phases.0.until.updates: nothing given"),
         (("{name: a, until: {updates: 0}}",), "phases.0.until.updates: 0; allowed is greater than 0"),
@@ -256,10 +256,10 @@ A = "{name: a, until: {updates: 5}}"
             ("{name: a, datasets: [{path: x}], augment: [bpe_dropout, typos]}",),
             "phases.0.augment.0: bpe_dropout stands before typos",
         ),
-        (("{name: a, until: {plateau: {metric: comet}}}",), "phases.0.until.plateau.metric: comet; allowed is"),
+        (("{name: a, until: {plateau: {metric: comet}}}",), "phases.0.until.plateau.metric: comet is not a figure of"),
         (("{name: a, until: {passes: 1}, schedule: cosine}", "{name: b}"), "phases.0.schedule: cosine ends with the"),
-        (("{name: a, until: {updates: 5}, schedule: {kind: linear, warmup_updates: 5}}",), "leaves nothing of the"),
-        (("{name: a, schedule: {kind: linear, ends_with: minutes}}",), "phases.0.schedule.ends_with: minutes; allowed"),
+        (("{name: a, until: {updates: 5}, schedule: {kind: linear, warmup_updates: 5}}",), "leaves no updates of the"),
+        (("{name: a, schedule: {kind: linear, ends_with: minutes}}",), "phases.0.schedule.ends_with: minutes; in a"),
         (("{until: {updates: 5}}",), "phases.0.name: missing"),
     ],
 )  # fmt: skip

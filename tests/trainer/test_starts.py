@@ -63,7 +63,7 @@ def test_run_whose_checkpoints_are_gone_does_not_begin_anew(how: str, place: Pla
     assert done.code == 2, done.out
     [error] = [line for line in done.out.splitlines() if line.startswith("zeromt: error: ")]
     assert "checkpoints" in error
-    assert ("a file stands where a folder should" if how == "file" else "--fresh") in error
+    assert ("a file is where a folder should be" if how == "file" else "--fresh") in error
     after = place.contents()
     assert {**after, "status.json": ""} == {**before, "status.json": ""}, "something was written"
     assert (place.status()["state"], place.status()["step"]) == ("finished", 10)

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.common.child import ROOT, environment
 from configs import RunConfig, UserError
-from launcher.planning.costs.communication import volume
+from launcher.planning.costs.communication import communication_volume
 from launcher.planning.costs.memory import MemoryModel, Setting
 from launcher.planning.costs.model_states import Layout, model_states
 from model.parameters import Vocabularies, parameters
@@ -85,7 +85,7 @@ def compare_volume(case: Case, found: dict[str, Any], *, world_size: int) -> dic
     """Bytes that went into collectives during an update."""
     model = MemoryModel(RunConfig(engine=case.engine_section(), model=SECTION), VOCABULARIES, precision=case.precision)
     setting = Setting(stage=case.stage, offload=case.offload, checkpointing=False)
-    planned, sent = volume(model, setting, world_size=world_size, num_slots=SLOTS), found["sent"]
+    planned, sent = communication_volume(model, setting, world_size=world_size, num_slots=SLOTS), found["sent"]
     return {
         "reduced": (planned.all_reduced, sent["all_reduce"]),
         "gathered": (planned.gathered, sent["all_gather_into_tensor"] + sent["all_gather"]),

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from configs.text import upright, visible
+from configs.text import visible, visible_name
 from trainer.comparison.comparison import Comparison
 from trainer.comparison.sentences import METRIC, Sentence, Translated
 from trainer.comparison.tables import Table, are_numbers, to_parts
@@ -15,7 +15,7 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~&$])")
 
 def to_terminal(found: Comparison) -> str:
     """Lines of text, in which differences between sentences are in brackets."""
-    lines: list[str] = [f"note: {upright(note)}" for note in found.notes]
+    lines: list[str] = [f"note: {visible_name(note)}" for note in found.notes]
     for part in to_parts(found):
         lines += ["", part.title.upper()]
         for table in part.tables:
@@ -31,8 +31,10 @@ def to_terminal(found: Comparison) -> str:
 def _lines(table: Table) -> Iterator[str]:
     yield ""
     if table.title:
-        yield upright(table.title)
-    cells = [[_cut(upright(cell)) for cell in row] for row in ([table.head] if table.head else []) + list(table.rows)]
+        yield visible_name(table.title)
+    cells = [
+        [_cut(visible_name(cell)) for cell in row] for row in ([table.head] if table.head else []) + list(table.rows)
+    ]
     columns = list(zip(*cells, strict=True))
     widths = [max(map(len, column)) for column in columns]
     of_numbers = [number > 0 and are_numbers(column[1:]) for number, column in enumerate(columns)]
@@ -43,7 +45,7 @@ def _lines(table: Table) -> Iterator[str]:
         ]
         yield f"  {'  '.join(padded)}".rstrip()
     for note in table.notes:
-        yield f"  {upright(note)}"
+        yield f"  {visible_name(note)}"
 
 
 def _sentence(sentence: Sentence, labels: Sequence[str]) -> Iterator[str]:
@@ -53,7 +55,7 @@ def _sentence(sentence: Sentence, labels: Sequence[str]) -> Iterator[str]:
     for reference in sentence.references:
         yield f"  {'reference'.ljust(width)}         {_cut(visible(reference))}"
     for label, run in zip(labels, sentence.runs, strict=True):
-        yield f"  {upright(label).ljust(width)}  {run.score:5.1f}  {_cut(visible(_bracketed(run)))}"
+        yield f"  {visible_name(label).ljust(width)}  {run.score:5.1f}  {_cut(visible(_bracketed(run)))}"
 
 
 def _bracketed(run: Translated) -> str:

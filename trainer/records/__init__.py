@@ -1,1 +1,1 @@
-"""What a run writes down while it trains: metrics, pairs, the file of TensorBoard."""
+"""What a run records while it trains: metrics, the pairs of each update, and TensorBoard's event file."""

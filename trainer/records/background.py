@@ -1,4 +1,4 @@
-"""A tracker's writer behind a thread: whatever it does, training neither waits for it nor ends by it."""
+"""Runs a tracker's writer in a thread of its own: a slow or failing tracker neither delays nor ends training."""
 
 import collections
 import logging
@@ -11,31 +11,31 @@ from trainer.runs.process.leaving import leave_behind
 
 log = logging.getLogger(__name__)
 
-MOST_WAITING = 1000
-"""Records that may wait for a slow writer; what comes while so many do is dropped."""
+MAX_QUEUED = 1000
+"""Records that are queued for a slow writer; while the queue is full, new ones are dropped."""
 CLOSE_SECONDS = 30.0
-"""At the end, and before a rewind, a writer has so long to write what waits."""
+"""Time that a writer has to write its queue when the run ends, and before a rewind."""
 
 Action = Callable[[Writer], None]
 
 
 class BackgroundWriter:
-    """Opens a writer and calls it in a thread of its own, in order; gives it up, with a warning, where it raises."""
+    """Opens a writer and calls it in a thread of its own, in order. A writer that raises is dropped with a warning."""
 
-    def __init__(self, name: str, open_writer: Callable[[], Writer], *, most_waiting: int = MOST_WAITING) -> None:
-        """Begin to open it.
+    def __init__(self, name: str, open_writer: Callable[[], Writer], *, max_queued: int = MAX_QUEUED) -> None:
+        """Start the thread, which opens the writer.
 
         Args:
-            name: for warnings.
-            open_writer: is called in the thread, since it may look for a network.
-            most_waiting: records.
+            name: the writer's name in warnings.
+            open_writer: called in the thread, because it may have to wait for the network.
+            max_queued: longest queue, in records.
         """
         self._name = name
         self._open = open_writer
-        self._most_waiting = most_waiting
-        self._waiting: collections.deque[Action] = collections.deque()
+        self._max_queued = max_queued
+        self._queue: collections.deque[Action] = collections.deque()
         self._changed = threading.Condition()
-        self._is_over = False  # nothing more is taken: it was closed or given up
+        self._is_over = False  # takes no more records: it was closed or dropped
         self._is_given_up = False
         self._is_abandoned = False
         self._ended = 0.0
@@ -44,37 +44,37 @@ class BackgroundWriter:
         self._thread.start()
 
     def put(self, action: Action) -> None:
-        """Have the writer do something after all before it; returns at once."""
+        """Queue a call of the writer; returns at once."""
         with self._changed:
             if self._is_over:
                 return
-            if len(self._waiting) < self._most_waiting:
-                self._waiting.append(action)
+            if len(self._queue) < self._max_queued:
+                self._queue.append(action)
                 self._changed.notify()
                 return
             self._num_dropped += 1
         if self._num_dropped == 1:
             log.warning(
-                "%s does not keep up, training goes on: what comes while %d records wait is dropped",
+                "%s is too slow: records are dropped while %d are queued; training goes on",
                 self._name,
-                self._most_waiting,
+                self._max_queued,
             )
 
     def end(self) -> None:
-        """Take nothing more; the thread writes what waits, and closes the writer."""
+        """Take no more records; the thread writes the queue and closes the writer."""
         self._ended = time.monotonic()
         with self._changed:
             self._is_over = True
             self._changed.notify()
 
     def join(self, seconds: float = CLOSE_SECONDS) -> None:
-        """After `end`: wait for the thread, but no longer than so many seconds, and say what was not written."""
+        """After `end`: wait at most this long for the thread, and warn of records that were not written."""
         self._thread.join(seconds)
         if self._thread.is_alive():
             self._is_abandoned = True
             leave_behind(self._name)
             waited = time.monotonic() - self._ended
-            log.warning("%s did not end within %.0f s and is left, training goes on", self._name, waited)
+            log.warning("%s did not finish within %.0f s and is abandoned; training goes on", self._name, waited)
         if self._num_dropped:
             log.warning("%s: %d records were dropped", self._name, self._num_dropped)
 
@@ -82,44 +82,44 @@ class BackgroundWriter:
         try:
             writer = self._open()
         except (Exception, SystemExit) as error:
-            self._give_up("dropped", error)
+            self._give_up("cannot be opened", error)
             return
         try:
             while (action := self._next()) is not None:
                 action(writer)
         except (Exception, SystemExit) as error:
-            self._give_up("given up", error)
-        if not self._is_abandoned:  # one that was given up too: what it has taken so far may lie in a buffer
+            self._give_up("failed", error)
+        if not self._is_abandoned:  # also after a failure: earlier records may still be in the writer's buffer
             try:
                 writer.close()
             except (Exception, SystemExit) as error:
-                self._give_up("given up", error)
+                self._give_up("failed", error)
 
-    def _give_up(self, said: str, error: BaseException) -> None:
+    def _give_up(self, what: str, error: BaseException) -> None:
         with self._changed:
             self._is_over = True
-            self._waiting.clear()
+            self._queue.clear()
         if not self._is_given_up and not self._is_abandoned:
-            log.warning("%s is %s, training goes on: %s", self._name, said, describe_error(error))
+            log.warning("%s %s and is dropped; training goes on: %s", self._name, what, describe_error(error))
         self._is_given_up = True
 
     def _next(self) -> Action | None:
         with self._changed:
-            while not self._waiting and not self._is_over:
+            while not self._queue and not self._is_over:
                 self._changed.wait()
-            return self._waiting.popleft() if self._waiting and not self._is_abandoned else None
+            return self._queue.popleft() if self._queue and not self._is_abandoned else None
 
 
 def join_all(writers: list[BackgroundWriter], seconds: float = CLOSE_SECONDS) -> None:
-    """End them side by side, all within so many seconds."""
+    """End all writers at once; together they have this many seconds."""
     for writer in writers:
         writer.end()
-    last = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     for writer in writers:
-        writer.join(max(0.0, last - time.monotonic()))
+        writer.join(max(0.0, deadline - time.monotonic()))
 
 
 def describe_error(error: BaseException) -> str:
-    """What an error says, in a line."""
+    """An error's type and message as one line."""
     text = " ".join(str(error).split())
     return text if isinstance(error, OSError) else f"{type(error).__name__}: {text}"

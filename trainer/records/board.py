@@ -1,4 +1,4 @@
-"""The file that TensorBoard reads: one of a run, cut back to the checkpoint's step when the run resumes."""
+"""TensorBoard's event file: one per run, truncated to the checkpoint's step when the run resumes."""
 
 import html
 import os
@@ -12,31 +12,32 @@ from typing import Any
 import numpy as np
 
 from configs.text import visible
-from trainer.records.board_files import kept, stamp_of
+from trainer.records.board_files import kept_events, timestamp_of
 from trainer.runs.layout import BOARD, EARLIER_BOARD
 
 TEMPORARY = "board.tmp"
 Piece = tuple[str, bool]
-"""Text, and whether it is marked."""
+"""Text, and whether it is shown in bold."""
 Cell = str | Sequence[Piece]
 
 
 class Board:
-    """Writes figures, texts and pictures by step.
+    """Writes scalars, tables and images by step.
 
-    TensorBoard reads a run's files in the order of their names, which hold the time by the machine's clock, and takes a
-    step that is not beyond the one before for a restart. Where a clock was set back, what a resumed run did would come
-    before what it resumed from. So there is one file: what earlier files hold of steps up to the checkpoint's goes into
-    a new one, each figure of a step once, and they are removed or emptied.
+    TensorBoard reads a run's event files in the order of their names, which contain the time of the machine's clock. If
+    a step is not larger than the one before, it assumes a restart. So if the clock had been set back, the events of a
+    resumed run would be read before those that it resumed from. Therefore there is only one file: events up to the
+    checkpoint's step are copied from earlier files to a new one, each figure of a step once, and the earlier files are
+    removed or emptied.
     """
 
     def __init__(self, run: Path, *, resume_step: int, clock: Callable[[], float] = time.time) -> None:
-        """Begin a file in the run's folder, with what is kept of those that are there.
+        """Start a file in the run's folder, with the events that are kept of the earlier files.
 
-        It lies there and not in a folder of its own, because TensorBoard calls a run by the folder of its file.
+        It is in the run's folder, not in one of its own, because TensorBoard names a run by the folder of its file.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -45,23 +46,23 @@ class Board:
             from torch.utils.tensorboard import summary
         self._event: Any = Event
         self._made: Any = summary
-        # A clock that is set while the run goes on must not be seen in it.
+        # Wall time is counted from the start by the monotonic clock, so that setting the clock does not show.
         self._begin, self._since = clock(), time.monotonic()
         run.mkdir(parents=True, exist_ok=True)
         earlier = run / EARLIER_BOARD
         old = [*sorted(earlier.glob(f"{BOARD}*")), *sorted(run.glob(f"{BOARD}*"))]
-        stamp = max([int(self._begin), *(stamp_of(path) + 1 for path in old)])
+        timestamp = max([int(self._begin), *(timestamp_of(path) + 1 for path in old)])
         beside = run / TEMPORARY
         self._file = beside.open("wb")
         self._records = RecordWriter(self._file)
         self._write(file_version="brain.Event:2")
-        # A TensorBoard that is watching forgets what it has shown: all of it follows.
+        # Tells a running TensorBoard to forget what it has read of this run: all of it is written again.
         self._write(session_log=SessionLog(status=SessionLog.START))
-        for record in kept(old, resume_step, self._begin, Event):
+        for record in kept_events(old, resume_step, self._begin, Event):
             self._records.write(record)
         self._file.flush()
-        beside.replace(run / f"{BOARD}{stamp:010d}.{socket.gethostname()}.{os.getpid()}")
-        # The newest is emptied and not removed: a TensorBoard that is watching it would stop there.
+        beside.replace(run / f"{BOARD}{timestamp:010d}.{socket.gethostname()}.{os.getpid()}")
+        # The newest file is emptied, not removed: a TensorBoard that follows it would read no further file.
         for path in old:
             if path is old[-1] and path.parent == run:
                 path.write_bytes(b"")
@@ -70,22 +71,23 @@ class Board:
         if earlier.is_dir() and not earlier.is_symlink() and not any(earlier.iterdir()):
             earlier.rmdir()
 
-    def statement(self, *summaries: Any) -> None:
-        """What stands once for the whole run, such as a layout; of earlier starts it is left out: see `kept`."""
+    def once_per_run(self, *summaries: Any) -> None:
+        """Write what describes the whole run, such as a layout; it replaces that of earlier starts (`kept_events`)."""
         self._values(0, [value for summary in summaries for value in summary.value])
 
     def layout(self, charts: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
-        """The custom scalars: by category and title the tags, or expressions for them, of a chart."""
+        """Define the custom scalars: for each category and title, the tags of a chart or regular expressions."""
         multiline = {
             category: {title: ["Multiline", list(tags)] for title, tags in of_category.items()}
             for category, of_category in charts.items()
         }
-        self.statement(self._made.custom_scalars(multiline))
+        self.once_per_run(self._made.custom_scalars(multiline))
 
-    def settings(self, values: Mapping[str, bool | float | str], metrics: Sequence[str]) -> Callable[[], None]:
-        """Hyperparameters and the tags of the metrics beside them; what is returned says that the run has ended.
+    def hyperparameters(self, values: Mapping[str, bool | float | str], metrics: Sequence[str]) -> Callable[[], None]:
+        """Write hyperparameters and the tags of the metrics beside them; returns a function that marks the run's end.
 
-        TensorBoard sorts columns by name and shows the first few: what stands before a space orders them, unseen.
+        TensorBoard sorts columns by name and shows the first few. So a name may begin with a number and a space, which
+        set the order and are not displayed.
         """
         from tensorboard.plugins.hparams.api_pb2 import Experiment, HParamInfo, MetricInfo, MetricName
 
@@ -96,48 +98,48 @@ class Board:
         ]
         shown = [MetricInfo(name=MetricName(tag=tag), display_name=tag) for tag in metrics]
         self._hparams("experiment", experiment=Experiment(hparam_infos=columns, metric_infos=shown))
-        self.statement(start)
-        return lambda: self.statement(end)
+        self.once_per_run(start)
+        return lambda: self.once_per_run(end)
 
-    def _hparams(self, what: str, **content: Any) -> None:
+    def _hparams(self, tag: str, **content: Any) -> None:
         from tensorboard.plugins.hparams.metadata import PLUGIN_DATA_VERSION, PLUGIN_NAME
         from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-        value = self._made.Summary.Value(tag=f"_hparams_/{what}")
+        value = self._made.Summary.Value(tag=f"_hparams_/{tag}")
         value.metadata.plugin_data.plugin_name = PLUGIN_NAME
         value.metadata.plugin_data.content = HParamsPluginData(
             version=PLUGIN_DATA_VERSION, **content
         ).SerializeToString()
         self._values(0, [value])
 
-    def scalars(self, step: int, figures: Mapping[str, float], *, place: int | None = None) -> None:
-        """Figures by their tags.
+    def scalars(self, step: int, figures: Mapping[str, float], *, x: int | None = None) -> None:
+        """Write scalars.
 
         Args:
             step: updates done.
-            figures: by tag.
-            place: where they stand on another axis than updates.
+            figures: values by tag.
+            x: position on the horizontal axis if that does not count updates.
         """
         values = [self._made.scalar(tag, value).value[0] for tag, value in figures.items()]
-        if place is not None:
+        if x is not None:
             for value in values:
-                value.node_name = str(step)  # which is shown nowhere: by it a resumed run finds what to cut
-        self._values(step if place is None else place, values)
+                value.node_name = str(step)  # not displayed: tells a resumed run which values to remove
+        self._values(step if x is None else x, values)
 
     def table(self, step: int, tag: str, head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-        """Rows of text, shown letter by letter whatever they hold."""
+        """Write rows of text, which are displayed literally: no markup in them is interpreted."""
         self._values(step, self._made.text(tag, table(head, rows)).value)
 
-    def statement_table(self, tag: str, head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-        """As `table`, of the whole run."""
-        self.statement(self._made.text(tag, table(head, rows)))
+    def table_once_per_run(self, tag: str, head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        """Write a table that describes the whole run: see `table` and `once_per_run`."""
+        self.once_per_run(self._made.text(tag, table(head, rows)))
 
-    def picture(self, step: int, tag: str, pixels_HW: np.ndarray[Any, Any]) -> None:
-        """A picture in shades of grey, 0 to 255."""
+    def image(self, step: int, tag: str, pixels_HW: np.ndarray[Any, Any]) -> None:
+        """Write a greyscale image with values from 0 to 255."""
         self._values(step, self._made.image(tag, pixels_HW, dataformats="HW").value)
 
     def close(self) -> None:
-        """Close the file; it is written as far as it goes after every step."""
+        """Close the file. Every step was flushed when it was written."""
         self._file.close()
 
     def _values(self, step: int, values: Any) -> None:
@@ -151,11 +153,10 @@ class Board:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """A table in HTML, in which TensorBoard's Markdown changes nothing.
+    """An HTML table that TensorBoard displays as it is.
 
-    Within a block of HTML Markdown is no more looked for, so HTML's own characters are all that must be escaped.
-    Control characters and line separators are shown as Python writes them: nobody would see them. Marked pieces are
-    bold.
+    TensorBoard renders text as Markdown, but not within a block of HTML, so only HTML's special characters must be
+    escaped. Control characters and line separators, which would be invisible, become Python's escape sequences.
     """
 
     def text(cell: Cell) -> str:

@@ -1,4 +1,4 @@
-"""What is read of a run's earlier event files, to go on with one."""
+"""Reads a run's earlier event files, so that a resumed run can continue with a single one."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -9,25 +9,26 @@ from google.protobuf.message import DecodeError
 
 from trainer.runs.layout import BOARD
 
-RENEWED = ("custom_scalars__config__", "_hparams_/", "run/")
-"""What the tags of what stands once for a run begin with."""
-AT_STARTS = ("events/start", "events/rewind/", "events/changed", "events/score_series", "events/left_out")
-"""Likewise of what a start writes at the update that it goes on from."""
+ONCE_PER_RUN = ("custom_scalars__config__", "_hparams_/", "run/")
+"""Prefixes of the tags that describe the whole run."""
+ONCE_PER_START = ("events/start", "events/rewind/", "events/changed", "events/score_series", "events/left_out")
+"""Prefixes of the tags that every start writes at the step that it resumes from."""
 
 
-def kept(files: Sequence[Path], step: int, now: float, event: Any) -> list[bytes]:
-    """Events of updates up to `step`, in order, each tag of a step once, at times that do not go back nor beyond now.
+def kept_events(files: Sequence[Path], step: int, now: float, event: Any) -> list[bytes]:
+    """The events up to `step`, in order and each tag of a step once; their wall times never decrease or exceed `now`.
 
-    What stands once for a run (`RENEWED`), or for a start at this update (`AT_STARTS`), is left out: every start
-    writes it anew.
+    Events with tags of `ONCE_PER_RUN`, and at `step` those of `ONCE_PER_START`, are dropped, because every start writes
+    them again.
     """
     newest: dict[tuple[str, int], tuple[int, float, bytes]] = {}
     for path in files:
         for found in _events(path, event):
             for value in found.summary.value:
                 update = int(value.node_name) if value.node_name.isdecimal() else found.step
-                is_renewed = value.tag.startswith(RENEWED) or (update == step and value.tag.startswith(AT_STARTS))
-                if update > step or is_renewed:
+                is_rewritten = value.tag.startswith(ONCE_PER_RUN)
+                is_rewritten |= update == step and value.tag.startswith(ONCE_PER_START)
+                if update > step or is_rewritten:
                     continue
                 alone = event(step=found.step)
                 alone.summary.value.append(value)
@@ -36,12 +37,13 @@ def kept(files: Sequence[Path], step: int, now: float, event: Any) -> list[bytes
     latest = now
     for _, wall_time, data in sorted(newest.values(), key=lambda one: one[0], reverse=True):
         latest = min(latest, wall_time)
-        records.append(event(wall_time=latest).SerializeToString() + data)  # joined messages are one
+        # two serialized messages, concatenated, parse as one with the fields of both
+        records.append(event(wall_time=latest).SerializeToString() + data)
     return records[::-1]
 
 
 def _events(path: Path, event: Any) -> Iterator[Any]:
-    """The events of a file up to one that is broken: length, its checksum, data, its checksum."""
+    """The events of a file before the first corrupt one. A record is: length, its checksum, data, its checksum."""
     data = path.read_bytes()
     place = 0
     while place + 12 <= len(data):
@@ -55,7 +57,7 @@ def _events(path: Path, event: Any) -> Iterator[Any]:
             return
 
 
-def stamp_of(path: Path) -> int:
-    """The seconds in a file's name."""
+def timestamp_of(path: Path) -> int:
+    """The seconds since the epoch in an event file's name; 0 if there are none."""
     digits = path.name.removeprefix(BOARD).partition(".")[0]
     return int(digits) if digits.isascii() and digits.isdigit() else 0

@@ -1,4 +1,4 @@
-"""The history of a run, as its first rank writes it at every start."""
+"""The history of a run, to which rank 0 adds an entry at every start."""
 
 from pathlib import Path
 
@@ -13,13 +13,13 @@ from trainer.runs.history.positions import History, HistoryFile, NoHistory
 def open_history(
     folder: Path, identity: RunIdentity, reader: StreamReader, state: TrainerState, world: World
 ) -> History:
-    """Note with what the run is started, and where its data stand. All ranks call it.
+    """Record what the run is started with, and the position of its data stream. All ranks must call this.
 
     Args:
-        folder: the run's.
-        identity: configuration, versions and fingerprints.
-        reader: of this rank, put where the run goes on.
-        state: likewise.
+        folder: the run's folder.
+        identity: the run's configuration, versions and fingerprints.
+        reader: this rank's reader, already at the position that the run resumes from.
+        state: the trainer's state at that position.
         world: the ranks.
     """
     stream = StreamState.merge(world.gather(reader.state()))

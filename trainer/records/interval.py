@@ -1,4 +1,4 @@
-"""The interval between two log lines, and what is summed up in it."""
+"""The figures of the interval between two log lines."""
 
 import math
 import time
@@ -16,30 +16,30 @@ from trainer.ranks.stragglers import describe_stragglers, step_times, stragglers
 from trainer.records.work import Work
 
 UPDATE_RATIO = "update_ratio/"
-"""Before the name of a part of the model, as `update_sizes.PARTS` has them."""
+"""Prefix of a figure of one part of the model; the parts are those of `update_sizes.PARTS`."""
 MICRO_BATCHES, TOKEN_SHARE, LOSS = "micro_batches/", "token_share/", "loss/"
-"""What the figures of a dataset of a mixture are called, before its name."""
+"""Prefixes of the figures of one dataset of a mixture."""
 STRAGGLER_SECONDS = 1.0
-"""Time forward between two log steps from which on it tells who is slow; less is noise."""
-MOST_SHOWN = 8
-"""Datasets in the printed line. metrics.jsonl and TensorBoard have all."""
+"""Ranks are compared only if one spent at least this long in forward passes; shorter times are noise."""
+MAX_SHOWN = 8
+"""Datasets listed in the printed line; metrics.jsonl and TensorBoard have all of them."""
 
 
 class Interval:
     """Figures of the updates since the last log step."""
 
     def __init__(self, dataset_names: Sequence[str] = (), work: Work | None = None) -> None:
-        """Begin with nothing.
+        """Start an empty interval.
 
         Args:
-            dataset_names: of a mixture's datasets, whose parts are counted; none where there is one.
-            work: counts the FLOPs; None: nobody.
+            dataset_names: names of a mixture's datasets, which get figures of their own; empty for a single dataset.
+            work: counts FLOPs; None counts none.
         """
         self._dataset_names = dataset_names
         self._work = work
         self._flops = 0
         self.sizes: UpdateSizes | None = None
-        """Of the last update; None where it was not applied. Of all ranks alike."""
+        """Sizes of the last update; None if it was not applied. Set on every rank or on none."""
         self._by_dataset = np.zeros((2, len(dataset_names)), dtype=np.int64)
         self._losses_by_dataset = np.zeros((2, len(dataset_names)))
         self._begin = time.monotonic()
@@ -54,31 +54,31 @@ class Interval:
         self.waiting_seconds = 0.0
         self.update_seconds: list[float] = []
         self.padded_tokens = 0
-        """Of this rank's micro-batches."""
+        """Number of tokens, padding included, in this rank's micro-batches."""
 
     def add_losses(self, losses: torch.Tensor, target_tokens: int) -> None:
-        """Of one update that was applied.
+        """Add the losses of one applied update.
 
         Args:
             losses: (2,): sums of loss and negative log-likelihood over this rank's micro-batches.
-            target_tokens: over all ranks.
+            target_tokens: number of target tokens over all ranks.
         """
         self._losses += losses
         self._loss_tokens += target_tokens
 
     def add_update(self, counts: UpdateCounts, lr: float, grad_norm: torch.Tensor | float, num_slots: int) -> None:
-        """Of one update, over all ranks."""
+        """Add the counts of one update over all ranks."""
         self._counts = [a + b for a, b in zip(self._counts, counts.numbers(), strict=True)]
         self._num_updates += 1
         self._num_slots += num_slots
         self._lr, self._grad_norm = lr, grad_norm
 
     def add_batches(self, micro_batches: Sequence[MicroBatch | None], losses: Losses) -> None:
-        """Count FLOPs, and which dataset of a mixture each micro-batch of this rank is from.
+        """Add the FLOPs of this rank's micro-batches, and in a mixture the tokens and losses of each dataset.
 
         Args:
-            micro_batches: of an update.
-            losses: none where it was not applied.
+            micro_batches: this rank's micro-batches of one update.
+            losses: their losses; empty if the update was not applied.
         """
         if self._work is not None:
             self._flops += sum(map(self._work.flops, filter(None, micro_batches)))
@@ -90,7 +90,7 @@ class Interval:
                     self._losses_by_dataset[:, micro_batch.dataset] += (float(both[0]), tokens)
 
     def pause(self, seconds: float) -> None:
-        """Leave out time that was not spent training."""
+        """Exclude time that was not spent training, such as an evaluation."""
         self._paused += seconds
 
     def figures(self, world: World) -> dict[str, Any]:
@@ -99,11 +99,11 @@ class Interval:
         loss_sum, nll_sum, flops, *sizes = world.sum_floats([*self._losses.tolist(), float(self._flops), *sizes])
         counts = UpdateCounts(**dict(zip(UpdateCounts.__dataclass_fields__, self._counts, strict=True)))
         seconds = max(time.monotonic() - self._begin - self._paused, 1e-9)
-        tokens = self._loss_tokens or math.nan  # none where every update was skipped
+        tokens = self._loss_tokens or math.nan  # 0 if every update was skipped
         nll = nll_sum / tokens
         return {
-            "loss": loss_sum / tokens,  # what is trained on: with label smoothing
-            "nll": nll,  # without, in nats; its exponential is the perplexity
+            "loss": loss_sum / tokens,  # the training loss, with label smoothing
+            "nll": nll,  # without label smoothing, in nats; the perplexity is its exponential
             "perplexity": float(torch.tensor(nll, dtype=torch.float64).exp()),
             "grad_norm": float(self._grad_norm),
             "lr": self._lr,
@@ -124,11 +124,11 @@ class Interval:
         }
 
     def figures_of_ranks(self, world: World, forward_seconds: float) -> tuple[dict[str, Any], str | None]:
-        """How even updates are and who is slower than the others, and what to say where somebody is.
+        """Step-time percentiles and stragglers, and a line about the stragglers; None if there are none.
 
         Args:
             world: the ranks.
-            forward_seconds: that this rank spent forward.
+            forward_seconds: time that this rank spent in forward passes.
         """
         forward = world.gather((forward_seconds, self.padded_tokens))
         seconds = [spent / max(tokens, 1) for spent, tokens in forward]
@@ -138,7 +138,7 @@ class Interval:
         return figures, describe_stragglers(seconds, slow) if slow else None
 
     def _of_datasets(self, world: World) -> dict[str, Any]:
-        """Micro-batches, and the proportion of the target tokens, of each dataset of a mixture, over all ranks."""
+        """Micro-batches, mean loss and fraction of the target tokens of each dataset of a mixture, over all ranks."""
         if not self._dataset_names:
             return {}
         counts, tokens = np.reshape(world.sum(self._by_dataset.ravel().tolist()), self._by_dataset.shape).tolist()
@@ -151,20 +151,20 @@ class Interval:
 
 
 def _of_augmentation(counts: UpdateCounts) -> dict[str, int]:
-    """Pairs that were changed, and that were to be and stayed plain; nothing where none was to be."""
+    """How many pairs were augmented, and how many stayed plain because the result could not be used; often empty."""
     if counts.augmented == counts.fell_back == 0:
         return {}
     return {"augmented": counts.augmented, "fell_back": counts.fell_back}
 
 
 def describe_datasets(figures: Mapping[str, Any]) -> str | None:
-    """The realised parts of a mixture's datasets, the largest first, in a line; None where there is one dataset."""
+    """A line with each dataset's actual proportion of a mixture, largest first; None if there is one dataset."""
     proportions = {key.removeprefix(TOKEN_SHARE): figures[key] for key in figures if key.startswith(TOKEN_SHARE)}
     if not proportions:
         return None
     names = sorted(proportions, key=lambda name: -proportions[name])
-    shown = [f"{n} {proportions[n]:.1%} in {figures[f'{MICRO_BATCHES}{n}']}" for n in names[:MOST_SHOWN]]
-    if rest := names[MOST_SHOWN:]:
+    shown = [f"{n} {proportions[n]:.1%} in {figures[f'{MICRO_BATCHES}{n}']}" for n in names[:MAX_SHOWN]]
+    if rest := names[MAX_SHOWN:]:
         count = sum(figures[f"{MICRO_BATCHES}{n}"] for n in rest)
         shown.append(f"{len(rest)} others {sum(proportions[n] for n in rest):.1%} in {count}")
     return f"target tokens by dataset: {', '.join(shown)} micro-batches"

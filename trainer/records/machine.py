@@ -1,4 +1,4 @@
-"""What the machine of rank 0 has left, as it stands at a log step. Never waits for the device."""
+"""Memory and load of rank 0's machine at a log step. Reading them never synchronises with the device."""
 
 import functools
 import logging
@@ -15,9 +15,9 @@ GIB = 2**30
 
 
 def machine_figures(device: torch.device) -> dict[str, float]:
-    """Memory in GiB and how busy the processors are, in percent; on a GPU its own too.
+    """Memory in GiB and utilisation in percent, of the host and, if there is one, of the GPU.
 
-    `cpu_utilization` is of all cores of the machine since it was last asked for.
+    `cpu_utilization` is the mean over all cores of the machine since the previous call.
     """
     memory = psutil.virtual_memory()
     figures = {
@@ -33,14 +33,14 @@ def machine_figures(device: torch.device) -> dict[str, float]:
 
 
 def _of_driver(device: torch.device) -> dict[str, float]:
-    """What the driver says of the GPU, all processes counted; nothing without nvidia-ml-py."""
+    """The driver's figures for the GPU, over all processes that use it; empty without nvidia-ml-py."""
     found = _handle(device)
     if found is None:
         return {}
     nvml, handle = found
     try:
         memory, rates = nvml.nvmlDeviceGetMemoryInfo(handle), nvml.nvmlDeviceGetUtilizationRates(handle)
-    except Exception:  # a part of a GPU (MIG) has no rates; and nothing of this may end a run
+    except Exception:  # a MIG slice has no utilisation; and an error here must not end a run
         return {}
     return {"device_memory_used_gib": memory.used / GIB, "device_utilization": float(rates.gpu)}
 
@@ -53,14 +53,14 @@ def _handle(device: torch.device) -> tuple[Any, Any] | None:
         return None
     try:
         pynvml.nvmlInit()
-        # by its UUID: numbers of the driver are not those of CUDA_VISIBLE_DEVICES
+        # by UUID, because the driver numbers devices without regard to CUDA_VISIBLE_DEVICES
         return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
-    except Exception as error:  # no driver, or not the one that it fits
-        log.warning("NVML: %s; what it would tell of the GPU is left out, training goes on", error)
+    except Exception as error:  # no driver, or one of another version
+        log.warning("NVML: %s; the GPU's utilisation and used memory are not logged, training goes on", error)
         return None
 
 
 @functools.cache
 def _own_process() -> psutil.Process:
-    psutil.cpu_percent()  # the first call tells nothing
+    psutil.cpu_percent()  # the first call returns 0 and starts the measurement
     return psutil.Process()

@@ -1,4 +1,4 @@
-"""metrics.jsonl and the trackers: the same figures, by step. Only rank 0 writes."""
+"""Writes a run's figures by step to metrics.jsonl and to all trackers. Only rank 0 writes."""
 
 import functools
 import logging
@@ -22,37 +22,37 @@ class Metrics(Writer, Protocol):
     """Where a run's figures go: metrics.jsonl and every tracker's writer."""
 
     def late_scores(self, step: int, figures: Mapping[str, Any]) -> None:
-        """Scores that have come after their step's evaluation."""
+        """Scores that were computed after their step's evaluation had ended."""
         ...
 
 
 class NoMetrics:
-    """What every rank but the first has."""
+    """Does nothing: the metrics of every rank except rank 0."""
 
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def evaluation(
         self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Attention]
     ) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def late_scores(self, step: int, figures: Mapping[str, Any]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class RunMetrics:
-    """Writes a run's figures: to metrics.jsonl, and to every tracker.
+    """Writes a run's figures to metrics.jsonl and to every tracker.
 
-    On resume, what was written after the checkpoint's step is cut away first. Trackers work behind threads: one that
-    raises, whatever it is, is given up with a warning, and one that is slow loses records. No place to watch a run in
-    may end or stall it.
+    On resume, everything written after the checkpoint's step is first removed. Each tracker works in a thread of its
+    own. One that raises is dropped with a warning, and one that is too slow loses records: a tracker must never end or
+    stall a run.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class RunMetrics:
             self._writers[name] = BackgroundWriter(name, opening)
 
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
-        """See Metrics. `writing_seconds`: what the loop itself has spent here since it was last called."""
+        """See Metrics. Adds `writing_seconds`, the time that the training loop has spent here since the last call."""
         spent, self._seconds = self._seconds, 0.0
         figures = {**figures, WRITING_SECONDS: round(spent, 6)}
         self._write("train", step, figures, lambda writer: writer.train(step, figures))
@@ -97,7 +97,7 @@ class RunMetrics:
         self._write("evaluation", step, figures, lambda writer: writer.evaluation(step, figures, samples, attentions))
 
     def late_scores(self, step: int, figures: Mapping[str, Any]) -> None:
-        """See Metrics. To a tracker they are an evaluation's."""
+        """See Metrics. Trackers receive them as an evaluation."""
         self._write("score", step, figures, lambda writer: writer.evaluation(step, figures, (), ()))
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
@@ -105,7 +105,7 @@ class RunMetrics:
         self._write("event", step, figures, lambda writer: writer.event(step, figures))
 
     def close(self) -> None:
-        """See Metrics. Writers have `background.CLOSE_SECONDS` to write what waits."""
+        """See Metrics. Waits at most `background.CLOSE_SECONDS` for the trackers to write their queues."""
         self._file.close()
         join_all(list(self._writers.values()))
 

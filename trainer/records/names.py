@@ -1,7 +1,8 @@
-"""One system of names for every tracker: GROUP/KEY, where KEY is the figure's in metrics.jsonl.
+"""The names (tags) of figures in every tracker: GROUP/KEY, where KEY is the figure's key in metrics.jsonl.
 
-Groups are `train` and `valid` (what is learnt, how good it is), `machine` (what it costs) and `events` (how often
-something went wrong). What is of one dataset, set or part of the model has its name behind: `valid/bleu/news`.
+The groups are `train` and `valid` (training and validation), `machine` (time and hardware) and `events` (counts of
+restarts and of what went wrong). A figure of one dataset, one held-out set or one part of the model ends with its name:
+`valid/bleu/news`.
 """
 
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from typing import Any, Literal
 
 WRITING_SECONDS = "writing_seconds"
 TARGET_TOKENS = "total_target_tokens"
-"""The second axis: target tokens trained on by then."""
+"""The second horizontal axis: target tokens trained on so far."""
 MACHINE = {
     "tokens_per_second", "seconds_per_update", "update_seconds_median", "update_seconds_p95", "waiting_for_data",
     "goodput", "tflops_per_second", "mfu", "device_memory_allocated_gib", "device_memory_peak_gib",
@@ -20,35 +21,35 @@ MACHINE = {
     "evaluating_seconds", "stalled_seconds",
 }  # fmt: skip
 EVENTS = {"skipped_updates", "corrupt_blocks", "rewinds", "restarts"}
-"""Counters of a run."""
+"""Counts over the whole run."""
 RENAMED = {"seconds": "machine/evaluation_seconds"}
-"""Of an evaluation."""
-_NO_CURVES = {"pairs_digest", "update", "updates"}
+"""Figures of an evaluation whose tags are not `valid/KEY`."""
+_NOT_PLOTTED = {"pairs_digest", "update", "updates"}
 
 
 def by_tag(group: Literal["train", "valid"], figures: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers among figures, by what they are called in a tracker.
+    """The figures that are numbers to plot, by tag.
 
     Args:
-        group: of a log step, or of an evaluation.
-        figures: by their keys in metrics.jsonl.
+        group: `train` for a log step, `valid` for an evaluation.
+        figures: values by their keys in metrics.jsonl.
     """
     found = {}
     for key, value in figures.items():
-        if isinstance(value, int | float) and not isinstance(value, bool) and key not in _NO_CURVES:
+        if isinstance(value, int | float) and not isinstance(value, bool) and key not in _NOT_PLOTTED:
             found[tag_of(group, key)] = float(value)
     return found
 
 
 def tag_of(group: Literal["train", "valid"], key: str) -> str:
-    """What a figure is called in a tracker."""
+    """The tag of a figure."""
     if group == "valid":
         return RENAMED.get(key, f"valid/{key}")
     return f"machine/{key}" if key in MACHINE else f"events/{key}" if key in EVENTS else f"train/{key}"
 
 
-def of_event(figures: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of an event that are curves: what a checkpoint took."""
+def event_by_tag(figures: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of an event that are plotted, by tag: the times of a checkpoint; empty for other events."""
     if figures.get("event") != "checkpoint":
         return {}
     keys = {"seconds": "checkpoint_seconds", "stopped_seconds": "checkpoint_stopped_seconds"}
@@ -56,7 +57,7 @@ def of_event(figures: Mapping[str, Any]) -> dict[str, float]:
 
 
 def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """The leaves of a configuration by their paths: `optimizer.lr`, `stream.datasets[0].weight`."""
+    """The values of a configuration by their paths: `optimizer.lr`, `stream.datasets[0].weight`."""
     if isinstance(tree, Mapping):
         parts = [flatten(value, f"{prefix}.{key}" if prefix else str(key)) for key, value in tree.items()]
     elif isinstance(tree, list | tuple) and tree:
@@ -67,10 +68,10 @@ def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def start_name(folder: Path, resume_step: int) -> str:
-    """What one start of a run is called where points cannot be taken back, and each start is a run of its own.
+    """The name of one start of a run, for trackers that cannot delete points, where every start is a separate run.
 
     Args:
-        folder: the run's.
-        resume_step: of the checkpoint that it goes on from.
+        folder: the run's folder.
+        resume_step: step of the checkpoint that the start resumes from.
     """
     return folder.name if resume_step <= 0 else f"{folder.name} from {resume_step}"

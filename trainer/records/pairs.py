@@ -1,4 +1,4 @@
-"""Which pairs stood in which update: an audit trail, one file for each rank."""
+"""An audit trail of which pairs were in which update, with one file for each rank."""
 
 import json
 import logging
@@ -15,13 +15,13 @@ log = logging.getLogger(__name__)
 
 
 class PairLog:
-    """Appends {"step", "lane", "pairs"} lines to pairs/rank-NNNNN.jsonl; writes nothing unless it is asked for.
+    """Appends {"step", "lane", "pairs"} lines to pairs/rank-NNNNN.jsonl; writes nothing unless enabled.
 
-    Where pairs are augmented, "tokens" is the digest of what became of them.
+    If pairs are augmented, "tokens" is the digest of the resulting tokens.
     """
 
     def __init__(self, folder: Path, *, enabled: bool, resume_step: int, world: World) -> None:
-        """Cut back what any earlier rank wrote after the checkpoint's step, whatever the world size was then."""
+        """Remove what earlier starts wrote after the checkpoint's step, in the files of all their ranks."""
         self._file: TextIO | None = None
         if world.is_main and folder.is_dir():
             for path in folder.glob("rank-*.jsonl"):
@@ -42,8 +42,8 @@ class PairLog:
                     line["tokens"] = tokens_digest(micro_batch)
                 try:
                     self._file.write(json.dumps(line) + "\n")
-                except OSError as error:  # a full disk: the digest of the pairs stands in metrics.jsonl too
-                    log.warning("pairs/ has a gap at step %d, training goes on: %s", step, error)
+                except OSError as error:  # such as a full disk; metrics.jsonl still has the digest of the pairs
+                    log.warning("pairs/ has a gap at step %d; training goes on: %s", step, error)
 
     def close(self) -> None:
         """Close the file."""

@@ -1,4 +1,4 @@
-"""What a run writes down of every update."""
+"""The records that a run keeps of every update."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,38 +12,41 @@ from trainer.runs.layout import PAIRS
 
 
 class UpdateRecords:
-    """Digests of all updates, and their pairs where that is asked for. All ranks write alike, each its own part."""
+    """Writes the digest of every update and, if `training.record_pairs` is set, its pairs.
+
+    Rank 0 writes the digests; every rank writes the pairs of its own micro-batches.
+    """
 
     def __init__(self, run: Path, section: TrainingSection, *, resume_step: int, world: World) -> None:
-        """Cut back what was written after the checkpoint's step.
+        """Remove what was written after the checkpoint's step.
 
         Args:
             run: the run's folder.
-            section: says whether the pairs are written down.
-            resume_step: updates done.
+            section: says whether pairs are recorded.
+            resume_step: step of the checkpoint; 0 for a new run.
             world: the ranks.
         """
         self._pairs = PairLog(run / PAIRS, enabled=section.record_pairs, resume_step=resume_step, world=world)
         self._digests = UpdateLog(run, resume_step=resume_step) if world.is_main else NoUpdateLog()
         self.on_update: Callable[[int, Update, float], None] | None = None
-        """Is told of every update that was recorded, if set: `zeromt replay`."""
+        """If set, is called with every recorded update, its step and its loss; `zeromt replay` sets it."""
 
     def write(self, step: int, update: Update) -> None:
-        """Record an update of which the loss is not known yet.
+        """Record an update before its loss is known.
 
         Args:
-            step: its number.
-            update: this rank's part of it.
+            step: number of the update.
+            update: this rank's part of the update.
         """
         self._pairs.write(step, update.micro_batches)
 
     def note_loss(self, step: int, update: Update, loss: float) -> None:
-        """Record what an update came to; in their order.
+        """Record the loss of an update; called in the order of the updates.
 
         Args:
-            step: its number.
-            update: any rank's part of it.
-            loss: a target token's, over all ranks.
+            step: number of the update.
+            update: any rank's part of the update.
+            loss: mean per target token over all ranks.
         """
         self._digests.write(step, update.counts.pairs_digest, loss)
         if self.on_update is not None:

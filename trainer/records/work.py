@@ -1,4 +1,4 @@
-"""The matmuls of a run, and which fraction of a device's peak they reach (MFU)."""
+"""The FLOPs of a run, and the fraction of the device's peak that they reach (MFU)."""
 
 from collections.abc import Mapping
 
@@ -16,11 +16,11 @@ TERA = 10**12
 
 
 class Work:
-    """FLOPs that the tokens of micro-batches need, as `model.costs.flops.model_flops` has them.
+    """Counts the FLOPs that micro-batches need, by `model.costs.flops.model_flops`.
 
-    Model FLOPs utilisation is that of Chowdhery et al. (2022), appendix B: what is computed twice (activation
-    checkpointing) counts once, and padding, which no token needs, not at all. The peak is `training.peak_tflops`, else
-    the data sheet's of a GPU whose name is known; without either there is no MFU.
+    Model FLOPs utilisation (MFU) is defined by Chowdhery et al. (2022), appendix B: recomputation (activation
+    checkpointing) and padding do not count. The peak is `training.peak_tflops` or, for a known GPU, that of its data
+    sheet; without either there is no MFU.
     """
 
     def __init__(self, config: RunConfig, engine: Engine) -> None:
@@ -30,10 +30,10 @@ class Work:
         self._by_lengths: dict[tuple[int, int], int] = {}
         known = known_gpu(device_name(engine.device)) if kind(engine.device) == "cuda" else None
         self.peak = config.training.peak_tflops or (None if known is None else known.tflops(engine.precision))
-        """Of one device, in 10^12 FLOP/s."""
+        """Peak of one device in 10^12 FLOP/s; None if it is not known."""
 
     def flops(self, micro_batch: MicroBatch) -> int:
-        """Forward and backward; 0 where a part of the model does not say."""
+        """FLOPs of the forward and backward pass; 0 if a part of the model does not state its costs."""
         sources, targets = ((side != PAD_ID).sum(axis=1) for side in (micro_batch.source, micro_batch.target_output))
         return sum(map(self._of_pair, zip(sources.tolist(), targets.tolist(), strict=True)))
 
@@ -47,12 +47,12 @@ class Work:
         return found
 
     def figures(self, flops: float, seconds: float, num_ranks: int) -> Mapping[str, float]:
-        """`tflops_per_second` of one device, and its `mfu` where the peak is known; nothing where no FLOPs are.
+        """`tflops_per_second` of one device, and `mfu` if the peak is known; empty if no FLOPs were counted.
 
         Args:
-            flops: of all ranks.
-            seconds: in which they were made.
-            num_ranks: with a device each.
+            flops: FLOPs of all ranks.
+            seconds: time that they took.
+            num_ranks: number of ranks, each with one device.
         """
         if not flops:
             return {}

@@ -29,12 +29,12 @@
 import re
 from pathlib import Path
 
-from configs.load import RUN_CONFIG, SIGN_OF_A_CHECKPOINT, SIGNS_OF_A_RUN
+from configs.load import CHECKPOINT_FILE, RUN_CONFIG, RUN_FILES
 from configs.plugins.saved import COPIES
 
 CONFIG = RUN_CONFIG
 """The resolved configuration: in the run's folder the current one, in a checkpoint the one at the save."""
-CHECKPOINTS, STATUS_FILE, METRICS_FILE = SIGNS_OF_A_RUN
+CHECKPOINTS, STATUS_FILE, METRICS_FILE = RUN_FILES
 ORIGIN_FILE = "origin.json"
 HISTORY_FILE = "history.jsonl"
 PARENT_FILE = "parent.json"
@@ -63,7 +63,7 @@ QUEUE = "queue"
 PLUGINS = COPIES
 
 LATEST = "latest"
-MANIFEST = SIGN_OF_A_CHECKPOINT
+MANIFEST = CHECKPOINT_FILE
 MANIFEST_HASH = "manifest.sha256"
 STATE = "state.json"
 TEMPORARY = "tmp-"

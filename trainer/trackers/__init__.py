@@ -1,1 +1,4 @@
-"""Trackers of runs, each a component; to add one, add a file here or a plugin. torch is imported only to open one."""
+"""Trackers of runs, each a component. To add one, add a file here or write a plugin.
+
+A tracker's file may import torch only inside functions.
+"""

@@ -6,21 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from configs.components import Samples, Tracker, Writer, component
-from trainer.records.names import by_tag, flatten, of_event, start_name
+from trainer.records.names import by_tag, event_by_tag, flatten, start_name
 
-MOST_PARAMETERS = 100
-"""That MLflow takes at once."""
+MAX_PARAMETERS = 100
+"""MLflow accepts at most this many parameters in one request."""
 
 
 @component("tracker", "mlflow")
 class MLflow(Tracker):
-    """A run of MLflow for each start, with the tag `zeromt.run`: its points cannot be taken back."""
+    """MLflow: each start is an MLflow run of its own, because logged points cannot be deleted (tag: `zeromt.run`)."""
 
     uri: str | None = None
-    """Of the server or the database, such as http://host:5000 or sqlite:////shared/mlflow.db; unless given, what
-    MLFLOW_TRACKING_URI says, or `mlflow.db` in the run's folder."""
+    """URI of the tracking server or database, such as http://host:5000 or sqlite:////shared/mlflow.db; by default
+    MLFLOW_TRACKING_URI, else `mlflow.db` in the run's folder."""
     experiment: str = "zeromt"
-    """Of MLflow, that the run is shown in."""
+    """Name of the MLflow experiment."""
 
     def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
         """See Tracker."""
@@ -32,7 +32,7 @@ class MLflow(Tracker):
         uri = self.uri or os.environ.get("MLFLOW_TRACKING_URI")
         client = MlflowClient(tracking_uri=uri or f"sqlite:///{(folder / 'mlflow.db').resolve()}")
         known = client.get_experiment_by_name(self.experiment)
-        if known is None:  # where nothing is said, files go to the folder that the process runs in
+        if known is None:  # MLflow's default would put artifacts in the working directory
             files = None if uri else (folder / "mlflow").resolve().as_uri()
             experiment = client.create_experiment(self.experiment, artifact_location=files)
         else:
@@ -41,8 +41,8 @@ class MLflow(Tracker):
         tags = {"zeromt.run": folder.name, "zeromt.resume_step": str(resume_step)}
         run = client.create_run(experiment, run_name=name, tags=tags).info.run_id
         parameters = [Param(_key(key), str(value)[:500]) for key, value in flatten(config).items()]
-        for begin in range(0, len(parameters), MOST_PARAMETERS):
-            client.log_batch(run, params=parameters[begin : begin + MOST_PARAMETERS])
+        for begin in range(0, len(parameters), MAX_PARAMETERS):
+            client.log_batch(run, params=parameters[begin : begin + MAX_PARAMETERS])
         return _Writer(client, run)
 
 
@@ -67,7 +67,7 @@ class _Writer:
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Writer."""
-        self._log(step, of_event(figures))
+        self._log(step, event_by_tag(figures))
 
     def close(self) -> None:
         """See Writer."""
@@ -83,5 +83,5 @@ class _Writer:
 
 
 def _key(name: str) -> str:
-    """A name of letters that MLflow takes."""
+    """The name with every character that MLflow does not accept replaced by an underscore."""
     return "".join(c if c.isalnum() or c in "/_-. " else "_" for c in name)

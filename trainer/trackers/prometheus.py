@@ -1,4 +1,4 @@
-"""A text file for Prometheus, by way of the node exporter's textfile collector.
+"""A text file for Prometheus, read by the node exporter's textfile collector.
 
 The format: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from configs.components import Samples, Tracker, Writer, component
 from configs.fields import PathText
-from trainer.records.names import by_tag, of_event
+from trainer.records.names import by_tag, event_by_tag
 
 FILE = "metrics.prom"
 _OTHER = re.compile(r"[^a-zA-Z0-9_]")
@@ -18,10 +18,10 @@ _OTHER = re.compile(r"[^a-zA-Z0-9_]")
 
 @component("tracker", "prometheus")
 class Prometheus(Tracker):
-    """The newest figures in a file that a node exporter reads (`--collector.textfile.directory`)."""
+    """Prometheus: a file with the latest figures, for the node exporter (`--collector.textfile.directory`)."""
 
     file: PathText | None = None
-    """Ends in .prom; `metrics.prom` in the run's folder unless given."""
+    """Path of the file, which must end in .prom; by default `metrics.prom` in the run's folder."""
 
     def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
         """See Tracker."""
@@ -49,25 +49,25 @@ class _Writer:
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Writer."""
-        self._write(of_event(figures))
+        self._write(event_by_tag(figures))
 
     def close(self) -> None:
-        """The file stays: the last figures of a run that has ended."""
+        """Keep the file: it holds the final figures."""
 
     def _write(self, figures: Mapping[str, float]) -> None:
         for tag, value in figures.items():
             group, key, *part = tag.split("/", 2)
             name = f"zeromt_{_OTHER.sub('_', group)}_{_OTHER.sub('_', key)}"
             labels = {"run": self._run, **({"part": part[0]} if part else {})}
-            told = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-            self._samples[name, told] = value
+            label_text = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+            self._samples[name, label_text] = value
         lines = []
-        for (name, told), value in sorted(self._samples.items()):
+        for (name, label_text), value in sorted(self._samples.items()):
             head = f"# TYPE {name} gauge"
-            lines += [*([] if head in lines else [head]), f"{name}{{{told}}} {_number(value)}"]
+            lines += [*([] if head in lines else [head]), f"{name}{{{label_text}}} {_number(value)}"]
         beside = self._path.with_name(f"{self._path.name}.tmp")
         beside.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        beside.replace(self._path)  # a collector sees the file of before, or this one
+        beside.replace(self._path)  # atomic: a collector never reads half a file
 
 
 def _escaped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""TensorBoard: curves, translations, attention, settings."""
+"""TensorBoard: curves, translations, attention maps and the configuration."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,17 +6,17 @@ from typing import Any
 
 from configs.components import Samples, Tracker, Writer, component
 from configs.text import to_json
-from trainer.records.names import TARGET_TOKENS, by_tag, of_event
-from trainer.trackers import cockpit
-from trainer.trackers.cockpit import BY_TOKENS
+from trainer.records.names import TARGET_TOKENS, by_tag, event_by_tag
+from trainer.trackers import dashboard
+from trainer.trackers.dashboard import BY_TOKENS
 
 FINAL = ("valid/loss", "valid/nll", "train/loss", "machine/tokens_per_second")
-"""Beside the scores, what stands in the table of hyperparameters: the last of each."""
+"""Tags whose last values are shown in the hyperparameter table, after the scores."""
 
 
 @component("tracker", "tensorboard")
 class TensorBoard(Tracker):
-    """An event file in the run's folder; `tensorboard --logdir runs` shows it."""
+    """TensorBoard: an event file in the run's folder; view it with `tensorboard --logdir runs`."""
 
     def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
         """See Tracker."""
@@ -31,16 +31,16 @@ class BoardWriter:
     def __init__(self, board: Any, config: Mapping[str, Any], resume_step: int) -> None:
         self._board = board
         self._events: set[tuple[str, int]] = set()
-        metrics = cockpit.metric_names(config)
-        self._second_axis = {*cockpit.SECOND_AXIS, *metrics}
-        board.layout(cockpit.layout(config))
+        metrics = dashboard.metric_names(config)
+        self._second_axis = {*dashboard.SECOND_AXIS, *metrics}
+        board.layout(dashboard.layout(config))
         scores = [f"valid/{metric}" for metric in metrics]
-        self._end = board.settings(cockpit.hyperparameters(config), [*scores, *FINAL])
+        self._end = board.hyperparameters(dashboard.hyperparameters(config), [*scores, *FINAL])
         if config:
-            board.statement_table("run/configuration", ("field", "value"), cockpit.settings(config))
-        board.statement_table("run/environment", ("what", "is"), cockpit.environment())
+            board.table_once_per_run("run/configuration", ("field", "value"), dashboard.settings(config))
+        board.table_once_per_run("run/environment", ("what", "is"), dashboard.environment())
         if resume_step > 0:
-            board.table(resume_step, "events/start", ("what", "is"), cockpit.environment())
+            board.table(resume_step, "events/start", ("what", "is"), dashboard.environment())
 
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Writer."""
@@ -55,19 +55,20 @@ class BoardWriter:
 
         self._scalars(step, by_tag("valid", figures), figures)
         if samples:
-            self._board.table(step, "valid/translations", cockpit.SAMPLE, cockpit.marked_samples(samples))
+            self._board.table(step, "valid/translations", dashboard.SAMPLE, dashboard.marked_samples(samples))
         for number, attention in enumerate(attentions):
-            picture = draw([attention], layer=default_layer(len(attention.weights)))  # all of them would be too small
+            # one layer, because a picture of all layers would be too small to read
+            picture = draw([attention], layer=default_layer(len(attention.weights)))
             of = "reference" if attention.is_reference else "translation"
-            self._board.picture(step, f"valid/attention_{number // 2 + 1}/{of}", np.asarray(picture))
+            self._board.image(step, f"valid/attention_{number // 2 + 1}/{of}", np.asarray(picture))
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Writer."""
         name = figures.get("event", "event")
-        if (name, step) in self._events:  # a save that is tried again, or several updates that are left out at once
+        if (name, step) in self._events:  # such as a save that is retried, or several updates skipped at once
             return
         self._events.add((name, step))
-        if numbers := of_event(figures):
+        if numbers := event_by_tag(figures):
             self._board.scalars(step, numbers)
         else:
             rows = [(key, value if isinstance(value, str) else to_json(value)) for key, value in figures.items()]
@@ -82,4 +83,4 @@ class BoardWriter:
         self._board.scalars(step, by_tag)
         if (tokens := figures.get(TARGET_TOKENS)) is not None:
             on_both = {f"{BY_TOKENS}{tag}": v for tag, v in by_tag.items() if tag.split("/", 1)[1] in self._second_axis}
-            self._board.scalars(step, on_both, place=int(tokens))
+            self._board.scalars(step, on_both, x=int(tokens))

@@ -1,21 +1,21 @@
-"""Trackio, of Hugging Face: https://huggingface.co/docs/trackio. The package is optional: `pip install trackio`."""
+"""Hugging Face's Trackio: https://huggingface.co/docs/trackio. The package is optional: `pip install trackio`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from configs.components import Samples, Tracker, Writer, component
-from trainer.records.names import by_tag, of_event, start_name
+from trainer.records.names import by_tag, event_by_tag, start_name
 
 
 @component("tracker", "trackio")
 class Trackio(Tracker):
-    """A run of Trackio for each start, in a group that has the run's name: its points cannot be taken back."""
+    """Trackio: each start is a Trackio run of its own, in one group, because logged points cannot be deleted."""
 
     project: str = "zeromt"
-    """Of Trackio, that the run is shown in."""
+    """Name of the Trackio project."""
     space: str | None = None
-    """A Space of Hugging Face, NAME or USER/NAME; unless given, the machine's own store (TRACKIO_DIR)."""
+    """Hugging Face Space that stores the figures, NAME or USER/NAME; by default a local folder (TRACKIO_DIR)."""
 
     def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
         """See Tracker."""
@@ -58,7 +58,7 @@ class _Writer:
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Writer."""
-        if numbers := of_event(figures):
+        if numbers := event_by_tag(figures):
             self._run.log(numbers, step=step)
 
     def close(self) -> None:

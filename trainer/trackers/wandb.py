@@ -6,24 +6,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 from configs.components import Samples, Tracker, Writer, component
-from trainer.records.names import by_tag, of_event, start_name
-from trainer.trackers.cockpit import SAMPLE, marked_samples
+from trainer.records.names import by_tag, event_by_tag, start_name
+from trainer.trackers.dashboard import SAMPLE, marked_samples
 
 _lock = threading.Lock()
 _unfinished: set[str] = set()
-"""Runs of this process, which share a process of wandb's."""
+"""Identifiers of the open W&B runs of this process, which share one background process of wandb."""
 
 
 @component("tracker", "wandb")
 class WeightsAndBiases(Tracker):
-    """A run of Weights & Biases for each start, in a group that has the run's name: its points cannot be taken back."""
+    """Weights & Biases: each start is a W&B run of its own, in one group, because logged points cannot be deleted."""
 
     project: str = "zeromt"
-    """Of Weights & Biases, that the run is shown in."""
+    """Name of the W&B project."""
     entity: str | None = None
-    """The user or team whose project it is; unless given, the account's default."""
+    """User or team that owns the project; by default the account's own."""
     mode: Literal["online", "offline"] = "online"
-    """offline writes to `wandb/` in the run's folder, for `wandb sync`."""
+    """online uploads the figures; offline writes them to `wandb/` in the run's folder, for a later `wandb sync`."""
 
     def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
         """See Tracker."""
@@ -40,7 +40,7 @@ class WeightsAndBiases(Tracker):
             reinit="create_new",
             settings=wandb.Settings(console="off", disable_git=True, disable_code=True, silent=True),
         )
-        # Scores that come late belong to an earlier update: wandb's own step could only go on.
+        # Late scores belong to an earlier update, but wandb's own step can only increase: so plot over "update".
         with _lock:
             _unfinished.add(run.id)
         run.define_metric("update")
@@ -66,13 +66,13 @@ class _Writer:
 
         tables = {}
         if samples:
-            # Not wandb.Table: that leaves copies in the user's home folder, and where none can be written, it raises.
+            # Not wandb.Table, which writes copies to the user's home folder and raises an error if it cannot.
             tables["valid/translations"] = wandb.Html(table(SAMPLE, marked_samples(samples)), data_is_not_path=True)
         self._run.log({**by_tag("valid", figures), **tables, "update": step})
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Writer."""
-        if numbers := of_event(figures):
+        if numbers := event_by_tag(figures):
             self._run.log({**numbers, "update": step})
 
     def close(self) -> None:
@@ -83,5 +83,5 @@ class _Writer:
         with _lock:
             _unfinished.discard(self._run.id)
             if not _unfinished:
-                # wandb's own process writes the end of a run's file after `finish` has returned; this waits for it.
+                # wandb's background process may still be writing when `finish` has returned: wait for it.
                 wandb.teardown()

@@ -1,4 +1,4 @@
-"""The base classes of a model's parts: a part states its costs and limits, and builds its module. Without torch."""
+"""The base classes of a model's parts. A part states its costs and limits, and builds its module. Imports no torch."""
 
 from configs.components.model.attention import Attention
 from configs.components.model.costs import FLOAT, LossBytes, NamedShape, Storage, linear

@@ -10,42 +10,42 @@ from configs.components.model.part import ModelPart
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Attention(ModelPart):
-    """Attention of positions to their own sequence, or to the source."""
+    """Attention: self-attention of both stacks, and the decoder's cross-attention to the source."""
 
     has_weights: ClassVar[bool] = False
-    """Whether its module has `weights`, which pictures of attention and word alignments need."""
+    """Whether its module has a method `weights`, which attention maps and word alignments need."""
 
     def problems_at(self, width: int) -> Iterator[str]:
         """Errors of the fields in a model of this width, one line each."""
         return iter(())
 
     def rotated_width(self, width: int) -> int | None:
-        """Width of the heads whose queries and keys can be rotated; None if rotation is not supported."""
+        """Width of the heads, whose queries and keys rotary positions rotate; None if rotation is not supported."""
         return None
 
     def build(self, width: int, rotation: Any) -> Any:
-        """The module, which is called like `model.attention.MultiHeadAttention`.
+        """The module, with the interface of `model.attention.MultiHeadAttention`.
 
-        `forward(queries_BLD, memory_BSD, bias=None, *, is_causal=False, cache=None, memory_is_fixed=False)` gives
-        (B, L, D). Search hands it a cache (`model.attention.AttentionCache`), one position after the other.
+        `forward(queries_BLD, memory_BSD, bias=None, *, is_causal=False, cache=None, memory_is_fixed=False)` returns
+        (B, L, D). Search calls it for one position after the other, with a cache (`model.attention.AttentionCache`).
 
         Args:
-            width: of the model.
-            rotation: rotates queries and keys by their positions; None without rotary positions, and in
+            width: width of the model.
+            rotation: module that rotates queries and keys by their positions; None without rotary positions, and in
                 cross-attention.
         """
         raise NotImplementedError
 
     def parameters(self, width: int) -> Iterator[NamedShape]:
-        """The module's parameters in order, without the rotation's, which come last."""
+        """The module's parameters in order, without those of the rotation, which come last."""
         raise self.undeclared("parameters")
 
     def flops(self, width: int, *, query_tokens: int, memory_tokens: int, memory_length: int) -> int:
-        """FLOPs of the matmuls of a forward pass, counting a multiplication and an addition as two.
+        """FLOPs of the matmuls of a forward pass, where a multiplication and an addition are two.
 
         Args:
-            width: of the model.
-            query_tokens, memory_tokens: of the batch.
+            width: width of the model.
+            query_tokens, memory_tokens: numbers of tokens in the batch.
             memory_length: padded length of the memory's rows.
         """
         raise self.undeclared("flops")
@@ -54,10 +54,10 @@ class Attention(ModelPart):
         """Bytes kept for the backward pass, without the hidden states of queries and memory.
 
         Args:
-            width: of the model.
-            rows: of the batch.
-            length, memory_length: padded.
-            storage: of the device.
+            width: width of the model.
+            rows: number of rows in the batch.
+            length, memory_length: padded lengths.
+            storage: how the device stores activations.
         """
         raise self.undeclared("activation_bytes")
 
@@ -66,5 +66,5 @@ class Attention(ModelPart):
         return width
 
     def cached_numbers(self, width: int) -> int:
-        """Elements that search caches per position, in each of a decoder layer's two attentions."""
+        """Elements per position that search caches in each of a decoder layer's two attentions."""
         raise self.undeclared("cached_numbers")

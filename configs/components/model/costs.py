@@ -1,4 +1,4 @@
-"""Types for the costs of a model's parts."""
+"""Types that describe the costs of a model's parts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,14 +11,15 @@ NamedShape = tuple[str, tuple[int, ...]]
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Storage:
-    """How a device stores what the backward pass needs."""
+    """How a device stores the activations that the backward pass needs."""
 
     element: int
     """Bytes of an element in the training precision."""
     mask: int
     """Bytes for each element of a dropout mask."""
     is_fused: bool
-    """Whether attention keeps only log-sum-exps instead of its weights, and RMS norm only a deviation."""
+    """Whether kernels are fused: then attention keeps a log-sum-exp per row instead of its weights, and RMS norm only
+    one number per row."""
 
     def masks(self, elements: int, probability: float) -> int:
         """Bytes of a dropout mask."""
@@ -27,16 +28,16 @@ class Storage:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class LossBytes:
-    """Bytes held by the output layer and the loss."""
+    """Memory of the output layer and the loss, in bytes."""
 
     kept: int
-    """Held from the forward to the backward pass."""
+    """Kept from the forward to the backward pass."""
     working: int
-    """Peak in addition: logits in the forward pass, or gradients in the backward pass."""
+    """Additional memory at the peak: logits in the forward pass, or gradients in the backward pass."""
 
     @property
     def total(self) -> int:
-        """At most."""
+        """Peak memory."""
         return self.kept + self.working
 
 

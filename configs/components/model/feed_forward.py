@@ -10,10 +10,10 @@ from configs.components.model.part import ModelPart
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class FeedForward(ModelPart):
-    """A function applied to each position separately."""
+    """The feed-forward sub-layer, a function applied to each position separately."""
 
     program_names: ClassVar[Mapping[str, str]] = {}
-    """The name of the activation in each of `programs`."""
+    """The activation function's name in each of `programs`."""
 
     def build(self, width: int) -> Any:
         """The module: (..., width) to (..., width)."""
@@ -24,11 +24,11 @@ class FeedForward(ModelPart):
         raise self.undeclared("parameters")
 
     def flops(self, width: int, tokens: int) -> int:
-        """FLOPs of the matmuls of a forward pass, counting a multiplication and an addition as two."""
+        """FLOPs of the matmuls of a forward pass, where a multiplication and an addition are two."""
         raise self.undeclared("flops")
 
     def last_flops(self, width: int, tokens: int) -> int:
-        """FLOPs of those matmuls whose result no gradient needs: recomputation skips them."""
+        """FLOPs of the matmuls whose results no gradient needs, so that recomputation skips them."""
         return 0
 
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:

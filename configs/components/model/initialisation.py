@@ -1,4 +1,4 @@
-"""The base class of initialisations of a new model's weights."""
+"""The base class of initialisations, which draw a new model's weights."""
 
 import dataclasses
 from typing import Any
@@ -11,10 +11,10 @@ class Initialisation(Component):
     """Initialises a new model's weights. Norms and positions are initialised by their own modules."""
 
     def fill(self, model: Any, width: int) -> None:
-        """Draw the weights of a model whose linear layers and embeddings still have torch's initial values.
+        """Draw the weights of a model. Its linear layers and embeddings still have torch's initial values.
 
         Args:
-            model: complete, except that matrices to be tied are still separate.
-            width: of the model.
+            model: the model, complete except that matrices to be tied are still separate.
+            width: width of the model.
         """
         raise NotImplementedError

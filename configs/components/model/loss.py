@@ -1,4 +1,4 @@
-"""What is minimised."""
+"""The base class of training losses."""
 
 import dataclasses
 from typing import Any
@@ -16,21 +16,21 @@ class Loss(Component):
         raise NotImplementedError
 
     def signature(self) -> str:
-        """What its value depends on; values with different signatures are not compared."""
+        """The kind and fields as text. Values of losses with different signatures are not compared."""
         fields = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))
         return " ".join(f"{name}={value}" for name, value in fields)
 
     def flops(self, width: int, tokens: int, vocabulary: int) -> int:
-        """FLOPs of the matmuls of a forward pass, counting a multiplication and an addition as two."""
+        """FLOPs of the matmuls of a forward pass, where a multiplication and an addition are two."""
         return 2 * tokens * width * vocabulary
 
     def activation_bytes(
         self, width: int, tokens: int, vocabulary: int, *, has_bias: bool, storage: Storage
     ) -> LossBytes:
-        """Bytes held; by default those of torch's own cross-entropy.
+        """Memory of the output layer and the loss; by default that of torch's own cross-entropy.
 
-        That keeps the hidden states, and all log-probabilities in fp32; in the backward pass there are also their
-        gradient, that of the logits, and that of the matrix.
+        This keeps the hidden states, and all log-probabilities in fp32. The backward pass adds the gradients of the
+        log-probabilities, of the logits and of the output matrix.
         """
         logits, hidden = tokens * vocabulary, tokens * width * storage.element
         gradients = logits * (FLOAT + storage.element) + width * vocabulary * storage.element

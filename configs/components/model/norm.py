@@ -25,5 +25,5 @@ class Norm(ModelPart):
         raise self.undeclared("activation_bytes")
 
     def plain_eps(self, width: int) -> float:
-        """The eps with which other programs' LayerNorm or RMSNorm computes the same."""
+        """The eps with which the LayerNorm or RMSNorm of other programs computes the same result."""
         raise NotImplementedError

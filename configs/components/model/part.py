@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 
 
 class UndeclaredError(UserError):
-    """A part does not state one of its costs; it can still be trained."""
+    """A part does not state one of its costs. It can be trained, but not planned."""
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class ModelPart(Component):
-    """A part of a model, chosen in the section `model` under the name of its family."""
+    """A part of a model, chosen in the section `model` by the key that is the name of its family."""
 
     programs: ClassVar[frozenset[str]] = frozenset()
-    """Those of `huggingface` and `ctranslate2` that support the part, which `exported` then describes. Exports as
-    safetensors support every model.
+    """The programs that the part can be exported to, of `huggingface` and `ctranslate2`; `exported` gives its options
+    there. Exports as safetensors support every part.
     """
     same_weights: ClassVar[frozenset[str]] = frozenset({"dropout"})
-    """Fields that may change when a run resumes: weights mean the same for all their values."""
+    """Fields that may change when a run resumes, because they do not change the meaning of the weights."""
 
     def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
-        """Why a program does not support the part, one line each, beginning with the field's place in `model`."""
+        """Why a program does not support the part, one line each, beginning with the field's path in `model`."""
         if program not in self.programs:
             known = ", ".join(kind for kind, part in kinds(self.family).items() if program in part.programs)
             yield f"{self.family}.kind: {self.kind!r}; allowed is {known}"
@@ -37,22 +37,22 @@ class ModelPart(Component):
 
         Args:
             program: one of `programs`.
-            model: of which this is a part.
+            model: the model that this part belongs to.
         """
         raise NotImplementedError
 
     def plain_weights(self, weights: Mapping[str, Any], model: "ModelSection") -> dict[str, Any]:
-        """The same function in other programs' weights (see `trainer.inference.export.plain`).
+        """Weights with which other programs compute the same function (see `trainer.inference.export.plain`).
 
         Args:
-            weights: this part's weights in one layer, by their names within it.
-            model: of which this is a part.
+            weights: this part's weights in one layer, by their names in the part.
+            model: the model that this part belongs to.
         """
         return dict(weights)
 
     def undeclared(self, cost: str) -> "UndeclaredError":
-        """The error for a cost that a part does not state and a plan needs."""
+        """The error for a cost that a plan needs and the part does not state."""
         return UndeclaredError(
-            f"model.{self.family}.kind: {self.kind!r} does not say its {cost}, which a plan adds up; allowed is a "
-            f"component with a method `{cost}`"
+            f"model.{self.family}.kind: {self.kind!r} does not state its {cost}, which a plan needs; add a method "
+            f"`{cost}` to the component, or use another kind"
         )

@@ -14,15 +14,15 @@ class Residual(ModelPart):
     """The order of a sub-layer, its norm, dropout and the residual sum."""
 
     is_post_norm: ClassVar[bool] = False
-    """Whether norms come after the sum. If not, the stream itself is not normed and needs a final norm."""
+    """Whether norms come after the sum. If not, nothing normalises the residual stream, and it needs a final norm."""
 
     def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> Any:
         """The module: `forward(x, sublayer)`, (..., width) to (..., width).
 
         Args:
-            width: of the model.
-            norm: builds the norms that are needed.
-            dropout: its probability.
+            width: width of the model.
+            norm: component that builds the norms.
+            dropout: probability of dropout.
             is_last: whether the sub-layer is the last of its layer.
         """
         raise NotImplementedError
@@ -40,7 +40,7 @@ class Residual(ModelPart):
         return given + norm.activation_bytes(width, tokens, storage) + self.num_masks(is_last=is_last) * mask
 
     def num_masks(self, *, is_last: bool) -> int:
-        """How often dropout is applied."""
+        """Number of dropout masks."""
         return 1
 
     def needs_result(self, dropout: float) -> bool:

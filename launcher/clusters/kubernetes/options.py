@@ -6,9 +6,9 @@ from launcher.options.command import Command
 
 _OPTIONS = (
     GPUS_PER_NODE,
-    ProfileOption("--image", "IMAGE", "container image that has zeromt"),
-    ProfileOption("--namespace", "NAME", "where the job is created"),
-    ProfileOption("--directory", "DIR", "where the job starts in its pods"),
+    ProfileOption("--image", "IMAGE", "container image with zeromt"),
+    ProfileOption("--namespace", "NAME", "namespace to create the job in"),
+    ProfileOption("--directory", "DIR", "working directory of the job in its pods"),
     INTERFACE,
 )
 
@@ -19,7 +19,7 @@ def add_launch_kubernetes(parser: Parser) -> None:
 
 
 COMMAND = Command(
-    summary="an Indexed Job on Kubernetes: submitted by kubectl, or its manifest shown",
+    summary="train on Kubernetes: submit an Indexed Job by kubectl, or print its manifest",
     usage="CONFIG --site NAME [--nodes N] [--gpus-per-node G] [--image IMAGE] [--dry-run] [...]",
     add_arguments=add_launch_kubernetes,
     target="launcher.jobs.command:launch",

@@ -7,12 +7,12 @@ from launcher.options.values import whole
 
 _OPTIONS = (
     GPUS_PER_NODE,
-    ProfileOption("--time", "T", "limit of a job: D-HH:MM:SS, HH:MM:SS, MM:SS or minutes"),
-    ProfileOption("--partition", "P", "where the job runs"),
-    ProfileOption("--account", "A", "who pays"),
+    ProfileOption("--time", "T", "time limit of a job: D-HH:MM:SS, HH:MM:SS, MM:SS or minutes"),
+    ProfileOption("--partition", "P", "partition to run the job in"),
+    ProfileOption("--account", "A", "account to charge"),
     ProfileOption("--qos", "Q", "quality of service"),
     INTERFACE,
-    ProfileOption("--container-image", "IMAGE", "what the job runs in; see the profile's field `container`"),
+    ProfileOption("--container-image", "IMAGE", "container image to run the job in; see the field `container`"),
 )
 
 
@@ -22,7 +22,7 @@ def add_launch_slurm(parser: Parser) -> None:
 
 
 COMMAND = Command(
-    summary="a batch job on a cluster: submitted, or its script shown",
+    summary="train on a SLURM cluster: submit a batch job, or print its script",
     usage="CONFIG [--site NAME] [--nodes N] [--gpus-per-node G] [--time T] [--partition P] [--dry-run] [...]",
     add_arguments=add_launch_slurm,
     target="launcher.jobs.command:launch",

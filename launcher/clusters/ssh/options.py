@@ -1,4 +1,4 @@
-"""`zeromt launch ssh` on the command line, with the checks that need no configuration and no other machine."""
+"""`zeromt launch ssh` on the command line."""
 
 import argparse
 import re
@@ -21,27 +21,27 @@ def add_launch_ssh(parser: Parser) -> None:
         "--hosts",
         metavar="FILE",
         type=existing_file,
-        help="[user@]host [slots=N] [port=P], one a line; slots are processes, in place of --nproc; the first host is "
-        "node 0",
+        help="file with one host per line, [user@]host [slots=N] [port=P]; slots is the number of processes, instead "
+        "of --nproc; the first host is node 0",
     )
     parser.add_argument(
         "--rendezvous",
         metavar="HOST:PORT",
         type=rendezvous,
-        help="where the nodes meet: the first host by a name or address that all know, and a port that is free there "
-        "(default: its name in FILE, and a port from 20000 to 29999)",
+        help="where the nodes connect: a name or address of the first host that all hosts can resolve, and a free port "
+        "on it (default: its name in FILE, and a port from 20000 to 29999)",
     )
     parser.add_argument(
         "--python",
         metavar="PATH",
         type=python,
-        help="Python that has zeromt, on every host (default: the profile's, or this one)",
+        help="path of a Python with zeromt on every host (default: the profile's, or this one)",
     )
     parser.add_argument(
         "--directory",
         metavar="DIR",
         type=directory,
-        help="where the job starts on every host (default: the profile's, or the current folder)",
+        help="working directory of the job on every host (default: the profile's, or the current folder)",
     )
     parser.add_argument(
         "--environment",
@@ -56,7 +56,7 @@ def add_launch_ssh(parser: Parser) -> None:
         "--connect-timeout",
         metavar="S",
         type=whole(1, 3600),
-        help=f"seconds within which every host must answer (default: {CONNECT_SECONDS})",
+        help=f"seconds to wait for each host to answer (default: {CONNECT_SECONDS})",
     )
     add_network(parser, has_profile=True)
 
@@ -70,7 +70,7 @@ class Variables(argparse.Action):
 
 
 def python(text: str) -> str:
-    """A path that needs no quotes in any shell, since a remote shell sees it."""
+    """Parse a path. It must need no quotes in any shell, because it is passed to a remote shell."""
     name = path(text)
     if not re.fullmatch(r"[A-Za-z0-9._/][A-Za-z0-9._/+-]*", name):
         raise argparse.ArgumentTypeError(f"{text!r}; allowed are letters, digits, '.', '_', '/', '+' and '-'")
@@ -78,7 +78,7 @@ def python(text: str) -> str:
 
 
 def directory(text: str) -> str:
-    """An absolute path."""
+    """Parse an absolute path."""
     name = path(text)
     if not name.startswith("/"):
         raise argparse.ArgumentTypeError(f"{text!r}; allowed is an absolute path")
@@ -86,7 +86,7 @@ def directory(text: str) -> str:
 
 
 def variable(text: str) -> tuple[str, str]:
-    """NAME=VALUE."""
+    """Parse NAME=VALUE."""
     name, is_given, value = text.partition("=")
     if not is_given or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
         raise argparse.ArgumentTypeError(f"{text!r}; allowed is NAME=VALUE, a name of letters, digits and '_'")
@@ -94,7 +94,7 @@ def variable(text: str) -> tuple[str, str]:
 
 
 COMMAND = Command(
-    summary="torchrun on several machines that share a file system, started by ssh",
+    summary="train on several machines with a shared file system: start torchrun on each by ssh",
     usage="CONFIG --hosts FILE [--nproc N] [--rendezvous HOST:PORT] [--interface NAME] [...]",
     add_arguments=add_launch_ssh,
     target="launcher.commands:launch_here",

@@ -1,1 +1,1 @@
-"""What training a model costs: memory, communication, latency. FLOPs stand in `model.costs`."""
+"""The costs of training a model: memory, communication and latency. FLOPs are in `model.costs`."""

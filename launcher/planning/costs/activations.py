@@ -1,7 +1,8 @@
-"""Bytes that a forward pass keeps for the backward pass of a micro-batch: what each part of the model says, added up.
+"""Activation memory: the bytes that the forward pass of a micro-batch keeps for its backward pass.
 
-The idea is that of Korthikanti et al. (2022, section 4); the terms are those of our layers. All of it grows with the
-tokens alone where attention is fused, as on GPUs; without, the weights of attention grow with the square of lengths.
+It is the sum of what each part of the model states. The method is that of Korthikanti et al. (2022, section 4); the
+terms are those of our layers. With fused attention, as on GPUs, activations grow linearly with the number of tokens;
+without it, attention weights grow with the square of the lengths.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,44 +15,44 @@ from model.costs.flops import BatchShape
 from model.parameters import Vocabularies
 
 Kernels = Callable[[str], Storage]
-"""What differs between devices, by the precision of the training."""
+"""How the kernels of a device store activations, given the training precision."""
 
 
 def gpu(precision: str) -> Storage:
-    """`F.dropout` and `F.scaled_dot_product_attention`, its flash or memory-efficient kernel (Dao et al., 2022)."""
+    """Storage of `F.dropout` and of fused `F.scaled_dot_product_attention` (Dao et al., 2022)."""
     return Storage(element=ELEMENT[precision], mask=1, is_fused=True)
 
 
 def cpu(precision: str) -> Storage:
-    """What `model/kernels/cpu` does: in fp32 the count is tested against torch.
+    """Storage of the kernels in `model/kernels/cpu`; a test compares it, in fp32, with what autograd saves.
 
-    With products too small for `model.kernels.cpu.linear.can_join`: large ones keep fewer masks and copies there.
+    It holds for matmuls too small for `model.kernels.cpu.linear.can_join`; larger ones keep fewer masks and copies.
     """
     return Storage(element=ELEMENT[precision], mask=ELEMENT[precision], is_fused=False)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Activations:
-    """Bytes of one micro-batch."""
+    """Activation memory of one micro-batch, in bytes."""
 
     kept: Mapping[str, int]
-    """By part, at the end of the forward pass."""
+    """Kept at the end of the forward pass, by part of the model."""
     recomputed: int
-    """With checkpointing: the largest layer, computed again during the backward pass."""
+    """With activation checkpointing: the largest layer, which the backward pass computes again."""
     working: int
-    """Gradients of the widest activations, passing through."""
+    """Gradients of the widest activations, which exist only for a moment in the backward pass."""
 
     @property
     def total(self) -> int:
-        """What is held at once, the output layer apart."""
+        """Kept and recomputed activations, without the output layer."""
         return sum(self.kept.values()) + self.recomputed
 
 
 def activations(section: ModelSection, shape: BatchShape, *, precision: str, kernels: Kernels = gpu) -> Activations:
-    """What the layers keep. The shape's lengths count where attention is not fused only.
+    """Activation memory of all layers. With fused attention only the shape's numbers of tokens matter, not its lengths.
 
     Raises:
-        UserError: a part does not say what it keeps.
+        UserError: a part of the model does not state its activation memory.
     """
     storage, width = kernels(precision), section.d_model
     source, target = shape.source_tokens, shape.target_tokens
@@ -63,7 +64,7 @@ def activations(section: ModelSection, shape: BatchShape, *, precision: str, ker
         "embedding": _embedding(section, source, storage) + _embedding(section, target, storage),
         "encoder": section.encoder_layers * (encoder if has_layers_kept else source * hidden),
         "decoder": section.decoder_layers * (decoder if has_layers_kept else target * hidden),
-        # and the mask of its padding, which plain attention has no need of
+        # the encoder's output, and the mask of its padding, which plain attention does not need
         "memory": source * hidden + source * storage.element * (storage.is_fused or not has_layers_kept),
         "final norms": last_norms if section.has_final_norm else 0,
     }
@@ -78,7 +79,7 @@ def activations(section: ModelSection, shape: BatchShape, *, precision: str, ker
 def output_bytes(
     section: ModelSection, loss: Loss, vocabularies: Vocabularies, target_tokens: int, *, precision: str
 ) -> LossBytes:
-    """Bytes of the output layer and the loss on a GPU."""
+    """Memory of the output layer and the loss on a GPU, in bytes."""
     return loss.activation_bytes(
         section.d_model, target_tokens, vocabularies.target, has_bias=section.output_bias, storage=gpu(precision)
     )
@@ -112,8 +113,8 @@ def _self_attention(section: ModelSection, rows: int, length: int, storage: Stor
     )
     if section.attention.rotated_width(section.d_model) is None:
         return found
-    turned = 2 * rows * length * section.attention.widest(section.d_model)
-    return found + section.positions.rotation_bytes(turned, storage)
+    rotated = 2 * rows * length * section.attention.widest(section.d_model)
+    return found + section.positions.rotation_bytes(rotated, storage)
 
 
 def _residual(section: ModelSection, tokens: int, storage: Storage, *, is_last: bool) -> int:

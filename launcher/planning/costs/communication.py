@@ -1,9 +1,9 @@
-"""Bytes that each rank sends for an update, as DeepSpeed 0.19 sends them.
+"""Communication volume: the bytes that each rank sends per update with DeepSpeed 0.19.
 
-Rings (Patarasuk and Yuan, 2009): to all-reduce n bytes each of W ranks sends 2 n (W - 1) / W, to gather or to
-reduce-scatter them half as much. Stages 1 and 2 all-reduce gradients, where the ZeRO paper reduce-scatters; stage 2
-does so for every micro-batch, stages 0 and 1 once an update. Gradients travel in fp32 at every stage, weights in the
-training's precision. Latency is a matter of `latency.py`; the trainer's own messages are left out.
+In a ring (Patarasuk and Yuan, 2009), each of W ranks sends 2 n (W - 1) / W bytes to all-reduce n bytes, and half of
+that to all-gather or reduce-scatter them. Stages 1 and 2 all-reduce gradients, although the ZeRO paper reduce-scatters
+them: stage 2 for every micro-batch, stages 0 and 1 once per update. Gradients are sent in fp32 at every stage, weights
+in the training precision. For latency see `latency.py`; the trainer's own messages do not count.
 """
 
 from dataclasses import dataclass
@@ -14,25 +14,25 @@ from launcher.planning.costs.model_states import ELEMENT, FLOAT
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Volume:
-    """Bytes that go into collectives during one update, whole tensors being counted."""
+    """Bytes of the tensors that collectives process in one update, each counted in full."""
 
     all_reduced: int
     gathered: int
     scattered: int
 
     def sent(self, world_size: int) -> float:
-        """Bytes that one rank sends, and receives."""
+        """Bytes that one rank sends; it receives as many."""
         return (2 * self.all_reduced + self.gathered + self.scattered) * (world_size - 1) / world_size
 
 
-def volume(model: MemoryModel, setting: Setting, *, world_size: int, num_slots: int) -> Volume:
-    """Of one update.
+def communication_volume(model: MemoryModel, setting: Setting, *, world_size: int, num_slots: int) -> Volume:
+    """The communication volume of one update.
 
     Args:
-        model: the run.
+        model: the run's memory model.
         setting: stage, offload, checkpointing.
         world_size: number of ranks.
-        num_slots: micro-batches of one rank.
+        num_slots: micro-batches per rank.
     """
     layout = model.layout(setting, world_size)
     element = ELEMENT[model.precision]
@@ -41,7 +41,8 @@ def volume(model: MemoryModel, setting: Setting, *, world_size: int, num_slots: 
     if setting.stage < 3:
         times = num_slots if setting.stage == 2 else 1
         return Volume(all_reduced=times * FLOAT * layout.all, gathered=element * layout.flat, scattered=0)
-    # In the backward pass what was released meanwhile is gathered again; what stays gathered is so after each step.
+    # Weights are gathered for the forward pass, and those released since then again for the backward pass. Persistent
+    # weights are gathered once, after the step.
     released = layout.released + (layout.released - layout.live)
     gathered = element * (num_slots * released + layout.persistent)
     return Volume(all_reduced=0, gathered=gathered, scattered=num_slots * FLOAT * layout.shards * world_size)

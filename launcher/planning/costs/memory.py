@@ -1,4 +1,4 @@
-"""Device memory of one rank: the engine's states and a micro-batch, at the moment when they need most."""
+"""Peak device memory of one rank: model states and activations, at the moment when they need most."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,19 +19,19 @@ from model.costs.flops import BatchShape
 from model.parameters import Parameter, Vocabularies, parameters, search_bytes
 from trainer.runs.process.page_locked import page_locked_bytes
 
-WORKSPACE = 32 << 20
-"""Of cuBLAS, on Hopper (8 MiB on what came before)."""
-RESERVED = 1 << 30
-"""Outside torch's allocator: the CUDA context and NCCL's buffers."""
-USABLE = 0.95
-"""Of the rest: what fragmentation leaves."""
+WORKSPACE_BYTES = 32 << 20
+"""Workspace of cuBLAS on Hopper GPUs; older ones need 8 MiB."""
+RESERVED_BYTES = 1 << 30
+"""Memory outside torch's allocator: the CUDA context and NCCL's buffers."""
+USABLE_FRACTION = 0.95
+"""Fraction of the rest that tensors can use; fragmentation takes the remainder."""
 
 Stage = Literal[0, 1, 2, 3]
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Setting:
-    """What may be chosen to save memory."""
+    """The choices that save memory: ZeRO stage, optimizer offload, activation checkpointing."""
 
     stage: Stage
     offload: bool
@@ -44,7 +44,7 @@ class Setting:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Memory:
-    """Bytes of one rank's device, by part, at the peak."""
+    """Device memory of one rank in bytes: its parts, and the peak."""
 
     setting: Setting
     weights: int
@@ -54,26 +54,26 @@ class Memory:
     output: int
     buckets: int
     copy: int
-    """The plain model that evaluation decodes with at every stage; it stays from the first one on."""
+    """The copy of the model that evaluation decodes with; it stays on the device after the first evaluation."""
     step: int
-    """What the optimizer's step takes beside the states; it comes when activations are gone."""
+    """Temporary memory of the optimizer's step, which comes after activations are freed."""
     moments: Mapping[str, int]
-    """All that is held at the end of a forward pass and the begin of the `backward` pass, in the `reduction`, in the
-    `step`, in an `evaluation`, and at the `start`, before the engine."""
+    """Total memory at five moments: the start of the `backward` pass, the `reduction` of gradients, the optimizer's
+    `step`, an `evaluation`, and the `start` of the run before the engine exists."""
     peak: int
-    """The most of these."""
+    """The largest of these."""
     moment: str
-    """When that is."""
+    """The moment of the peak."""
     host: int
-    """In host memory: what is offloaded, and a copy for saves."""
+    """Host memory: what is offloaded, and the copy that saves are written from."""
 
 
 class MemoryModel:
-    """The memory of a run for any setting, micro-batch and number of ranks.
+    """Computes a run's memory for any setting, size of micro-batches and number of ranks.
 
     Args:
-        config: the run's.
-        vocabularies: of its tokenizer.
+        config: the run's configuration.
+        vocabularies: sizes of the tokenizer's vocabularies.
         precision: fp32, bf16 or fp16.
     """
 
@@ -81,28 +81,28 @@ class MemoryModel:
         self.config, self.vocabularies, self.precision = config, vocabularies, precision
         self.parameters: Sequence[Parameter] = parameters(config.model, vocabularies)
         self.num_parameters = sum(p.size for p in self.parameters)
-        # asked for at every step of a bisection; checkpointing does not matter to them
+        # caches: bisections ask for these again and again; they do not depend on checkpointing
         self._states: dict[tuple[int, bool, int], ModelStates] = {}
         self._layouts: dict[tuple[int, bool, int], Layout] = {}
 
     def memory(self, setting: Setting, *, world_size: int, source_tokens: int, target_tokens: int) -> Memory:
-        """Bytes with micro-batches of so many padded tokens."""
+        """Memory with micro-batches of this many padded tokens."""
         states, model = self.states(setting, world_size), self.section(setting)
-        # one row of all tokens: on a GPU lengths do not matter
+        # a single row, because with fused attention only the number of tokens matters
         shape = BatchShape(rows=1, source=source_tokens, target=target_tokens)
         layers = activations(model, shape, precision=self.precision)
         output = output_bytes(model, self.config.loss, self.vocabularies, target_tokens, precision=self.precision)
-        # the gradient of the output's matrix waits for that of the embedding, where they are one
+        # with tied embeddings, the output matrix's gradient is kept until the embedding's is added to it
         matrix = self.vocabularies.target * model.d_model * ELEMENT[self.precision]
         batch = layers.total + max(output.total, layers.working + matrix)
         copy = ELEMENT[self.precision] * self.num_parameters
         resident = copy if self.config.evaluation.every_updates else 0
-        training = states.total + states.live_weights + WORKSPACE + resident
+        training = states.total + states.live_weights + WORKSPACE_BYTES + resident
         moments = {
             "backward": training + batch + states.buckets_in_backward,
             "reduction": training + states.buckets,
             "step": training + states.step,
-            "evaluation": states.total + WORKSPACE + copy + self._search_bytes(),
+            "evaluation": states.total + WORKSPACE_BYTES + copy + self._search_bytes(),
             "start": states.start,
         }
         moment = max(moments, key=lambda name: moments[name])
@@ -123,14 +123,14 @@ class MemoryModel:
         )
 
     def states(self, setting: Setting, world_size: int) -> ModelStates:
-        """What the engine holds, whatever the micro-batch."""
+        """Memory of the model states, which does not depend on the micro-batches."""
         key = setting.stage, setting.offload, world_size
         if key not in self._states:
             self._states[key] = model_states(self.layout(setting, world_size))
         return self._states[key]
 
     def layout(self, setting: Setting, world_size: int) -> Layout:
-        """How many elements of the model lie where."""
+        """How the model's elements are distributed over the ranks."""
         key = setting.stage, setting.offload, world_size
         if key not in self._layouts:
             self._layouts[key] = Layout(
@@ -142,13 +142,13 @@ class MemoryModel:
             )
         return self._layouts[key]
 
-    def largest(self, setting: Setting, *, world_size: int, budget: int) -> int:
-        """The most target tokens of a micro-batch that fit so many bytes, with source tokens in proportion; 0: none.
+    def largest_micro_batch(self, setting: Setting, *, world_size: int, budget: int) -> int:
+        """Target tokens of the largest micro-batch that fits, with source tokens in proportion; 0 if none fits.
 
         Args:
             setting: stage, offload and checkpointing.
             world_size: number of ranks.
-            budget: bytes.
+            budget: memory available on a device, in bytes.
         """
         low, high = 0, 1 << 24  # low fits, high does not
         while high - low > 1:
@@ -160,12 +160,12 @@ class MemoryModel:
         return low
 
     def source_for(self, target_tokens: int) -> int:
-        """Source tokens in the proportion of the run's budgets."""
+        """Source tokens for a number of target tokens, in the ratio of the run's budgets."""
         stream = self.config.stream
         return max(1, target_tokens * stream.source_tokens // stream.target_tokens)
 
     def _save_bytes(self, world_size: int) -> int:
-        """Page-locked, of the copy that a save is written from while training goes on; an even share."""
+        """Bytes of one rank's page-locked host memory, from which asynchronous saves are written."""
         if not self.config.checkpoint.asynchronous:
             return 0
         numbers = 1 + num_moments(self.config) + (self.config.training.ema_decay > 0)
@@ -176,27 +176,27 @@ class MemoryModel:
         return search_bytes(self.config.model, search, self.vocabularies.target, ELEMENT[self.precision])
 
     def section(self, setting: Setting) -> ModelSection:
-        """The model with checkpointing or without."""
+        """The run's section `model` with the setting's activation checkpointing."""
         return dataclasses.replace(self.config.model, activation_checkpointing=setting.checkpointing)
 
 
-def usable(device_bytes: int) -> int:
-    """What a rank's tensors may take of a device's memory."""
-    return int((device_bytes - RESERVED) * USABLE)
+def usable_memory(device_bytes: int) -> int:
+    """The bytes of a device's memory that tensors can use."""
+    return int((device_bytes - RESERVED_BYTES) * USABLE_FRACTION)
 
 
 def settings(engine: EngineSection, *, checkpointing: bool) -> Iterator[Setting]:
-    """All settings, the least costly in time first: by stage, then with checkpointing, then with offload.
+    """All settings that the run allows, in order of their cost in time: offload costs most, then checkpointing.
 
     Args:
-        engine: what the run asks for: with `offload_optimizer` there is no setting without, and a stage that refuses
-            one of the keys in `zero_optimization` is left out.
-        checkpointing: whether the run asks for it.
+        engine: the run's section `engine`. If it has `offload_optimizer`, so have all settings; stages that do not
+            support one of its keys in `zero_optimization` are omitted.
+        checkpointing: whether the run uses activation checkpointing; if so, all settings do.
     """
     for offload in (False, True):
         for recomputed in (False, True):
             for stage in (0, 1, 2, 3):
                 section = dataclasses.replace(engine, zero_stage=stage, offload_optimizer=offload)
-                is_wanted = (offload or not engine.offload_optimizer) and (recomputed or not checkpointing)
-                if is_wanted and not any(section.problems()):
+                is_allowed = (offload or not engine.offload_optimizer) and (recomputed or not checkpointing)
+                if is_allowed and not any(section.problems()):
                     yield Setting(stage=stage, offload=offload, checkpointing=recomputed)

@@ -1,13 +1,13 @@
-"""Bytes of weights, gradients and optimizer state on one rank, as DeepSpeed 0.19 lays them out for our engine.
+"""Memory of the model states (weights, gradients, optimizer state) on one rank with DeepSpeed 0.19 and our engine.
 
-The stages are those of ZeRO (Rajbhandari et al., 2020, section 5); the sizes are not the paper's 2 + 2 + 12 bytes,
-because gradients add up in fp32 and because DeepSpeed keeps what it keeps. Which class does what:
+The stages are those of ZeRO (Rajbhandari et al., 2020, section 5). The sizes differ from the paper's 2 + 2 + 12 bytes,
+because gradients are summed in fp32 and because of DeepSpeed's own copies. DeepSpeed's classes:
 
-- stage 0: torch's optimizer in fp32; `FP16_UnfusedOptimizer` in bf16 and fp16, to which our engine gives fp32 gradients
-- stage 1 in bf16: `BF16_Optimizer`, which keeps the whole fp32 gradient beside the bf16 one
-- stages 1 and 2: `DeepSpeedZeroOptimizer`; in bf16 stage 2 keeps one flat fp32 partition of the gradient, else every
-  parameter that its partition touches, whole
-- stage 3: `DeepSpeedZeroOptimizer_Stage3`: each parameter is divided by itself and rounded up; small ones stay
+- stage 0: torch's optimizer in fp32; in bf16 and fp16 `FP16_UnfusedOptimizer`, to which our engine gives fp32 gradients
+- stage 1 in bf16: `BF16_Optimizer`, which keeps the whole gradient in fp32 and in bf16
+- other precisions at stage 1, and stage 2: `DeepSpeedZeroOptimizer`; stage 2 keeps, in bf16, one flat fp32 partition of
+  the gradient, else the whole gradient of every parameter that overlaps the rank's partition
+- stage 3: `DeepSpeedZeroOptimizer_Stage3`, which divides each parameter separately, rounding up; small ones stay
   gathered
 """
 
@@ -26,9 +26,9 @@ ELEMENT = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
 BUCKET_ELEMENTS = 50_000_000
-"""`BUCKET_ELEMENTS` of `trainer.engines.deepspeed.config`, which torch alone can import; a test holds them together."""
+"""Must equal `BUCKET_ELEMENTS` of `trainer.engines.deepspeed.config`, which needs torch; a test compares them."""
 WHOLE_BUCKET_ELEMENTS = 500_000_000
-"""What DeepSpeed's engine reduces at once where no stage does it."""
+"""Elements that DeepSpeed's engine reduces at once at stage 0."""
 PERSISTENT_ELEMENTS = 100_000
 """DeepSpeed's `stage3_param_persistence_threshold`."""
 LIVE_ELEMENTS = 1_000_000_000
@@ -36,7 +36,7 @@ LIVE_ELEMENTS = 1_000_000_000
 
 
 def num_moments(config: RunConfig) -> int:
-    """Numbers that are kept of every parameter: the optimizer's states, and the moving average where there is one."""
+    """Numbers kept per parameter besides its weight: the optimizer's states, and the moving average if there is one."""
     return len(config.optimizer.states) + (config.training.ema_decay > 0)
 
 
@@ -45,26 +45,27 @@ class ModelStates:
     """Bytes on one rank."""
 
     weights: int
-    """In the precision of the training, at rest."""
+    """Weights in the training precision, between updates."""
     live_weights: int
-    """Stage 3: what is gathered beside that at the end of a forward pass."""
+    """Stage 3: further weights that are still gathered at the end of a forward pass."""
     gradients: int
-    """At most, between the micro-batches of an update."""
+    """Gradients between the micro-batches of an update, at most."""
     optimizer: int
-    """fp32 masters and the optimizer's states; in fp32 at stage 0 there are no masters."""
+    """fp32 master weights and the optimizer's states; in fp32 at stage 0 there are no master weights."""
     buckets: int
-    """Buffers of the communication, and what a reduction takes beside them."""
+    """Communication buffers, and the temporary memory of a reduction."""
     buckets_in_backward: int
-    """As much of them as there is while activations are held."""
+    """The part of `buckets` that exists at the same time as the activations."""
     step: int
-    """What the optimizer's step takes for a while."""
+    """Temporary memory of the optimizer's step."""
     start: int
-    """What there is before the engine: the model in fp32, on the device as a whole at every stage."""
+    """Memory before the engine exists: the whole fp32 model is on the device at every stage."""
     host_gradients: int
-    """What of the gradients is offloaded."""
+    """Offloaded gradients."""
     host_optimizer: int
+    """Offloaded optimizer state."""
     host_buffers: int
-    """Copies on their way."""
+    """Buffers for copies between host and device."""
 
     @property
     def total(self) -> int:
@@ -73,20 +74,20 @@ class ModelStates:
 
     @property
     def host(self) -> int:
-        """In host memory."""
+        """Everything in host memory."""
         return self.host_gradients + self.host_optimizer + self.host_buffers
 
 
 class Layout:
-    """How many elements of a model lie where.
+    """How a model's elements are distributed over the ranks.
 
     Args:
         found: the model's parameters, in order.
-        engine: stage, offload and DeepSpeed's own keys.
+        engine: the section `engine`: stage, offload and DeepSpeed's own keys.
         precision: fp32, bf16 or fp16.
         world_size: number of ranks.
-        num_moments: what is kept of every parameter; see `num_moments`.
-        rank: which one; the fullest unless given.
+        num_moments: numbers kept per parameter; see the function `num_moments`.
+        rank: the rank to describe; by default the one that holds most.
     """
 
     def __init__(
@@ -105,11 +106,11 @@ class Layout:
         self.world_size = world_size
         self._keys = engine.zero_optimization
         self.overlaps = bool(self._keys.get("overlap_comm", False))
-        # a model has many tensors and few sizes
+        # counted by size, because a model has many tensors but few sizes
         sizes = Counter([p.size for p in found])
         self.all = sum(number * size for size, number in sizes.items())
         self.largest = max(sizes)
-        # as `trainer.engines.adamw.decay_groups` splits them
+        # matrices and vectors, split like `trainer.engines.adamw.decay_groups`
         groups: list[list[int]] = [[], []]
         for p in found:
             groups[len(p.shape) < 2].append(p.size)
@@ -117,23 +118,23 @@ class Layout:
         self.flat = sum(_round_up(sum(group), 2 * world_size) for group in self._groups)
         self.partition = self.flat // world_size
         self.shards = sum(number * -(-size // world_size) for size, number in sizes.items())
-        threshold = self.key("stage3_param_persistence_threshold", PERSISTENT_ELEMENTS)
-        # what is gathered is a multiple of the ranks
+        threshold = self.zero_key("stage3_param_persistence_threshold", PERSISTENT_ELEMENTS)
+        # gathered parameters are padded to a multiple of the number of ranks
         whole = [(size, n * (_round_up(size, world_size) if world_size > 1 else 0)) for size, n in sizes.items()]
         self.persistent = sum(gathered for size, gathered in whole if size <= threshold)
         self.released = sum(gathered for size, gathered in whole if size > threshold)
         self.num_released = sum(number for size, number in sizes.items() if size > threshold)
-        live = self.key("stage3_max_live_parameters", LIVE_ELEMENTS)
-        # from its forward to its backward use lies twice what follows it
-        reused = self.key("stage3_max_reuse_distance", LIVE_ELEMENTS) // 2
+        live = self.zero_key("stage3_max_live_parameters", LIVE_ELEMENTS)
+        # between a weight's use in the forward and in the backward pass, all later weights are used twice
+        reused = self.zero_key("stage3_max_reuse_distance", LIVE_ELEMENTS) // 2
         self.live = min(self.released, live, reused)
         self._rank = rank
 
-    def key(self, name: str, default: int) -> int:
-        """A number of DeepSpeed's own.
+    def zero_key(self, name: str, default: int) -> int:
+        """The value of a key of `zero_optimization` that is a number of elements.
 
         Raises:
-            UserError: it is none.
+            UserError: the value is not such a number.
         """
         value = self._keys.get(name, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1 << 62:
@@ -141,15 +142,15 @@ class Layout:
         return int(value)
 
     def touched(self) -> int:
-        """Elements of all parameters of which a part lies in the rank's partition.
+        """Number of elements of all parameters that overlap the rank's partition.
 
-        On the device what fills the last partition up is a tensor too.
+        On the device, the padding of the last partition is a tensor too.
         """
         return sum(_touched(group, self.world_size, self._rank, is_filled=not self.offload) for group in self._groups)
 
 
 def model_states(layout: Layout) -> ModelStates:
-    """The bytes of one rank."""
+    """Memory of the model states on one rank."""
     gradients, host_gradients = _gradients(layout)
     optimizer = _optimizer(layout)
     buckets, in_backward = _buckets(layout)
@@ -179,7 +180,7 @@ def _optimizer(layout: Layout) -> int:
 
 
 def _gradients(layout: Layout) -> tuple[int, int]:
-    """Bytes on the device and in host memory."""
+    """Bytes of gradients on the device and in host memory."""
     summed = ELEMENT["fp16"] if layout.precision == "fp16" and layout.stage else FLOAT
     if layout.stage == 0:
         return summed * layout.all, 0
@@ -198,30 +199,30 @@ def _gradients(layout: Layout) -> tuple[int, int]:
 
 
 def _buckets(layout: Layout) -> tuple[int, int]:
-    """Bytes of buckets and of a reduction; and those that exist while activations do."""
-    bucket = layout.key("reduce_bucket_size", BUCKET_ELEMENTS)
+    """Bytes of buckets and of a reduction, and the part of them that exists at the same time as the activations."""
+    bucket = layout.zero_key("reduce_bucket_size", BUCKET_ELEMENTS)
     reduced = min(max(bucket, layout.largest), layout.all)
     is_plain_bf16 = layout.precision == "bf16" and not layout.offload
     if (layout.stage == 0 and layout.precision != "fp32") or (layout.stage == 1 and is_plain_bf16):
-        # those of a micro-batch, and a piece of them side by side, to be added to the sums; reduced where they are
+        # a micro-batch's gradients, and a flat copy of some of them that is added to the sums; reduced in place
         return layout.element * (layout.all + min(max(BUCKET_ELEMENTS, layout.largest), layout.all)), 0
     if layout.stage == 0 and layout.world_size == 1:  # nothing is reduced
         return 0, 0
-    if layout.stage == 0:  # flattened as a whole, after the last backward pass
+    if layout.stage == 0:  # gradients are flattened after the last backward pass
         return FLOAT * min(layout.all, WHOLE_BUCKET_ELEMENTS + layout.largest), 0
     if layout.stage == 3:
-        buffer = FLOAT * bucket  # for good, in the precision of the communication
+        buffer = FLOAT * bucket  # permanent, in fp32, in which gradients are communicated
         return (both := buffer + reduced * 2 * FLOAT + FLOAT * reduced // layout.world_size), both
     staged = FLOAT if layout.stage == 1 and layout.precision == "bf16" else layout.element
-    is_laid_together = layout.stage == 2 and is_plain_bf16 and not layout.overlaps
-    buffer = staged * (reduced if is_laid_together else bucket)
+    is_concatenated = layout.stage == 2 and is_plain_bf16 and not layout.overlaps
+    buffer = staged * (reduced if is_concatenated else bucket)
     buffer += layout.element * layout.largest if layout.offload else 0
     reduction = reduced * (staged + (0 if staged == FLOAT else FLOAT))
     return buffer + reduction, buffer + (reduction if layout.stage == 2 else 0)
 
 
 def _step(layout: Layout) -> int:
-    """A flat fp32 copy of the gradients, where they are not one already; stage 0 steps on them as they are."""
+    """Bytes of the flat fp32 copy of the gradients that the step makes if they are not stored like that already."""
     if layout.offload or layout.stage == 0:
         return 0
     if layout.stage == 3:

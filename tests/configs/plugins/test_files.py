@@ -73,10 +73,10 @@ def test_fields_by_postponed_annotations(folder: Path) -> None:
         (b"# -*- coding: klingon -*-\n", r"cannot be run: SyntaxError: .*klingon"),
         (b"x = 1\0\n", r"cannot be run: (line 1: )?(SyntaxError|ValueError): source code .*null bytes"),
         (b"(" * 10_000, r"cannot be run: (line 1: )?\w+Error"),
-        (HALVES.replace('"halves"', '"cosine"').encode(), r"schedule: two components are called 'cosine', in trainer."),
+        (HALVES.replace('"halves"', '"cosine"').encode(), r"schedule: two components are named 'cosine', in trainer."),
         (HALVES.replace('"schedule"', '"shedule"').encode(), r"component 'halves': there is no family 'shedule'; did"),
-        ((HALVES * 2).encode(), r"schedule: two components are called 'halves', in '/.*halves.py' and in '/.*halves.p"),
-        (HALVES.replace("(Schedule)", "").encode(), r"schedule halves: Halves is no Schedule; derive it from that"),
+        ((HALVES * 2).encode(), r"schedule: two components are named 'halves', in '/.*halves.py' and in '/.*halves.p"),
+        (HALVES.replace("(Schedule)", "").encode(), r"schedule halves: Halves is not a Schedule; derive it from that"),
         (
             HALVES.replace("Positive = 10", "type(open) = open").encode(),
             r"schedule halves: its fields cannot be checked: ",
@@ -101,8 +101,8 @@ def test_what_a_file_is_refused_for(content: bytes, expected: str, folder: Path)
     [
         ("[gone.py]", r"plugins.0: '/.*gone.py': no such file; give a Python file"),
         ("[.]", r"plugins.0: '/.*user' is a folder; give a Python file"),
-        ("[/dev/zero]", r"plugins.0: '/dev/zero' is no file; give a Python file"),
-        ("[pipe]", r"plugins.0: '/.*pipe' is no file; give a Python file"),
+        ("[/dev/zero]", r"plugins.0: '/dev/zero' is not a file; give a Python file"),
+        ("[pipe]", r"plugins.0: '/.*pipe' is not a file; give a Python file"),
         ("[loop]", r"plugins.0: 'loop': .*symbolic links"),
         ("['~nobody-here/x.py']", r"plugins.0: '~nobody-here/x.py': no such home folder"),
         ("['a\0b']", r"CONFIG: .*cannot be read"),
@@ -112,7 +112,7 @@ def test_what_a_file_is_refused_for(content: bytes, expected: str, folder: Path)
         ("[halves.py, 3]", r"plugins.1: 3; allowed is the path of a Python file"),
         ("['']", r"plugins.0: ''; allowed is the path of a Python file"),
         ("[[halves.py]]", r"plugins.0: \['halves.py'\]; allowed is the path of a Python file"),
-        ("[{file: halves.py}]", r"plugins.0: 'halves.py' stands here as a run writes it down, and is not run; allowed"),
+        ("[{file: halves.py}]", r"plugins.0: 'halves.py' is written as in a run's saved configuration, and is not run"),
     ],
 )
 def test_what_is_no_plugin(names: str, expected: str, folder: Path) -> None:
@@ -129,13 +129,13 @@ def test_two_files_with_one_kind(folder: Path) -> None:
     with pytest.raises(UserError) as caught:
         load_run(str(folder / "my.yaml"), plugins=["../other.py"])
     files = f"'{folder}/halves.py' and in '{folder}/elsewhere/../other.py'"
-    assert str(caught.value).endswith(f"schedule: two components are called 'halves', in {files}; rename one of them")
+    assert str(caught.value).endswith(f"schedule: two components are named 'halves', in {files}; rename one of them")
 
 
 def test_a_name_that_is_no_utf_8(folder: Path) -> None:
     name = os.fsdecode(b"../caf\xe9.py")
     shutil.copy(folder / "halves.py", name)
-    assert "is not UTF-8; give the file a name that is" in said("debug", plugins=[name])
+    assert "the name is not UTF-8; give the file one that is" in said("debug", plugins=[name])
 
 
 @pytest.mark.parametrize("text", ["import helper", "from helper import x", "import helper.deeper", "from . import x"])
@@ -146,9 +146,7 @@ def test_a_module_beside_it_is_refused(text: str, place: str, folder: Path, monk
     (folder / place).write_text("x = 1\n")
     (folder / "halves.py").write_text(f"{HALVES}\n\ndef later():\n    {text}\n")
     for _ in range(2):
-        assert "which stands beside it: a plugin is one file, known by its SHA-256; put " in said(
-            str(folder / "my.yaml")
-        )
+        assert "from its own folder, but a plugin must be a single file; put " in said(str(folder / "my.yaml"))
         monkeypatch.syspath_prepend(str(folder))
     assert runs(folder / "halves.py") == 0
 

@@ -40,28 +40,28 @@ def test_where_there_is_no_copy_the_file_will_do(
     assert load_run(config).schedule.kind == "halves"
     (folder / "halves.py").write_text(HALVES + "\n")
     assert said(config) == (
-        f"plugin '{folder}/halves.py': neither it nor {pins[0].copy!r} has the SHA-256 that the run was started "
-        f"with, {pins[0].sha256}; start it again with the file as it is now"
+        f"plugin '{folder}/halves.py': neither the file nor its copy {pins[0].copy!r} has the SHA-256 that the run was "
+        f"started with, {pins[0].sha256}; start the run again to use the file as it is now"
     )
 
 
 def test_where_nothing_is_seen_the_bytes_travel(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = str(folder / "my.yaml")
     run = load_run(config)
-    pins = pins_of(run.plugins, folder / "r", travels=True)
+    pins = pins_of(run.plugins, folder / "r", with_content=True)
     monkeypatch.setenv(*variables(config, pins).popitem())
     (folder / "halves.py").unlink()
     files._loaded.clear()
     restore(registered(leaving_out={type(run.schedule)}))
     assert load_run(config).plugins == run.plugins
-    with pytest.raises(UserError, match=r"^plugins: compressed and with their names they take 1\d\d,\d{3} bytes to go"):
+    with pytest.raises(UserError, match=r"^plugins: 1\d\d,\d{3} bytes after compression, but at most"):
         variables(config, [dataclasses.replace(pins[0], content="x" * 120_000)])
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3", '{"config": "debug"}', '{"config": "debug", "plugins": [1]}'])
 def test_what_no_launcher_has_set(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PINS, text)
-    assert said("debug") == f"{PINS}: is not what a launch of zeromt has set; take it out of the environment"
+    assert said("debug") == f"{PINS}: has a value that zeromt did not set; remove it from the environment"
 
 
 def test_copies_are_written_anew_and_through_no_link(pins: list[Pin], folder: Path) -> None:

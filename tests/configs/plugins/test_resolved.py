@@ -61,7 +61,7 @@ def test_runs_no_file(place: str, form: str, run: Path, folder: Path) -> None:
 
 def test_is_told_what_to_give(run: Path, folder: Path) -> None:
     what = f"schedule halves of the plugin halves.py (SHA-256 {sha256(folder / 'halves.py')})"
-    told = f"needs {what}, and plugins are run only where you name them: give it by --plugins "
+    told = f"needs {what}, but plugins are run only if you name them; add --plugins "
     [copy] = (run / "plugins").iterdir()
     checkpoint = run / "checkpoints" / "step-00000001" / "config.yaml"
     for path in (run / "config.yaml", checkpoint):
@@ -86,8 +86,8 @@ def test_another_file_is_refused_with_both_hashes(run: Path, folder: Path) -> No
     with pytest.raises(OtherPluginError) as caught:
         load_saved(path)
     assert str(caught.value) == (
-        f"plugin '{folder}/halves.py': its SHA-256 is {sha256(folder / 'halves.py')}, and {path.parent} was made "
-        f"with {then}; allowed is the file that it was made with, such as {copy}"
+        f"plugin '{folder}/halves.py': its SHA-256 is {sha256(folder / 'halves.py')}, but {path.parent} was made "
+        f"with {then}; give the file that it was made with, such as {copy}"
     )
     assert load_saved(path, any_version=True).schedule.kind == "halves"
     shutil.move(folder / "halves.py", folder / "renamed.py")
@@ -103,7 +103,7 @@ def test_a_package_that_is_not_installed(run: Path) -> None:
     record = "plugins: [{package: theirs 1.0, components: [schedule halves]}]\n"
     (run / "config.yaml").write_text(text + record)
     expected = (
-        f"{run}/config.yaml: needs schedule halves of the package theirs 1.0, which is not installed: install it "
+        f"{run}/config.yaml: needs schedule halves of the package theirs 1.0, which is not installed; install it "
         "(pip install theirs), or give a file that has it by --plugins"
     )
     with pytest.raises(PluginError) as caught:

@@ -191,7 +191,7 @@ class TestLayers:
     def test_how_a_number_was_written_moves_with_it(self, tmp_path: Path) -> None:
         path = tmp_path / "run.yaml"
         path.write_text("model: {num_heads: 010}\n")
-        with pytest.raises(ConfigError, match=r"^model\.attention\.num_heads: YAML reads 010 in base 8, as 8"):
+        with pytest.raises(ConfigError, match=r"^model\.attention\.num_heads: YAML reads 010 as 8, in base 8"):
             load_run(str(path))
 
     @pytest.mark.parametrize("model", ["5", "[1]", "null", "{num_heads: {a: 1}}", "{norm: 3}", "{norm: [rms]}", "text"])
@@ -251,7 +251,7 @@ class TestSampling:
             (["sample=false", "top_k=4"], "evaluation.search.sampler.kind: missing"),
             (["sampler=trunc"], "evaluation.search.sampler.kind: there is no kind 'trunc'; did you mean truncated?"),
             (["sampler={kind: truncated, topk: 3}"], "evaluation.search.sampler.topk: unknown key; did you mean"),
-            (["sampler=truncated", "beam=2"], "evaluation.search.beam: 2 with a sampler; allowed is 1"),
+            (["sampler=truncated", "beam=2"], "evaluation.search.beam: 2 with a sampler; set it to 1"),
         ],
     )
     def test_what_is_refused(self, given: list[str], said: str) -> None:

@@ -83,8 +83,8 @@ def test_item_of_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("item", "said"),
     [
-        ("stream.datasets[3].path=c", "stream.datasets has 2 items; allowed is 0 to 2, of which the last adds one"),
-        ("prepare.train.source[0][0]=c", "prepare.train.source.0 is no list; allowed is prepare.train.source.0=VALUE"),
+        ("stream.datasets[3].path=c", "stream.datasets has 2 items; use an index from 0 to 2; 2 adds one"),
+        ("prepare.train.source[0][0]=c", "prepare.train.source.0 is not a list; use prepare.train.source.0=VALUE"),
         ("optimizer..lr=1", "allowed is section.key=value"),
         ("a[=1", "allowed is section.key=value"),
         ("[0]=1", "allowed is section.key=value"),
@@ -117,16 +117,16 @@ def test_word_is_what_it_was_where_none_is(word: str, value: bool, tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("training: {max_updates: 8:30}", "training.max_updates: YAML reads 8:30 in base 60, as 510; allowed is"),
-        ("training: {max_minutes: 8:30}", "training.max_minutes: YAML reads 8:30 in base 60, as 510; allowed is"),
-        ("training: {<<: {max_minutes: 1:30.5}}", "training.max_minutes: YAML reads 1:30.5 in base 60, as 90.5;"),
-        ("seed: 017", "seed: YAML reads 017 in base 8, as 15; allowed is a number in base 10, such as 15"),
-        ("stream: {datasets: [{path: a, weight: 010}]}", "stream.datasets.0.weight: YAML reads 010 in base 8, as 8;"),
-        ("engine: {zero_optimization: {reduce_bucket_size: 010}}", "reduce_bucket_size: YAML reads 010 in base 8"),
-        ("name: 017", "name: 15; allowed is text: in quotes, '017', it is"),
-        ("name: 2024", "name: 2024; allowed is text: in quotes, '2024', it is"),
-        ("name: 1.10", "name: 1.1; allowed is text: in quotes, '1.10', it is"),
-        ("name: true", "name: true; allowed is text: in quotes, 'true', it is"),
+        ("training: {max_updates: 8:30}", "training.max_updates: YAML reads 8:30 as 510, in base 60; write a"),
+        ("training: {max_minutes: 8:30}", "training.max_minutes: YAML reads 8:30 as 510, in base 60; write a"),
+        ("training: {<<: {max_minutes: 1:30.5}}", "training.max_minutes: YAML reads 1:30.5 as 90.5, in base 60;"),
+        ("seed: 017", "seed: YAML reads 017 as 15, in base 8; write a number in base 10, such as 15"),
+        ("stream: {datasets: [{path: a, weight: 010}]}", "stream.datasets.0.weight: YAML reads 010 as 8, in base 8;"),
+        ("engine: {zero_optimization: {reduce_bucket_size: 010}}", "reduce_bucket_size: YAML reads 010 as 8,"),
+        ("name: 017", "name: 15; allowed is text: put it in quotes, '017'"),
+        ("name: 2024", "name: 2024; allowed is text: put it in quotes, '2024'"),
+        ("name: 1.10", "name: 1.1; allowed is text: put it in quotes, '1.10'"),
+        ("name: true", "name: true; allowed is text: put it in quotes, 'true'"),
         ("training: {tensorboard: 'no'}", "training.tensorboard: 'no'; allowed is true or false"),
         ("training: {log_every: on}", "training.log_every: true; allowed is a whole number"),
         ("seed: 9223372036854775808", "seed: 9223372036854775808; allowed is less than or equal to 922337203685477580"),
@@ -189,7 +189,7 @@ def test_sites_are_read_alike(tmp_path: Path) -> None:
     wrong: list[tuple[Any, str]] = [
         ("environment=[1]", "environment: [1]; write a section with keys"),
         ("modules={a: 1}", "modules: a section; allowed is a list"),
-        ("cpus_per_node=017", "cpus_per_node: YAML reads 017 in base 8"),
+        ("cpus_per_node=017", "cpus_per_node: YAML reads 017 as 15, in base 8"),
     ]
     for setting, said in wrong:
         with pytest.raises(ConfigError) as caught:

@@ -106,7 +106,7 @@ class TestPlacesOfTheOutput:
     def test_links_in_a_circle(self, corpus: Corpus, tmp_path: Path) -> None:
         (tmp_path / "loop").symlink_to("loop")
         for name in ("loop", "loop/a"):
-            with pytest.raises(UserError, match="circle"):
+            with pytest.raises(UserError, match="links form a loop"):
                 prepare.run(dataclasses.replace(corpus(PAIRS), output=str(tmp_path / name)))
 
     def test_what_cannot_be_written_is_known_before_the_corpus_is_read(

@@ -95,7 +95,7 @@ def the_fault(found: list[Finding]) -> Finding:
 
 def test_a_clock_that_is_off(tmp_path: Path) -> None:
     found = the_fault(list(machine.clock(tmp_path, lambda: time.time() - 90)))
-    assert found.said.startswith("90 s from that of the file system")
+    assert found.said.startswith("90 s off the clock of the file system")
     assert "NTP" in found.mend
     assert [one.grade for one in machine.clock(tmp_path)] == ["good"]
 

@@ -118,7 +118,7 @@ def test_its_section_of_a_profile_is_checked_like_ours(zeromt: Zeromt, paper: di
         assert (done.returncode, done.stderr) == (2, f"zeromt: error: {said}\n")
     other = zeromt("launch", "slurm", "debug", "--nproc", "1", "--site", "desk.yaml", **paper)
     assert other.returncode == 2
-    assert "scheduler: paper; allowed is `zeromt launch paper`, or a profile of slurm" in other.stderr
+    assert "scheduler: paper; use `zeromt launch paper`, or a profile for slurm" in other.stderr
 
 
 def test_it_is_asked_for_its_jobs(zeromt: Zeromt, paper: dict[str, str], workplace: Path) -> None:

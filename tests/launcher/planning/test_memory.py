@@ -42,7 +42,7 @@ def test_settings_come_in_order_and_are_allowed() -> None:
 @pytest.mark.parametrize("world_size", [1, 8, 1000])
 def test_the_largest_micro_batch_fits_and_the_next_does_not(setting: Setting, world_size: int) -> None:
     planned, budget = model(), 24 * 10**9
-    most = planned.largest(setting, world_size=world_size, budget=budget)
+    most = planned.largest_micro_batch(setting, world_size=world_size, budget=budget)
     peaks = [
         planned.memory(
             setting, world_size=world_size, source_tokens=planned.source_for(tokens), target_tokens=tokens
@@ -50,7 +50,7 @@ def test_the_largest_micro_batch_fits_and_the_next_does_not(setting: Setting, wo
         for tokens in (most, most + 1)
     ]
     assert peaks[0] <= budget < peaks[1]
-    assert planned.largest(setting, world_size=world_size, budget=1000) == 0
+    assert planned.largest_micro_batch(setting, world_size=world_size, budget=1000) == 0
 
 
 def test_what_shards_more_takes_less() -> None:

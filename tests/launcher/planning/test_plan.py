@@ -58,8 +58,11 @@ def test_the_report_names_everything(zeromt: Zeromt) -> None:
     for word in ("decoder cross-attention", "ZeRO-3 + offload + checkpointing", "goodput", "GPU hours", "kWh", "4,096"):
         assert word in done.stdout
     assert "assumed" in done.stdout
-    assert "37000 pieces, as prepare.tokenizer says" in done.stdout
+    assert "vocabulary of 37000 pieces (prepare.tokenizer)" in done.stdout
+    assert "(12 bytes per parameter)" in done.stdout
     assert max(map(len, done.stdout.splitlines())) < 180
+    averaged = zeromt("plan", "wmt_base", *CLUSTER, "training.ema_decay=0.999")
+    assert "(16 bytes per parameter)" in averaged.stdout
 
 
 def test_figures_hang_together(capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,21 +231,24 @@ def test_a_prepared_dataset_gives_vocabulary_lengths_and_epochs(
 BAD = [
     (["--nodes", "0"], "argument --nodes: '0'; allowed is a whole number from 1 to 65536"),
     (["--gpus-per-node", "x"], "argument --gpus-per-node: 'x'; allowed is a whole number from 1 to 1024"),
-    (["--gpu-memory", "80XB"], "argument --gpu-memory: '80XB'; allowed is a positive number with one of GB, GiB"),
+    (["--gpu-memory", "80XB"], "argument --gpu-memory: '80XB'; allowed is a positive number, alone or with one"),
     (["--gpu-memory", "0"], "argument --gpu-memory: '0'; allowed is a positive number"),
     (["--gpu", "abacus"], "argument --gpu: 'abacus'; allowed is one of a100, h100"),
-    (["--mfu", "1.5"], "argument --mfu: '1.5'; allowed is a finite number above 0 to 1"),
-    (["--mfu", "0"], "argument --mfu: '0'; allowed is a finite number above 0 to 1"),
-    (["--mfu", "nan"], "argument --mfu: 'nan'; allowed is a finite number above 0 to 1"),
+    (["--mfu", "1.5"], "argument --mfu: '1.5'; allowed is a finite number above 0 up to 1"),
+    (["--mfu", "0"], "argument --mfu: '0'; allowed is a finite number above 0 up to 1"),
+    (["--mfu", "nan"], "argument --mfu: 'nan'; allowed is a finite number above 0 up to 1"),
     (["--mtbf", "5/rack"], "argument --mtbf: '5/rack'; allowed is a positive number of hours with /gpu, /node"),
     (["--padding", "1"], "argument --padding: '1'; allowed is a finite number from 0 to 0.99"),
     (["--price", "-1"], "argument --price: '-1'; allowed is a finite number above 0"),
-    (["--tokens", "10Q"], "argument --tokens: '10Q'; allowed is a positive number with one of B, G, K, M, T"),
+    (["--tokens", "10Q"], "argument --tokens: '10Q'; allowed is a positive number, alone or with one of B, G, K, M, T"),
     (["--tokens", "1G", "--epochs", "2"], "argument --epochs: not allowed with argument --tokens"),
-    (["--write", "none/x.yaml"], "argument --write: 'none/x.yaml'; give a file in a folder that exists"),
-    (["--epochs", "2"], "--epochs: 2 without the prepared dataset at hand; allowed then is --tokens"),
-    (["--gpu-memory", "1.5GB"], "--gpu-memory: 1.5GB (0.405GB for tensors) holds no pair of 256 tokens at any stage"),
-    (["--nodes", "65536"], "--nodes: 65536 with 8 GPUs each are 524288; allowed is at most 65536 GPUs together"),
+    (
+        ["--write", "none/x.yaml"],
+        "argument --write: 'none/x.yaml' cannot be written; give a file in a folder that exists",
+    ),
+    (["--epochs", "2"], "--epochs: 2, but the size of an epoch is not known, because a prepared"),
+    (["--gpu-memory", "1.5GB"], "--gpu-memory: 1.5GB (0.405GB for tensors) is too small for a pair of 256 tokens at"),
+    (["--nodes", "65536"], "--nodes: 65536 nodes with 8 GPUs each are 524288 GPUs; allowed are at most 65536 GPUs"),
     (
         ["engine.zero_optimization={reduce_bucket_size: auto}"],
         "engine.zero_optimization.reduce_bucket_size: 'auto'; allowed is a number of elements from 0",
@@ -259,7 +265,7 @@ def test_bad_input(arguments: list[str], expected: str, refused: Refused) -> Non
 
 def test_the_least_memory_that_is_named_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "wmt_big", *CLUSTER, "--gpu-memory", "1.5GB"]) == 2
-    least = capsys.readouterr().err.split("allowed is at least ")[1].split(",")[0]
+    least = capsys.readouterr().err.split("use GPUs with at least ")[1].split(",")[0]
     assert main(["plan", "wmt_big", *CLUSTER, "--gpu-memory", least]) == 0
 
 

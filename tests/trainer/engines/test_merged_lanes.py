@@ -63,6 +63,6 @@ def test_losses_are_those_of_the_oracle(corpus_en_fr: Corpus, forked: Forked, tm
 
 def test_lanes_of_several_datasets_are_not_merged() -> None:
     datasets = "stream.datasets=[{path: a}, {path: b}]"
-    with pytest.raises(ConfigError, match=r"engine\.merge_lanes: 2 with 2 datasets.*allowed is auto or 1"):
+    with pytest.raises(ConfigError, match=r"engine\.merge_lanes: 2 with 2 datasets.*set it to auto or 1"):
         load_run("debug", [datasets, "engine.merge_lanes=2"])
     load_run("debug", [datasets])

@@ -177,8 +177,8 @@ def test_evaluate_takes_it(place: Path, options: list[str], expected: list[str])
     [
         (["--metrics", "blue"], "--metrics.0.kind: there is no kind 'blue'; did you mean bleu?"),
         (["--metrics", "{kind: ter, normalised: true}"], "--metrics.0.normalised: unknown key; did you mean"),
-        (["--metrics", "bleu", "bleu"], "--metrics.1.name: the figures of another are called bleu"),
-        (["--metrics", "{"], "--metrics: 'metrics[0]={': the value is no YAML"),
+        (["--metrics", "bleu", "bleu"], "--metrics.1.name: bleu is the name of another figure, too"),
+        (["--metrics", "{"], "--metrics: 'metrics[0]={': the value is not valid YAML"),
         (["--metrics", "ter", "--tokenizer", "char"], "--tokenizer: 'char' without BLEU; leave it out, or add bleu"),
     ],
 )
@@ -247,7 +247,7 @@ class TestSampler:
             (["--sampler", "{kind: podium, places: 0}"], "--sampler.places: 0; allowed is greater than 0"),
             (["--sampler", "podum"], "--sampler.kind: there is no kind 'podum'; did you mean podium?"),
             (["--top-k", "3"], "--top-k: 3 with the sampler podium, which has no such field; leave it out"),
-            (["--beam", "2"], "--beam: 2 with a sampler; allowed is 1"),
+            (["--beam", "2"], "--beam: 2 with a sampler; set it to 1"),
         ],
     )
     def test_what_is_refused(self, place: Path, options: list[str], said: str) -> None:

@@ -34,7 +34,7 @@ def test_every_pair_is_changed_and_tags_stay() -> None:
 @pytest.mark.parametrize("kind", ["merge", "bpe_dropout"])
 def test_what_changes_no_text_by_itself_is_refused(kind: str) -> None:
     section = EvaluationSection(sets=[HeldOutSection(name="a", prepared="valid")], perturb=[make("modifier", kind)])
-    assert list(section.problems()) == [f"perturb.0: {kind} changes no text by itself; name one that does, as typos"]
+    assert list(section.problems()) == [f"perturb.0: {kind} is not a modifier of text; use one that is, such as typos"]
 
 
 def test_all_references_belong_to_one_source() -> None:

@@ -245,11 +245,11 @@ def test_early_stopping_by_what_comes_late_is_refused() -> None:
         ["training.early_stopping={metric: comet}"],
         ["training.early_stopping={}", "checkpoint.best_by=comet"],
     ):
-        with pytest.raises(UserError, match=r"training.early_stopping.metric: the score comet comes late"):
+        with pytest.raises(UserError, match=r"training.early_stopping.metric: comet is a queued metric"):
             load_run("debug", [queued, *more])
-    with pytest.raises(UserError, match=r"evaluation.queued.0.name: the figures of another are called bleu"):
+    with pytest.raises(UserError, match=r"evaluation.queued.0.name: bleu is the name of another figure"):
         load_run("debug", ["evaluation.queued=[{name: bleu, command: cat}]"])
-    with pytest.raises(UserError, match=r"evaluation.queued_end_minutes: 60 is more than other ranks wait"):
+    with pytest.raises(UserError, match=r"evaluation.queued_end_minutes: 60 is longer than other ranks wait"):
         load_run("debug", [queued, "evaluation.queued_end_minutes=60"])
 
 
@@ -258,7 +258,7 @@ def test_no_metric_is_called_as_another_figure_of_an_evaluation() -> None:
         loss=1.0, nll=1.0, accuracy=0.5, scores={}, sources=["s"], references=["r"], hypotheses=["h"], seconds=0.0
     )
     for name in (*plain.figures(), TARGET_TOKENS, "series"):
-        with pytest.raises(UserError, match=rf"evaluation.queued.0.name: the figures of another are called {name}"):
+        with pytest.raises(UserError, match=rf"evaluation.queued.0.name: {name} is the name of another figure"):
             load_run("debug", [f"evaluation.queued=[{{name: {name}, command: cat}}]"])
 
 

@@ -31,7 +31,7 @@ def test_one_that_hangs_stalls_nothing_and_loses_what_is_too_much(
 ) -> None:
     monkeypatch.setattr(leaving, "_left_behind", [])
     writing = Writing()
-    writer = BackgroundWriter("Slow", lambda: writing, most_waiting=5)
+    writer = BackgroundWriter("Slow", lambda: writing, max_queued=5)
     begin = time.monotonic()
     for step in range(50):
         writer.put(lambda w, step=step: w.train(step, {}))  # type: ignore[misc]
@@ -43,8 +43,8 @@ def test_one_that_hangs_stalls_nothing_and_loses_what_is_too_much(
     writing.go_on.set()
     said = [record.getMessage() for record in caplog.records]
     assert said == [
-        "Slow does not keep up, training goes on: what comes while 5 records wait is dropped",
-        "Slow did not end within 0 s and is left, training goes on",
+        "Slow is too slow: records are dropped while 5 are queued; training goes on",
+        "Slow did not finish within 0 s and is abandoned; training goes on",
         "Slow: 44 records were dropped",
     ]
     writer.join(10)
@@ -65,7 +65,7 @@ def test_those_that_hang_side_by_side_have_the_same_time(
         one.go_on.set()
     assert leaving._left_behind == ["Slow 0", "Slow 1"], "the end of the process does not wait for them either"
     assert [record.getMessage() for record in caplog.records] == [
-        f"Slow {n} did not end within 1 s and is left, training goes on" for n in range(2)
+        f"Slow {n} did not finish within 1 s and is abandoned; training goes on" for n in range(2)
     ]
 
 
@@ -90,7 +90,7 @@ def test_opening_may_take_its_time_or_end_the_thread(caplog: pytest.LogCaptureFi
     join_all([writer])
     writer.put(lambda w: w.close())
     assert [record.getMessage() for record in caplog.records] == [
-        "Leaving is dropped, training goes on: SystemExit: no key"
+        "Leaving cannot be opened and is dropped; training goes on: SystemExit: no key"
     ]
 
 
@@ -115,7 +115,7 @@ def test_one_that_is_given_up_is_closed_too(caplog: pytest.LogCaptureFixture) ->
     join_all([writer])
     assert full.closed == 1
     assert [record.getMessage() for record in caplog.records] == [
-        "Full is given up, training goes on: [Errno 28] No space left on device"
+        "Full failed and is dropped; training goes on: [Errno 28] No space left on device"
     ]
 
 

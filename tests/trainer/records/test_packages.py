@@ -21,7 +21,7 @@ from tests.kept import BBB3253
 from trainer.records import metrics
 from trainer.records.background import join_all
 from trainer.records.metrics import RunMetrics
-from trainer.records.names import by_tag, of_event
+from trainer.records.names import by_tag, event_by_tag
 
 KEPT = BBB3253 / "runs" / "small"
 SAMPLES = [("<b> & |", "x", "y"), ("\n", "", "\u2028")]
@@ -59,7 +59,7 @@ def tags_of(line: dict[str, Any]) -> dict[str, float]:
     """What a line of metrics.jsonl is in a tracker."""
     figures = {key: value for key, value in line.items() if key not in ("step", "kind")}
     if line["kind"] == "event":
-        return of_event(figures)
+        return event_by_tag(figures)
     return by_tag("train" if line["kind"] == "train" else "valid", figures)
 
 
@@ -204,8 +204,8 @@ FAILING = [
 
 
 FULL = {
-    "wandb": (24, "runs/small/wandb", "{kind: wandb, mode: offline}", "WeightsAndBiases is given up"),
-    "mlflow": (320, "mlflow", "{kind: mlflow, uri: 'sqlite:///mlflow/m.db'}", "MLflow is dropped"),
+    "wandb": (24, "runs/small/wandb", "{kind: wandb, mode: offline}", "WeightsAndBiases failed and is dropped"),
+    "mlflow": (320, "mlflow", "{kind: mlflow, uri: 'sqlite:///mlflow/m.db'}", "MLflow cannot be opened and is dropped"),
     "trackio": (100, "trackio", "{kind: trackio}", None),
 }
 """By package: KiB of a file system of its own, where that is, the tracker, and what is said (Trackio only logs it)."""
@@ -239,8 +239,8 @@ def test_trackers_that_fail_change_no_update(tmp_path: Path) -> None:
         runs.append((place / "runs" / "small", done.out))
     (alone, _), (with_failing, out) = runs
     for name in ("WeightsAndBiases", "MLflow", "Trackio", "Prometheus"):
-        assert f"{name} is dropped, training goes on" in out, out
-    assert "Prometheus 4 is given up, training goes on: [Errno 28] No space left on device" in out, out
+        assert f"{name} cannot be opened and is dropped; training goes on" in out, out
+    assert "Prometheus 4 failed and is dropped; training goes on: [Errno 28] No space left on device" in out, out
     assert_same_updates(alone, with_failing)
 
 
@@ -263,5 +263,5 @@ def test_full_disks_change_no_update(tmp_path: Path) -> None:
         runs.append((place / "runs" / "small", done.out))
     (alone, _), (on_full, out) = runs
     for *_, said in full:
-        assert said is None or f"{said}, training goes on" in out, out
+        assert said is None or f"{said}; training goes on" in out, out
     assert_same_updates(alone, on_full)

@@ -70,7 +70,7 @@ def test_one_in_a_file_outside_gets_every_figure(tmp_path: Path) -> None:
     trackers = "trackers=[{kind: lines, file: figures.txt}, broken]"
     done = Command(zeromt("train", "small.yaml", trackers, *settings), cwd=place, variables=variables).finish()
     assert done.code == 0, done.err
-    assert "Broken is dropped, training goes on: RuntimeError: no network" in done.out
+    assert "Broken cannot be opened and is dropped; training goes on: RuntimeError: no network" in done.out
     run = place / "runs" / "small"
     found = [json.loads(line) for line in (run / "figures.txt").read_text().splitlines()]
     assert found[0] == ["open", 10, "small"]
@@ -116,7 +116,7 @@ def test_one_that_raises_is_given_up_once(method: str, tmp_path: Path, caplog: p
     expected = ["close"] if method == "close" else [method, "close"]
     assert writer.calls == expected, "it is closed, whatever it did"
     said = [record.getMessage() for record in caplog.records]
-    assert said == [f"Failing is given up, training goes on: ValueError: {method}"]
+    assert said == [f"Failing failed and is dropped; training goes on: ValueError: {method}"]
 
 
 def test_a_list_of_components_is_checked_like_ours() -> None:

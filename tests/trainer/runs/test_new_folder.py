@@ -23,7 +23,7 @@ from trainer.runs.new_folder import check_new, new_folder
         ("no/new", "no such folder"),
         ("file/new", "no such folder"),
         ("x" * 300, "too long"),
-        ("loop/new", "circle"),
+        ("loop/new", "links form a loop"),
         ("run/checkpoints/new", "which RUN reads"),
     ],
 )
@@ -68,6 +68,7 @@ def test_a_name_as_long_as_can_be(tmp_path: Path) -> None:
 def test_a_full_disk(error: Exception, tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught, new_folder(tmp_path / "new"):
         raise error
-    said = f"-o: {str(tmp_path / 'new')!r} cannot be written: No space left on device; make room, or give another place"
+    what = "No space left on device; free some space, or give another place"
+    said = f"-o: {str(tmp_path / 'new')!r} cannot be written: {what}"
     assert str(caught.value) == said
     assert not list(tmp_path.iterdir())

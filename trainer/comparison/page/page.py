@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from configs.text import upright, visible
+from configs.text import visible, visible_name
 from trainer.comparison.comparison import Comparison
 from trainer.comparison.curves import AXES, TRAINING, Figure
 from trainer.comparison.sentences import METRIC
@@ -28,10 +28,10 @@ def to_html(found: Comparison) -> str:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters |= {"visible": visible, "upright": upright}
+    environment.filters |= {"visible": visible, "visible_name": visible_name}
     environment.tests["numbers"] = are_numbers
     scripts = [_read(name) for name in _SCRIPTS]
-    labels = [upright(run.label) for run in found.runs]
+    labels = [visible_name(run.label) for run in found.runs]
     return environment.from_string(_read("page.html")).render(
         title=f"{'Report of' if len(labels) == 1 else 'Comparison of'} {', '.join(labels)}",
         policy=_policy(scripts),
@@ -57,9 +57,9 @@ def _charts(figures: Sequence[Figure]) -> list[dict[str, Any]]:
             {"axes": [_short(curve.axes[axis]) for axis in AXES], "values": _short(curve.values)}
             for curve in figure.curves
         ]
-        label = upright(figure.label)
+        label = visible_name(figure.label)
         charts.setdefault(name, []).append(
-            {"label": label, "part": upright(part) or "all", "digits": figure.digits, "curves": curves}
+            {"label": label, "part": visible_name(part) or "all", "digits": figure.digits, "curves": curves}
         )
     return [{"label": variants[0]["label"], "variants": variants} for variants in charts.values()]
 

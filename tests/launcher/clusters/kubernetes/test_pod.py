@@ -175,7 +175,7 @@ def test_a_request_to_stop_ends_the_waiting(pool: ThreadPoolExecutor, port: int)
         (["--site", "kubernetes", "--nodes", "1-2"], "--nodes: '1-2'; allowed is a number"),
         (["--site", "kubernetes", "--nodes", "3", "--nproc", "1"], "--nodes: 3 with 1 processes each is more than"),
         (["--site", "kubernetes", "--image", "a;b"], "image: 'a;b'; allowed is text that matches"),
-        (["--site", "cpu"], "--site: cpu: scheduler: slurm; allowed is `zeromt launch slurm`"),
+        (["--site", "cpu"], "--site: cpu: scheduler: slurm; use `zeromt launch slurm`"),
         (["--site", "kubernetes", "--nproc", "1"], "kubectl: no such command; use a machine that has it"),
     ],
 )

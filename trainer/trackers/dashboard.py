@@ -1,4 +1,4 @@
-"""What TensorBoard shows first: charts in the order of what one looks for, the run's settings and its machine."""
+"""The dashboard in TensorBoard: the layout of the charts, the run's configuration and its environment."""
 
 import os
 import platform
@@ -12,9 +12,9 @@ from trainer.records.names import flatten
 from trainer.runs.versions import versions
 
 BY_TOKENS = "by_target_tokens/"
-"""Before a tag: the same curve over target tokens seen instead of updates."""
+"""Prefix of a tag whose curve is plotted over target tokens instead of updates."""
 SECOND_AXIS = frozenset({"loss", "nll", "perplexity", "accuracy"})
-"""Figures that are shown over target tokens too, beside the scores."""
+"""Figures that, like the scores, are also plotted over target tokens."""
 HPARAMS = (
     "optimizer.lr", "schedule.warmup_updates", "model.d_model", "model.encoder_layers", "stream.target_tokens",
     "stream.micro_batches", "model.dropout", "loss.label_smoothing", "training.max_updates", "seed",
@@ -23,24 +23,25 @@ HPARAMS = (
     "schedule.kind", "loss.kind", "model.attention.kind", "model.feed_forward.kind", "model.norm.kind",
     "model.residual.kind", "model.positions.kind", "model.tied_embeddings",
 )  # fmt: skip
-"""The columns of every run alike: TensorBoard takes them from the first run that it finds."""
+"""The columns of the hyperparameter table, the same for every run: TensorBoard takes them from the first run it finds.
+"""
 SAMPLE = ("source", "reference", "translation")
 
 
 def charts(
     metrics: Sequence[str], *, has_mixture: bool = False, has_sets: bool = False
 ) -> dict[str, dict[str, list[str]]]:
-    """The layout of the custom scalars: category, title, and expressions for the tags.
+    """The layout of the custom scalars: by category and title, regular expressions that select the tags of a chart.
 
     Args:
-        metrics: names of the scores' figures.
-        has_mixture: there are several datasets.
-        has_sets: there are several held-out sets.
+        metrics: names of the scores.
+        has_mixture: whether the run has several datasets.
+        has_sets: whether it has several held-out sets.
     """
     quality = {metric: [f"valid/{metric}$", f"valid/{metric}/.*"] for metric in metrics}
     return {
         "1 learning": {
-            "loss, trained and held out": ["train/loss$", "valid/loss$"],
+            "loss, training and validation": ["train/loss$", "valid/loss$"],
             "perplexity": ["train/perplexity$", "valid/perplexity$"],
             "loss over target tokens": [f"{BY_TOKENS}train/loss$", f"{BY_TOKENS}valid/loss$"],
             "learning rate": ["train/lr$"],
@@ -48,23 +49,23 @@ def charts(
             "update / weights, by part": ["train/update_ratio/.*"],
             **({"loss by dataset": ["train/loss/.*"]} if has_mixture else {}),
             **({"proportion of target tokens by dataset": ["train/token_share/.*"]} if has_mixture else {}),
-            "went wrong, and restarts: counts": ["events/.*"],
+            "skipped updates, rewinds, corrupt blocks, restarts": ["events/.*"],
         },
         "2 quality": {
             **quality,
-            "accuracy of held-out tokens": ["valid/accuracy$", "valid/accuracy/.*"],
-            "length, translations / references": ["valid/length_ratio.*"],
-            **({"held-out loss by set": ["valid/loss/.*"]} if has_sets else {}),
+            "token accuracy, validation": ["valid/accuracy$", "valid/accuracy/.*"],
+            "length ratio, translations / references": ["valid/length_ratio.*"],
+            **({"validation loss by set": ["valid/loss/.*"]} if has_sets else {}),
             **{f"{metric} over target tokens": [f"{BY_TOKENS}valid/{metric}$"] for metric in metrics},
         },
         "3 machine": {
-            "target tokens a second": ["machine/tokens_per_second$"],
-            "seconds an update": ["machine/seconds_per_update$", "machine/update_seconds_.*"],
-            "FLOP/s of the peak (MFU)": ["machine/mfu$"],
-            "TFLOP/s of a device": ["machine/tflops_per_second$"],
+            "target tokens per second": ["machine/tokens_per_second$"],
+            "seconds per update": ["machine/seconds_per_update$", "machine/update_seconds_.*"],
+            "MFU, fraction of peak FLOP/s": ["machine/mfu$"],
+            "TFLOP/s per device": ["machine/tflops_per_second$"],
             "memory, GiB": ["machine/host_memory_.*", "machine/device_memory_.*"],
-            "busy, percent": ["machine/cpu_utilization$", "machine/device_utilization$"],
-            "waiting for data, of the time": ["machine/waiting_for_data$"],
+            "utilisation, percent": ["machine/cpu_utilization$", "machine/device_utilization$"],
+            "waiting for data, fraction of time": ["machine/waiting_for_data$"],
             "checkpoints and evaluations, seconds": ["machine/checkpoint_.*", "machine/evaluation_seconds$"],
             "goodput": ["machine/goodput$"],
         },
@@ -72,7 +73,7 @@ def charts(
 
 
 def hyperparameters(config: Mapping[str, Any]) -> dict[str, bool | float | str]:
-    """Of the configuration, what runs are told apart by; the numbers before the names order the columns."""
+    """The fields of the configuration in `HPARAMS` that are set; a number before each name orders the columns."""
     leaves = flatten(config)
     numbered = {f"{number:02d} {key}": leaves.get(key) for number, key in enumerate(HPARAMS)}
     found = {name: value for name, value in numbered.items() if value is not None}
@@ -80,7 +81,7 @@ def hyperparameters(config: Mapping[str, Any]) -> dict[str, bool | float | str]:
 
 
 def layout(config: Mapping[str, Any]) -> dict[str, dict[str, list[str]]]:
-    """The charts of a run."""
+    """The layout of a run's charts; see `charts`."""
     sections = [config.get("stream", {}), *config.get("phases", ())]
     num_datasets = len({source["path"] for section in sections for source in section.get("datasets") or ()})
     num_sets = len(config.get("evaluation", {}).get("sets", ()))
@@ -88,7 +89,7 @@ def layout(config: Mapping[str, Any]) -> dict[str, dict[str, list[str]]]:
 
 
 def metric_names(config: Mapping[str, Any]) -> list[str]:
-    """The names of the scores' figures, in the order of the configuration."""
+    """The names of the scores, in the order of the configuration."""
     evaluation = config.get("evaluation", {})
     found = [one.get("name") or one["kind"] for one in evaluation.get("metrics", ()) if one.get("kind")]
     return [*found, *(one["name"] for one in evaluation.get("queued", ()) if one.get("name"))]
@@ -100,7 +101,7 @@ def settings(config: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def environment() -> list[tuple[str, str]]:
-    """Where the run has been started the last time, and with which versions."""
+    """The machine and the package versions of the run's latest start."""
     import torch
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "CPU"
@@ -117,7 +118,7 @@ def environment() -> list[tuple[str, str]]:
 
 
 def marked_samples(samples: Samples) -> list[tuple[Any, ...]]:
-    """Rows of a table (source, reference, translation): what differs from the reference is marked."""
+    """Rows of a table (source, reference, translation), with the differences from the reference in bold."""
     from trainer.comparison.sentences import marked
 
     return [(source, *marked([reference, text])) for source, reference, text in samples]
