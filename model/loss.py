@@ -80,9 +80,17 @@ class CrossEntropy:
         return replace(self, gradient_scale=gradient_scale)
 
     def __call__(
-        self, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, targets_N: Tensor, *, padding_id: int
+        self,
+        hidden_ND: Tensor,
+        weight_VD: Tensor,
+        bias_V: Tensor | None,
+        targets_N: Tensor,
+        *,
+        padding_id: int,
+        steps: LossSteps = PLAIN_STEPS,
+        function: "type[ChunkedCrossEntropy] | None" = None,
     ) -> tuple[Tensor, Tensor]:
-        """See Loss."""
+        """See Loss; `steps` and `function` as for `cross_entropy_sums`."""
         return cross_entropy_sums(
             hidden_ND,
             weight_VD,
@@ -91,6 +99,8 @@ class CrossEntropy:
             label_smoothing=self.label_smoothing,
             padding_id=padding_id,
             gradient_scale=self.gradient_scale,
+            steps=steps,
+            function=function,
         )
 
 

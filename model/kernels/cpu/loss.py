@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from model.kernels.cpu.linear import add_weight_gradient, multiply, rounded_rows, uses_onednn
-from model.loss import CrossEntropy, Loss, LossSteps, OutputLayer, cross_entropy_sums
+from model.loss import CrossEntropy, Loss, LossSteps, OutputLayer
 
 CHUNK_ELEMENTS = 1 << 24
 """Logits in memory at once: 64 MB in fp32, unless `MIN_CHUNK_ROWS` needs more."""
@@ -27,16 +27,8 @@ class CpuOutputLayer(OutputLayer):
         if uses_onednn(hidden_ND, self.weight):  # repeats the first row as padding
             more = -len(rows) % CPU_STEPS.chunk_rows(len(rows), self.weight)
             rows, targets_N = F.pad(rows, (0, more)), F.pad(targets_N, (0, more), value=self.padding_id)
-        return cross_entropy_sums(
-            hidden_ND.index_select(0, rows),
-            self.weight,
-            targets_N,
-            self.bias,
-            label_smoothing=loss.label_smoothing,
-            padding_id=self.padding_id,
-            gradient_scale=loss.gradient_scale,
-            steps=CPU_STEPS,
-        )
+        hidden_ND = hidden_ND.index_select(0, rows)
+        return loss(hidden_ND, self.weight, self.bias, targets_N, padding_id=self.padding_id, steps=CPU_STEPS)
 
 
 class CpuLossSteps(LossSteps):

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from model.components.loss import CHUNK_BYTES, padded_vocabulary
 from model.kernels.cuda.operators import Operator, define
-from model.loss import PLAIN_STEPS, ChunkedCrossEntropy, CrossEntropy, Loss, OutputLayer, cross_entropy_sums
+from model.loss import PLAIN_STEPS, ChunkedCrossEntropy, CrossEntropy, Loss, OutputLayer
 
 
 class CudaOutputLayer(OutputLayer):
@@ -22,15 +22,8 @@ class CudaOutputLayer(OutputLayer):
         """See OutputLayer."""
         if type(loss) is not CrossEntropy:
             return super().sums(hidden_ND, targets_N, loss)
-        return cross_entropy_sums(
-            hidden_ND,
-            self.weight,
-            targets_N,
-            self.bias,
-            label_smoothing=loss.label_smoothing,
-            padding_id=self.padding_id,
-            gradient_scale=loss.gradient_scale,
-            function=FusedCrossEntropy,
+        return loss(
+            hidden_ND, self.weight, self.bias, targets_N, padding_id=self.padding_id, function=FusedCrossEntropy
         )
 
 
