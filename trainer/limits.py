@@ -144,7 +144,7 @@ class Limits:
         by = f" by more than {section.min_delta:g}" if section.min_delta else ""
         reason = (
             f"training.early_stopping: no {figure} better{by} than {found.best:.4g} of step {found.step:,} in "
-            f"{found.num_evaluations} evaluations"
+            f"{found.evaluations}"
         )
         advice = f"{reason}; training.early_stopping.patience above {found.num_evaluations} goes on"
         return Limit(name="training.early_stopping", reason=reason, advice=advice)

@@ -59,8 +59,7 @@ def plateau(config: RunConfig, state: TrainerState) -> str | None:
     if found.num_evaluations < section.patience:
         return None
     by = f" by more than {section.min_delta:g}" if section.min_delta else ""
-    many = "1 evaluation" if found.num_evaluations == 1 else f"{found.num_evaluations} evaluations"
-    return f"no {figure} better{by} than {found.best:.4g} of step {found.step:,} in {many} of {phase.name}"
+    return f"no {figure} better{by} than {found.best:.4g} of step {found.step:,} in {found.evaluations} of {phase.name}"
 
 
 def check_phase(checkpoint: Checkpoint, config: RunConfig) -> None:

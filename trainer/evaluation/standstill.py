@@ -15,6 +15,11 @@ class Standstill:
     step: int
     """Of the best."""
 
+    @property
+    def evaluations(self) -> str:
+        """Their number, in words."""
+        return f"{self.num_evaluations} evaluation{'s' * (self.num_evaluations != 1)}"
+
 
 def standstill(scores: Mapping[int, float], *, higher_is_better: bool, min_delta: float, after: int) -> Standstill:
     """How long a figure has not improved; a score that is not finite is no improvement.
