@@ -247,7 +247,7 @@ class TestSampler:
             (["--sampler", "{kind: podium, places: 0}"], "--sampler.places: 0; allowed is greater than 0"),
             (["--sampler", "podum"], "--sampler.kind: there is no kind 'podum'; did you mean podium?"),
             (["--top-k", "3"], "--top-k: 3 with the sampler podium, which has no such field; leave it out"),
-            (["--beam", "2"], "--beam: 2 with a sampler; set it to 1"),
+            (["--beam", "2"], "--beam: 2 with a sampler; set it to 1, or remove the sampler"),
         ],
     )
     def test_what_is_refused(self, place: Path, options: list[str], said: str) -> None:
