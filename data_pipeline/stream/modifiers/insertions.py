@@ -8,7 +8,6 @@ from typing import Annotated
 from pydantic import Field
 
 from configs.components import Draws, TextModifier, component
-from configs.fields import Positive
 
 EMOJI = "😀😂😉😍😎😢😡👍👎🙏💪🔥🎉🚀🌍🐶🍕🚗📷🎵"
 _NOISE = "".join(
@@ -18,6 +17,8 @@ _NOISE = "".join(
         *(chr(n) for n in range(0x430, 0x450)),
     ]
 )
+Length = Annotated[int, Field(gt=0, le=256)]
+"""Of random text: a longer line would fit no micro-batch, and each letter is drawn by itself."""
 _URL = string.ascii_lowercase + string.digits
 
 
@@ -27,9 +28,9 @@ class Noise(TextModifier):
 
     alphabet_of: Annotated[str, Field(min_length=2)] = _NOISE
     """Characters that it is made of."""
-    max_words: Positive = 8
+    max_words: Length = 8
     """The most words of a line of noise; at least one."""
-    max_letters: Positive = 8
+    max_letters: Length = 8
     """Of a word."""
 
     def problems(self) -> Iterator[str]:
