@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -15,6 +16,8 @@ MEND = (
     "set GLOO_SOCKET_IFNAME to the network interface (on one machine: lo), and NCCL_SOCKET_IFNAME on GPUs; "
     "let the firewall pass TCP between the machines"
 )
+_LOG_LINE = re.compile(r"(\[rank\d+\]:)?\s*\[[WIE]\d{4} ")
+"""Begins what torch's C++ logs, such as its warning at the exit of a rank that failed over NCCL."""
 
 
 def exchange(environ: Mapping[str, str], *, gpus: int) -> Iterator[Finding]:
@@ -27,6 +30,7 @@ def exchange(environ: Mapping[str, str], *, gpus: int) -> Iterator[Finding]:
     number = gpus if gpus > 1 else 2
     variables = {**environ, "MASTER_ADDR": "localhost", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(number)}
     variables |= {"OMP_NUM_THREADS": "1"} | ({} if gpus > 1 else {"CUDA_VISIBLE_DEVICES": ""})
+    variables["NCCL_DEBUG"] = "WARN"  # with INFO it writes pages to standard output, more than a pipe holds
     command = [sys.executable, "-P", "-m", "trainer.engines.exchange"]
     ranks = [
         subprocess.Popen(
@@ -46,8 +50,8 @@ def exchange(environ: Mapping[str, str], *, gpus: int) -> Iterator[Finding]:
             out, err = rank.communicate(timeout=SECONDS)
             said[at] = out if rank.returncode == 0 else ""
             if rank.returncode != 0:
-                last = next((line for line in reversed(err.splitlines()) if line.strip()), f"exit {rank.returncode}")
-                yield fault("ranks", f"{number} ranks cannot communicate: {last.strip()[:200]}", MEND)
+                said_last = last_words(err) or f"exit {rank.returncode}"
+                yield fault("ranks", f"{number} ranks cannot communicate: {said_last[:200]}", MEND)
                 return
     except subprocess.TimeoutExpired:
         yield fault("ranks", f"{number} ranks did not connect within {SECONDS} s", MEND)
@@ -56,17 +60,27 @@ def exchange(environ: Mapping[str, str], *, gpus: int) -> Iterator[Finding]:
         for rank in ranks:
             rank.kill()
             rank.wait()
-    yield from _figures(json.loads(said[0].splitlines()[-1]), number)
+    yield from _figures(figures_in(said[0]), number)
 
 
-def _figures(figures: Mapping[str, float | str | None], number: int) -> Iterator[Finding]:
+def last_words(err: str) -> str:
+    """The last line of a rank's standard error that is not of a log; empty if there is none."""
+    lines = [line.strip() for line in err.splitlines() if line.strip() and not _LOG_LINE.match(line)]
+    return lines[-1] if lines else ""
+
+
+def figures_in(out: str) -> dict[str, float]:
+    """What rank 0 has measured, from its standard output, where libraries write too (NCCL its version)."""
+    found: dict[str, float] = json.loads(next(line for line in out.splitlines() if line.startswith("{")))
+    return found
+
+
+def _figures(figures: Mapping[str, float], number: int) -> Iterator[Finding]:
     """What rank 0 has measured."""
     for backend in ("gloo", "nccl", "shared memory"):
         if (speed := figures.get(f"{backend} bytes_per_second")) is not None:
-            delay = 1e3 * float(figures[f"{backend} seconds"] or 0)
-            yield good(
-                "ranks", f"{number} by {backend}: 4 bytes in {delay:.2f} ms, 16 MiB at {float(speed) / 1e9:.2f} GB/s"
-            )
+            delay = 1e3 * figures[f"{backend} seconds"]
+            yield good("ranks", f"{number} by {backend}: 4 bytes in {delay:.2f} ms, 16 MiB at {speed / 1e9:.2f} GB/s")
 
 
 def _free_port() -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.doctor import machine
+from launcher.doctor import exchange, machine
 from launcher.doctor.finding import Finding
 from tests.conftest import Corpus, environment, small_disk
 
@@ -104,6 +104,20 @@ def test_a_name_without_an_address() -> None:
     found = the_fault(list(machine.names("no-such-host.invalid")))
     assert "'no-such-host.invalid' has no address" in found.said
     assert "/etc/hosts" in found.mend
+
+
+def test_what_libraries_write_beside_the_ranks() -> None:
+    err = (
+        "Traceback (most recent call last):\n"
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:93\n"
+        "Last error: socketStartConnect: Connect to 10.0.0.2<41> failed : No route to host\n\n"
+        "[rank0]:[W1125 23:50:01.123456789 ProcessGroupNCCL.cpp:1553] Warning: WARNING: destroy_process_group() was "
+        "not called before program exit, which can leak resources.\n"
+    )
+    assert exchange.last_words(err).endswith("No route to host")
+    assert exchange.last_words(err.splitlines()[-1]) == exchange.last_words("") == ""
+    out = 'NCCL version 2.29.3+cuda13.0\n{"gloo seconds": 0.5}\nnode1:7:7 [0] NCCL INFO Destroy COMPLETE\n'
+    assert exchange.figures_in(out) == {"gloo seconds": 0.5}
 
 
 @pytest.mark.parametrize(("gpus", "grade"), [(0, "doubt"), (2, "fault")])
