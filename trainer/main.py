@@ -216,7 +216,7 @@ def _train(
         write_status(folder, outcome, exit_code=code, step=step, stop_reason=reason)
     code = _leave(world, activities, lock, stop, code)
     if failures is not None:
-        flight_recorder.leave_nothing(failures, os.environ, world.rank)
+        flight_recorder.leave_nothing(failures)
     return code
 
 

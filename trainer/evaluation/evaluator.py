@@ -250,10 +250,11 @@ class _Part:
 
 
 def _num_correct(model: Transformer, hidden_BTD: torch.Tensor, target_BT: torch.Tensor) -> int:
-    """Number of target tokens with the largest logit; padding does not count."""
-    hidden_ND, target_N, correct = hidden_BTD.flatten(0, -2), target_BT.flatten(), 0
+    """Number of target tokens with the largest logit; padding does not count. Waits for the device once."""
+    hidden_ND, target_N = hidden_BTD.flatten(0, -2), target_BT.flatten()
+    correct = target_N.new_zeros(())
     for rows in range(0, len(target_N), ACCURACY_ROWS):
         target = target_N[rows : rows + ACCURACY_ROWS]
         likeliest = model.output(hidden_ND[rows : rows + ACCURACY_ROWS]).argmax(-1)
-        correct += int(((likeliest == target) & (target != PAD_ID)).sum())
-    return correct
+        correct += ((likeliest == target) & (target != PAD_ID)).sum()
+    return int(correct)

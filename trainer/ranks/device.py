@@ -24,6 +24,9 @@ from trainer.runs.process.gpus import no_gpu, num_gpus, refuse_missing, unusable
 MOST_HOSTS = 4
 """Maximum number of hosts in a message; the others are counted."""
 
+NAMING_TIME = timedelta(minutes=1)
+"""See `time_out`."""
+
 READ_TIME = timedelta(seconds=20)
 """Seconds for which rank 0 waits until the others have read why they are refused."""
 
@@ -190,6 +193,19 @@ def is_host(device: torch.device) -> bool:
 def backend(device: torch.device) -> str:
     """The communication backend for such devices."""
     return "nccl" if device.type == "cuda" else "gloo"
+
+
+def time_out(device: torch.device, minutes: float) -> timedelta:
+    """How long a collective on such devices may take: on GPUs `NAMING_TIME` longer than asked.
+
+    NCCL kills every rank that has waited too long. If a watchdog's limit is as long, which is the default, the rank
+    that the others wait for must be named first, and for its stacks and NCCL's trace that takes seconds.
+
+    Args:
+        device: of the ranks.
+        minutes: `engine.communication_timeout_minutes`.
+    """
+    return timedelta(minutes=minutes) + (NAMING_TIME if backend(device) == "nccl" else timedelta())
 
 
 def seed(device: torch.device, number: int) -> None:

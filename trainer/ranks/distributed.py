@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed import HashStore, PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 
 from configs import UserError
-from trainer.ranks.device import backend, choose_device, compare, describe
+from trainer.ranks.device import backend, choose_device, compare, describe, time_out
 from trainer.ranks.messages import Messages, Sums
 from trainer.runs.process import flight_recorder
 from trainer.runs.process.environment import read_environment
@@ -61,7 +61,11 @@ class World:
             flight_recorder.switch_on(os.environ)
         prefixed = PrefixStore("default", self._store)
         dist.init_process_group(
-            backend(self.device), rank=self.rank, world_size=self.size, store=prefixed, timeout=timeout
+            backend(self.device),
+            rank=self.rank,
+            world_size=self.size,
+            store=prefixed,
+            timeout=time_out(self.device, timeout_minutes),
         )
         self._control = dist.new_group(backend="gloo", timeout=timeout)
         self._waiting = waiting
@@ -176,6 +180,8 @@ class World:
             self._messages.close()
         if dist.is_initialized():
             dist.destroy_process_group()
+        if backend(self.device) == "nccl":
+            flight_recorder.remove_pipe(os.environ, self.rank)
 
 
 def _attempt(environ: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from configs import UserError
 from tests.forked import Forked
@@ -94,3 +95,8 @@ def test_many_hosts_are_counted() -> None:
 def test_ranks_that_wait(lanes: int, num_ranks: int, told: str | None) -> None:
     found = describe_uneven(lanes, num_ranks)
     assert found is None if told is None else found is not None and told in found
+
+
+@pytest.mark.parametrize(("kind", "seconds"), [("cpu", 90), ("cuda", 150)])
+def test_nccl_gives_the_watchdogs_time_to_name_a_rank(kind: str, seconds: int) -> None:
+    assert device.time_out(torch.device(kind), 1.5).total_seconds() == seconds

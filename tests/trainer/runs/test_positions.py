@@ -164,8 +164,13 @@ def test_variables_of_the_flight_recorder(tmp_path: Path) -> None:
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": prefix,
     }
     assert flight_recorder.pipe_of({}, os.getpid(), 4) == Path(f"{pipe}4.pipe")
-    flight_recorder.leave_nothing(tmp_path / "failures" / "x", {}, 4)
+    flight_recorder.leave_nothing(tmp_path / "failures" / "x")
     assert list(tmp_path.iterdir()) == []
+    own = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{tmp_path}/"}
+    os.mkfifo(tmp_path / "4.pipe")
+    for _ in range(2):  # and where there is none
+        flight_recorder.remove_pipe(own, 4)
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_what_the_user_has_set_stays(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
 
 import deepspeed
 import torch
@@ -29,6 +28,7 @@ from trainer.engines.layouts import full_batch
 from trainer.engines.protocol import DeviceBatch, ParameterState, StepResult
 from trainer.engines.shared_memory import SharedMemory
 from trainer.engines.trial import Shape
+from trainer.ranks.device import time_out
 from trainer.ranks.precision import DTYPES, Precision
 
 deepspeed_logger.setLevel(logging.ERROR)
@@ -79,7 +79,7 @@ class DeepSpeedEngine:
         self.moments = optimizer.states
         self._average = WeightAverage(stepper, ema_decay)
         self._stage.prepare(objective)
-        patches.TIME_OUT_GROUPS.apply(TorchBackend, timedelta(minutes=section.communication_timeout_minutes))
+        patches.TIME_OUT_GROUPS.apply(TorchBackend, time_out(device, section.communication_timeout_minutes))
         config = deepspeed_config(section, precision=precision, clip_norm=optimizer.clip_norm, world_size=world_size)
         with self._stage.initializing():
             self._engine, *_ = deepspeed.initialize(

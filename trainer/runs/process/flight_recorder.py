@@ -49,10 +49,20 @@ def keep_in(folder: Path, environ: MutableMapping[str, str]) -> None:
             environ.update(dict.fromkeys(_FILES, str(folder.absolute() / _PREFIX)))
 
 
-def leave_nothing(folder: Path, environ: Mapping[str, str], rank: int) -> None:
-    """Remove the empty folder and the pipe of a run that ended well."""
+def remove_pipe(environ: Mapping[str, str], rank: int) -> None:
+    """Remove this process's pipe. torch leaves it behind: with another user's of the same name no group can be made.
+
+    Args:
+        environ: of this process.
+        rank: its number.
+    """
     with contextlib.suppress(OSError):
         pipe_of(environ, os.getpid(), rank).unlink(missing_ok=True)
+
+
+def leave_nothing(folder: Path) -> None:
+    """Remove the empty folder of a run that ended well."""
+    with contextlib.suppress(OSError):
         folder.rmdir()
         folder.parent.rmdir()
 
