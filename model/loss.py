@@ -204,6 +204,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                     grad_bias_V += grad.masked_fill(is_padding, 0.0).sum(0, dtype=torch.float32)
                 grad_hidden_ND[begin : begin + chunk] = steps.multiply(grad, weight_VD.T).masked_fill_(is_padding, 0.0)
                 grad_weight_VD = steps.add_weight_gradient(grad_weight_VD, grad, h)
+            del grad  # or two chunks would be in memory while the next is computed
         if with_grad and grad_weight_VD is None:
             grad_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
         ctx.save_for_backward(grad_hidden_ND, grad_weight_VD, grad_bias_V)

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 TINY: Shape = (1, 1, 1)
 TRIALS = 64
 """Number of steps in which budgets are tried, up to those given."""
+MOST_ROWS = 65_535
+"""Of a pass: the size of a CUDA grid in the direction in which attention has a place for each row."""
 MEETING_SECONDS = 30.0
 """Seconds for which a rank that ran out of memory waits for the others, which may be stuck waiting for it."""
 
@@ -111,12 +113,13 @@ def lanes_to_merge(engine: Engine, config: RunConfig, *, longest: Sequence[int],
     slots, given = _slots(config, world), config.engine.merge_lanes
     if engine.layout_kind != "packed" or slots == 1 or len(config.datasets) > 1:
         return 1
-    if given != "auto":
-        return min(given, slots)
-    _try(engine, [[TINY]], config, world)  # the moments are there from then on
     shapes = _shapes(config.stream, longest)
+    most = max(1, MOST_ROWS // max(rows for rows, _, _ in shapes))
+    if given != "auto":
+        return min(given, slots, most)
+    _try(engine, [[TINY]], config, world)  # the moments are there from then on
     for lanes in sorted({-(-slots // num_passes) for num_passes in range(1, slots)}, reverse=True):
-        if world.all_succeeded(engine.would_fit(_merged(shapes, lanes))):
+        if lanes <= most and world.all_succeeded(engine.would_fit(_merged(shapes, lanes))):
             return lanes
     return 1
 

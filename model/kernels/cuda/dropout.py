@@ -51,7 +51,8 @@ def _plain(x: Tensor, tokens_N4: Tensor, site: int, p: float) -> Tensor:
 def _by_triton(x: Tensor, tokens_N4: Tensor, site: int, p: float) -> Tensor:
     from model.kernels.cuda.triton_kernels.drop import drop  # torch built for GPUs comes with Triton
 
-    return drop(x, tokens_N4, site, p)
+    with torch.cuda.device(x.device):  # see `operators`
+        return drop(x, tokens_N4, site, p)
 
 
 @torch.library.register_fake("zeromt::drop", lib=_LIBRARY)  # type: ignore[untyped-decorator]

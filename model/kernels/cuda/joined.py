@@ -57,6 +57,11 @@ def joined_linear(x: Tensor, layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
     """
     if torch.is_grad_enabled() and can_join(layers):
         return join({"": layers})[""](x)
+    return apart(layers, x)
+
+
+def apart(layers: Sequence[nn.Linear], x: Tensor) -> tuple[Tensor, ...]:
+    """The output (..., O) of each layer for the same x (..., I), by a matmul each."""
     return tuple(layer(x) for layer in layers)
 
 

@@ -59,6 +59,7 @@ class FusedCrossEntropy(ChunkedCrossEntropy):
             logits_RP = F.linear(h, weight_PD, bias_P)
             if grad_hidden_ND is None:
                 likelihoods(logits_RP, t, found, vocab, padding_id, smoothing)
+                del logits_RP
                 continue
             cross_entropy_(logits_RP, t, found, vocab, padding_id, smoothing, gradient_scale)
             torch.mm(logits_RP, weight_PD, out=grad_hidden_ND[rows])
@@ -66,6 +67,7 @@ class FusedCrossEntropy(ChunkedCrossEntropy):
             if bias_P is not None:
                 chunk_grad_bias_P = logits_RP.sum(0, dtype=torch.float32)
                 grad_bias_P = chunk_grad_bias_P if grad_bias_P is None else grad_bias_P.add_(chunk_grad_bias_P)
+            del logits_RP  # or two chunks would be in memory while the next is computed
         if with_grad and grad_weight_PD is None:  # no rows at all
             grad_weight_PD = torch.zeros_like(weight_PD, dtype=torch.float32)
             grad_bias_P = None if bias_P is None else torch.zeros_like(bias_P, dtype=torch.float32)

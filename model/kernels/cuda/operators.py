@@ -55,6 +55,7 @@ def _on_gpu(name: str) -> Callable[..., Any]:
         if not found:
             module = importlib.import_module(f"model.kernels.cuda.triton_kernels.{name}")
             found.append(getattr(module, name))
-        return found[0](*args)
+        with torch.cuda.device(args[0].device):  # Triton launches on the current device, wherever tensors are
+            return found[0](*args)
 
     return run

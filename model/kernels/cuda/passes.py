@@ -1,6 +1,7 @@
 """Forward passes, and recomputed ones, whose modules know the position of each token."""
 
 import contextlib
+import functools
 from typing import cast
 
 import torch
@@ -9,7 +10,8 @@ from torch.utils.checkpoint import checkpoint
 
 from model.attention import MultiHeadAttention
 from model.kernels.cuda.attention import CudaAttention
-from model.kernels.cuda.joined import can_join, join
+from model.kernels.cuda.joined import apart, can_join, join
+from model.kernels.cuda.linear import has_hooks
 from model.kernels.cuda.search import share
 from model.kernels.cuda.varlen import why_not_varlen
 from model.layout import Current, Layout, LayoutKind, Projection
@@ -86,7 +88,8 @@ class CudaTransformer(Transformer):
     def _projections(self) -> dict[str, Projection]:
         """The joined projections of attention by name: one matmul for each input, all from one copy of the weights.
 
-        Empty if layers are compiled, because every new function would recompile them.
+        Empty if layers are compiled, because every new function would recompile them. If they have hooks, in which
+        ZeRO-3 gathers a layer's weights, each projection is a matmul: a copy would keep its weights whole for a pass.
         """
         if any(layer._compiled_call_impl is not None for layer in self.layers):
             return {}
@@ -95,6 +98,9 @@ class CudaTransformer(Transformer):
             part = cast(CudaAttention, layer.self_attention)
             groups[part.name] = [part.query, part.key, part.value]
         cross = [cast(CudaAttention, layer.cross_attention) for layer in cast(list[DecoderLayer], self.decoder.layers)]
+        if any(map(has_hooks, self.layers)):
+            groups |= {part.name: [part.key, part.value] for part in cross}
+            return {name: functools.partial(apart, layers) for name, layers in groups.items()}
         groups[_MEMORY] = [projection for part in cross for projection in (part.key, part.value)]
         return dict(join(groups)) if can_join([layer for group in groups.values() for layer in group]) else {}
 

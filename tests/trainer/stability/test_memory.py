@@ -3,6 +3,8 @@
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -200,3 +202,18 @@ def test_what_a_search_holds_is_tried_before_the_first_update(
     assert done.code == 2, done.err
     assert "evaluation.search.batch_tokens=10000000000: out of memory in an evaluation" in done.err
     assert "step 1 " not in done.out
+
+
+@pytest.mark.parametrize(("given", "expected"), [("auto", 60), ("50", 50), ("100", 63)])
+def test_merged_lanes_have_no_more_rows_than_a_grid(given: str, expected: int) -> None:
+    """Attention refuses more. Of 120 lanes of up to 1,024 rows that all fit the memory: an even part below 64."""
+    config = load_run(
+        "debug",
+        ["stream.micro_batches=120", "stream.source_tokens=8192", "stream.target_tokens=8192",
+         "stream.max_rows=1024", "stream.length_multiple=8", f"engine.merge_lanes={given}"],
+    )  # fmt: skip
+    engine: Any = SimpleNamespace(
+        layout_kind="packed", device=torch.device("cpu"), would_fit=lambda _: True, try_shapes=lambda _: None
+    )
+    world: Any = SimpleNamespace(size=1, rank=0, all_succeeded=lambda x: x, meets=lambda _: True, gather=lambda x: [x])
+    assert memory.lanes_to_merge(engine, config, longest=(30, 30), world=world) == expected

@@ -1,1 +1,5 @@
-"""Triton kernels, imported only on a GPU or under Triton's interpreter: elsewhere Triton may be missing."""
+"""Triton kernels, imported only on a GPU or under Triton's interpreter: elsewhere Triton may be missing.
+
+Triton compiles a kernel anew for an integer that is 1 or a multiple of 16. Numbers that change from batch to batch or
+from layer to layer are `do_not_specialize`: no rank stops in the middle of a run to compile, and the others with it.
+"""

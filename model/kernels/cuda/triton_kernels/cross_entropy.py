@@ -35,7 +35,7 @@ def cross_entropy(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("found_stride",))
 def _rows(
     logits, targets, found, vocab, num_columns, logits_stride, found_stride, padding_id, smoothing, gradient_scale,
     WITH_GRAD: tl.constexpr, BLOCK: tl.constexpr,
@@ -56,7 +56,9 @@ def _rows(
     sums, at_target = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
     for begin in range(0, vocab, BLOCK):
         c = begin + columns
-        x = tl.load(logits + c, mask=c < vocab, other=float("-inf")).to(tl.float32)
+        # masked by num_columns, a multiple of 16, so that a thread loads 16 bytes at once; by vocab it might be 2
+        x = tl.load(logits + c, mask=c < num_columns, other=0.0).to(tl.float32)
+        x = tl.where(c < vocab, x, float("-inf"))
         new = tl.maximum(largest, tl.max(x, 0))
         total = total * tl.exp(largest - new) + tl.sum(tl.exp(x - new), 0)
         largest = new
@@ -70,7 +72,7 @@ def _rows(
     if WITH_GRAD:
         for begin in range(0, num_columns, BLOCK):
             c = begin + columns
-            x = tl.load(logits + c, mask=c < vocab, other=float("-inf")).to(tl.float32)
+            x = tl.load(logits + c, mask=c < num_columns, other=0.0).to(tl.float32)
             grad = tl.exp(x - largest) / total - smoothing / vocab - tl.where(c == target, 1 - smoothing, 0.0)
             grad = tl.where(c < vocab, grad * gradient_scale, 0.0)
             tl.store(logits + c, grad.to(logits.dtype.element_ty), mask=c < num_columns)

@@ -22,7 +22,7 @@ def relu_backward(grad_RO: Tensor, out_RO: Tensor) -> tuple[Tensor, Tensor]:
     return masked_RO, sums_O
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("num_rows",))
 def _columns(grad, out, masked, sums, num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     row = tl.arange(0, ROWS)

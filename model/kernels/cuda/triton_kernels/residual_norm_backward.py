@@ -45,7 +45,7 @@ def residual_norm_backward(
     return grad_x, grad_y, sums_3D
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("site", "num_rows", "programs"))
 def _rows(
     grad_normed, grad_summed, summed, means, rstds, weight, tokens, grad_x, grad_y, parts, site, drop_below, scale,
     num_rows, width, programs, BLOCK: tl.constexpr, HAS_GRAD_SUMMED: tl.constexpr, IS_CENTRED: tl.constexpr,
@@ -86,7 +86,7 @@ def _rows(
     tl.store(at + 2 * width, grad_linear_bias, mask=is_in)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("programs",))
 def _add_up(parts, sums, programs, num_columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     row = tl.arange(0, ROWS)

@@ -4,6 +4,8 @@ from typing import Any
 
 BF16, FP32, INT = "*bf16", "*fp32", "i32"
 Constants = dict[str, Any]
+OF_ROWS = ("num_columns", "logits_stride")
+"""Multiples of 16 by the padding of the vocabulary."""
 
 
 def cubins(capability: int) -> dict[str, int]:
@@ -25,6 +27,32 @@ def cubins(capability: int) -> dict[str, int]:
         done = triton.compile(source, target=target, options={"num_warps": num_warps})
         found[f"{kernel.fn.__module__.rpartition('.')[2]}.{kernel.fn.__name__} {constants}"] = len(done.asm["cubin"])
     return found
+
+
+def wide_loads(capability: int) -> list[int]:
+    """Bytes that a thread of the loss's kernels reads at once at most, of a vocabulary that no power of two divides."""
+    import re
+
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    found = []
+    for kernel, types, constants, num_warps in _variants()[:2]:
+        signature = {name: "constexpr" if name in constants else types[name] for name in kernel.arg_names}
+        places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+        aligned = [name for name in kernel.arg_names if signature[name][0] == "*" or name in OF_ROWS]
+        hints = {(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in aligned}
+        source = ASTSource(fn=kernel, signature=signature, constexprs=places, attrs=hints)
+        done = triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": num_warps})
+        loads = re.findall(r"ld\.global(?:\.v(\d))?\.b(\d+)", done.asm["ptx"])
+        found += [int(times or 1) * int(bits) // 8 for times, bits in loads if bits != "64"]  # 64: the target
+    return found
+
+
+def specialised() -> list[str]:
+    """Arguments for whose values Triton compiles a kernel anew."""
+    return [p.name for kernel, *_ in _variants() for p in kernel.params if not (p.is_constexpr or p.do_not_specialize)]
 
 
 def _variants() -> list[tuple[Any, dict[str, str], Constants, int]]:

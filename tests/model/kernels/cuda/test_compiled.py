@@ -22,3 +22,17 @@ def test_machine_code_of_every_kernel(forked: Forked, tmp_path: Path, capability
     folder = Path(__file__).parents[4] / "model" / "kernels" / "cuda" / "triton_kernels"
     kernels = {file.stem for file in folder.glob("*.py") if "@triton.jit" in file.read_text()}
     assert {name.partition(".")[0] for name in found} == kernels
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_the_loss_reads_16_bytes_at_once_whatever_the_vocabulary(forked: Forked, tmp_path: Path) -> None:
+    variables = {"TRITON_CACHE_DIR": str(tmp_path / "cache")}
+    [found] = forked.ranks(1, compiled.wide_loads, 90, cwd=tmp_path, meet=False, variables=variables)
+    assert set(found) == {16}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_no_batch_and_no_layer_compiles_anew(forked: Forked, tmp_path: Path) -> None:
+    [found] = forked.ranks(1, compiled.specialised, cwd=tmp_path, meet=False)
+    assert "vocab" in found
+    assert not set(found) & {"num_rows", "programs", "found_stride", "site"}

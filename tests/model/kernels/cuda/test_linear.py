@@ -1,7 +1,10 @@
 """First and last layers of a sub-layer, which take over what stands beside them."""
 
+import contextlib
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +12,7 @@ import torch
 from torch import Tensor
 
 from model.kernels import use_kernels
+from model.kernels.cuda import operators
 from model.kernels.cuda.linear import FirstLinear, LastLinear
 from tests.device.pseudo import DEVICE, metered
 from tests.forked import Forked
@@ -77,3 +81,20 @@ def test_a_layer_by_itself_is_plain() -> None:
     h = torch.randn(2, 3, outer.in_features)
     torch.testing.assert_close(outer(h), torch.nn.functional.linear(h, outer.weight, outer.bias))
     torch.testing.assert_close(inner(x), torch.nn.functional.linear(x, inner.weight, inner.bias))
+
+
+def test_kernels_start_on_their_tensors_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton starts them on the current device, which may be another: their pointers would mean nothing there."""
+    seen: list[Any] = []
+
+    @contextlib.contextmanager
+    def on(device: torch.device) -> Iterator[None]:
+        seen.append(device)
+        yield
+        seen.append("left")
+
+    kernels = SimpleNamespace(some=lambda *args: seen.append("runs"))
+    monkeypatch.setattr(torch.cuda, "device", on)
+    monkeypatch.setattr(importlib, "import_module", lambda _: kernels)
+    operators._on_gpu("some")(torch.zeros(2), 1)
+    assert seen == [torch.device("cpu"), "runs", "left"]

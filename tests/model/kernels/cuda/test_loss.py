@@ -1,6 +1,7 @@
 """The one-pass loss: its Triton way under the interpreter, and its plain twin through the layer."""
 
 import importlib.util
+import weakref
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,30 @@ def test_passes_over_the_logits() -> None:
     moved = {kernels: logits_moved(rows=512, width=64, vocab=37_000, kernels=kernels) for kernels in ("plain", "cuda")}
     assert moved["cuda"] <= 3.01, moved
     assert moved["plain"] >= 9, moved
+
+
+@pytest.mark.parametrize("kernels", ["plain", "cuda"])
+@pytest.mark.parametrize("with_grad", [True, False])
+def test_one_chunk_of_logits_is_in_memory(kernels: str, with_grad: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `activation_bytes` counts: no chunk is left when the next one is computed."""
+    monkeypatch.setattr(cuda_loss, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(plain_loss, "CHUNK_ELEMENTS", 250)
+    alive: list[int] = []
+    logits: list[weakref.ref[Tensor]] = []
+    linear = torch.nn.functional.linear
+
+    def counted(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        before, out = sum(ref() is not None for ref in logits), linear(x, weight, bias)
+        if len(weight) >= 37:  # not the product with its transpose
+            alive.append(before)
+            logits.append(weakref.ref(out))
+        return out
+
+    layer = OutputLayer(6, 37, padding_id=PAD, bias=True)
+    torch.nn.init.normal_(layer.weight)
+    use_kernels(layer, CPU, kernels)
+    monkeypatch.setattr(torch.nn.functional, "linear", counted)
+    with torch.set_grad_enabled(with_grad):
+        layer(torch.randn(40, 6), torch.randint(1, 37, (40,)), CrossEntropy(0.1))
+    assert len(logits) > 3
+    assert max(alive) == 0

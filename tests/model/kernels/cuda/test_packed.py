@@ -10,7 +10,7 @@ from torch import Tensor
 from configs import SearchSection
 from data_pipeline.stream.batch import MicroBatch
 from model import Objective
-from model.kernels.cuda import use
+from model.kernels.cuda import use, varlen
 from model.kernels.cuda.dropout import CudaDropout
 from model.kernels.cuda.varlen import packed_attention
 from model.loss import CrossEntropy
@@ -192,3 +192,24 @@ def test_search_is_that_of_the_plain_model() -> None:
         for one, other in zip(found, expected, strict=True):
             assert [h.ids for h in one] == [h.ids for h in other]
             assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("capability", "width", "reason"),
+    [
+        ((9, 0), 64, None),
+        ((8, 9), 192, None),
+        ((8, 9), 200, "no backward pass"),
+        ((12, 0), 224, "no backward pass"),
+        ((8, 9), 256, None),
+        ((9, 0), 200, None),
+        ((7, 5), 64, "capability 8.0"),
+        ((9, 0), 60, "multiple of 8"),
+    ],
+)
+def test_cards_and_heads_without_it(
+    capability: tuple[int, int], width: int, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    found = varlen.why_not_varlen(torch.device("cuda", 0), torch.bfloat16, width)
+    assert found is None if reason is None else reason in (found or "")
