@@ -10,6 +10,7 @@ from trainer.checkpoint.format import Checkpoint
 from trainer.engines.protocol import Engine
 from trainer.evaluation.evaluator import Evaluator
 from trainer.ranks.distributed import World
+from trainer.ranks.precision import agreed_layout
 from trainer.runs.layout import CONFIG
 from trainer.stability import memory
 
@@ -31,6 +32,7 @@ def settle_memory(
     Raises:
         UserError: they do not, naming the settings to lower.
     """
+    engine.layout_kind, engine.why_padded = agreed_layout((engine.layout_kind, engine.why_padded), world)
     if config.evaluation.every_updates and (config.training.fit_memory or config.training.memory_probe):
         evaluator.prepare()  # it stays allocated from the first evaluation on
     longest = [max(int(d.blocks[f"longest_{side}"].max()) + 1 for d in datasets) for side in ("source", "target")]
