@@ -9,6 +9,7 @@ import functools
 import json
 import logging
 import os
+import re
 import socket
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ import torch
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from configs import UserError
-from trainer.runs.process.gpus import no_gpu, num_gpus, refuse_missing, unusable, why_unusable
+from trainer.runs.process.gpus import INSTEAD, no_gpu, num_gpus, refuse_missing, unusable, why_unusable
 
 MOST_HOSTS = 4
 """Maximum number of hosts in a message; the others are counted."""
@@ -76,6 +77,41 @@ def _torchs_reason() -> str:
     except (RuntimeError, AssertionError) as error:
         return f"torch {torch.__version__} says: {' '.join(str(error).split()).rstrip('.')}"
     return f"torch {torch.__version__} cannot use them"
+
+
+def check_card(device: torch.device) -> None:
+    """Refuse a card that torch has no code for: its first kernel would fail.
+
+    Raises:
+        UserError: the card is older, or much newer, than those that torch was built for.
+    """
+    if is_host(device) or torch.version.cuda is None:
+        return
+    capability, built_for = torch.cuda.get_device_capability(device), torch.cuda.get_arch_list()
+    if built_for and not has_code_for(capability, built_for):
+        raise UserError(
+            f"engine.device: {device_name(device)} has compute capability {capability[0]}.{capability[1]}, and torch "
+            f"{torch.__version__} is built for {', '.join(built_for)}; install torch's build for another CUDA version, "
+            f"an older one for an older card, {INSTEAD}"
+        )
+
+
+def has_code_for(capability: tuple[int, int], architectures: Sequence[str]) -> bool:
+    """Whether binaries or PTX for these architectures run on a card (CUDA C++ Programming Guide, 'Compute capability').
+
+    Args:
+        capability: of the card, major and minor.
+        architectures: as torch names them: sm_80 is a binary for cards from 8.0 to before 9.0, sm_90a for 9.0 alone,
+            and compute_90 PTX for all from 9.0 on.
+    """
+    for name in architectures:
+        if (found := re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name)) is None:
+            continue
+        least = int(found[2]), int(found[3])
+        is_same_major = least[0] == capability[0] or found[1] == "compute"
+        if capability == least or (found[4] != "a" and capability >= least and is_same_major):
+            return True
+    return False
 
 
 def describe(device: torch.device) -> Found:

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed import HashStore, PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 
 from configs import UserError
-from trainer.ranks.device import backend, choose_device, compare, describe, time_out
+from trainer.ranks.device import backend, check_card, choose_device, compare, describe, time_out
 from trainer.ranks.messages import Messages, Sums
 from trainer.runs.process import flight_recorder
 from trainer.runs.process.environment import read_environment
@@ -38,7 +38,8 @@ class World:
                 stuck ones.
 
         Raises:
-            UserError: RANK, WORLD_SIZE and LOCAL_RANK contradict each other, or the ranks' devices differ.
+            UserError: RANK, WORLD_SIZE and LOCAL_RANK contradict each other, the ranks' devices differ, or torch has
+                no code for this rank's card.
         """
         self.rank, self.size, self.local_rank = read_environment(os.environ)
         if torch.cuda.is_available():
@@ -49,6 +50,7 @@ class World:
                 )
             torch.cuda.set_device(self.local_rank)
         self.device = choose_device(self.local_rank)
+        check_card(self.device)
         timeout = timedelta(minutes=timeout_minutes)
         if self.size == 1:  # DeepSpeed needs a process group even so; no port is opened for it
             self._store: Store = HashStore()

@@ -12,7 +12,7 @@ import torch
 from configs import UserError
 from tests.forked import Forked
 from trainer.ranks import device, distributed
-from trainer.ranks.device import Found, describe_uneven, difference
+from trainer.ranks.device import Found, check_card, describe_uneven, difference, has_code_for
 from trainer.runs.process.environment import read_environment
 
 REPO = Path(__file__).parents[3]
@@ -100,3 +100,44 @@ def test_ranks_that_wait(lanes: int, num_ranks: int, told: str | None) -> None:
 @pytest.mark.parametrize(("kind", "seconds"), [("cpu", 90), ("cuda", 150)])
 def test_nccl_gives_the_watchdogs_time_to_name_a_rank(kind: str, seconds: int) -> None:
     assert device.time_out(torch.device(kind), 1.5).total_seconds() == seconds
+
+
+CUDA_12 = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")
+CUDA_13 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")
+
+
+@pytest.mark.parametrize(
+    ("capability", "architectures", "runs"),
+    [
+        ((7, 0), CUDA_12, True),  # V100
+        ((7, 0), CUDA_13, False),
+        ((6, 1), CUDA_12, True),
+        ((8, 9), CUDA_13, True),  # L4
+        ((9, 0), CUDA_13, True),
+        ((10, 0), CUDA_12, False),  # B200
+        ((13, 2), CUDA_13, True),  # by PTX
+        ((10, 3), ("sm_100f",), True),
+        ((9, 0), ("sm_90a",), True),
+        ((9, 1), ("sm_90a",), False),
+        ((9, 0), ("gfx942",), False),
+    ],
+)
+def test_which_cards_a_torch_has_code_for(
+    capability: tuple[int, int], architectures: tuple[str, ...], runs: bool
+) -> None:
+    assert has_code_for(capability, architectures) == runs
+
+
+def test_a_card_that_torch_has_no_code_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_card(torch.device("cpu"))
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla V100-SXM2-32GB")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 0))
+    for built_for in ((), CUDA_12):
+        monkeypatch.setattr(torch.cuda, "get_arch_list", lambda found=built_for: list(found))
+        check_card(torch.device("cuda", 0))
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: list(CUDA_13))
+    with pytest.raises(
+        UserError, match=r"^engine\.device: Tesla V100-SXM2-32GB has compute capability 7\.0, and torch"
+    ):
+        check_card(torch.device("cuda", 0))
