@@ -3,7 +3,9 @@
 import os
 import platform
 import resource
+import shutil
 import socket
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -75,6 +77,28 @@ def asked_device(device: str, environ: Mapping[str, str]) -> Iterator[Finding]:
         gpus_to_use(device, environ)
     except UserError as error:
         yield from refused("engine.device", error)
+
+
+def kernels(environ: Mapping[str, str], headers: Path | None = None, *, gpus: int) -> Iterator[Finding]:
+    """Whether Triton can compile what starts its kernels; without, a run takes PyTorch's own, which are slower.
+
+    Args:
+        environ: of the ranks.
+        headers: Python's; None for those of this interpreter.
+        gpus: number of GPUs that ranks can use; without one, nothing is compiled.
+    """
+    if not gpus:
+        return
+    scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")  # as Triton does on Debian
+    headers = headers or Path(sysconfig.get_path("include", scheme))
+    asked = [environ["CC"]] if environ.get("CC") else ["gcc", "clang"]
+    compiler = next(filter(None, (shutil.which(name, path=environ.get("PATH")) for name in asked)), None)
+    if compiler is None:
+        yield doubt("kernels", f"no C compiler ({' or '.join(asked)})", "install gcc, or name a compiler in CC")
+    elif not (headers / "Python.h").is_file():
+        yield doubt("kernels", f"no {headers / 'Python.h'}", "install Python's headers (Debian: python3-dev)")
+    else:
+        yield good("kernels", f"Triton can compile ({compiler})")
 
 
 def shared_memory(place: Path = Path("/dev/shm"), *, gpus: int) -> Iterator[Finding]:

@@ -106,6 +106,18 @@ def test_a_name_without_an_address() -> None:
     assert "/etc/hosts" in found.mend
 
 
+def test_what_triton_compiles_with(tmp_path: Path) -> None:
+    environ = {"PATH": str(tmp_path)}
+    assert list(machine.kernels(environ, tmp_path, gpus=0)) == []
+    assert the_fault(list(machine.kernels(environ, tmp_path, gpus=1))).said == "no C compiler (gcc or clang)"
+    (tmp_path / "clang").touch(0o755)
+    assert the_fault(list(machine.kernels(environ, tmp_path, gpus=1))).said == f"no {tmp_path / 'Python.h'}"
+    (tmp_path / "Python.h").touch()
+    assert [one.grade for one in machine.kernels(environ, tmp_path, gpus=1)] == ["good"]
+    environ["CC"] = "icx"
+    assert the_fault(list(machine.kernels(environ, tmp_path, gpus=1))).said == "no C compiler (icx)"
+
+
 def test_what_libraries_write_beside_the_ranks() -> None:
     err = (
         "Traceback (most recent call last):\n"
