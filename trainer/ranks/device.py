@@ -205,10 +205,16 @@ def _by_host(found: Sequence[tuple[str, str]]) -> str:
 
 
 def choose_device(local_rank: int | None = None) -> torch.device:
-    """The rank's GPU, or the current one, if there are GPUs; else the CPU."""
+    """The rank's GPU, or the current one, if there are GPUs; else the CPU.
+
+    Raises:
+        UserError: torch has no code for the card.
+    """
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    return torch.device("cuda") if local_rank is None else torch.device("cuda", local_rank)
+    device = torch.device("cuda") if local_rank is None else torch.device("cuda", local_rank)
+    check_card(device)
+    return device
 
 
 def kind(device: torch.device) -> str:

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed import HashStore, PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 
 from configs import UserError
-from trainer.ranks.device import backend, check_card, choose_device, compare, describe, time_out
+from trainer.ranks.device import backend, choose_device, compare, describe, time_out
 from trainer.ranks.messages import Messages, Sums
 from trainer.runs.process import flight_recorder
 from trainer.runs.process.environment import read_environment
@@ -50,7 +50,6 @@ class World:
                 )
             torch.cuda.set_device(self.local_rank)
         self.device = choose_device(self.local_rank)
-        check_card(self.device)
         timeout = timedelta(minutes=timeout_minutes)
         if self.size == 1:  # DeepSpeed needs a process group even so; no port is opened for it
             self._store: Store = HashStore()
