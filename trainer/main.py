@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import dataclasses
 import faulthandler
 import gc
 import logging
@@ -178,7 +179,9 @@ def _train(
         compute_deterministically(draws_samples=config.evaluation.search.sampler is not None)
     if config.engine.compile:
         check_compiler(os.environ, has_gpu=torch.cuda.is_available())
-    world = World(timeout_minutes=config.engine.communication_timeout_minutes, waiting=watchdog.waiting)
+    timeout = config.engine.communication_timeout_minutes
+    limits = dataclasses.astuple(config.supervision)
+    world = World(timeout_minutes=timeout, control_minutes=max(timeout, *limits), waiting=watchdog.waiting)
     check_engine(config.engine, world)
     reset = world.from_main(origin.reset)  # launchers on several nodes may have seen different newest checkpoints
     what = ",".join(sorted(reset))

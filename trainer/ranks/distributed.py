@@ -28,12 +28,18 @@ class World:
     """This process among the ranks. With a single rank, every method works without sending anything."""
 
     def __init__(
-        self, *, timeout_minutes: float, waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+        self,
+        *,
+        timeout_minutes: float,
+        control_minutes: float | None = None,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Join the other ranks, as the environment set by torchrun says; without it, be a single rank.
 
         Args:
-            timeout_minutes: a message that takes longer is an error.
+            timeout_minutes: a collective that takes longer is an error.
+            control_minutes: the same for messages by which ranks agree on something, which also wait while another rank
+                saves or evaluates; by default `timeout_minutes`.
             waiting: entered while this rank waits for the others, so that the watchdog can tell waiting ranks from
                 stuck ones.
 
@@ -68,7 +74,7 @@ class World:
             store=prefixed,
             timeout=time_out(self.device, timeout_minutes),
         )
-        self._control = dist.new_group(backend="gloo", timeout=timeout)
+        self._control = dist.new_group(backend="gloo", timeout=timedelta(minutes=control_minutes or timeout_minutes))
         self._waiting = waiting
         self._num_meetings = 0
         self._messages: Messages | None = None
