@@ -20,8 +20,6 @@ from tests.launcher.clusters.local.test_launch import run_folder, wait_for
 from tests.launcher.conftest import ROOT, environment
 from trainer.runs.signals import STOP_SIGNALS
 
-pytestmark = pytest.mark.alone
-
 Launch = Callable[..., "subprocess.Popen[str]"]
 
 # A module that a forked rank runs: it tells what it is, then does what TODO says.
@@ -31,8 +29,8 @@ with open(os.environ["TELL"], "w") as file:
     json.dump({"argv": sys.argv[1:], "name": __name__, "environment": dict(os.environ),
                "session": os.getsid(0), "threads": threading.active_count(),
                "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))}, file)
-print("out", os.environ["RANK"], flush=True)
-print("err", os.environ["RANK"], file=sys.stderr, flush=True)
+os.write(1, f"out {os.environ['RANK']}\\n".encode())  # at once: the parent writes to the same pipe
+os.write(2, f"err {os.environ['RANK']}\\n".encode())
 todo = os.environ["TODO"]
 if todo == "die":
     os.kill(os.getpid(), signal.SIGKILL)
