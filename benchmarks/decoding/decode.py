@@ -240,12 +240,10 @@ def foreign(
 
 
 def versions(measured: dict[str, Any]) -> dict[str, str]:
-    """Versions of the measured programs; for zeromt that of torch."""
-    found = {}
-    for name, result in measured.items():
-        package = name.partition(" ")[0]
-        found[package] = result.get("version") or version("torch" if package == OURS else package)
-    return found
+    """Versions of the other measured programs; zeromt's is the commit."""
+    packages = {name.partition(" ")[0]: result for name, result in measured.items()}
+    packages.pop(OURS, None)
+    return {package: result.get("version") or version(package) for package, result in packages.items()}
 
 
 def report(
