@@ -21,7 +21,7 @@ RANKS_SECONDS = 40.0
 """After so many seconds a call is asked to stop where it trains, and is said to hang elsewhere."""
 SANDBOX = (
     'mount --bind "$1" "$1" && mount -o remount,bind,ro / '
-    "&& { ! mountpoint -q /dev || mount -o remount,bind,ro /dev; } "
+    "&& { ! mountpoint -q /dev || ! test -c /dev/null || mount -o remount,bind,ro /dev; } "
     '&& shift && exec setpriv --bounding-set=-all --inh-caps=-all "$@"'
 )
 LISTED = (
