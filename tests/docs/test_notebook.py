@@ -1,6 +1,5 @@
 """The notebook of examples/, executed by a real kernel."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from tests.conftest import BUNDLED, REPO, environment
 
 
 def read(path: Path) -> nbformat.NotebookNode:
-    return nbformat.from_dict(json.loads(path.read_text()))  # type: ignore[no-untyped-call, no-any-return]
+    return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call, no-any-return]
 
 
 @pytest.mark.slow

@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 TINY: Shape = (1, 1, 1)
 TRIALS = 64
 """Number of steps in which budgets are tried, up to those given."""
-MOST_ROWS = 65_535
-"""Of a pass: the size of a CUDA grid in the direction in which attention has a place for each row."""
+MAX_ROWS = 65_535
+"""Rows of a merged pass: attention launches a block per row along a grid dimension that CUDA limits to this."""
 MEETING_SECONDS = 30.0
 """Seconds for which a rank that ran out of memory waits for the others, which may be stuck waiting for it."""
 
@@ -114,7 +114,7 @@ def lanes_to_merge(engine: Engine, config: RunConfig, *, longest: Sequence[int],
     if engine.layout_kind != "packed" or slots == 1 or len(config.datasets) > 1:
         return 1
     shapes = _shapes(config.stream, longest)
-    most = max(1, MOST_ROWS // max(rows for rows, _, _ in shapes))
+    most = max(1, MAX_ROWS // max(rows for rows, _, _ in shapes))
     if given != "auto":
         return min(given, slots, most)
     _try(engine, [[TINY]], config, world)  # the moments are there from then on

@@ -29,8 +29,8 @@ class PairTexts:
         self._is_control = [set(np.flatnonzero(v.is_control).tolist()) for v in (vocabularies[0], vocabularies[-1])]
 
     def decode(self, numbers: NDArray[np.int64], source: Ragged, target: Ragged) -> dict[int, Text]:
-        """The texts of some rows. None have those that hold an unknown piece, or a tag in the text behind their tags:
-        encoded again it would be one more.
+        """The texts of some rows, by row. Rows are missing that hold an unknown piece, or whose text begins with what
+        looks like a tag: encoding it again would make it one.
         """
         rows = numbers.tolist()
         sides: list[tuple[list[list[int]], list[str], list[bool]]] = []

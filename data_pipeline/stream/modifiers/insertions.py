@@ -63,24 +63,24 @@ class Emoji(TextModifier):
         """See Component."""
         if not self.emoji.split():
             yield "emoji: holds white space alone; name at least one"
-        if parts := [text for text in self._all if _is_part(text)]:
+        if parts := [text for text in self._choices if _is_part(text)]:
             yield (
                 f"emoji: U+{ord(parts[0]):04X} is but a part of an emoji; put spaces between the emoji, so that "
                 "each may have several characters"
             )
 
     @property
-    def _all(self) -> Sequence[str]:
+    def _choices(self) -> Sequence[str]:
         parts = self.emoji.split()
         return self.emoji if parts == [self.emoji] else parts
 
     def brings_in(self) -> tuple[Sequence[str], Sequence[str]]:
         """See TextModifier."""
-        return self._all, self._all
+        return self._choices, self._choices
 
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
         """See TextModifier."""
-        return _inserted(source, target, draws.choice(self._all), draws)
+        return _inserted(source, target, draws.choice(self._choices), draws)
 
 
 @component("modifier", "url")

@@ -27,13 +27,13 @@ class Merge(MergingModifier):
         return f"{pair[0]} {neighbour[0]}", f"{pair[1]} {neighbour[1]}"
 
 
-_OTHERS = "\"'%‰‱٪#&*/@\\§¶†‡′″‴׳״"
+_NOT_FINAL = "\"'%‰‱٪#&*/@\\§¶†‡′″‴׳״"
 """What Unicode calls punctuation too: marks that have a partner, or belong to the word or the number before them."""
 
 
 def _bare(text: str) -> str:
     """Without sentence-final punctuation; brackets and quotation marks, which have a partner, stay."""
     end = len(text)
-    while end and unicodedata.category(text[end - 1]) == "Po" and text[end - 1] not in _OTHERS:
+    while end and unicodedata.category(text[end - 1]) == "Po" and text[end - 1] not in _NOT_FINAL:
         end -= 1
     return text[:end].rstrip()

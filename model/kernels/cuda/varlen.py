@@ -15,10 +15,10 @@ from model.layout import Side
 _HALVES = (torch.float16, torch.bfloat16)
 _HEAD_MULTIPLE, _WIDEST_HEAD = 8, 256
 _MIN_CAPABILITY = (8, 0)
-_WITHOUT_SOME_WIDTHS, _WIDTHS_LEFT_OUT = ((8, 6), (8, 7), (8, 9), (12, 0), (12, 1)), range(193, 225)
-"""GPUs with less shared memory, and the heads that torch's flash attention cannot train there (its sdp_utils.cpp)."""
+_SMALL_SHARED_MEMORY, _WIDTHS_WITHOUT_BACKWARD = ((8, 6), (8, 7), (8, 9), (12, 0), (12, 1)), range(193, 225)
+"""Compute capabilities with less shared memory, and the head widths without a backward pass there (sdp_utils.cpp)."""
 _HAS_VARLEN = find_spec("torch.nn.attention.varlen") is not None
-"""Asked once: it takes 30 microseconds, and every layer's attention needs to know."""
+"""Looked up once: it takes 30 microseconds, too long for every attention call."""
 
 
 def packed_attention(
@@ -91,7 +91,7 @@ def why_not_varlen(device: torch.device, dtype: torch.dtype, head_width: int) ->
     capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
     if capability is not None and capability < _MIN_CAPABILITY:
         return "attention without padding needs a GPU of compute capability 8.0 or newer"
-    if capability in _WITHOUT_SOME_WIDTHS and head_width in _WIDTHS_LEFT_OUT:
+    if capability in _SMALL_SHARED_MEMORY and head_width in _WIDTHS_WITHOUT_BACKWARD:
         return f"heads are {head_width} wide, for which this GPU has no backward pass of attention without padding"
     if not _HAS_VARLEN:
         return "this torch has no attention without padding"
